@@ -243,8 +243,15 @@ impl ReadsIn {
         Ok(())
     }
 
+    /// Requests from `rsn` on are discarded after all (a bystander learns of it late).
+    pub fn rewind(&mut self, rsn: Rsn) {
+        while self.queue.back().is_some_and(|r| !r.is_before(rsn)) {
+            self.queue.pop_back();
+        }
+    }
+
     /// The oldest request's response has left in full.
-    pub(crate) fn answered(&mut self) -> Option<Rsn> {
+    pub fn answered(&mut self) -> Option<Rsn> {
         self.queue.pop_front()
     }
 }

@@ -175,6 +175,18 @@ impl Responder {
         (was == State::Waiting).then_some(self.next)
     }
 
+    /// A bystander saw this side say RNR(n): whatever it delivered from n on was discarded here.
+    pub fn observe_rnr(&mut self, n: Rsn) {
+        self.unconfirmed = false;
+        self.next = n;
+        self.state = State::Waiting;
+    }
+
+    /// A bystander saw this side say READY.
+    pub fn observe_ready(&mut self) {
+        self.state = State::Readied;
+    }
+
     /// RESUME(n): the next request is n.
     pub(crate) fn handle_resume(&mut self, n: Rsn) -> Result<(), Violation> {
         let next = self
