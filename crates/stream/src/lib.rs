@@ -24,6 +24,8 @@ pub mod rx;
 pub mod startup;
 pub mod stream;
 pub mod terminate;
+#[cfg(test)]
+mod testing;
 pub mod time;
 mod tx;
 pub mod violation;

@@ -1,1 +1,105 @@
-//! Tests.
+//! Tests of the read queues: limits, order, and responses that do not fit their request.
+
+use super::*;
+use crate::testing::tagged;
+
+fn rsn(n: u32) -> Rsn {
+    Rsn::wrapping(n)
+}
+
+fn reading(size: u32) -> ReadsOut {
+    let mut reads = ReadsOut::new(2);
+    let (stag, to) = (Stag::new(9), To::new(0x1000));
+    reads.push(rsn(0), Asked::Read { stag, to, size });
+    reads
+}
+
+fn segment(to: u64, last: bool) -> Tagged {
+    Tagged {
+        last,
+        ..tagged(Opcode::ReadResponse, 9, to)
+    }
+}
+
+#[test]
+fn a_response_in_pieces_walks_through_its_request() {
+    let mut reads = reading(30);
+    assert_eq!(reads.respond(&segment(0x1000, false), 10), Ok(0));
+    assert_eq!(reads.respond(&segment(0x100a, false), 0), Ok(10));
+    assert_eq!(reads.respond(&segment(0x100a, true), 20), Ok(10));
+    assert_eq!(reads.pop().map(|r| r.placed), Some(30));
+}
+
+#[test]
+fn a_response_nobody_asked_for() {
+    let unasked = Err(Violation::Unasked(Opcode::ReadResponse));
+    assert_eq!(ReadsOut::new(2).respond(&segment(0, true), 0), unasked);
+    let mut atomic = ReadsOut::new(2);
+    atomic.push(rsn(0), Asked::Atomic { id: 1 });
+    assert_eq!(atomic.respond(&segment(0, true), 0), unasked);
+    let v2 = atomic.respond_v2(0, 0, true);
+    assert_eq!(v2, Err(Violation::Unasked(Opcode::ReadV2Response)));
+}
+
+#[test]
+fn a_response_to_another_sink() {
+    let other = tagged(Opcode::ReadResponse, 8, 0x1000);
+    let refused = reading(30).respond(&other, 30);
+    assert!(matches!(refused, Err(Violation::ResponseStag { .. })));
+    let shifted = reading(30).respond(&segment(0x1001, true), 30);
+    assert!(matches!(shifted, Err(Violation::ResponseOffset { .. })));
+}
+
+#[test]
+fn a_response_that_is_too_long_or_too_short() {
+    let mut reads = reading(30);
+    let long = reads.respond(&segment(0x1000, true), 31);
+    assert_eq!(long, Err(Violation::ResponseTooLong { size: 30, end: 31 }));
+    let mut reads = reading(30);
+    reads.respond(&segment(0x1000, false), 29).unwrap();
+    let cumulative = reads.respond(&segment(0x101d, true), 2);
+    assert_eq!(cumulative, Err(Violation::ResponseTooLong { size: 30, end: 31 }));
+    let short = reading(30).respond(&segment(0x1000, true), 29);
+    assert_eq!(short, Err(Violation::ResponseShort { size: 30, got: 29 }));
+}
+
+#[test]
+fn a_zero_length_response_is_judged_by_its_length_only() {
+    // RFC 5041 §7.2: addresses of nothing are not checked.
+    let junk = tagged(Opcode::ReadResponse, 0xdead, u64::MAX);
+    assert_eq!(reading(0).respond(&junk, 0), Ok(0));
+}
+
+#[test]
+fn atomics_answer_by_identifier() {
+    let mut reads = ReadsOut::new(2);
+    reads.push(rsn(0), Asked::Atomic { id: 5 });
+    let answer = |id| AtomicResponse { id, original: 1 };
+    let wrong = reads.respond_atomic(&answer(6));
+    assert_eq!(wrong, Err(Violation::AtomicId { expected: 5, got: 6 }));
+    assert_eq!(reads.respond_atomic(&answer(5)), Ok(()));
+}
+
+#[test]
+fn depth_out_and_rewind() {
+    let mut reads = ReadsOut::new(3);
+    for n in 0..3 {
+        assert!(reads.has_room());
+        reads.push(rsn(n), Asked::ReadV2 { size: 1 });
+    }
+    assert!(!reads.has_room());
+    reads.rewind(rsn(1));
+    assert_eq!(reads.len(), 1);
+    reads.limit_to(1);
+    assert!(!reads.has_room());
+}
+
+#[test]
+fn depth_in_is_enforced() {
+    let mut reads = ReadsIn::new(2);
+    assert_eq!(reads.push(rsn(0)), Ok(()));
+    assert_eq!(reads.push(rsn(1)), Ok(()));
+    assert_eq!(reads.push(rsn(2)), Err(Violation::TooManyReads { limit: 2 }));
+    assert_eq!(reads.answered(), Some(rsn(0)));
+    assert_eq!(reads.oldest(), Some(rsn(1)));
+}

@@ -1,0 +1,233 @@
+//! What the tests of this crate share: raw frames, a bench that obeys a stream, and tables of state machines.
+//! The bench does what any caller must do, in the simplest way, and writes down everything it was told.
+//! It is compiled for tests only.
+
+use core::fmt::Debug;
+
+use verbena_wire::ddp::{Header, Tagged, Untagged};
+use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, RnrTimer};
+use verbena_wire::mpa::fpdu::emit_fpdu;
+use verbena_wire::mpa::startup::Revision;
+use verbena_wire::rdmap::{Dialect, Opcode, Phase, Terminate};
+use verbena_wire::{Mo, Msn, Qn, Stag, To};
+
+use crate::startup::{Agreement, Role, Rtr};
+use crate::{Claim, Delivery, Message, Place, RnrRetry, Settings, Step, Stream, Time, Violation};
+
+/// A timer code for tests: 0.64 ms.
+pub(crate) fn timer() -> RnrTimer {
+    RnrTimer::new(12).unwrap()
+}
+
+/// Capabilities that offer everything.
+pub(crate) fn caps() -> Caps {
+    Caps {
+        version: 1,
+        max_ulpdu: 65535,
+        features: Features::READ_V2 | Features::SEND_IMM,
+        personality: Personality::Roce,
+        qp_type: QpType::Rc,
+        min_rnr_timer: timer(),
+        ird: 4,
+        nonce: 7,
+        same_host: None,
+    }
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        max_ulpdu: 1000,
+        rfc7306: true,
+        rnr_retry: RnrRetry::Forever,
+        caps: caps(),
+    }
+}
+
+pub(crate) fn agreement(role: Role, extensions: bool) -> Agreement {
+    Agreement {
+        role,
+        revision: Revision::Two,
+        crc: false,
+        markers_tx: false,
+        markers_rx: false,
+        ird: 4,
+        ord: 4,
+        rtr: if extensions { Rtr::Caps } else { Rtr::None },
+        extensions,
+        private_data: Vec::new(),
+    }
+}
+
+/// An untagged header with everything in its usual place.
+pub(crate) fn untagged(opcode: Opcode, msn: u32) -> Untagged {
+    Untagged {
+        last: true,
+        opcode,
+        ulp: 0,
+        qn: opcode.qn().unwrap(),
+        msn: Msn::new(msn),
+        mo: Mo::ZERO,
+    }
+}
+
+pub(crate) fn tagged(opcode: Opcode, stag: u32, to: u64) -> Tagged {
+    Tagged {
+        last: true,
+        opcode,
+        stag: Stag::new(stag),
+        to: To::new(to),
+    }
+}
+
+/// A frame without checksum or markers.
+pub(crate) fn fpdu(header: impl Into<Header>, payload: &[u8]) -> Vec<u8> {
+    let mut ulpdu = header.into().emit().to_vec();
+    ulpdu.extend(payload);
+    let mut out = Vec::new();
+    emit_fpdu(&ulpdu, None, false, &mut out);
+    out
+}
+
+pub(crate) fn control(control: &Control, msn: u32) -> Vec<u8> {
+    let mut payload = Vec::new();
+    control.emit_payload(&mut payload);
+    let header = Untagged {
+        ulp: control.ulp_word(),
+        ..untagged(Opcode::Control, msn)
+    };
+    fpdu(header, &payload)
+}
+
+/// A stream and a caller that obeys it.
+pub(crate) struct Bench {
+    pub(crate) stream: Stream,
+    pub(crate) stage: Vec<u8>,
+    pub(crate) placed: Vec<(Place, Vec<u8>)>,
+    pub(crate) delivered: Vec<Delivery>,
+    /// What the next claims are answered with.
+    pub(crate) claim: Claim,
+    pub(crate) now: Time,
+}
+
+impl Bench {
+    pub(crate) fn new(agreement: &Agreement, settings: Settings) -> Bench {
+        Bench {
+            stream: Stream::new(agreement, settings),
+            stage: Vec::new(),
+            placed: Vec::new(),
+            delivered: Vec::new(),
+            claim: Claim::Granted { capacity: 1 << 20 },
+            now: Time::ZERO,
+        }
+    }
+
+    /// A stream with a standard peer, past its opening.
+    pub(crate) fn standard() -> Bench {
+        Bench::new(&agreement(Role::Initiator, false), settings())
+    }
+
+    /// A stream with one of our own, past the exchange of CAPS.
+    pub(crate) fn verbena() -> Bench {
+        let mut bench = Bench::new(&agreement(Role::Initiator, true), settings());
+        let _ = bench.control(true);
+        bench.feed(&control(&Control::Caps(caps()), 1)).unwrap();
+        bench.delivered.clear();
+        bench
+    }
+
+    /// Obeys the stream until it wants more bytes than there are.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        self.stage.extend(bytes);
+        loop {
+            let (used, step) = self.stream.handle(&self.stage, self.now)?;
+            self.stage.drain(..used);
+            match step {
+                Step::More(need) => {
+                    assert!(need > self.stage.len(), "asked for what it has");
+                    return Ok(());
+                }
+                Step::Claim { .. } => self.stream.claim(self.claim)?,
+                Step::Place(run) => {
+                    if self.stage.is_empty() {
+                        return Ok(());
+                    }
+                    let n = self.stage.len().min(run.len as usize);
+                    let bytes: Vec<u8> = self.stage.drain(..n).collect();
+                    self.placed.push((run.place, bytes));
+                    self.stream.placed(n as u32);
+                }
+                Step::Deliver(delivery) => self.delivered.push(delivery),
+            }
+        }
+    }
+
+    /// The violation that these bytes are.
+    pub(crate) fn refuses(&mut self, bytes: &[u8]) -> Violation {
+        let before = self.placed.len();
+        let violation = self.feed(bytes).expect_err("must be refused");
+        assert_eq!(self.placed.len(), before, "nothing may be placed");
+        assert_eq!(self.stream.cause(), Some(&violation));
+        violation
+    }
+
+    /// All control frames that wait, as bytes.
+    pub(crate) fn control(&mut self, flush: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(frame) = self.stream.poll_control(flush) {
+            frame.write(&mut out, |_, _| {});
+        }
+        out
+    }
+
+    /// The Terminate that a failing stream says.
+    pub(crate) fn last_words(&mut self) -> Option<Terminate> {
+        let out = self.control(false);
+        let start = out.windows(2).rposition(|w| w == [0x41, 0x47])?;
+        let len = usize::from(u16::from_be_bytes([out[start - 2], out[start - 1]]));
+        let payload = &out[start + Untagged::LEN..start + len];
+        Terminate::parse(payload, Phase::Running).ok().map(|t| {
+            assert_eq!(t.1, Dialect::Rfc);
+            t.0
+        })
+    }
+
+    /// Sends a whole message; payload byte `i` is `i` modulo 251.
+    pub(crate) fn send(&mut self, message: Message) -> Vec<u8> {
+        let mut outgoing = self.stream.begin(message).unwrap();
+        let mut out = Vec::new();
+        while let Some(frame) = self.stream.next_frame(&mut outgoing) {
+            frame.write(&mut out, pattern);
+        }
+        out
+    }
+}
+
+pub(crate) fn pattern(offset: u32, hole: &mut [u8]) {
+    for (i, byte) in hole.iter_mut().enumerate() {
+        *byte = ((offset as usize + i) % 251) as u8;
+    }
+}
+
+pub(crate) fn patterned(len: u32) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    pattern(0, &mut bytes);
+    bytes
+}
+
+/// The state × event table of a machine, one line per state.
+pub(crate) fn table<S: Debug + Copy, E: Debug + Copy>(
+    states: &[S],
+    events: &[E],
+    next: impl Fn(S, E) -> Option<S>,
+) -> String {
+    let mut out = String::new();
+    for &state in states {
+        for &event in events {
+            let to = next(state, event).map_or("-".to_owned(), |s| format!("{s:?}"));
+            out += &format!("{:<16} {:<18} -> {to}\n", format!("{state:?}"), format!("{event:?}"));
+        }
+    }
+    out
+}
+
+pub(crate) const CONTROL_QN: Qn = Qn::CONTROL;
