@@ -27,6 +27,9 @@ const PATHS: &[(&str, &str)] = &[
     ("rand", "no randomness: take it as an argument"),
 ];
 
+/// Ways to bring in the whole of `std::time`, clocks included.
+const WHOLE_CLOCK: &[&str] = &["std::time", "std::time::", "std::time::self"];
+
 /// Macros, named without their exclamation mark.
 const MACROS: &[&str] = &["print", "println", "eprint", "eprintln", "thread_local"];
 
@@ -66,6 +69,10 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
 }
 
 fn is_below(path: &str, name: &str) -> bool {
+    if name.starts_with("std::time") && WHOLE_CLOCK.contains(&path) {
+        return true;
+    }
+    // `rand` alone may be somebody's variable.
     let rest = path.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() && name != "rand" || rest.starts_with("::"))
 }
@@ -92,7 +99,12 @@ fn is_path_start(code: &str, at: usize) -> bool {
         return false;
     }
     let before = code[..at].trim_end();
-    !code[..at].ends_with(is_word) && !before.ends_with("::") && !before.ends_with('.')
+    let continues = match before.strip_suffix("::").map(str::trim_end) {
+        // `::std` begins a path, while `a::std` and `A<B>::std` continue one.
+        Some(owner) => owner.ends_with(is_word) || owner.ends_with('>') && !owner.ends_with("->"),
+        None => before.ends_with('.') && !before.ends_with(".."),
+    };
+    !code[..at].ends_with(is_word) && !continues
 }
 
 /// Reads `a::b::{c, d::e}` from a place in the code.
@@ -193,6 +205,10 @@ mod tests {
             1
         );
         assert_eq!(count("use std :: net :: TcpStream;"), 1);
+        assert_eq!(count("fn f() -> ::std::net::TcpStream {}"), 1);
+        for whole in ["std::time", "std::time::*", "std::time::{self, Duration}"] {
+            assert_eq!(count(&format!("use {whole};")), 1, "{whole}");
+        }
     }
 
     #[test]
