@@ -143,6 +143,8 @@ struct Folders {
     corpus: PathBuf,
     /// Prefix of crash files; libFuzzer wants the slash at its end.
     artifacts: String,
+    /// Words worth trying, such as the startup keys: comparisons of whole strings give no hints.
+    dictionary: String,
 }
 
 impl Folders {
@@ -151,6 +153,7 @@ impl Folders {
             finds: workspace.target.join("fuzz-corpus").join(target),
             corpus: Path::new("fuzz/corpus").join(target),
             artifacts: format!("fuzz/artifacts/{target}/"),
+            dictionary: format!("fuzz/dict/{target}.dict"),
         }
     }
 
@@ -181,8 +184,11 @@ fn fuzz(workspace: &Workspace, binary: &Path, folders: &Folders, options: &Optio
             .args([&folders.corpus, &folders.finds])
             .run();
     }
-    tool()
-        .arg(format!("-max_total_time={}", options.seconds))
+    let mut tool = tool();
+    if workspace.root.join(&folders.dictionary).is_file() {
+        tool = tool.arg(format!("-dict={}", folders.dictionary));
+    }
+    tool.arg(format!("-max_total_time={}", options.seconds))
         // Compares of less than four bytes are solved by the value profile alone.
         .arg("-use_value_profile=1")
         .args(["-print_final_stats=1", &artifacts])

@@ -54,16 +54,23 @@ pub(crate) fn ensure(install: bool) -> Result<Outcome> {
             }
             Ok(Outcome::Passed)
         }
-        Plan::Install => {
-            install_all(&missing())?;
-            let still = missing();
-            if still.is_empty() {
-                return Ok(Outcome::Passed);
-            }
-            bail!("installed, yet still not on PATH: {}", sentence(&still));
-        }
+        Plan::Install => after_install(install_all(&missing())),
         Plan::Fail => bail!("{}", sentence(&missing())),
         Plan::Skip => Ok(Outcome::Lacking(sentence(&missing()))),
+    }
+}
+
+/// An installation that fails (no network, say) spoils a CI run; elsewhere it is said loudly.
+fn after_install(result: Result<()>) -> Result<Outcome> {
+    let still = missing();
+    match result {
+        Ok(()) if still.is_empty() => Ok(Outcome::Passed),
+        Ok(()) => bail!("installed, yet still not on PATH: {}", sentence(&still)),
+        Err(error) if in_ci() => Err(error),
+        Err(error) => Ok(Outcome::Lacking(format!(
+            "{}; installing it failed: {error:#}",
+            sentence(&still)
+        ))),
     }
 }
 
