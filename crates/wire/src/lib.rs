@@ -1,1 +1,49 @@
-//! Placeholder.
+//! Every byte format Verbena speaks: MPA, DDP and RDMAP as the RFCs define them, Verbena's own
+//! extensions, and the RoCEv2 datagrams used for unreliable queue pairs. Each header is one file
+//! that parses bytes into a value which cannot lie and emits that value back as the same bytes.
+//! Nothing here keeps state, does I/O, or knows what a connection is.
+//!
+//! # Contract
+//!
+//! * No function panics, whatever bytes or values it is given. A `parse` that cannot understand
+//!   its input returns an error that names the problem and the numbers involved.
+//! * `parse` reads a prefix of its input and ignores what lies behind, unless its documentation
+//!   says that the length must match exactly.
+//! * `emit` followed by `parse` returns an equal value. The other direction also holds for bytes
+//!   sent by a conforming peer; reserved bits are ignored on receive and sent as zero.
+//! * Integers are big-endian on the wire. The two exceptions are the CRC field of an FPDU and the
+//!   ICRC of a RoCEv2 packet, which are stored least significant byte first.
+//! * `Display` prints one line for people.
+//!
+//! # Reading order
+//!
+//! [`number`] for the vocabulary, [`mpa`] for framing, [`ddp`] for segments, [`rdmap`] for
+//! messages, then [`ext`] and [`roce`].
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+pub mod crc;
+pub mod ddp;
+pub mod ext;
+pub mod malformed;
+pub mod mpa;
+pub mod number;
+pub mod rdmap;
+pub mod roce;
+
+mod raw;
+
+#[cfg(test)]
+mod testing;
+
+pub use malformed::Malformed;
+pub use number::{Mo, Msn, Psn, Qn, Qpn, Rsn, Stag, To};

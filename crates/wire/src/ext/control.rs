@@ -1,0 +1,183 @@
+//! The control messages (docs/extensions.md): a kind and a 24-bit number in the word DDP leaves to
+//! its upper layer, and for three kinds a short payload. It promises a known kind with a payload
+//! of the right length. It does not know what has been sent or acknowledged.
+
+use core::fmt;
+
+use super::caps::Caps;
+use super::rnr_timer::RnrTimer;
+use crate::ddp::MAX_LEN;
+use crate::{Malformed, Psn, Rsn};
+
+#[cfg(test)]
+mod tests;
+
+/// Longest payload of a control message.
+pub const MAX_CONTROL_PAYLOAD: usize = 256;
+
+// With the smallest agreed segment size a list of capabilities still goes in one segment.
+const _: () = assert!(Caps::MAX_LEN + MAX_LEN <= 128);
+
+const KIND_CAPS: u8 = 1;
+const KIND_ACK: u8 = 2;
+const KIND_RNR: u8 = 3;
+const KIND_READY: u8 = 4;
+const KIND_RESUME: u8 = 5;
+const KIND_ACTIVE: u8 = 6;
+const KIND_PATH: u8 = 7;
+
+/// Payload of RNR and PATH: one meaningful byte and three zeros.
+const WORD: usize = 4;
+
+/// What carries the stream from a given request on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathKind {
+    /// The TCP connection.
+    Tcp,
+    /// Shared-memory rings.
+    Rings,
+}
+
+impl PathKind {
+    const fn from_byte(got: u8) -> Result<Self, Malformed> {
+        match got {
+            0 => Ok(Self::Tcp),
+            1 => Ok(Self::Rings),
+            _ => Err(Malformed::PathKind { got }),
+        }
+    }
+
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Tcp => 0,
+            Self::Rings => 1,
+        }
+    }
+}
+
+impl fmt::Display for PathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Rings => "rings",
+        })
+    }
+}
+
+/// A control message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// What this side can do; the first message each way.
+    Caps(Caps),
+    /// Every request before this one is executed.
+    Ack(Rsn),
+    /// This request found no receive; it and all later ones are discarded until it is resumed.
+    Rnr {
+        /// The request.
+        rsn: Rsn,
+        /// How long the requester shall wait if no receive is reported earlier.
+        timer: RnrTimer,
+    },
+    /// A receive for this request is posted now.
+    Ready(Rsn),
+    /// The next request on the stream is this one again.
+    Resume(Rsn),
+    /// The sender is ready to send, starting with this packet number.
+    Active {
+        /// The number the two programs exchanged beforehand.
+        psn: Psn,
+    },
+    /// From this request on the stream uses another path.
+    Path {
+        /// The first request on the new path.
+        rsn: Rsn,
+        /// The new path.
+        to: PathKind,
+    },
+}
+
+impl Control {
+    /// Reads a control message from the header's upper-layer word and the segment's payload.
+    pub fn parse(ulp_word: u32, payload: &[u8]) -> Result<Self, Malformed> {
+        let [kind, ..] = ulp_word.to_be_bytes();
+        let rsn = Rsn::wrapping(ulp_word);
+        match kind {
+            KIND_CAPS => Caps::parse(payload).map(Self::Caps),
+            KIND_ACK => exact(kind, payload).map(|[]| Self::Ack(rsn)),
+            KIND_RNR => {
+                let [got, ..] = exact::<WORD>(kind, payload)?;
+                let timer = RnrTimer::new(got).ok_or(Malformed::RnrTimer { got })?;
+                Ok(Self::Rnr { rsn, timer })
+            }
+            KIND_READY => exact(kind, payload).map(|[]| Self::Ready(rsn)),
+            KIND_RESUME => exact(kind, payload).map(|[]| Self::Resume(rsn)),
+            KIND_ACTIVE => {
+                let psn = Psn::wrapping(ulp_word);
+                exact(kind, payload).map(|[]| Self::Active { psn })
+            }
+            KIND_PATH => {
+                let [got, ..] = exact::<WORD>(kind, payload)?;
+                let to = PathKind::from_byte(got)?;
+                Ok(Self::Path { rsn, to })
+            }
+            got => Err(Malformed::ControlKind { got }),
+        }
+    }
+
+    /// The number of the kind.
+    pub const fn kind(&self) -> u8 {
+        match self {
+            Self::Caps(_) => KIND_CAPS,
+            Self::Ack(_) => KIND_ACK,
+            Self::Rnr { .. } => KIND_RNR,
+            Self::Ready(_) => KIND_READY,
+            Self::Resume(_) => KIND_RESUME,
+            Self::Active { .. } => KIND_ACTIVE,
+            Self::Path { .. } => KIND_PATH,
+        }
+    }
+
+    /// The word for the header: kind above, number below.
+    pub const fn ulp_word(&self) -> u32 {
+        let number = match self {
+            Self::Caps(_) => 0,
+            Self::Ack(rsn) | Self::Ready(rsn) | Self::Resume(rsn) => rsn.get(),
+            Self::Rnr { rsn, .. } | Self::Path { rsn, .. } => rsn.get(),
+            Self::Active { psn } => psn.get(),
+        };
+        (self.kind() as u32) << 24 | number
+    }
+
+    /// Appends the payload to `out`; most kinds have none.
+    pub fn emit_payload(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Caps(caps) => caps.emit(out),
+            Self::Rnr { timer, .. } => out.extend_from_slice(&[timer.code(), 0, 0, 0]),
+            Self::Path { to, .. } => out.extend_from_slice(&[to.byte(), 0, 0, 0]),
+            Self::Ack(_) | Self::Ready(_) | Self::Resume(_) | Self::Active { .. } => {}
+        }
+    }
+}
+
+/// The payload as an array, or the complaint that it is not that long.
+fn exact<const N: usize>(kind: u8, payload: &[u8]) -> Result<[u8; N], Malformed> {
+    payload.try_into().map_err(|_| Malformed::ControlLength {
+        kind,
+        need: N,
+        got: payload.len(),
+    })
+}
+
+impl fmt::Display for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Caps(caps) => caps.fmt(f),
+            Self::Ack(rsn) => write!(f, "ack rsn={rsn}"),
+            Self::Rnr { rsn, timer } => write!(f, "rnr rsn={rsn} timer={timer}"),
+            Self::Ready(rsn) => write!(f, "ready rsn={rsn}"),
+            Self::Resume(rsn) => write!(f, "resume rsn={rsn}"),
+            Self::Active { psn } => write!(f, "active psn={psn}"),
+            Self::Path { rsn, to } => write!(f, "path rsn={rsn} to={to}"),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The header of a Read V2 Request (docs/extensions.md): a read that does not tell the responder
+//! where the data goes. It promises three fields at their places. It does not know the sink, which
+//! never leaves the requester.
+
+use core::fmt;
+
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{Malformed, Stag, To, raw};
+
+#[cfg(test)]
+mod tests;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    size: U32,
+    source_stag: U32,
+    source_to: U64,
+}
+
+/// What to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadV2Request {
+    /// Bytes to read.
+    pub size: u32,
+    /// The responder's buffer.
+    pub source_stag: Stag,
+    /// Where in the responder's buffer the data begins.
+    pub source_to: To,
+}
+
+impl ReadV2Request {
+    /// Bytes on the wire.
+    pub const LEN: usize = 16;
+
+    /// Reads the header.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let raw: Raw = raw::prefix("read V2 request", bytes)?;
+        Ok(Self {
+            size: raw.size.get(),
+            source_stag: Stag::new(raw.source_stag.get()),
+            source_to: To::new(raw.source_to.get()),
+        })
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        zerocopy::transmute!(Raw {
+            size: U32::new(self.size),
+            source_stag: U32::new(self.source_stag.get()),
+            source_to: U64::new(self.source_to.get()),
+        })
+    }
+}
+
+impl fmt::Display for ReadV2Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            size,
+            source_stag,
+            source_to,
+        } = self;
+        write!(f, "read v2 size={size} source={source_stag}+{source_to}")
+    }
+}

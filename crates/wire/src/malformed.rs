@@ -1,0 +1,155 @@
+//! Why bytes could not be read as the header they claim to be. Each variant carries the numbers
+//! that were wrong, so that a log line or a Terminate can be written from it. It does not say
+//! what to do about it: blame and reaction belong to the stream.
+
+/// Bytes that do not form the header they should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// The input ends inside the header.
+    #[error("{what} needs {need} bytes, only {got} are there")]
+    Truncated {
+        /// The header being read.
+        what: &'static str,
+        /// Bytes it takes.
+        need: usize,
+        /// Bytes available.
+        got: usize,
+    },
+    /// The input is longer than this header may ever be.
+    #[error("{what} is limited to {limit} bytes, got {got}")]
+    TooLong {
+        /// The header being read.
+        what: &'static str,
+        /// Most bytes it may take.
+        limit: usize,
+        /// Bytes given.
+        got: usize,
+    },
+    /// The DDP version is not 1.
+    #[error("DDP version {got} in {} segment, expected 1", class(*tagged))]
+    DdpVersion {
+        /// Whether the segment was tagged, since the Terminate code differs.
+        tagged: bool,
+        /// The version found.
+        got: u8,
+    },
+    /// A tagged header was asked for and an untagged one found, or the reverse.
+    #[error("{} DDP header expected, the T bit says otherwise", class(*expected_tagged))]
+    DdpClass {
+        /// Whether the caller wanted a tagged header.
+        expected_tagged: bool,
+    },
+    /// The RDMAP version is not 1.
+    #[error("RDMAP version {got}, expected 1")]
+    RdmapVersion {
+        /// The version found.
+        got: u8,
+    },
+    /// The atomic operation code is neither FetchAdd nor CmpSwap.
+    #[error("atomic operation code {got} is not defined")]
+    AtomicCode {
+        /// The code found.
+        got: u8,
+    },
+    /// An Immediate Data message does not carry exactly 8 bytes.
+    #[error("immediate data is 8 bytes, got {got}")]
+    ImmediateLength {
+        /// Payload bytes found.
+        got: usize,
+    },
+    /// A Terminate message ends inside the headers its own bits announce.
+    #[error("terminate message announces {need} bytes, only {got} are there")]
+    TerminateTruncated {
+        /// Bytes announced.
+        need: usize,
+        /// Bytes available.
+        got: usize,
+    },
+    /// The control message kind is not one of 1 to 7.
+    #[error("control message kind {got} is not defined")]
+    ControlKind {
+        /// The kind found.
+        got: u8,
+    },
+    /// A control message of this kind must have another payload length.
+    #[error("control message kind {kind} takes {need} payload bytes, got {got}")]
+    ControlLength {
+        /// The control message kind.
+        kind: u8,
+        /// Payload bytes it takes.
+        need: usize,
+        /// Payload bytes found.
+        got: usize,
+    },
+    /// A capability appears twice.
+    #[error("capability {tag} appears twice")]
+    CapsDuplicate {
+        /// The capability's tag.
+        tag: u8,
+    },
+    /// A mandatory capability does not appear.
+    #[error("capability {tag} is missing")]
+    CapsMissing {
+        /// The capability's tag.
+        tag: u8,
+    },
+    /// The payload ends inside a capability.
+    #[error("capability {tag} is cut short")]
+    CapsTruncated {
+        /// The capability's tag.
+        tag: u8,
+    },
+    /// A capability has a length that its tag does not allow.
+    #[error("capability {tag} takes {need} bytes, got {got}")]
+    CapsLength {
+        /// The capability's tag.
+        tag: u8,
+        /// Value bytes it takes.
+        need: usize,
+        /// Value bytes found.
+        got: usize,
+    },
+    /// A capability has a value that no peer can mean.
+    #[error("capability {tag} has an impossible value")]
+    CapsValue {
+        /// The capability's tag.
+        tag: u8,
+    },
+    /// The receiver-not-ready timer code does not fit five bits.
+    #[error("RNR timer code {got} is above 31")]
+    RnrTimer {
+        /// The code found.
+        got: u8,
+    },
+    /// The path kind is neither TCP nor rings.
+    #[error("path kind {got} is not defined")]
+    PathKind {
+        /// The kind found.
+        got: u8,
+    },
+    /// The transport header version of a RoCEv2 packet is not 0.
+    #[error("BTH transport version {got}, expected 0")]
+    BthVersion {
+        /// The version found.
+        got: u8,
+    },
+    /// A RoCEv2 opcode other than the two of the unreliable datagram service.
+    #[error("BTH opcode {got:#04x} is not an unreliable datagram")]
+    UdOpcode {
+        /// The opcode found.
+        got: u8,
+    },
+    /// The pad count of a RoCEv2 packet exceeds its payload.
+    #[error("pad count {pad} exceeds the {payload} bytes of payload and pad")]
+    Padding {
+        /// Pad count of the header.
+        pad: u8,
+        /// Bytes between the headers and the ICRC.
+        payload: usize,
+    },
+}
+
+fn class(tagged: bool) -> &'static str {
+    if tagged { "a tagged" } else { "an untagged" }
+}

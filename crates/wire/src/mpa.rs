@@ -1,0 +1,14 @@
+//! Marker PDU Aligned framing for TCP (RFC 5044) with the enhanced set-up of RFC 6581: the
+//! start-up frames, the FPDU around every segment and the markers inside the stream. Each file
+//! below promises one of these formats in both directions. When a frame may be sent, and what
+//! follows from its flags, is known to the stream only.
+
+pub mod enhanced;
+pub mod fpdu;
+pub mod marker;
+pub mod startup;
+
+pub use enhanced::{Depth, Enhanced, RtrKinds};
+pub use fpdu::{Layout, Phase, emit_fpdu, mulpdu, pad_len};
+pub use marker::Marker;
+pub use startup::{Flags, Frame, Kind, Revision, StartupError};

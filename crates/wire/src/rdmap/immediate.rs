@@ -1,0 +1,55 @@
+//! The eight bytes of an Immediate Data message (RFC 7306 §6). It promises exactly eight, no more
+//! and no fewer. How the bytes reach a completion is not known here.
+
+use core::fmt;
+
+use crate::Malformed;
+
+#[cfg(test)]
+mod tests;
+
+/// Immediate data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Immediate {
+    /// The bytes as they stand on the wire.
+    pub data: [u8; 8],
+}
+
+impl Immediate {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+
+    /// Reads a payload, which must be exactly the data (RFC 7306 §6.1).
+    pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
+        match payload.try_into() {
+            Ok(data) => Ok(Self { data }),
+            Err(_) => Err(Malformed::ImmediateLength { got: payload.len() }),
+        }
+    }
+
+    /// The data's bytes.
+    pub const fn emit(&self) -> [u8; Self::LEN] {
+        self.data
+    }
+
+    /// A 32-bit immediate as verbs programs know it: the first four bytes, big-endian, the rest
+    /// zero. Other adapters that carry verbs over RFC 7306 place it the same way.
+    pub const fn from_imm(imm: u32) -> Self {
+        let [a, b, c, d] = imm.to_be_bytes();
+        Self {
+            data: [a, b, c, d, 0, 0, 0, 0],
+        }
+    }
+
+    /// The 32-bit immediate in the first four bytes.
+    pub const fn imm(&self) -> u32 {
+        let [a, b, c, d, ..] = self.data;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+impl fmt::Display for Immediate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "imm={:#018x}", u64::from_be_bytes(self.data))
+    }
+}

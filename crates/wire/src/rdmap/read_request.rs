@@ -1,0 +1,94 @@
+//! The header of an RDMA Read Request (RFC 5040 §4.4). It promises nothing about its fields but
+//! their places: zero-length requests legitimately carry junk tags. It does not know either
+//! buffer.
+
+use core::fmt;
+
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{Malformed, Stag, To, raw};
+
+#[cfg(test)]
+mod tests;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    sink_stag: U32,
+    sink_to: U64,
+    size: U32,
+    source_stag: U32,
+    source_to: U64,
+}
+
+/// What to read, and where the requester wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The requester's buffer; the responder copies it into the response unread.
+    pub sink_stag: Stag,
+    /// Where in the requester's buffer the data goes.
+    pub sink_to: To,
+    /// Bytes to read.
+    pub size: u32,
+    /// The responder's buffer.
+    pub source_stag: Stag,
+    /// Where in the responder's buffer the data begins.
+    pub source_to: To,
+}
+
+impl ReadRequest {
+    /// Bytes on the wire.
+    pub const LEN: usize = 28;
+
+    /// Reads the header.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let raw: Raw = raw::prefix("read request", bytes)?;
+        Ok(Self {
+            sink_stag: Stag::new(raw.sink_stag.get()),
+            sink_to: To::new(raw.sink_to.get()),
+            size: raw.size.get(),
+            source_stag: Stag::new(raw.source_stag.get()),
+            source_to: To::new(raw.source_to.get()),
+        })
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        zerocopy::transmute!(Raw {
+            sink_stag: U32::new(self.sink_stag.get()),
+            sink_to: U64::new(self.sink_to.get()),
+            size: U32::new(self.size),
+            source_stag: U32::new(self.source_stag.get()),
+            source_to: U64::new(self.source_to.get()),
+        })
+    }
+
+    /// The part that remains after `sent` bytes were answered, which is what a Terminate returns
+    /// (RFC 5040 §7.1). `None` if `sent` exceeds the size or an offset would wrap.
+    pub const fn advanced(&self, sent: u32) -> Option<Self> {
+        let (Some(size), Some(sink_to), Some(source_to)) = (
+            self.size.checked_sub(sent),
+            self.sink_to.checked_add(sent as u64),
+            self.source_to.checked_add(sent as u64),
+        ) else {
+            return None;
+        };
+        Some(Self {
+            sink_to,
+            size,
+            source_to,
+            ..*self
+        })
+    }
+}
+
+impl fmt::Display for ReadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "read size={} source={}+{} sink={}+{}",
+            self.size, self.source_stag, self.source_to, self.sink_stag, self.sink_to
+        )
+    }
+}
