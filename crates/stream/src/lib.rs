@@ -1,1 +1,40 @@
-//! Placeholder.
+//! The protocol machines of iWARP, without a socket, a clock, memory or `unsafe`: bytes and decisions in, bytes and decisions out.
+//! A connection begins as an [`Endpoint`] (MPA startup) and, once both sides agree, becomes a [`Stream`].
+//! The crate promises that everything a peer can do wrong is a named [`Violation`] with one Terminate; it refuses to know where payload lies.
+//!
+//! Reading order: [`startup`] → [`stream`] → [`rx`] (`deframe`, [`order`], `rx/head`, `rx/message`) → `tx`
+//! ([`outgoing`], [`frame`]) → the book ([`ledger`], [`reads`], [`requester`], [`responder`]) → [`violation`], [`terminate`].
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+mod deframe;
+pub mod delivery;
+pub mod frame;
+pub mod ledger;
+pub mod order;
+pub mod outgoing;
+pub mod reads;
+pub mod requester;
+pub mod responder;
+pub mod rx;
+pub mod startup;
+pub mod stream;
+pub mod terminate;
+pub mod time;
+mod tx;
+pub mod violation;
+
+pub use delivery::{Claim, Delivery, Place, Run, Step};
+pub use frame::Frame;
+pub use outgoing::{Message, Outgoing};
+pub use requester::RnrRetry;
+pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
+pub use stream::{Held, Settings, Stream};
+pub use terminate::Offender;
+pub use time::Time;
+pub use tx::MIN_ULPDU;
+pub use violation::{AccessFault, Violation};

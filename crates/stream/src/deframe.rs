@@ -1,0 +1,220 @@
+//! FPDU reception: finds frames in the byte stream, strips markers, checks checksums (RFC 5044 §4).
+//! With checksums on, a frame is looked at only when all of it stands in the stage and its checksum is right,
+//! so that no damaged header ever names a place; with checksums off, payload may bypass the stage.
+//! It refuses to know what a frame carries.
+
+use verbena_wire::crc::crc32c;
+use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, Layout, Phase};
+use verbena_wire::mpa::marker::Marker;
+
+use crate::violation::Violation;
+
+/// Frame bytes still missing from the stage: what it must hold in total, from its front.
+pub(crate) type Need = usize;
+
+/// The receive framing of one direction.
+#[derive(Debug, Clone)]
+pub(crate) struct Deframer {
+    phase: Option<Phase>,
+    crc: bool,
+    frame: Option<Frame>,
+}
+
+/// The frame being received. Invariant: `at <= layout.size()`, `body <= layout.body_len()`.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    layout: Layout,
+    /// Frame bytes consumed.
+    at: usize,
+    /// Body bytes (length field, ULPDU, pad) consumed.
+    body: usize,
+    /// Body offset at which the ULPDU ends.
+    end: usize,
+}
+
+/// What stands next in the payload of a frame.
+pub(crate) enum Next {
+    /// The stage must hold this many bytes.
+    Need(Need),
+    /// A marker of this many stage bytes was passed.
+    Passed(usize),
+    /// This many payload bytes follow in one run.
+    Run(usize),
+    /// The payload has ended.
+    End,
+}
+
+impl Deframer {
+    pub(crate) fn new(markers: bool, crc: bool) -> Deframer {
+        Deframer {
+            phase: markers.then_some(Phase::START),
+            crc,
+            frame: None,
+        }
+    }
+
+    /// Are we inside a frame, given that `staged` bytes wait in the stage?
+    pub(crate) fn mid_frame(&self, staged: usize) -> bool {
+        staged > 0 || self.frame.is_some_and(|f| f.at > 0)
+    }
+
+    /// Opens the frame at the front of the stage: its ULPDU length, or how much must be there first.
+    pub(crate) fn open(&mut self, stage: &[u8]) -> Result<Result<u16, Need>, Violation> {
+        // A marker in front of the frame belongs to it; the length field stands right behind (RFC 5044 §4.3).
+        let lead = if self.phase == Some(Phase::START) {
+            Marker::LEN
+        } else {
+            0
+        };
+        let Some(field) = array::<LENGTH_LEN>(stage, lead) else {
+            return Ok(Err(lead + LENGTH_LEN));
+        };
+        let ulpdu_len = u16::from_be_bytes(field);
+        let layout = Layout::new(ulpdu_len, self.phase);
+        if self.crc {
+            if stage.len() < layout.size() {
+                return Ok(Err(layout.size()));
+            }
+            check_crc(stage, &layout)?;
+        }
+        self.frame = Some(Frame {
+            layout,
+            at: 0,
+            body: 0,
+            end: LENGTH_LEN + usize::from(ulpdu_len),
+        });
+        Ok(Ok(ulpdu_len))
+    }
+
+    /// Copies ULPDU bytes `from..from + out.len()` of the frame that starts the stage.
+    pub(crate) fn peek(
+        &self,
+        stage: &[u8],
+        from: usize,
+        out: &mut [u8],
+    ) -> Result<Result<(), Need>, Violation> {
+        let Some(frame) = &self.frame else {
+            return Ok(Err(LENGTH_LEN));
+        };
+        let (mut body, mut done) = (LENGTH_LEN + from, 0);
+        while done < out.len() {
+            let run = frame.layout.run_at(body).min(out.len() - done);
+            let at = frame.layout.locate(body);
+            let (Some(to), Some(source)) = (out.get_mut(done..done + run), stage.get(at..at + run))
+            else {
+                return Ok(Err(frame.layout.locate(body + run - 1) + 1));
+            };
+            to.copy_from_slice(source);
+            body += run;
+            done += run;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Consumes the frame's first `ulpdu` ULPDU bytes, markers included; returns stage bytes used.
+    pub(crate) fn consume_head(&mut self, stage: &[u8], ulpdu: usize) -> Result<usize, Violation> {
+        let Some(frame) = &mut self.frame else {
+            return Ok(0);
+        };
+        let body = LENGTH_LEN + ulpdu;
+        let used = frame.layout.locate(body - 1) + 1;
+        check_markers(stage, &frame.layout, 0, used)?;
+        frame.at = used;
+        frame.body = body;
+        Ok(used)
+    }
+
+    /// What stands next in the payload.
+    pub(crate) fn next_run(&mut self, stage: &[u8]) -> Result<Next, Violation> {
+        let Some(frame) = &mut self.frame else {
+            return Ok(Next::End);
+        };
+        if frame.body >= frame.end {
+            return Ok(Next::End);
+        }
+        let at = frame.layout.locate(frame.body);
+        let marker = at - frame.at;
+        if marker == 0 {
+            let run = frame.layout.run_at(frame.body);
+            return Ok(Next::Run(run.min(frame.end - frame.body)));
+        }
+        if stage.len() < marker {
+            return Ok(Next::Need(marker));
+        }
+        check_markers(stage, &frame.layout, frame.at, at)?;
+        frame.at = at;
+        Ok(Next::Passed(marker))
+    }
+
+    /// `n` payload bytes of the current run were moved.
+    pub(crate) fn advance(&mut self, n: usize) {
+        if let Some(frame) = &mut self.frame {
+            debug_assert!(
+                frame.body + n <= frame.end,
+                "more placed than the run holds"
+            );
+            frame.at += n;
+            frame.body += n;
+        }
+    }
+
+    /// Ends the frame: pad, a last marker, checksum. Returns stage bytes used, or how many must be there.
+    pub(crate) fn close(&mut self, stage: &[u8]) -> Result<Result<usize, Need>, Violation> {
+        let Some(frame) = self.frame else {
+            return Ok(Ok(0));
+        };
+        let rest = frame.layout.size() - frame.at;
+        if stage.len() < rest {
+            return Ok(Err(rest));
+        }
+        check_markers(stage, &frame.layout, frame.at, frame.layout.size())?;
+        self.phase = frame.layout.next_phase();
+        self.frame = None;
+        Ok(Ok(rest))
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+fn check_crc(stage: &[u8], layout: &Layout) -> Result<(), Violation> {
+    let covered = stage.get(..layout.crc_at()).unwrap_or_default();
+    let field = array::<CRC_LEN>(stage, layout.crc_at()).unwrap_or_default();
+    // The one little-endian field of the protocol (RFC 5044 §4.4).
+    let (expected, got) = (crc32c(covered), u32::from_le_bytes(field));
+    if expected == got {
+        Ok(())
+    } else {
+        Err(Violation::Crc { expected, got })
+    }
+}
+
+/// Checks the markers at frame offsets `from..to`; the stage begins at frame offset `from`.
+fn check_markers(stage: &[u8], layout: &Layout, from: usize, to: usize) -> Result<(), Violation> {
+    if layout.marker_count() == 0 {
+        return Ok(());
+    }
+    for k in 0..layout.marker_count() {
+        let Some((at, expected)) = layout.marker(k) else {
+            break;
+        };
+        if at < from || at >= to {
+            continue;
+        }
+        let Ok(got) = Marker::parse(stage.get(at - from..).unwrap_or_default()) else {
+            break;
+        };
+        // RFC 5044 §8 error 3: the marker and the chain of lengths disagree.
+        if got.fpdu_ptr != expected.fpdu_ptr {
+            return Err(Violation::Marker {
+                expected: expected.fpdu_ptr,
+                got: got.fpdu_ptr,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

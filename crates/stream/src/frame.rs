@@ -1,0 +1,141 @@
+//! One outgoing FPDU: head, a hole for the payload, trailer (RFC 5044 §4).
+//! Without checksum and markers the three go out as they are, payload gathered from its own memory;
+//! otherwise the whole frame is written into a stage, where payload is copied once and summed while it is warm.
+//! It refuses to know the payload: it names the holes and lets the caller fill them.
+
+use verbena_wire::crc::crc32c;
+use verbena_wire::ddp::MAX_LEN;
+use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, Layout, Phase, pad_len};
+use verbena_wire::mpa::marker::Marker;
+
+/// Longest fixed-size body we send behind a DDP header: our CAPS.
+pub(crate) const MAX_BODY: usize = 60;
+const HEAD_ROOM: usize = LENGTH_LEN + MAX_LEN + MAX_BODY;
+
+/// One FPDU on its way out.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    layout: Layout,
+    head: [u8; HEAD_ROOM],
+    head_len: u8,
+    pad: u8,
+    crc: bool,
+    /// First payload byte, counted from the message's start.
+    payload_offset: u32,
+    payload_len: u16,
+}
+
+/// Zeros for the pad and for a checksum nobody checks.
+const ZEROS: [u8; 3 + CRC_LEN] = [0; 3 + CRC_LEN];
+
+impl Frame {
+    /// `head` = DDP header and fixed-size body.
+    pub(crate) fn new(
+        head: &[&[u8]],
+        payload_offset: u32,
+        payload_len: u16,
+        phase: Option<Phase>,
+        crc: bool,
+    ) -> Frame {
+        let mut bytes = [0; HEAD_ROOM];
+        let mut at = LENGTH_LEN;
+        for part in head {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let ulpdu_len = (at - LENGTH_LEN) as u16 + payload_len;
+        bytes[..LENGTH_LEN].copy_from_slice(&ulpdu_len.to_be_bytes());
+        Frame {
+            layout: Layout::new(ulpdu_len, phase),
+            head: bytes,
+            head_len: at as u8,
+            pad: pad_len(ulpdu_len) as u8,
+            crc,
+            payload_offset,
+            payload_len,
+        }
+    }
+
+    /// Bytes on the wire.
+    pub fn size(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Where the payload starts in its message.
+    pub fn payload_offset(&self) -> u32 {
+        self.payload_offset
+    }
+
+    /// Payload bytes.
+    pub fn payload_len(&self) -> u16 {
+        self.payload_len
+    }
+
+    /// The frame can go out as head, payload, trailer without a stage.
+    pub fn is_plain(&self) -> bool {
+        !self.crc && self.layout.marker_count() == 0
+    }
+
+    /// A plain frame's bytes before the payload.
+    pub fn head(&self) -> &[u8] {
+        &self.head[..usize::from(self.head_len)]
+    }
+
+    /// A plain frame's bytes after the payload.
+    pub fn trailer(&self) -> &[u8] {
+        &ZEROS[..usize::from(self.pad) + CRC_LEN]
+    }
+
+    pub(crate) fn next_phase(&self) -> Option<Phase> {
+        self.layout.next_phase()
+    }
+
+    /// Appends the whole frame to `stage`; `fill(offset, hole)` copies payload from that offset of the message.
+    ///
+    /// The checksum covers what was copied, not what the program may have written since.
+    pub fn write(&self, stage: &mut Vec<u8>, mut fill: impl FnMut(u32, &mut [u8])) {
+        let start = stage.len();
+        stage.resize(start + self.size(), 0);
+        let out = &mut stage[start..];
+        self.write_head(out);
+        self.write_markers(out);
+        let (mut body, end) = (
+            self.head().len(),
+            self.head().len() + self.payload_len as usize,
+        );
+        let mut offset = self.payload_offset;
+        while body < end {
+            let run = self.layout.run_at(body).min(end - body);
+            let at = self.layout.locate(body);
+            fill(offset, &mut out[at..at + run]);
+            body += run;
+            offset = offset.wrapping_add(run as u32);
+        }
+        if self.crc {
+            let crc_at = self.layout.crc_at();
+            let crc = crc32c(&out[..crc_at]);
+            out[crc_at..crc_at + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+
+    fn write_head(&self, out: &mut [u8]) {
+        let (head, mut body) = (self.head(), 0);
+        while body < head.len() {
+            let run = self.layout.run_at(body).min(head.len() - body);
+            let at = self.layout.locate(body);
+            out[at..at + run].copy_from_slice(&head[body..body + run]);
+            body += run;
+        }
+    }
+
+    fn write_markers(&self, out: &mut [u8]) {
+        for k in 0..self.layout.marker_count() {
+            if let Some((at, marker)) = self.layout.marker(k) {
+                out[at..at + Marker::LEN].copy_from_slice(&marker.emit());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

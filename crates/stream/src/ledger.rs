@@ -1,0 +1,32 @@
+//! What is outstanding between us and the peer: requests and reads, ours and theirs.
+//! It is plain data that the receive and the transmit side share, each touching its own half.
+//! It refuses to know bytes: both sides translate messages into entries of this book.
+
+use crate::reads::{ReadsIn, ReadsOut};
+use crate::requester::{Requester, RnrRetry};
+use crate::responder::Responder;
+
+/// The book of one stream.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    /// Our requests, numbered.
+    pub requester: Requester,
+    /// The peer's requests, counted.
+    pub responder: Responder,
+    /// Our reads and atomics that wait for responses.
+    pub reads_out: ReadsOut,
+    /// The peer's reads and atomics that we owe responses.
+    pub reads_in: ReadsIn,
+}
+
+impl Ledger {
+    /// An empty book with the agreed depths; `tracked` if the peer acknowledges requests.
+    pub fn new(tracked: bool, ird: u16, ord: u16, retry: RnrRetry) -> Ledger {
+        Ledger {
+            requester: Requester::new(tracked, retry),
+            responder: Responder::new(),
+            reads_out: ReadsOut::new(ord),
+            reads_in: ReadsIn::new(ird),
+        }
+    }
+}

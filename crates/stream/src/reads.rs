@@ -1,0 +1,260 @@
+//! Outstanding reads and atomics, both ways: what we asked for ([`ReadsOut`]) and what we owe ([`ReadsIn`]) (M10, M18).
+//! They promise that depth limits hold and that responses are matched to requests in order, byte for byte.
+//! They refuse to know where the data lies: a sink is an offset in a request.
+
+use std::collections::VecDeque;
+
+use verbena_wire::ddp::Tagged;
+use verbena_wire::rdmap::{AtomicResponse, Opcode};
+use verbena_wire::{Rsn, Stag, To};
+
+use crate::violation::Violation;
+
+/// A request of ours that waits for its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadOut {
+    /// The request's number.
+    pub rsn: Rsn,
+    /// What was asked.
+    pub asked: Asked,
+    /// Response bytes that have arrived.
+    pub placed: u32,
+}
+
+/// What a waiting request asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// A classic Read with its sink on the wire (RFC 5040 §4.4).
+    Read {
+        /// Sink STag.
+        stag: Stag,
+        /// Sink offset.
+        to: To,
+        /// Bytes.
+        size: u32,
+    },
+    /// A Read V2: the sink is ours alone to know (V3).
+    ReadV2 {
+        /// Bytes.
+        size: u32,
+    },
+    /// An atomic operation.
+    Atomic {
+        /// The identifier the response must echo.
+        id: u32,
+    },
+    /// The zero-length Read that opened the stream; its response is swallowed (RFC 6581 §9.2).
+    Rtr,
+}
+
+/// Our requests that wait for responses, oldest first; at most ORD of them.
+#[derive(Debug, Clone)]
+pub struct ReadsOut {
+    limit: u16,
+    queue: VecDeque<ReadOut>,
+}
+
+impl ReadsOut {
+    /// None outstanding; at most `limit` at once.
+    pub fn new(limit: u16) -> ReadsOut {
+        ReadsOut {
+            limit,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// One more request may be sent.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < usize::from(self.limit)
+    }
+
+    /// Lowers the limit to what the peer can take.
+    pub fn limit_to(&mut self, peer_ird: u16) {
+        self.limit = self.limit.min(peer_ird);
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// None waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The oldest waiting request: the one the next response byte belongs to.
+    pub fn head(&self) -> Option<&ReadOut> {
+        self.queue.front()
+    }
+
+    /// A request was sent.
+    pub fn push(&mut self, rsn: Rsn, asked: Asked) {
+        self.queue.push_back(ReadOut {
+            rsn,
+            asked,
+            placed: 0,
+        });
+    }
+
+    /// Requests from `rsn` on were discarded by the peer and will be sent again.
+    pub fn rewind(&mut self, rsn: Rsn) {
+        while self.queue.back().is_some_and(|r| !r.rsn.is_before(rsn)) {
+            self.queue.pop_back();
+        }
+    }
+
+    /// A Read Response segment came: the offset of its first byte in the request.
+    pub(crate) fn respond(&mut self, h: &Tagged, len: u32) -> Result<u32, Violation> {
+        let head = self.queue.front_mut();
+        let Some(head) = head else {
+            return Err(Violation::Unasked(h.opcode));
+        };
+        let (size, sink) = match head.asked {
+            Asked::Read { stag, to, size } => (size, Some((stag, to))),
+            Asked::Rtr => (0, None),
+            _ => return Err(Violation::Unasked(h.opcode)),
+        };
+        let offset = head.placed;
+        if let Some((stag, to)) = sink.filter(|_| len > 0) {
+            if h.stag != stag {
+                return Err(Violation::ResponseStag {
+                    expected: stag,
+                    got: h.stag,
+                });
+            }
+            let expected = to.checked_add(u64::from(offset)).unwrap_or(to);
+            if h.to != expected {
+                return Err(Violation::ResponseOffset {
+                    expected,
+                    got: h.to,
+                });
+            }
+        }
+        head.grow(size, len, h.last)?;
+        Ok(offset)
+    }
+
+    /// A Read V2 Response segment came: the offset of its first byte in the request.
+    pub(crate) fn respond_v2(
+        &mut self,
+        offset: u32,
+        len: u32,
+        last: bool,
+    ) -> Result<u32, Violation> {
+        match self.queue.front_mut() {
+            Some(head) => match head.asked {
+                Asked::ReadV2 { size } => {
+                    debug_assert_eq!(offset, head.placed, "DDP order and the ledger disagree");
+                    head.grow(size, len, last)?;
+                    Ok(offset)
+                }
+                _ => Err(Violation::Unasked(Opcode::ReadV2Response)),
+            },
+            None => Err(Violation::Unasked(Opcode::ReadV2Response)),
+        }
+    }
+
+    /// An Atomic Response came.
+    pub(crate) fn respond_atomic(&mut self, response: &AtomicResponse) -> Result<(), Violation> {
+        match self.queue.front() {
+            Some(ReadOut {
+                asked: Asked::Atomic { id },
+                ..
+            }) => {
+                if *id == response.id {
+                    Ok(())
+                } else {
+                    Err(Violation::AtomicId {
+                        expected: *id,
+                        got: response.id,
+                    })
+                }
+            }
+            _ => Err(Violation::Unasked(Opcode::AtomicResponse)),
+        }
+    }
+
+    /// The oldest request's response is complete.
+    pub(crate) fn pop(&mut self) -> Option<ReadOut> {
+        self.queue.pop_front()
+    }
+}
+
+impl ReadOut {
+    fn grow(&mut self, size: u32, len: u32, last: bool) -> Result<(), Violation> {
+        let end = u64::from(self.placed) + u64::from(len);
+        if end > u64::from(size) {
+            return Err(Violation::ResponseTooLong { size, end });
+        }
+        self.placed += len;
+        if last && self.placed != size {
+            return Err(Violation::ResponseShort {
+                size,
+                got: self.placed,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The peer's requests we have not answered, oldest first; at most IRD of them.
+#[derive(Debug, Clone)]
+pub struct ReadsIn {
+    limit: u16,
+    queue: VecDeque<Rsn>,
+}
+
+impl ReadsIn {
+    /// None owed; at most `limit` at once.
+    pub fn new(limit: u16) -> ReadsIn {
+        ReadsIn {
+            limit,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// The agreed depth.
+    pub fn limit(&self) -> u16 {
+        self.limit
+    }
+
+    /// How many are owed.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// None is owed.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The oldest request not yet answered.
+    pub fn oldest(&self) -> Option<Rsn> {
+        self.queue.front().copied()
+    }
+
+    /// A request came. RFC 5040 §3.3.1: the peer keeps to the agreed depth.
+    pub(crate) fn push(&mut self, rsn: Rsn) -> Result<(), Violation> {
+        if self.queue.len() >= usize::from(self.limit) {
+            return Err(Violation::TooManyReads { limit: self.limit });
+        }
+        self.queue.push_back(rsn);
+        Ok(())
+    }
+
+    /// Requests from `rsn` on are discarded after all (a bystander learns of it late).
+    pub fn rewind(&mut self, rsn: Rsn) {
+        while self.queue.back().is_some_and(|r| !r.is_before(rsn)) {
+            self.queue.pop_back();
+        }
+    }
+
+    /// The oldest request's response has left in full.
+    pub fn answered(&mut self) -> Option<Rsn> {
+        self.queue.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests;

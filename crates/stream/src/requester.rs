@@ -1,0 +1,264 @@
+//! The requesting role of docs/extensions.md: numbers our requests, counts acknowledgements, waits out "receiver not ready".
+//! It promises that every request is counted once, that an impossible acknowledgement is a [`Violation`],
+//! and that after READY the numbering stands exactly where the responder stopped.
+//! It refuses to know what the requests are; its caller keeps them until they are acknowledged.
+
+use core::time::Duration;
+
+use verbena_wire::Rsn;
+use verbena_wire::ext::RnrTimer;
+
+use crate::time::Time;
+use crate::violation::Violation;
+
+/// Requests that may be unacknowledged at once: a quarter of the number space, so that serial arithmetic never errs.
+pub const MAX_UNACKNOWLEDGED: u32 = 1 << 22;
+const _: () = assert!(MAX_UNACKNOWLEDGED < 1 << 23);
+
+/// Shortest wait for a receiver when any retry is allowed.
+pub const MIN_RNR_WAIT: Duration = Duration::from_millis(100);
+
+/// How long to wait for a receiver that is not ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RnrRetry {
+    /// Fail at once (`rnr_retry` 0).
+    Never,
+    /// Wait this many times the responder's timer (`rnr_retry` 1 to 6).
+    Times(u8),
+    /// Wait for ever (`rnr_retry` 7).
+    #[default]
+    Forever,
+}
+
+impl RnrRetry {
+    /// From the verbs' three-bit value; larger values mean for ever.
+    pub fn from_verbs(value: u8) -> RnrRetry {
+        match value {
+            0 => RnrRetry::Never,
+            1..=6 => RnrRetry::Times(value),
+            _ => RnrRetry::Forever,
+        }
+    }
+
+    fn deadline(self, timer: RnrTimer, now: Time) -> Option<Time> {
+        match self {
+            RnrRetry::Never => Some(now),
+            RnrRetry::Times(n) => Some(now + (timer.duration() * u32::from(n)).max(MIN_RNR_WAIT)),
+            RnrRetry::Forever => None,
+        }
+    }
+}
+
+/// Where the requesting role stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Requests flow.
+    Flowing,
+    /// The responder had no receive; nothing new is sent until it is ready.
+    Paused,
+    /// The wait took too long.
+    GaveUp,
+}
+
+/// What can happen to the requesting role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// An acknowledgement.
+    Ack,
+    /// Receiver not ready.
+    Rnr,
+    /// Receiver ready.
+    Ready,
+    /// The wait for the receiver has lasted as long as allowed.
+    Deadline,
+}
+
+impl State {
+    /// Every state, for tables.
+    pub const ALL: [State; 3] = [State::Flowing, State::Paused, State::GaveUp];
+
+    /// The state after `event`; `None` when the peer has no business saying that now.
+    pub fn next(self, event: Event) -> Option<State> {
+        match (self, event) {
+            (state, Event::Ack) => Some(state),
+            (State::Flowing, Event::Rnr) => Some(State::Paused),
+            (State::Paused, Event::Ready) => Some(State::Flowing),
+            (State::Paused, Event::Deadline) => Some(State::GaveUp),
+            (State::GaveUp, Event::Ready) => Some(State::GaveUp),
+            (state, Event::Deadline) => Some(state),
+            (State::Paused | State::GaveUp, Event::Rnr) | (State::Flowing, Event::Ready) => None,
+        }
+    }
+}
+
+impl Event {
+    /// Every event, for tables.
+    pub const ALL: [Event; 4] = [Event::Ack, Event::Rnr, Event::Ready, Event::Deadline];
+}
+
+/// The requesting role. Invariant: `acked <= next`, and while paused `acked <= stopped <= next`.
+#[derive(Debug, Clone)]
+pub struct Requester {
+    state: State,
+    /// The peer acknowledges. Without that, a request counts as executed when it is sent.
+    tracked: bool,
+    /// All requests before this one are executed.
+    acked: Rsn,
+    /// The number of the next request.
+    next: Rsn,
+    /// Where the responder stopped, in every state but flowing.
+    stopped: Rsn,
+    retry: RnrRetry,
+    deadline: Option<Time>,
+    /// The last refused request and its deadline: refused again without progress, it gets no new budget.
+    waited: Option<(Rsn, Option<Time>)>,
+}
+
+impl Requester {
+    /// Nothing sent yet; `tracked` if the peer acknowledges.
+    pub fn new(tracked: bool, retry: RnrRetry) -> Requester {
+        Requester {
+            state: State::Flowing,
+            tracked,
+            acked: Rsn::ZERO,
+            next: Rsn::ZERO,
+            stopped: Rsn::ZERO,
+            retry,
+            deadline: None,
+            waited: None,
+        }
+    }
+
+    /// Where the role stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// All requests before this one are executed.
+    pub fn acked(&self) -> Rsn {
+        self.acked
+    }
+
+    /// The number the next request gets.
+    pub fn next(&self) -> Rsn {
+        self.next
+    }
+
+    /// Requests sent and not acknowledged.
+    pub fn unacknowledged(&self) -> u32 {
+        self.next.minus(self.acked)
+    }
+
+    /// A request may be sent now.
+    pub fn may_send(&self) -> bool {
+        self.state == State::Flowing && self.unacknowledged() < MAX_UNACKNOWLEDGED
+    }
+
+    /// Should this request still go on? Not if the responder stopped at it or before it.
+    pub fn is_live(&self, rsn: Rsn) -> bool {
+        self.state == State::Flowing || rsn.is_before(self.stopped)
+    }
+
+    /// When the wait for the receiver ends.
+    pub fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// Numbers the request that is sent now.
+    pub fn sent(&mut self) -> Rsn {
+        let rsn = self.next;
+        self.next = rsn.next();
+        if !self.tracked {
+            self.acked = self.next;
+        }
+        rsn
+    }
+
+    /// The response to request `rsn` is complete, which acknowledges it and all before it.
+    pub(crate) fn handle_response(&mut self, rsn: Rsn) -> Result<(), Violation> {
+        if self.tracked {
+            self.handle_ack(rsn.next())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// ACK(n): all before n are executed.
+    pub fn handle_ack(&mut self, n: Rsn) -> Result<(), Violation> {
+        let high = if self.state == State::Flowing {
+            self.next
+        } else {
+            self.stopped
+        };
+        self.check("ACK", n, high)?;
+        self.acked = n;
+        Ok(())
+    }
+
+    /// RNR(n): the responder discards n and all that follows.
+    pub fn handle_rnr(&mut self, n: Rsn, timer: RnrTimer, now: Time) -> Result<(), Violation> {
+        let next = self.step("RNR", Event::Rnr)?;
+        let newest = Rsn::wrapping(self.next.get().wrapping_sub(1));
+        if self.next == self.acked {
+            return Err(Violation::OutOfPlace("RNR"));
+        }
+        self.check("RNR", n, newest)?;
+        self.state = next;
+        self.stopped = n;
+        self.deadline = match self.waited {
+            Some((rsn, deadline)) if rsn == n => deadline,
+            _ => self.retry.deadline(timer, now),
+        };
+        self.waited = Some((n, self.deadline));
+        Ok(())
+    }
+
+    /// READY(n): answer with RESUME(n) and send again from n.
+    pub fn handle_ready(&mut self, n: Rsn) -> Result<(), Violation> {
+        let next = self.step("READY", Event::Ready)?;
+        if n != self.stopped {
+            return Err(Violation::Impossible {
+                kind: "READY",
+                low: self.stopped,
+                high: self.stopped,
+                got: n,
+            });
+        }
+        self.state = next;
+        if next == State::Flowing {
+            self.next = n;
+            self.deadline = None;
+        }
+        Ok(())
+    }
+
+    /// Time passed; true if the receiver was not ready for too long.
+    pub fn handle_timeout(&mut self, now: Time) -> bool {
+        let due = self.deadline.is_some_and(|d| now >= d);
+        if due && let Some(next) = self.state.next(Event::Deadline) {
+            self.state = next;
+            self.deadline = None;
+        }
+        due
+    }
+
+    fn step(&self, kind: &'static str, event: Event) -> Result<State, Violation> {
+        self.state.next(event).ok_or(Violation::OutOfPlace(kind))
+    }
+
+    /// `acked <= n <= high`, in serial arithmetic.
+    fn check(&self, kind: &'static str, n: Rsn, high: Rsn) -> Result<(), Violation> {
+        if n.minus(self.acked) <= high.minus(self.acked) {
+            return Ok(());
+        }
+        Err(Violation::Impossible {
+            kind,
+            low: self.acked,
+            high,
+            got: n,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! The responding role of docs/extensions.md: counts executed requests, owes acknowledgements, refuses what finds no receive.
+//! It promises that each request is executed exactly once however often it is refused and sent again,
+//! and that an acknowledgement never covers a read that is not answered.
+//! It refuses to know receive queues: it is told that none was there, and later that one is.
+
+use verbena_wire::Rsn;
+
+use crate::violation::Violation;
+
+/// An acknowledgement is due at once after this many requests.
+pub const ACK_REQUESTS: u32 = 64;
+
+/// An acknowledgement is due at once after this many bytes.
+pub const ACK_BYTES: u64 = 256 * 1024;
+
+/// Where the responding role stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Requests are executed as they come.
+    Open,
+    /// A request found no receive; it and all after it are discarded.
+    Waiting,
+    /// A receive is there and the peer was told; requests are discarded until RESUME.
+    Readied,
+}
+
+/// What can happen to the responding role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A request found no receive.
+    NoReceive,
+    /// A receive was posted.
+    Posted,
+    /// RESUME came.
+    Resume,
+}
+
+impl State {
+    /// Every state, for tables.
+    pub const ALL: [State; 3] = [State::Open, State::Waiting, State::Readied];
+
+    /// The state after `event`; `None` when it cannot happen.
+    pub fn next(self, event: Event) -> Option<State> {
+        match (self, event) {
+            (State::Open, Event::NoReceive) => Some(State::Waiting),
+            (State::Waiting, Event::Posted) => Some(State::Readied),
+            (State::Open | State::Readied, Event::Posted) => Some(self),
+            (State::Readied, Event::Resume) => Some(State::Open),
+            (State::Waiting | State::Readied, Event::NoReceive)
+            | (State::Open | State::Waiting, Event::Resume) => None,
+        }
+    }
+}
+
+impl Event {
+    /// Every event, for tables.
+    pub const ALL: [Event; 3] = [Event::NoReceive, Event::Posted, Event::Resume];
+}
+
+/// When an acknowledgement is owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Due {
+    /// Nothing new to acknowledge.
+    Nothing,
+    /// With the next transmission, or at the end of the turn.
+    Soon,
+    /// At once.
+    Now,
+}
+
+/// The responding role. Invariant: `acked <= executed <= next`.
+#[derive(Debug, Clone)]
+pub struct Responder {
+    state: State,
+    /// The number of the next request to execute.
+    next: Rsn,
+    /// A delivered request whose owner has not yet had the chance to refuse it.
+    unconfirmed: bool,
+    /// What we last told the peer.
+    acked: Rsn,
+    bytes: u64,
+}
+
+impl Default for Responder {
+    fn default() -> Responder {
+        Responder::new()
+    }
+}
+
+impl Responder {
+    /// Nothing received yet.
+    pub fn new() -> Responder {
+        Responder {
+            state: State::Open,
+            next: Rsn::ZERO,
+            unconfirmed: false,
+            acked: Rsn::ZERO,
+            bytes: 0,
+        }
+    }
+
+    /// Where the role stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Incoming requests are thrown away for now.
+    pub fn discarding(&self) -> bool {
+        self.state != State::Open
+    }
+
+    /// The number of the request that is next, or being received now.
+    pub fn next(&self) -> Rsn {
+        self.next
+    }
+
+    /// A request was delivered; returns its number.
+    ///
+    /// It counts as executed from the next call of [`confirm`](Responder::confirm): until then its owner may refuse it.
+    pub(crate) fn deliver(&mut self, len: u32) -> Rsn {
+        self.confirm();
+        self.unconfirmed = true;
+        self.bytes = self.bytes.saturating_add(u64::from(len));
+        self.next
+    }
+
+    /// Nobody refused the last delivered request.
+    pub(crate) fn confirm(&mut self) {
+        if core::mem::take(&mut self.unconfirmed) {
+            self.next = self.next.next();
+        }
+    }
+
+    /// The highest acknowledgement that is true: it stops at the oldest read not answered.
+    pub fn executed(&self, oldest_read: Option<Rsn>) -> Rsn {
+        oldest_read.unwrap_or(self.next)
+    }
+
+    /// Is an acknowledgement owed?
+    pub fn due(&self, oldest_read: Option<Rsn>) -> Due {
+        let owed = self.executed(oldest_read).minus(self.acked);
+        match owed {
+            0 => Due::Nothing,
+            n if n >= ACK_REQUESTS || self.bytes >= ACK_BYTES => Due::Now,
+            _ => Due::Soon,
+        }
+    }
+
+    /// The acknowledgement that is sent now.
+    pub fn acknowledge(&mut self, oldest_read: Option<Rsn>) -> Rsn {
+        self.acked = self.executed(oldest_read);
+        self.bytes = 0;
+        self.acked
+    }
+
+    /// A response left that implies an acknowledgement of its own request.
+    pub(crate) fn acknowledged_by_response(&mut self, rsn: Rsn) {
+        let implied = rsn.next();
+        if self.acked.is_before(implied) {
+            self.acked = implied;
+        }
+    }
+
+    /// The request being received found no receive: returns its number, for RNR.
+    pub(crate) fn handle_no_receive(&mut self) -> Option<Rsn> {
+        self.confirm();
+        self.state = self.state.next(Event::NoReceive)?;
+        Some(self.next)
+    }
+
+    /// A receive was posted: the number for READY, if the peer waits for it.
+    pub(crate) fn handle_posted(&mut self) -> Option<Rsn> {
+        let was = self.state;
+        self.state = was.next(Event::Posted)?;
+        (was == State::Waiting).then_some(self.next)
+    }
+
+    /// A bystander saw this side say RNR(n): whatever it delivered from n on was discarded here.
+    pub fn observe_rnr(&mut self, n: Rsn) {
+        self.unconfirmed = false;
+        self.next = n;
+        self.state = State::Waiting;
+    }
+
+    /// A bystander saw this side say READY.
+    pub fn observe_ready(&mut self) {
+        self.state = State::Readied;
+    }
+
+    /// RESUME(n): the next request is n.
+    pub(crate) fn handle_resume(&mut self, n: Rsn) -> Result<(), Violation> {
+        let next = self
+            .state
+            .next(Event::Resume)
+            .ok_or(Violation::OutOfPlace("RESUME"))?;
+        if n != self.next {
+            return Err(Violation::Impossible {
+                kind: "RESUME",
+                low: self.next,
+                high: self.next,
+                got: n,
+            });
+        }
+        self.state = next;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

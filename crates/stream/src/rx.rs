@@ -1,0 +1,246 @@
+//! The receive side of a stream: frames in, places and deliveries out.
+//! It names where the next bytes go and is told how many arrived; between two calls it holds no payload at all.
+//! It refuses to judge memory: whoever moves the bytes checks rights, and reports a refusal as a [`Violation`].
+
+mod head;
+mod message;
+mod moment;
+
+pub use moment::{Event as MomentEvent, Moment};
+
+use verbena_wire::ddp::Header;
+use verbena_wire::mpa::enhanced::RtrKinds;
+use verbena_wire::{Msn, Rsn};
+
+use crate::deframe::{Deframer, Next};
+use crate::delivery::{Claim, Place, Run, Step};
+use crate::ledger::Ledger;
+use crate::order::Order;
+use crate::terminate::Offender;
+use crate::time::Time;
+use crate::violation::Violation;
+use message::{Cargo, Fate, Messages};
+
+/// The stage must be able to hold this much when checksums are on: the largest frame there is.
+pub const STAGE_WITH_CRC: usize = {
+    // ULPDU, length field, pad and checksum, and a marker in every 512 bytes.
+    let unmarked = u16::MAX as usize + 2 + 3 + 4;
+    unmarked + 4 * (unmarked / 508 + 2)
+};
+
+/// The stage must be able to hold this much when checksums are off: the longest message that is not payload.
+pub const STAGE_WITHOUT_CRC: usize = 512;
+
+/// Which optional messages are lawful on this stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Accepts {
+    /// RFC 7306: atomics and immediate data.
+    pub rfc7306: bool,
+    /// The control family and strict order (docs/extensions.md).
+    pub extensions: bool,
+    /// Read V2, which we offered in our CAPS.
+    pub read_v2: bool,
+    /// Sends with immediate, which we offered in our CAPS.
+    pub send_imm: bool,
+}
+
+/// What the first FPDU must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// Anything lawful.
+    Anything,
+    /// CAPS.
+    Caps,
+    /// A ready-to-receive message of one of these kinds.
+    Rtr(RtrKinds),
+    /// It has come.
+    Past,
+}
+
+/// The receive side of one stream.
+#[derive(Debug, Clone)]
+pub struct Rx {
+    deframer: Deframer,
+    order: Order,
+    accepts: Accepts,
+    first: First,
+    moment: Moment,
+    /// The segment being received.
+    segment: Segment,
+    messages: Messages,
+}
+
+/// The segment being received, as its head described it.
+#[derive(Debug, Clone)]
+struct Segment {
+    header: Header,
+    cargo: Cargo,
+    /// Payload bytes: what follows the header and any fixed-size body.
+    len: u32,
+    /// Where the payload begins in its message.
+    offset: u32,
+    place: Place,
+    offender: Option<Offender>,
+}
+
+impl Rx {
+    /// The receive side of a fresh stream.
+    pub fn new(markers: bool, crc: bool, accepts: Accepts, first: First) -> Rx {
+        Rx {
+            deframer: Deframer::new(markers, crc),
+            order: Order::new(accepts.extensions),
+            accepts,
+            first,
+            moment: Moment::Head,
+            segment: Segment {
+                header: head::NOTHING,
+                cargo: Cargo::Payload,
+                len: 0,
+                offset: 0,
+                place: Place::Discard,
+                offender: None,
+            },
+            messages: Messages::default(),
+        }
+    }
+
+    /// Looks at the stage and says what it wants. The first number is how many stage bytes it has consumed.
+    ///
+    /// After [`Step::Place`] the caller moves payload, from the stage's new front or straight from the socket,
+    /// and reports it with [`placed`](Rx::placed). After [`Step::Claim`] it answers with [`claim`](Rx::claim).
+    pub fn handle(
+        &mut self,
+        stage: &[u8],
+        now: Time,
+        ledger: &mut Ledger,
+    ) -> Result<(usize, Step), Violation> {
+        ledger.responder.confirm();
+        let mut used = 0;
+        loop {
+            let rest = stage.get(used..).unwrap_or_default();
+            match self.moment {
+                Moment::Head => match self.read_head(rest, ledger)? {
+                    Ok(n) => used += n,
+                    Err(need) => return Ok((used, Step::More(need))),
+                },
+                Moment::Claim => return Ok((used, self.claim_step())),
+                Moment::Payload => match self.deframer.next_run(rest)? {
+                    Next::Need(need) => return Ok((used, Step::More(need))),
+                    Next::Passed(n) => used += n,
+                    Next::Run(len) => return Ok((used, Step::Place(self.run(len)))),
+                    Next::End => self.step(MomentEvent::PayloadDone),
+                },
+                Moment::Trailer => match self.deframer.close(rest)? {
+                    Err(need) => return Ok((used, Step::More(need))),
+                    Ok(n) => {
+                        used += n;
+                        self.step(MomentEvent::FrameDone);
+                        if let Some(delivery) = self.deliver(now, ledger)? {
+                            return Ok((used, Step::Deliver(delivery)));
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// The payload that stands next, for a caller that can read straight into its place.
+    pub fn pending(&mut self) -> Option<Run> {
+        if self.moment != Moment::Payload {
+            return None;
+        }
+        match self.deframer.next_run(&[]) {
+            Ok(Next::Run(len)) => Some(self.run(len)),
+            _ => None,
+        }
+    }
+
+    /// `n` bytes of the run were moved to their place.
+    pub fn placed(&mut self, n: u32) {
+        self.deframer.advance(n as usize);
+        self.segment.place = self.segment.place.forward(n);
+    }
+
+    /// Answers [`Step::Claim`]; returns the number for RNR when the peer must wait.
+    pub fn claim(&mut self, claim: Claim, ledger: &mut Ledger) -> Result<Option<Rsn>, Violation> {
+        if self.moment != Moment::Claim {
+            return Ok(None);
+        }
+        self.step(MomentEvent::Claimed);
+        let mut rnr = None;
+        let fate = match claim {
+            Claim::Granted { capacity } => Fate::Receive { capacity },
+            Claim::Drop => Fate::Drop,
+            Claim::NotReady { .. } => {
+                rnr = ledger.responder.handle_no_receive();
+                Fate::Discard
+            }
+        };
+        self.settle(fate)?;
+        Ok(rnr)
+    }
+
+    /// Throws the rest of the message away (unreliable connections whose memory refuses it).
+    pub fn drop_message(&mut self) {
+        self.segment.place = Place::Discard;
+        self.messages.drop_current(self.segment.header.opcode());
+    }
+
+    /// The segment being received, for a Terminate.
+    pub fn offender(&self) -> Option<Offender> {
+        self.segment.offender
+    }
+
+    /// The stream ended with `staged` bytes unconsumed: was anything cut?
+    pub fn handle_eof(&self, staged: usize) -> Result<(), Violation> {
+        if self.moment != Moment::Head || self.deframer.mid_frame(staged) {
+            return Err(Violation::CutFpdu);
+        }
+        if self.order.mid_message() {
+            return Err(Violation::CutMessage);
+        }
+        Ok(())
+    }
+
+    /// The first FPDU has been validated: a responder may send from now on (RFC 5044 §7.1.2).
+    pub fn saw_first(&self) -> bool {
+        self.first == First::Past
+    }
+
+    /// The number of the message that wants a receive.
+    pub(crate) fn claimed_msn(&self) -> Option<Msn> {
+        match self.segment.header {
+            Header::Untagged(h) if self.moment == Moment::Claim => Some(h.msn),
+            _ => None,
+        }
+    }
+
+    fn claim_step(&self) -> Step {
+        Step::Claim {
+            msn: self.claimed_msn().unwrap_or(Msn::FIRST),
+            opcode: self.segment.header.opcode(),
+        }
+    }
+
+    fn run(&self, len: usize) -> Run {
+        Run {
+            place: self.segment.place,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn step(&mut self, event: MomentEvent) {
+        if let Some(next) = self.moment.next(event) {
+            self.moment = next;
+        }
+    }
+}
+
+/// Frames of any length fit the stage that is promised for them.
+const _: () = {
+    let unmarked = u16::MAX as usize + 2 + 3 + 4;
+    assert!(STAGE_WITH_CRC >= unmarked + 4 * (unmarked / 508 + 1));
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! The head of a segment: is it whole, is it lawful here, and where does its payload go?
+//! It promises that a segment which breaks a rule of DDP or RDMAP is refused before any of its payload is placed.
+//! It refuses to deliver anything: a message counts only when its last frame is complete.
+
+use verbena_wire::ddp::{Header, MAX_LEN, MIN_LEN, Tagged, Untagged, peek_len};
+use verbena_wire::ext::{Control, MAX_CONTROL_PAYLOAD, ReadV2Request};
+use verbena_wire::rdmap::{
+    AtomicRequest, AtomicResponse, EchoHeader, Immediate, Opcode, Phase, ReadRequest, Terminate,
+};
+use verbena_wire::{Mo, Msn, Qn};
+
+use super::message::{Cargo, Fate};
+use super::{First, MomentEvent, Rx};
+use crate::deframe::Need;
+use crate::delivery::Place;
+use crate::ledger::Ledger;
+use crate::terminate::Offender;
+use crate::violation::Violation;
+
+/// The longest body that is taken with the head.
+const MAX_BODY: usize = MAX_CONTROL_PAYLOAD;
+const _: () = assert!(MAX_BODY >= Terminate::MAX_LEN && MAX_BODY >= AtomicRequest::LEN);
+const _: () = assert!(
+    super::STAGE_WITHOUT_CRC >= 2 + MAX_LEN + MAX_BODY + 4 * 2,
+    "a head with its body and markers fits the stage"
+);
+
+/// The segment before the first one.
+pub(super) const NOTHING: Header = Header::Untagged(Untagged {
+    last: true,
+    opcode: Opcode::Control,
+    ulp: 0,
+    qn: Qn::CONTROL,
+    msn: Msn::FIRST,
+    mo: Mo::ZERO,
+});
+
+impl Rx {
+    /// Reads and judges the head at the front of the stage: bytes used, or bytes needed.
+    pub(super) fn read_head(
+        &mut self,
+        stage: &[u8],
+        ledger: &mut Ledger,
+    ) -> Result<Result<usize, Need>, Violation> {
+        self.segment.offender = None;
+        let ulpdu_len = match self.deframer.open(stage)? {
+            Ok(len) => len,
+            Err(need) => return Ok(Err(need)),
+        };
+        let too_short = |need: usize| Violation::TooShort {
+            need: need as u16,
+            got: ulpdu_len,
+        };
+        if usize::from(ulpdu_len) < MIN_LEN {
+            return Err(too_short(MIN_LEN));
+        }
+        let mut raw = [0; MAX_LEN];
+        if let Err(need) = self.deframer.peek(stage, 0, &mut raw[..MIN_LEN])? {
+            return Ok(Err(need));
+        }
+        let header_len = peek_len(raw[0]);
+        if usize::from(ulpdu_len) < header_len {
+            return Err(too_short(header_len));
+        }
+        let tail = &mut raw[MIN_LEN..header_len];
+        if let Err(need) = self.deframer.peek(stage, MIN_LEN, tail)? {
+            return Ok(Err(need));
+        }
+        self.segment.offender = EchoHeader::copy_from(&raw).map(|header| Offender {
+            segment_len: ulpdu_len,
+            header,
+            read_request: None,
+        });
+        let header = Header::parse(&raw[..header_len])?;
+        self.lawful(&header)?;
+
+        let len = u32::from(ulpdu_len) - header_len as u32;
+        let body_len = body_len(&header, len)?;
+        let mut body = [0; MAX_BODY];
+        let body = &mut body[..body_len];
+        if let Err(need) = self.deframer.peek(stage, header_len, body)? {
+            return Ok(Err(need));
+        }
+        let used = self.deframer.consume_head(stage, header_len + body_len)?;
+        self.segment.header = header;
+        self.segment.cargo = Cargo::Payload;
+        self.segment.len = len - body_len as u32;
+        let event = match &header {
+            Header::Tagged(h) => self.judge_tagged(h, ledger)?,
+            Header::Untagged(h) => self.judge_untagged(h, body, ledger)?,
+        };
+        self.step(event);
+        Ok(Ok(used))
+    }
+
+    /// May this opcode come at all, tagged or not, on this queue, now?
+    fn lawful(&self, header: &Header) -> Result<(), Violation> {
+        let opcode = header.opcode();
+        let agreed = match opcode {
+            Opcode::ReadV2Request | Opcode::ReadV2Response => self.accepts.read_v2,
+            Opcode::SendImm { .. } => self.accepts.send_imm,
+            Opcode::Control => self.accepts.extensions,
+            _ => self.accepts.rfc7306 || !opcode.is_rfc7306(),
+        };
+        if !agreed || opcode.tagged() != header.is_tagged() {
+            return Err(Violation::Opcode(opcode));
+        }
+        if let Header::Untagged(h) = header
+            && opcode.qn() != Some(h.qn)
+        {
+            return Err(Violation::Queue { opcode, got: h.qn });
+        }
+        Ok(())
+    }
+
+    fn judge_tagged(&mut self, h: &Tagged, ledger: &mut Ledger) -> Result<MomentEvent, Violation> {
+        let len = self.segment.len;
+        self.check_first(h.opcode, len)?;
+        let discarding = ledger.responder.discarding();
+        let position = self.order.tagged(h, len, discarding)?;
+        self.segment.offset = position.offset;
+        self.segment.place = if h.opcode == Opcode::Write {
+            if position.first {
+                self.messages.write = if discarding {
+                    Fate::Discard
+                } else {
+                    Fate::Live
+                };
+            }
+            match self.messages.write {
+                Fate::Live => Place::Write {
+                    stag: h.stag,
+                    to: h.to,
+                },
+                _ => Place::Discard,
+            }
+        } else {
+            let offset = ledger.reads_out.respond(h, len)?;
+            Place::Sink { offset }
+        };
+        Ok(MomentEvent::HeadDone)
+    }
+
+    fn judge_untagged(
+        &mut self,
+        h: &Untagged,
+        body: &[u8],
+        ledger: &mut Ledger,
+    ) -> Result<MomentEvent, Violation> {
+        let discarding = ledger.responder.discarding();
+        self.segment.place = Place::Discard;
+        match h.opcode {
+            Opcode::Terminate => {
+                self.order.lone(h)?;
+                let (terminate, dialect) = Terminate::parse(body, self.terminate_phase())?;
+                self.segment.cargo = Cargo::Terminate(terminate, dialect);
+            }
+            Opcode::Control => {
+                self.order.lone(h)?;
+                let control = Control::parse(h.ulp, body)?;
+                self.check_caps(&control)?;
+                self.segment.cargo = Cargo::Control(control);
+            }
+            Opcode::ReadV2Response => {
+                let (len, last) = (self.segment.len, h.last);
+                let at = self.order.untagged(h, len, discarding)?;
+                let offset = ledger.reads_out.respond_v2(at.offset, len, last)?;
+                self.segment.place = Place::Sink { offset };
+            }
+            Opcode::AtomicResponse => {
+                self.order.single(h, discarding)?;
+                let response = AtomicResponse::parse(body)?;
+                ledger.reads_out.respond_atomic(&response)?;
+                self.segment.cargo = Cargo::AtomicResponse(response);
+            }
+            _ => return self.judge_request(h, body, discarding),
+        }
+        Ok(MomentEvent::HeadDone)
+    }
+
+    fn judge_request(
+        &mut self,
+        h: &Untagged,
+        body: &[u8],
+        discarding: bool,
+    ) -> Result<MomentEvent, Violation> {
+        if h.opcode.is_send() {
+            return self.judge_send(h, body, discarding);
+        }
+        self.order.single(h, discarding)?;
+        let mut size = 0;
+        let cargo = match h.opcode {
+            Opcode::ReadRequest => {
+                let request = ReadRequest::parse(body)?;
+                size = request.size;
+                if let Some(offender) = &mut self.segment.offender {
+                    offender.read_request = Some(request);
+                }
+                Cargo::ReadRequest(*h, request)
+            }
+            Opcode::ReadV2Request => Cargo::ReadV2Request(*h, ReadV2Request::parse(body)?),
+            Opcode::AtomicRequest => Cargo::AtomicRequest(*h, AtomicRequest::parse(body)?),
+            _ => Cargo::Immediate(Immediate::parse(body)?),
+        };
+        self.check_first(h.opcode, size)?;
+        let wants_receive = matches!(cargo, Cargo::Immediate(_)) && !discarding;
+        self.segment.cargo = if discarding { Cargo::Discarded } else { cargo };
+        Ok(if wants_receive {
+            MomentEvent::WantsReceive
+        } else {
+            MomentEvent::HeadDone
+        })
+    }
+
+    fn judge_send(
+        &mut self,
+        h: &Untagged,
+        body: &[u8],
+        discarding: bool,
+    ) -> Result<MomentEvent, Violation> {
+        self.check_first(h.opcode, self.segment.len)?;
+        let carried = self.segment.len + body.len() as u32;
+        let position = self.order.untagged(h, carried, discarding)?;
+        // docs/extensions.md: the message offset counts the immediate data in front of the payload.
+        let lead = if matches!(h.opcode, Opcode::SendImm { .. }) {
+            Immediate::LEN as u32
+        } else {
+            0
+        };
+        self.segment.offset = position.offset.saturating_sub(lead);
+        if position.first {
+            self.messages.immediate = Immediate::parse(body).ok();
+            if self.is_rtr() {
+                self.messages.send = Fate::Drop;
+                return Ok(MomentEvent::HeadDone);
+            }
+            if !discarding {
+                return Ok(MomentEvent::WantsReceive);
+            }
+            self.messages.send = Fate::Discard;
+        }
+        self.settle(self.messages.send)?;
+        Ok(MomentEvent::HeadDone)
+    }
+
+    /// A Send's or immediate's fate is known: does this segment fit?
+    pub(super) fn settle(&mut self, fate: Fate) -> Result<(), Violation> {
+        self.messages.send = fate;
+        if let Fate::Receive { capacity } = fate {
+            let end = u64::from(self.segment.offset) + u64::from(self.segment.len);
+            if end > u64::from(capacity) {
+                return Err(Violation::TooLong { capacity, end });
+            }
+            self.segment.place = Place::Receive {
+                offset: self.segment.offset,
+            };
+        } else {
+            self.segment.place = Place::Discard;
+        }
+        Ok(())
+    }
+
+    fn is_rtr(&self) -> bool {
+        matches!(self.first, First::Rtr(_))
+    }
+
+    /// RFC 6581 §9.2: the agreed ready-to-receive message comes before anything else.
+    fn check_first(&self, opcode: Opcode, len: u32) -> Result<(), Violation> {
+        match self.first {
+            First::Caps => Err(Violation::Caps),
+            First::Rtr(kinds) => {
+                let agreed = match opcode {
+                    Opcode::Write => kinds.write,
+                    Opcode::ReadRequest => kinds.read,
+                    Opcode::Send => kinds.send,
+                    _ => false,
+                };
+                if agreed && len == 0 {
+                    Ok(())
+                } else {
+                    Err(Violation::NotRtr(opcode))
+                }
+            }
+            First::Anything | First::Past => Ok(()),
+        }
+    }
+
+    /// CAPS comes first and once; no other control message comes before it.
+    fn check_caps(&self, control: &Control) -> Result<(), Violation> {
+        let is_caps = matches!(control, Control::Caps(_));
+        if is_caps == (self.first == First::Caps) {
+            Ok(())
+        } else {
+            Err(Violation::Caps)
+        }
+    }
+
+    /// Startup errors can come only before anything else has.
+    fn terminate_phase(&self) -> Phase {
+        if self.first == First::Past {
+            Phase::Running
+        } else {
+            Phase::Startup
+        }
+    }
+}
+
+/// How much of the ULPDU is taken with the head: all of a fixed-size message, the immediate of a Send, nothing else.
+fn body_len(header: &Header, len: u32) -> Result<usize, Violation> {
+    let opcode = header.opcode();
+    let fixed = match opcode {
+        Opcode::ReadRequest => ReadRequest::LEN,
+        Opcode::ReadV2Request => ReadV2Request::LEN,
+        Opcode::AtomicRequest => AtomicRequest::LEN,
+        Opcode::AtomicResponse => AtomicResponse::LEN,
+        Opcode::Immediate | Opcode::ImmediateSe => Immediate::LEN,
+        Opcode::Terminate => return at_most(opcode, len, Terminate::MAX_LEN),
+        Opcode::Control => return at_most(opcode, len, MAX_CONTROL_PAYLOAD),
+        Opcode::SendImm { .. } => return immediate_len(header, len),
+        _ => return Ok(0),
+    };
+    if len as usize != fixed {
+        return Err(Violation::BodyLength {
+            opcode,
+            need: fixed as u16,
+            got: len as u16,
+        });
+    }
+    Ok(fixed)
+}
+
+fn at_most(opcode: Opcode, len: u32, limit: usize) -> Result<usize, Violation> {
+    if len as usize > limit {
+        return Err(Violation::BodyLength {
+            opcode,
+            need: limit as u16,
+            got: len as u16,
+        });
+    }
+    Ok(len as usize)
+}
+
+/// Only the first segment of a Send with immediate carries it, whole.
+fn immediate_len(header: &Header, len: u32) -> Result<usize, Violation> {
+    match header {
+        Header::Untagged(h) if h.mo == Mo::ZERO => {
+            if (len as usize) < Immediate::LEN {
+                return Err(Violation::ImmediateMissing { got: len });
+            }
+            Ok(Immediate::LEN)
+        }
+        _ => Ok(0),
+    }
+}

@@ -1,0 +1,205 @@
+//! An iWARP stream after startup: receive side, transmit side and the book between them.
+//! It promises the contract of docs/ARCHITECTURE.md: it names where bytes go and is told how many arrived,
+//! sends nothing before it may, and says at most one Terminate, the first cause, before it falls silent.
+//! It refuses to own payload, queues, memory or time.
+
+mod lifecycle;
+mod receive;
+mod transmit;
+
+pub use lifecycle::{Event, State};
+pub use transmit::Held;
+
+use verbena_wire::ext::{Caps, Features};
+use verbena_wire::number::Psn;
+use verbena_wire::rdmap::{Cause, Terminate};
+
+use crate::ledger::Ledger;
+use crate::requester::RnrRetry;
+use crate::rx::{Accepts, First, Rx};
+use crate::startup::{Agreement, Role, Rtr};
+use crate::terminate::{Offender, terminate_for};
+use crate::time::Time;
+use crate::tx::{ControlOut, Tx};
+use crate::violation::Violation;
+
+/// What a stream needs to know beyond the startup's agreement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The longest ULPDU to send; lowered by what the peer's CAPS allow.
+    pub max_ulpdu: u16,
+    /// The peer may use RFC 7306 messages.
+    pub rfc7306: bool,
+    /// How patient to be with a receiver that is not ready.
+    pub rnr_retry: RnrRetry,
+    /// Our capabilities; sent first when extensions are in force.
+    pub caps: Caps,
+}
+
+/// One established stream.
+///
+/// Receive: [`handle`](Stream::handle) with the stage, obey the [`Step`](crate::Step), report with
+/// [`placed`](Stream::placed) and [`claim`](Stream::claim), repeat. Transmit: drain
+/// [`poll_control`](Stream::poll_control) first, then [`begin`](Stream::begin) a message and send its
+/// [`next_frame`](Stream::next_frame)s, draining control in between.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    state: State,
+    rx: Rx,
+    tx: Tx,
+    ledger: Ledger,
+    control: ControlOut,
+    /// Both sides speak docs/extensions.md.
+    extensions: bool,
+    /// We sent the Request, so we send the first FPDU.
+    initiates: bool,
+    ours: Caps,
+    peer: Option<Caps>,
+    /// The ready-to-receive message we still have to send.
+    rtr: Option<Rtr>,
+    cause: Option<Violation>,
+}
+
+impl Stream {
+    /// A stream on what the startup agreed.
+    pub fn new(agreement: &Agreement, settings: Settings) -> Stream {
+        let extensions = agreement.extensions;
+        let features = settings.caps.features;
+        let accepts = Accepts {
+            rfc7306: settings.rfc7306 || extensions,
+            extensions,
+            read_v2: extensions && features.contains(Features::READ_V2),
+            send_imm: extensions && features.contains(Features::SEND_IMM),
+        };
+        let first = match (agreement.role, agreement.rtr) {
+            (_, Rtr::Caps) => First::Caps,
+            (Role::Responder, Rtr::AnyOf(kinds)) => First::Rtr(kinds),
+            _ => First::Anything,
+        };
+        let (rtr, state) = match (agreement.role, agreement.rtr) {
+            (Role::Initiator, Rtr::None) => (None, State::Running),
+            (Role::Initiator, Rtr::Caps) | (Role::Responder, _) => (None, State::Opening),
+            (Role::Initiator, rtr) => (Some(rtr), State::Running),
+        };
+        let mut control = ControlOut::default();
+        if extensions {
+            control.caps = Some(settings.caps);
+        }
+        let (crc, ird, ord) = (agreement.crc, agreement.ird, agreement.ord);
+        Stream {
+            state,
+            rx: Rx::new(agreement.markers_rx, crc, accepts, first),
+            tx: Tx::new(agreement.markers_tx, crc, settings.max_ulpdu),
+            ledger: Ledger::new(extensions, ird, ord, settings.rnr_retry),
+            control,
+            extensions,
+            initiates: agreement.role == Role::Initiator,
+            ours: settings.caps,
+            peer: None,
+            rtr,
+            cause: None,
+        }
+    }
+
+    /// Where the stream stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The violation that ended the stream, if one did: the first, never a later one.
+    pub fn cause(&self) -> Option<&Violation> {
+        self.cause.as_ref()
+    }
+
+    /// The book of outstanding work.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The peer's capabilities, once known.
+    pub fn peer_caps(&self) -> Option<&Caps> {
+        self.peer.as_ref()
+    }
+
+    /// Both sides offer this feature.
+    pub fn has(&self, feature: Features) -> bool {
+        let peer = self.peer.as_ref();
+        self.ours.features.contains(feature) && peer.is_some_and(|c| c.features.contains(feature))
+    }
+
+    /// When [`handle_timeout`](Stream::handle_timeout) wants to be called.
+    pub fn deadline(&self) -> Option<Time> {
+        self.ledger.requester.deadline()
+    }
+
+    /// Time passed; true if a receiver was not ready for longer than allowed.
+    pub fn handle_timeout(&mut self, now: Time) -> bool {
+        self.ledger.requester.handle_timeout(now)
+    }
+
+    /// The peer closed its direction with `staged` bytes unconsumed.
+    pub fn handle_eof(&mut self, staged: usize) -> Result<(), Violation> {
+        let open = self.state.is_open();
+        self.enter(Event::Eof);
+        let verdict = if open {
+            self.rx.handle_eof(staged)
+        } else {
+            Ok(())
+        };
+        if let Err(violation) = verdict {
+            self.cause.get_or_insert(violation);
+        }
+        verdict
+    }
+
+    /// Ends the stream because of the segment being received, or of no segment at all.
+    pub fn fail(&mut self, violation: Violation) {
+        let offender = self.rx.offender();
+        self.fail_for(violation, offender);
+    }
+
+    /// Ends the stream because of a segment received earlier: a read that failed while it was answered.
+    pub fn fail_for(&mut self, violation: Violation, offender: Option<Offender>) {
+        let terminate = terminate_for(&violation, offender.as_ref());
+        self.end_with(violation, terminate);
+    }
+
+    /// Ends the stream for a reason of our own that no violation describes.
+    pub fn abort(&mut self, cause: Cause) {
+        if self.state.is_open() {
+            self.enter(Event::Violation);
+            self.control.terminate = Some(Terminate {
+                cause,
+                segment: None,
+            });
+        }
+    }
+
+    /// Our queue pair sends now (RTS); the peer compares the number with what it expects.
+    pub fn announce_active(&mut self, psn: Psn) {
+        if self.extensions {
+            self.control.active = Some(psn);
+        }
+    }
+
+    fn end_with(&mut self, violation: Violation, terminate: Option<Terminate>) {
+        if !self.state.is_open() {
+            return;
+        }
+        self.cause = Some(violation);
+        self.enter(Event::Violation);
+        self.control.terminate = terminate;
+        if self.control.terminate.is_none() {
+            self.enter(Event::TerminateSent);
+        }
+    }
+
+    fn enter(&mut self, event: Event) {
+        if let Some(next) = self.state.next(event) {
+            self.state = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

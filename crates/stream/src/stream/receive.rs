@@ -1,0 +1,93 @@
+//! The receive half of a stream: passes the stage to [`Rx`](crate::rx::Rx) and acts on what arrives.
+//! It promises that after a violation or a Terminate nothing received has any effect.
+//! It refuses to complete work: that is its caller's, who sees every [`Delivery`].
+
+use super::{Event, Stream};
+use crate::delivery::{Claim, Delivery, Run, Step};
+use crate::time::Time;
+use crate::violation::Violation;
+use verbena_wire::Msn;
+
+impl Stream {
+    /// Looks at the stage: how many bytes were consumed from its front, and what is wanted next.
+    ///
+    /// On a violation the Terminate is already queued; the caller sends it and closes.
+    pub fn handle(&mut self, stage: &[u8], now: Time) -> Result<(usize, Step), Violation> {
+        if !self.state.is_open() {
+            // RFC 5041 §7: whatever follows an error is dropped silently.
+            return Ok((stage.len(), Step::More(1)));
+        }
+        match self.rx.handle(stage, now, &mut self.ledger) {
+            Ok((used, step)) => {
+                if self.rx.saw_first() {
+                    self.enter(Event::Opened);
+                }
+                if let Step::Deliver(delivery) = &step {
+                    self.act_on(delivery);
+                }
+                Ok((used, step))
+            }
+            Err(violation) => {
+                self.fail(violation);
+                Err(violation)
+            }
+        }
+    }
+
+    /// The payload that stands next, for a caller that can read it straight into its place.
+    pub fn pending(&mut self) -> Option<Run> {
+        self.state.is_open().then(|| self.rx.pending()).flatten()
+    }
+
+    /// `n` bytes of the run were moved to their place.
+    pub fn placed(&mut self, n: u32) {
+        self.rx.placed(n);
+    }
+
+    /// Answers [`Step::Claim`].
+    pub fn claim(&mut self, claim: Claim) -> Result<(), Violation> {
+        let answered = match claim {
+            // A standard peer cannot be told to wait (RFC 5041 §7).
+            Claim::NotReady { .. } if !self.extensions => Err(Violation::NoReceive {
+                msn: self.rx.claimed_msn().unwrap_or(Msn::FIRST),
+            }),
+            _ => self.rx.claim(claim, &mut self.ledger),
+        };
+        match (answered, claim) {
+            (Ok(rnr), Claim::NotReady { timer }) => {
+                self.control.rnr = rnr.map(|rsn| (rsn, timer));
+                Ok(())
+            }
+            (Ok(_), _) => Ok(()),
+            (Err(violation), _) => {
+                self.fail(violation);
+                Err(violation)
+            }
+        }
+    }
+
+    /// Throws the rest of the message being received away (unreliable connections).
+    pub fn drop_message(&mut self) {
+        self.rx.drop_message();
+    }
+
+    /// A receive was posted: a peer that waits for it is told.
+    pub fn receive_posted(&mut self) {
+        if let Some(rsn) = self.ledger.responder.handle_posted() {
+            self.control.ready = Some(rsn);
+        }
+    }
+
+    fn act_on(&mut self, delivery: &Delivery) {
+        match delivery {
+            Delivery::Caps(caps) => {
+                self.tx.limit_ulpdu(caps.max_ulpdu);
+                self.ledger.reads_out.limit_to(caps.ird);
+                self.peer = Some(*caps);
+            }
+            Delivery::Ready(n) => self.control.resume = Some(*n),
+            Delivery::Terminate(..) => self.enter(Event::TerminateReceived),
+            _ => {}
+        }
+    }
+}

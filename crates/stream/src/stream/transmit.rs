@@ -1,0 +1,241 @@
+//! The transmit half of a stream: what may be sent now, and the frames it takes.
+//! It promises that the peer's patience, the read depth and the opening rules hold, whoever calls in whatever order.
+//! It refuses to retain messages: after READY the caller begins them again.
+
+use verbena_wire::ext::{Control, Features};
+use verbena_wire::rdmap::{Opcode, ReadRequest};
+use verbena_wire::{Stag, To};
+
+use super::{Event, State, Stream};
+use crate::frame::Frame;
+use crate::outgoing::{Message, Outgoing};
+use crate::reads::Asked;
+use crate::responder::Due;
+use crate::startup::Rtr;
+
+/// Why a message cannot begin now. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Held {
+    /// The stream is not open yet, or what opens it has not left.
+    #[error("the stream is not open yet")]
+    Opening,
+    /// The stream is over.
+    #[error("the stream is over")]
+    Over,
+    /// Another message is unfinished.
+    #[error("another message is unfinished")]
+    Busy,
+    /// The peer has no receive; wait for [`Ready`](crate::Delivery::Ready).
+    #[error("the peer is not ready")]
+    NotReady,
+    /// Too many requests are unacknowledged.
+    #[error("too many requests are unacknowledged")]
+    Window,
+    /// As many reads and atomics are outstanding as the peer takes.
+    #[error("all {0} outstanding reads are in use")]
+    Depth(usize),
+    /// The peer does not take this message.
+    #[error("the peer does not take {}", .0.name())]
+    Unsupported(Opcode),
+    /// The message cannot be numbered: its end passes the last offset.
+    #[error("the message ends beyond the last offset")]
+    TooLong,
+}
+
+impl Stream {
+    /// The next control frame to send, if any; `flush` also sends an acknowledgement that could wait.
+    ///
+    /// Call it before every frame of a message, and until it is empty before sleeping.
+    pub fn poll_control(&mut self, flush: bool) -> Option<Frame> {
+        match self.state {
+            State::Opening | State::Running => {}
+            State::Failing => return self.last_words(),
+            State::Terminated | State::PeerTerminated | State::Ended => return None,
+        }
+        if self.opening_held() {
+            return None;
+        }
+        if let Some(rtr) = self.rtr.take() {
+            return self.rtr_frame(rtr);
+        }
+        if let Some(control) = self.control.next() {
+            return Some(self.tx.control(&control));
+        }
+        self.ack_frame(flush)
+    }
+
+    /// Begins a message, if it may be sent now.
+    pub fn begin(&mut self, message: Message) -> Result<Outgoing, Held> {
+        self.may_begin(&message)?;
+        let rsn = (!message.is_response()).then(|| self.ledger.requester.sent());
+        if let (Some(rsn), Some(asked)) = (rsn, asked(&message)) {
+            self.ledger.reads_out.push(rsn, asked);
+        }
+        Ok(self.tx.begin(message, rsn))
+    }
+
+    /// The message's next frame; `None` when all are made, or when the peer discards it and it must begin again.
+    pub fn next_frame(&mut self, outgoing: &mut Outgoing) -> Option<Frame> {
+        if !self.state.is_open() {
+            return None;
+        }
+        let requester = &self.ledger.requester;
+        if outgoing.rsn().is_some_and(|rsn| !requester.is_live(rsn)) {
+            self.tx.abandon();
+            return None;
+        }
+        let (frame, last) = self.tx.frame(outgoing)?;
+        if last && outgoing.message().is_response() {
+            self.answered();
+        }
+        Some(frame)
+    }
+
+    /// Largest ULPDU in use towards the peer.
+    pub fn max_ulpdu(&self) -> u16 {
+        self.tx.max_ulpdu()
+    }
+
+    fn may_begin(&self, message: &Message) -> Result<(), Held> {
+        match self.state {
+            State::Opening => return Err(Held::Opening),
+            State::Running if self.rtr.is_some() => return Err(Held::Opening),
+            State::Running => {}
+            _ => return Err(Held::Over),
+        }
+        if self.tx.is_open() {
+            return Err(Held::Busy);
+        }
+        if self.control.caps.is_some() {
+            return Err(Held::Opening);
+        }
+        if !fits(message) {
+            return Err(Held::TooLong);
+        }
+        self.peer_takes(message.opcode())?;
+        if message.is_response() {
+            return Ok(());
+        }
+        let requester = &self.ledger.requester;
+        if !requester.may_send() || self.control.blocks_requests() {
+            return Err(
+                if requester.is_live(requester.next()) && !self.control.blocks_requests() {
+                    Held::Window
+                } else {
+                    Held::NotReady
+                },
+            );
+        }
+        let reads = &self.ledger.reads_out;
+        if message.wants_response() && !reads.has_room() {
+            return Err(Held::Depth(reads.len()));
+        }
+        Ok(())
+    }
+
+    fn peer_takes(&self, opcode: Opcode) -> Result<(), Held> {
+        let takes = match opcode {
+            Opcode::ReadV2Request => self.has(Features::READ_V2),
+            Opcode::SendImm { .. } => self.has(Features::SEND_IMM),
+            _ => true,
+        };
+        if takes {
+            Ok(())
+        } else {
+            Err(Held::Unsupported(opcode))
+        }
+    }
+
+    /// RFC 5044 §7.1.2: a responder is silent until the first FPDU has come; an initiator opens with CAPS at once.
+    fn opening_held(&self) -> bool {
+        self.state == State::Opening && !self.initiates
+    }
+
+    fn ack_frame(&mut self, flush: bool) -> Option<Frame> {
+        if !self.extensions {
+            return None;
+        }
+        self.ledger.responder.confirm();
+        let oldest = self.ledger.reads_in.oldest();
+        let due = self.ledger.responder.due(oldest);
+        if due == Due::Now || (flush && due == Due::Soon) {
+            let n = self.ledger.responder.acknowledge(oldest);
+            return Some(self.tx.control(&Control::Ack(n)));
+        }
+        None
+    }
+
+    /// A failing stream acknowledges what it did execute, then says why it ends.
+    fn last_words(&mut self) -> Option<Frame> {
+        let oldest = self.ledger.reads_in.oldest();
+        let owed = self.ledger.responder.due(oldest) != Due::Nothing;
+        if self.extensions && self.control.caps.is_none() && owed {
+            let n = self.ledger.responder.acknowledge(oldest);
+            return Some(self.tx.control(&Control::Ack(n)));
+        }
+        let terminate = self.control.terminate.take()?;
+        self.enter(Event::TerminateSent);
+        Some(self.tx.terminate(&terminate))
+    }
+
+    fn answered(&mut self) {
+        if let Some(rsn) = self.ledger.reads_in.answered() {
+            self.ledger.responder.acknowledged_by_response(rsn);
+        }
+    }
+
+    /// The zero-length message that opens the responder's gate (RFC 6581 §9.2). It never completes anywhere.
+    fn rtr_frame(&mut self, rtr: Rtr) -> Option<Frame> {
+        let junk = Stag::new(1);
+        let message = match rtr {
+            Rtr::Write => Message::Write {
+                stag: junk,
+                to: To::new(0),
+                len: 0,
+            },
+            Rtr::Read => Message::ReadRequest(ReadRequest {
+                sink_stag: Stag::new(0),
+                sink_to: To::new(0),
+                size: 0,
+                source_stag: junk,
+                source_to: To::new(0),
+            }),
+            Rtr::Send => Message::Send {
+                solicited: false,
+                invalidate: None,
+                len: 0,
+            },
+            Rtr::None | Rtr::Caps | Rtr::AnyOf(_) => return None,
+        };
+        if rtr == Rtr::Read {
+            let next = self.ledger.requester.next();
+            self.ledger.reads_out.push(next, Asked::Rtr);
+        }
+        let mut outgoing = self.tx.begin(message, None);
+        self.tx.frame(&mut outgoing).map(|(frame, _)| frame)
+    }
+}
+
+/// The last byte of the message has an offset.
+fn fits(message: &Message) -> bool {
+    match *message {
+        Message::Write { to, len, .. } | Message::ReadResponse { to, len, .. } => {
+            len == 0 || to.checked_add(u64::from(len)).is_some()
+        }
+        Message::SendImm { len, .. } => len.checked_add(8).is_some(),
+        _ => true,
+    }
+}
+
+fn asked(message: &Message) -> Option<Asked> {
+    match message {
+        Message::ReadRequest(r) => Some(Asked::Read {
+            stag: r.sink_stag,
+            to: r.sink_to,
+            size: r.size,
+        }),
+        Message::ReadV2Request(r) => Some(Asked::ReadV2 { size: r.size }),
+        Message::AtomicRequest(r) => Some(Asked::Atomic { id: r.id }),
+        _ => None,
+    }
+}

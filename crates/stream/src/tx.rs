@@ -1,0 +1,123 @@
+//! The transmit side of a stream: numbers messages, cuts them into segments, frames them.
+//! It promises that one message is finished before the next begins, with only control frames between its segments.
+//! It refuses to choose what is sent: its caller begins messages in the order it wants them to arrive.
+
+mod control;
+
+pub(crate) use control::ControlOut;
+
+use verbena_wire::ddp::{Header, Untagged};
+use verbena_wire::ext::Control;
+use verbena_wire::mpa::fpdu::Phase;
+use verbena_wire::rdmap::{Opcode, Terminate};
+use verbena_wire::{Mo, Msn, Qn};
+
+use crate::frame::Frame;
+use crate::outgoing::{Body, Message, Outgoing, Segment};
+
+/// Queues we number messages on.
+const QUEUES: usize = 6;
+
+/// The smallest segment we ever make, whatever a peer asks for (RFC 5044 §4.5).
+pub const MIN_ULPDU: u16 = 128;
+
+/// The transmit side of one stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Tx {
+    phase: Option<Phase>,
+    crc: bool,
+    max_ulpdu: u16,
+    next: [Msn; QUEUES],
+    /// A message is begun and not finished.
+    open: bool,
+}
+
+impl Tx {
+    pub(crate) fn new(markers: bool, crc: bool, max_ulpdu: u16) -> Tx {
+        Tx {
+            phase: markers.then_some(Phase::START),
+            crc,
+            max_ulpdu: max_ulpdu.max(MIN_ULPDU),
+            next: [Msn::FIRST; QUEUES],
+            open: false,
+        }
+    }
+
+    pub(crate) fn limit_ulpdu(&mut self, peer: u16) {
+        self.max_ulpdu = self.max_ulpdu.min(peer).max(MIN_ULPDU);
+    }
+
+    pub(crate) fn max_ulpdu(&self) -> u16 {
+        self.max_ulpdu
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The message under way will not be finished.
+    pub(crate) fn abandon(&mut self) {
+        self.open = false;
+    }
+
+    pub(crate) fn begin(&mut self, message: Message, rsn: Option<verbena_wire::Rsn>) -> Outgoing {
+        let msn = message
+            .opcode()
+            .qn()
+            .map_or(Msn::FIRST, |qn| self.number(qn));
+        self.open = true;
+        Outgoing::new(message, rsn, msn)
+    }
+
+    /// The message's next frame, and whether it is the last one.
+    pub(crate) fn frame(&mut self, outgoing: &mut Outgoing) -> Option<(Frame, bool)> {
+        let segment = outgoing.segment(self.max_ulpdu)?;
+        let last = segment.last;
+        self.open = !last;
+        Some((self.wrap(&segment), last))
+    }
+
+    pub(crate) fn control(&mut self, control: &Control) -> Frame {
+        let body = Body::of_control(control);
+        self.lone(Opcode::Control, Qn::CONTROL, control.ulp_word(), body)
+    }
+
+    pub(crate) fn terminate(&mut self, terminate: &Terminate) -> Frame {
+        let body = Body::of_terminate(terminate);
+        self.lone(Opcode::Terminate, Qn::TERMINATE, 0, body)
+    }
+
+    /// A single-segment message that may stand between any two frames.
+    fn lone(&mut self, opcode: Opcode, qn: Qn, ulp: u32, body: Body) -> Frame {
+        let header = Header::Untagged(Untagged {
+            last: true,
+            opcode,
+            ulp,
+            qn,
+            msn: self.number(qn),
+            mo: Mo::ZERO,
+        });
+        let segment = Segment {
+            header: header.emit(),
+            body,
+            offset: 0,
+            len: 0,
+            last: true,
+        };
+        self.wrap(&segment)
+    }
+
+    fn number(&mut self, qn: Qn) -> Msn {
+        let slot = &mut self.next[(qn.get() as usize).min(QUEUES - 1)];
+        let msn = *slot;
+        *slot = msn.next();
+        msn
+    }
+
+    fn wrap(&mut self, segment: &Segment) -> Frame {
+        let head: [&[u8]; 2] = [&segment.header, segment.body.bytes()];
+        let frame = Frame::new(&head, segment.offset, segment.len, self.phase, self.crc);
+        self.phase = frame.next_phase();
+        frame
+    }
+}
