@@ -1,5 +1,5 @@
 //! `docs/requirements.md` has exactly one row per requirement, with a status that means something.
-//! What is called partial or done names its code and its test, and the files it names exist.
+//! What is called partial or done names its code and its test; the files it names exist, and those named as tests hold tests.
 //! It cannot judge whether the test proves the requirement.
 
 use super::{Finding, TextFile};
@@ -17,18 +17,21 @@ const FOLDERS: &[&str] = &["crates/", "xtask/", "fuzz/", "docs/"];
 
 pub(crate) fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
     match files.iter().find(|file| file.path == PAGE) {
-        Some(page) => check_page(&page.text, paths),
+        Some(page) => check_page(&page.text, files, paths),
         None => vec![Finding::new(PAGE, 0, RULE, "the page does not exist")],
     }
 }
 
-fn check_page(text: &str, paths: &[String]) -> Vec<Finding> {
+fn check_page(text: &str, files: &[TextFile], paths: &[String]) -> Vec<Finding> {
     let rows: Vec<Row> = text
         .lines()
         .enumerate()
         .filter_map(|(i, l)| Row::parse(i + 1, l))
         .collect();
-    let mut findings: Vec<Finding> = rows.iter().flat_map(|row| row.check(paths)).collect();
+    let mut findings: Vec<Finding> = rows
+        .iter()
+        .flat_map(|row| row.check(files, paths))
+        .collect();
     for &(family, count) in FAMILIES {
         for number in 1..=count {
             let id = format!("{family}{number}");
@@ -62,7 +65,7 @@ impl<'a> Row<'a> {
         Finding::new(PAGE, self.line, RULE, sentence)
     }
 
-    fn check(&self, paths: &[String]) -> Vec<Finding> {
+    fn check(&self, files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         let id = self.cells[0];
         if self.cells.len() != CELLS {
             return vec![self.finding(format!(
@@ -93,16 +96,31 @@ impl<'a> Row<'a> {
             findings.push(self.finding(format!("{id} is partial and must say what is missing")));
         }
         for name in named_files(self.cells[3]).chain(named_files(self.cells[4])) {
-            let folder = format!("{}/", name.trim_end_matches('/'));
-            if !paths
-                .iter()
-                .any(|path| path == name || path.starts_with(&folder))
-            {
+            if !paths.iter().any(|path| is_within(path, name)) {
                 findings.push(self.finding(format!("{id} names `{name}`, which does not exist")));
+            }
+        }
+        for name in named_files(self.cells[4]) {
+            let within = files.iter().filter(|file| is_within(&file.path, name));
+            if !within.clone().any(has_tests) && within.count() > 0 {
+                let sentence =
+                    format!("{id} names `{name}` as its test, but there is no test in it");
+                findings.push(self.finding(sentence));
             }
         }
         findings
     }
+}
+
+fn is_within(path: &str, name: &str) -> bool {
+    let rest = path.strip_prefix(name.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn has_tests(file: &TextFile) -> bool {
+    ["#[test]", "proptest!"]
+        .iter()
+        .any(|mark| file.code.contains(mark))
 }
 
 fn belongs(id: &str, family: char, count: usize) -> bool {
@@ -137,8 +155,12 @@ mod tests {
     }
 
     fn sentences(text: &str) -> Vec<String> {
-        let paths = ["crates/wire/src/ddp.rs".to_owned()];
-        check_page(text, &paths)
+        let files = [
+            TextFile::new("crates/wire/src/ddp.rs", "#[test]\nfn wraps() {}\n"),
+            TextFile::new("crates/wire/src/mpa.rs", "// #[test]\n"),
+        ];
+        let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+        check_page(text, &files, &paths)
             .into_iter()
             .map(|f| f.sentence)
             .collect()
@@ -184,6 +206,11 @@ mod tests {
         assert_eq!(
             sentences(&row(gone)),
             ["N1 names `crates/gone`, which does not exist"]
+        );
+        let hollow = "| N1 | words | done | `crates/wire` | `crates/wire/src/mpa.rs` | |";
+        assert_eq!(
+            sentences(&row(hollow)),
+            ["N1 names `crates/wire/src/mpa.rs` as its test, but there is no test in it"]
         );
         let silent = "| N1 | words | partial | `crates/wire` | `crates/wire` | |";
         assert_eq!(
