@@ -1,2 +1,85 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: the project's own checks and drivers, one subcommand per file.
+//! Everything a contributor or CI runs goes through here, so that both run the same thing.
+//! It knows nothing of RDMA: it starts programs, reads files and reports.
+
+mod bench;
+mod command;
+mod demo;
+mod fuzz;
+mod packages;
+mod sim;
+mod step;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Checks and drivers of the Verbena workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run everything that must hold: format, clippy, tidy, all tests, docs, simulator seeds
+    Test(test::Options),
+    /// Check the house rules: dependency arrows, pure crates, headers, sizes, unsafe, docs
+    Tidy(tidy::Options),
+    /// Show Verbena at work: generate a capture of iWARP traffic and decode it
+    Demo(demo::Options),
+    /// Run the simulator over a range of seeds
+    Sim(sim::Options),
+    /// Fuzz a target with coverage guidance, on the stable toolchain
+    Fuzz(fuzz::Options),
+    /// Run the benchmarks (arguments go to `cargo bench`)
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli.task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> anyhow::Result<()> {
+    let workspace = Workspace::load()?;
+    match task {
+        Task::Test(options) => test::run(&workspace, options),
+        Task::Tidy(options) => tidy::run(&workspace, options),
+        Task::Demo(options) => demo::run(&workspace, options),
+        Task::Sim(options) => sim::run(&workspace, options),
+        Task::Fuzz(options) => fuzz::run(&workspace, options),
+        Task::Bench(options) => bench::run(&workspace, options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_has_a_description() {
+        for task in Cli::command().get_subcommands() {
+            assert!(task.get_about().is_some(), "{} has none", task.get_name());
+        }
+    }
+}

@@ -131,7 +131,7 @@ impl ReadsOut {
                 });
             }
         }
-        head.grow(size, len, h.last)?;
+        head.grow(h.opcode, size, len, h.last)?;
         Ok(offset)
     }
 
@@ -146,7 +146,7 @@ impl ReadsOut {
             Some(head) => match head.asked {
                 Asked::ReadV2 { size } => {
                     debug_assert_eq!(offset, head.placed, "DDP order and the ledger disagree");
-                    head.grow(size, len, last)?;
+                    head.grow(Opcode::ReadV2Response, size, len, last)?;
                     Ok(offset)
                 }
                 _ => Err(Violation::Unasked(Opcode::ReadV2Response)),
@@ -182,14 +182,15 @@ impl ReadsOut {
 }
 
 impl ReadOut {
-    fn grow(&mut self, size: u32, len: u32, last: bool) -> Result<(), Violation> {
+    fn grow(&mut self, opcode: Opcode, size: u32, len: u32, last: bool) -> Result<(), Violation> {
         let end = u64::from(self.placed) + u64::from(len);
         if end > u64::from(size) {
-            return Err(Violation::ResponseTooLong { size, end });
+            return Err(Violation::ResponseTooLong { opcode, size, end });
         }
         self.placed += len;
         if last && self.placed != size {
             return Err(Violation::ResponseShort {
+                opcode,
                 size,
                 got: self.placed,
             });

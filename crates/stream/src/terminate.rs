@@ -96,11 +96,16 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
         V::TooLong { .. } => Cause::Ddp(DdpError::UntaggedTooLong),
 
         V::Wrap { .. } => Cause::Ddp(DdpError::TaggedToWrap),
-        V::TaggedGap { .. }
-        | V::TaggedEndless
-        | V::ResponseOffset { .. }
-        | V::ResponseTooLong { .. }
-        | V::ResponseShort { .. } => Cause::Ddp(DdpError::TaggedBounds),
+        V::TaggedGap { .. } | V::TaggedEndless | V::ResponseOffset { .. } => {
+            Cause::Ddp(DdpError::TaggedBounds)
+        }
+        V::ResponseTooLong { opcode, .. } | V::ResponseShort { opcode, .. } => {
+            Cause::Ddp(if opcode.tagged() {
+                DdpError::TaggedBounds
+            } else {
+                DdpError::UntaggedTooLong
+            })
+        }
         V::TaggedStag { .. } | V::ResponseStag { .. } => Cause::Ddp(DdpError::TaggedInvalidStag),
 
         V::TooManyReads { .. } | V::Unaligned { .. } => {

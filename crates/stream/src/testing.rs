@@ -224,7 +224,11 @@ pub(crate) fn table<S: Debug + Copy, E: Debug + Copy>(
     for &state in states {
         for &event in events {
             let to = next(state, event).map_or("-".to_owned(), |s| format!("{s:?}"));
-            out += &format!("{:<16} {:<18} -> {to}\n", format!("{state:?}"), format!("{event:?}"));
+            out += &format!(
+                "{:<16} {:<18} -> {to}\n",
+                format!("{state:?}"),
+                format!("{event:?}")
+            );
         }
     }
     out

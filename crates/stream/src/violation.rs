@@ -100,11 +100,11 @@ pub enum Violation {
     #[error("Read Response at {:#x}, expected at {:#x}", .got.get(), .expected.get())]
     ResponseOffset { expected: To, got: To },
     /// A Read Response that exceeds its request.
-    #[error("Read Response reaches {end} bytes of {size} asked")]
-    ResponseTooLong { size: u32, end: u64 },
+    #[error("{} reaches {end} bytes of {size} asked", .opcode.name())]
+    ResponseTooLong { opcode: Opcode, size: u32, end: u64 },
     /// A Read Response that ends before its request is satisfied.
-    #[error("Read Response ends after {got} bytes of {size} asked")]
-    ResponseShort { size: u32, got: u32 },
+    #[error("{} ends after {got} bytes of {size} asked", .opcode.name())]
+    ResponseShort { opcode: Opcode, size: u32, got: u32 },
     /// An Atomic Response with another identifier than the oldest atomic request.
     #[error("Atomic Response {got:#x}, asked as {expected:#x}")]
     AtomicId { expected: u32, got: u32 },

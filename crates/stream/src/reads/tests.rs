@@ -53,14 +53,36 @@ fn a_response_to_another_sink() {
 #[test]
 fn a_response_that_is_too_long_or_too_short() {
     let mut reads = reading(30);
+    let opcode = Opcode::ReadResponse;
     let long = reads.respond(&segment(0x1000, true), 31);
-    assert_eq!(long, Err(Violation::ResponseTooLong { size: 30, end: 31 }));
+    assert_eq!(
+        long,
+        Err(Violation::ResponseTooLong {
+            opcode,
+            size: 30,
+            end: 31
+        })
+    );
     let mut reads = reading(30);
     reads.respond(&segment(0x1000, false), 29).unwrap();
     let cumulative = reads.respond(&segment(0x101d, true), 2);
-    assert_eq!(cumulative, Err(Violation::ResponseTooLong { size: 30, end: 31 }));
+    assert_eq!(
+        cumulative,
+        Err(Violation::ResponseTooLong {
+            opcode,
+            size: 30,
+            end: 31
+        })
+    );
     let short = reading(30).respond(&segment(0x1000, true), 29);
-    assert_eq!(short, Err(Violation::ResponseShort { size: 30, got: 29 }));
+    assert_eq!(
+        short,
+        Err(Violation::ResponseShort {
+            opcode,
+            size: 30,
+            got: 29
+        })
+    );
 }
 
 #[test]
@@ -76,7 +98,13 @@ fn atomics_answer_by_identifier() {
     reads.push(rsn(0), Asked::Atomic { id: 5 });
     let answer = |id| AtomicResponse { id, original: 1 };
     let wrong = reads.respond_atomic(&answer(6));
-    assert_eq!(wrong, Err(Violation::AtomicId { expected: 5, got: 6 }));
+    assert_eq!(
+        wrong,
+        Err(Violation::AtomicId {
+            expected: 5,
+            got: 6
+        })
+    );
     assert_eq!(reads.respond_atomic(&answer(5)), Ok(()));
 }
 
@@ -99,7 +127,10 @@ fn depth_in_is_enforced() {
     let mut reads = ReadsIn::new(2);
     assert_eq!(reads.push(rsn(0)), Ok(()));
     assert_eq!(reads.push(rsn(1)), Ok(()));
-    assert_eq!(reads.push(rsn(2)), Err(Violation::TooManyReads { limit: 2 }));
+    assert_eq!(
+        reads.push(rsn(2)),
+        Err(Violation::TooManyReads { limit: 2 })
+    );
     assert_eq!(reads.answered(), Some(rsn(0)));
     assert_eq!(reads.oldest(), Some(rsn(1)));
 }

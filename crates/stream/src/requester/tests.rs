@@ -30,7 +30,10 @@ fn acknowledgements_move_forward_within_what_was_sent() {
     assert_eq!(r.handle_ack(rsn(4)), Ok(()), "repeating one is harmless");
     for wrong in [3, 11, 0x80_0000, 0xff_ffff] {
         let refused = r.handle_ack(rsn(wrong));
-        assert!(matches!(refused, Err(Violation::Impossible { kind: "ACK", .. })), "{wrong}");
+        assert!(
+            matches!(refused, Err(Violation::Impossible { kind: "ACK", .. })),
+            "{wrong}"
+        );
     }
     assert_eq!(r.acked(), rsn(4), "a lie changes nothing");
 }
@@ -59,7 +62,11 @@ fn not_ready_pauses_and_ready_rewinds() {
     assert_eq!(r.handle_rnr(rsn(6), timer(), Time::ZERO), Ok(()));
     assert!(!r.may_send());
     assert!(r.is_live(rsn(5)) && !r.is_live(rsn(6)));
-    assert_eq!(r.handle_ack(rsn(6)), Ok(()), "what came before was executed");
+    assert_eq!(
+        r.handle_ack(rsn(6)),
+        Ok(()),
+        "what came before was executed"
+    );
     assert!(r.handle_ack(rsn(7)).is_err(), "what was refused was not");
     assert_eq!(r.handle_ready(rsn(6)), Ok(()));
     assert_eq!(r.next(), rsn(6));
@@ -69,15 +76,27 @@ fn not_ready_pauses_and_ready_rewinds() {
 #[test]
 fn impossible_refusals() {
     let out_of_place = Err(Violation::OutOfPlace("RNR"));
-    assert_eq!(sent(0).handle_rnr(rsn(0), timer(), Time::ZERO), out_of_place);
+    assert_eq!(
+        sent(0).handle_rnr(rsn(0), timer(), Time::ZERO),
+        out_of_place
+    );
     let mut r = sent(3);
-    assert!(r.handle_rnr(rsn(3), timer(), Time::ZERO).is_err(), "not sent yet");
+    assert!(
+        r.handle_rnr(rsn(3), timer(), Time::ZERO).is_err(),
+        "not sent yet"
+    );
     assert_eq!(r.handle_ack(rsn(2)), Ok(()));
-    assert!(r.handle_rnr(rsn(1), timer(), Time::ZERO).is_err(), "already executed");
+    assert!(
+        r.handle_rnr(rsn(1), timer(), Time::ZERO).is_err(),
+        "already executed"
+    );
     assert_eq!(r.handle_ready(rsn(2)), Err(Violation::OutOfPlace("READY")));
     assert_eq!(r.handle_rnr(rsn(2), timer(), Time::ZERO), Ok(()));
     assert_eq!(r.handle_rnr(rsn(2), timer(), Time::ZERO), out_of_place);
-    assert!(r.handle_ready(rsn(1)).is_err(), "another request than the refused one");
+    assert!(
+        r.handle_ready(rsn(1)).is_err(),
+        "another request than the refused one"
+    );
 }
 
 #[test]
@@ -91,7 +110,10 @@ fn patience_is_retries_times_timer_with_a_floor() {
     let slow = RnrTimer::new(0).unwrap();
     assert_eq!(deadline(0, slow), Some(Time::ZERO), "fails at once");
     assert_eq!(deadline(1, timer()), Some(Time::ZERO + MIN_RNR_WAIT));
-    assert_eq!(deadline(3, slow), Some(Time::ZERO + Duration::from_micros(655_360) * 3));
+    assert_eq!(
+        deadline(3, slow),
+        Some(Time::ZERO + Duration::from_micros(655_360) * 3)
+    );
     assert_eq!(deadline(7, slow), None, "for ever");
 }
 

@@ -57,7 +57,11 @@ fn refusal_and_resumption_keep_the_number() {
     assert_eq!(r.handle_no_receive(), Some(Rsn::wrapping(1)));
     assert!(r.discarding());
     let early = r.handle_resume(Rsn::wrapping(1));
-    assert_eq!(early, Err(Violation::OutOfPlace("RESUME")), "not told to go on");
+    assert_eq!(
+        early,
+        Err(Violation::OutOfPlace("RESUME")),
+        "not told to go on"
+    );
     assert_eq!(r.handle_posted(), Some(Rsn::wrapping(1)));
     assert_eq!(r.handle_posted(), None, "told once");
     assert!(r.handle_resume(Rsn::wrapping(2)).is_err());
@@ -69,6 +73,9 @@ fn refusal_and_resumption_keep_the_number() {
 #[test]
 fn resume_without_refusal_is_out_of_place() {
     let mut r = Responder::new();
-    assert_eq!(r.handle_resume(Rsn::ZERO), Err(Violation::OutOfPlace("RESUME")));
+    assert_eq!(
+        r.handle_resume(Rsn::ZERO),
+        Err(Violation::OutOfPlace("RESUME"))
+    );
     assert_eq!(r.handle_posted(), None);
 }

@@ -1,0 +1,156 @@
+//! Starting other programs: the one place where xtask touches `std::process`.
+//! A [`Tool`] shows the command it runs and turns a bad exit into an error that names the program.
+//! It knows no particular program but cargo.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// A program with its arguments, not yet started.
+pub(crate) struct Tool {
+    program: OsString,
+    command: Command,
+}
+
+impl Tool {
+    /// A program found through `PATH`, or by its path.
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Tool {
+        let program = program.as_ref().to_owned();
+        Tool {
+            command: Command::new(&program),
+            program,
+        }
+    }
+
+    /// The cargo that runs us, so that the toolchain stays the same all the way down.
+    pub(crate) fn cargo() -> Tool {
+        Tool::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    }
+
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Tool {
+        self.command.arg(arg);
+        self
+    }
+
+    pub(crate) fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, args: I) -> Tool {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Tool {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn env_remove(mut self, name: &str) -> Tool {
+        self.command.env_remove(name);
+        self
+    }
+
+    pub(crate) fn current_dir(mut self, dir: &Path) -> Tool {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// The command as a person would type it, environment left out.
+    pub(crate) fn shown(&self) -> String {
+        let program = Path::new(&self.program);
+        let name = program.file_name().unwrap_or(program.as_os_str());
+        let mut shown = name.to_string_lossy().into_owned();
+        for arg in self.command.get_args() {
+            shown.push(' ');
+            shown.push_str(&quoted(&arg.to_string_lossy()));
+        }
+        shown
+    }
+
+    /// Show and run it with our own input and output; an exit other than 0 is an error.
+    pub(crate) fn run(self) -> Result<()> {
+        eprintln!("$ {}", self.shown());
+        self.run_quietly()
+    }
+
+    /// As [`Tool::run`], without showing the command.
+    pub(crate) fn run_quietly(mut self) -> Result<()> {
+        let status = self
+            .command
+            .status()
+            .with_context(|| format!("cannot start `{}`", self.program.to_string_lossy()))?;
+        if !status.success() {
+            bail!("`{}` ended with {status}", self.shown());
+        }
+        Ok(())
+    }
+
+    /// Run it and return what it printed.
+    pub(crate) fn output(mut self) -> Result<String> {
+        let output = self
+            .command
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot start `{}`", self.program.to_string_lossy()))?;
+        if !output.status.success() {
+            bail!("`{}` ended with {}", self.shown(), output.status);
+        }
+        String::from_utf8(output.stdout)
+            .with_context(|| format!("`{}` printed something that is not UTF-8", self.shown()))
+    }
+}
+
+fn quoted(arg: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    if !arg.is_empty() && arg.chars().all(plain) {
+        arg.to_owned()
+    } else {
+        format!("'{}'", arg.replace('\'', "'\\''"))
+    }
+}
+
+/// Where a program lies in the given `PATH` value, if anywhere.
+pub(crate) fn find_in(path: &OsStr, program: &str) -> Option<PathBuf> {
+    std::env::split_paths(path)
+        .map(|dir| dir.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// Where a program lies in our own `PATH`.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    find_in(&std::env::var_os("PATH")?, program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_typed() {
+        let tool = Tool::new("/usr/bin/tool").args(["-n", "two words", "it's", ""]);
+        assert_eq!(tool.shown(), r"tool -n 'two words' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_bad_exit_names_the_command() {
+        let error = Tool::new("false").run_quietly().unwrap_err();
+        assert!(error.to_string().contains("`false`"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Tool::new("no-such-program-here").run_quietly().unwrap_err();
+        assert!(error.to_string().contains("no-such-program-here"));
+    }
+
+    #[test]
+    fn output_is_returned() {
+        let text = Tool::new("echo").arg("hello").output().unwrap();
+        assert_eq!(text, "hello\n");
+    }
+
+    #[test]
+    fn a_program_is_found_on_the_path_given() {
+        assert!(find_in(OsStr::new("/nowhere:/bin:/usr/bin"), "sh").is_some());
+        assert!(find_in(OsStr::new("/nowhere"), "sh").is_none());
+    }
+}

@@ -1,0 +1,62 @@
+//! `cargo demo`: what Verbena can show today, in one command and with nothing prepared.
+//! Each part is announced, so that a newcomer knows what is on the screen and how to do it alone.
+//! Its files go below cargo's target folder and nowhere else.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::sim;
+use crate::workspace::Workspace;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Further arguments for `verbena decode`, after `--` (for example `-- --json`)
+    #[arg(last = true)]
+    decode: Vec<String>,
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let folder = workspace.target.join("demo");
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    let capture = folder.join("demo.pcap");
+
+    heading(
+        "1. Two simulated adapters talk iWARP, and a capture file records it",
+        "No socket and no network are involved: the simulator drives the protocol core\n\
+         with a virtual clock and writes what crossed its links as an ordinary pcap file.",
+    );
+    sim::simulator(workspace, false)
+        .args(["capture", "--out"])
+        .arg(&capture)
+        .run()?;
+
+    heading(
+        "2. `verbena decode` reads the capture",
+        "One line per RDMAP message, then a summary per stream. `i2r` is the direction from\n\
+         the initiator of the connection to its responder, `r2i` the other one.",
+    );
+    decode(workspace, &capture, &options.decode)?;
+
+    println!("\nThe capture stays in {}.", capture.display());
+    println!("Wireshark and tshark open it too. Any iWARP capture of your own works as well:");
+    println!("    cargo run -p verbena-cli --bin verbena -- decode FILE");
+    Ok(())
+}
+
+fn decode(workspace: &Workspace, capture: &Path, rest: &[String]) -> Result<()> {
+    workspace
+        .cargo()
+        .args(["run", "--quiet", "--package", "verbena-cli"])
+        .args(["--bin", "verbena", "--", "decode"])
+        .arg(capture)
+        .args(rest)
+        .run()
+}
+
+fn heading(title: &str, explanation: &str) {
+    println!("\n{title}\n{}", "=".repeat(title.chars().count()));
+    println!("{explanation}\n");
+}

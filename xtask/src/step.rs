@@ -1,0 +1,192 @@
+//! A run of named steps: a heading before each, its duration after it, a table at the end.
+//! The first failure ends the run, and every step that did not run is listed as such, so nothing passes by absence.
+//! What a step does is the caller's business; this file only counts, times and prints.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// How a step that did not fail ended.
+pub(crate) enum Outcome {
+    /// Everything it stands for was checked.
+    Passed,
+    /// Part of it was left out; the sentence says what and why.
+    Lacking(String),
+}
+
+/// What the table says of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Lacking(String),
+    Failed(String),
+    NotRun,
+}
+
+struct Step<'a> {
+    title: &'static str,
+    work: Box<dyn FnOnce() -> Result<Outcome> + 'a>,
+}
+
+struct Line {
+    title: &'static str,
+    verdict: Verdict,
+    took: Duration,
+}
+
+/// Steps in the order they will run.
+#[derive(Default)]
+pub(crate) struct Steps<'a> {
+    steps: Vec<Step<'a>>,
+}
+
+impl<'a> Steps<'a> {
+    /// A step that either passes or fails.
+    pub(crate) fn add(&mut self, title: &'static str, work: impl FnOnce() -> Result<()> + 'a) {
+        self.add_outcome(title, || work().map(|()| Outcome::Passed));
+    }
+
+    /// A step that may also find that something cannot be checked here.
+    pub(crate) fn add_outcome(
+        &mut self,
+        title: &'static str,
+        work: impl FnOnce() -> Result<Outcome> + 'a,
+    ) {
+        let work = Box::new(work);
+        self.steps.push(Step { title, work });
+    }
+
+    /// Run them all, or up to the first that fails; then print the table.
+    pub(crate) fn run(self) -> Result<()> {
+        let total = self.steps.len();
+        let mut lines: Vec<Line> = Vec::new();
+        let mut failed = false;
+        for (index, step) in self.steps.into_iter().enumerate() {
+            let title = step.title;
+            if failed {
+                lines.push(Line {
+                    title,
+                    verdict: Verdict::NotRun,
+                    took: Duration::ZERO,
+                });
+                continue;
+            }
+            println!("\n=== [{}/{total}] {title} ===", index + 1);
+            let start = Instant::now();
+            let verdict = match (step.work)() {
+                Ok(Outcome::Passed) => Verdict::Passed,
+                Ok(Outcome::Lacking(what)) => Verdict::Lacking(what),
+                Err(error) => Verdict::Failed(format!("{error:#}")),
+            };
+            let took = start.elapsed();
+            failed = matches!(verdict, Verdict::Failed(_));
+            let word = if failed { "FAILED" } else { "done" };
+            println!("--- {title}: {word} in {:.1} s", took.as_secs_f64());
+            lines.push(Line {
+                title,
+                verdict,
+                took,
+            });
+        }
+        print!("{}", summary(&lines));
+        if failed {
+            bail!("the test run failed");
+        }
+        Ok(())
+    }
+}
+
+/// The table, what is lacking said loudly, and one last line with the count.
+fn summary(lines: &[Line]) -> String {
+    let mut text = String::from("\n=== summary ===\n");
+    let width = lines.iter().map(|l| l.title.len()).max().unwrap_or(0);
+    for line in lines {
+        let word = match &line.verdict {
+            Verdict::Passed => "passed",
+            Verdict::Lacking(_) => "LACKING",
+            Verdict::Failed(_) => "FAILED",
+            Verdict::NotRun => "not run",
+        };
+        let seconds = line.took.as_secs_f64();
+        let _ = writeln!(text, "  {:width$}  {word:8} {seconds:8.1} s", line.title);
+    }
+    for line in lines {
+        match &line.verdict {
+            Verdict::Lacking(what) => {
+                let _ = writeln!(text, "\n!!! NOT EVERYTHING WAS TESTED: {what}");
+            }
+            Verdict::Failed(why) => {
+                let _ = writeln!(text, "\n!!! {}: {why}", line.title);
+            }
+            Verdict::Passed | Verdict::NotRun => {}
+        }
+    }
+    let passed = count(lines, |v| *v == Verdict::Passed);
+    let lacking = count(lines, |v| matches!(v, Verdict::Lacking(_)));
+    let _ = write!(text, "\n{passed} of {} steps passed", lines.len());
+    if lacking > 0 {
+        let _ = write!(text, ", {lacking} left something out");
+    }
+    text.push('\n');
+    text
+}
+
+fn count(lines: &[Line], which: impl Fn(&Verdict) -> bool) -> usize {
+    lines.iter().filter(|line| which(&line.verdict)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn line(title: &'static str, verdict: Verdict) -> Line {
+        Line {
+            title,
+            verdict,
+            took: Duration::from_millis(1500),
+        }
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_run() {
+        let ran = RefCell::new(Vec::new());
+        let mut steps = Steps::default();
+        steps.add("one", || {
+            ran.borrow_mut().push(1);
+            Ok(())
+        });
+        steps.add("two", || bail!("broken"));
+        steps.add("three", || {
+            ran.borrow_mut().push(3);
+            Ok(())
+        });
+        assert!(steps.run().is_err());
+        assert_eq!(*ran.borrow(), [1]);
+    }
+
+    #[test]
+    fn a_good_run_ends_with_the_count() {
+        let text = summary(&[line("one", Verdict::Passed), line("two", Verdict::Passed)]);
+        assert_eq!(text.lines().last(), Some("2 of 2 steps passed"));
+        assert!(text.contains("1.5 s"));
+    }
+
+    #[test]
+    fn what_is_lacking_is_loud_and_not_a_pass() {
+        let lacking = Verdict::Lacking("tshark is missing".into());
+        let text = summary(&[line("one", lacking), line("two", Verdict::Passed)]);
+        assert!(text.contains("!!! NOT EVERYTHING WAS TESTED: tshark is missing"));
+        assert!(text.ends_with("1 of 2 steps passed, 1 left something out\n"));
+    }
+
+    #[test]
+    fn a_failure_and_what_did_not_run_are_named() {
+        let failed = Verdict::Failed("exit 1".into());
+        let text = summary(&[line("one", failed), line("two", Verdict::NotRun)]);
+        assert!(text.contains("!!! one: exit 1"));
+        assert!(text.contains("not run"));
+        assert!(text.ends_with("0 of 2 steps passed\n"));
+    }
+}

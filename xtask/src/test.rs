@@ -1,0 +1,72 @@
+//! `cargo xtask test`: everything that must hold before a change lands, in the order of cost.
+//! CI runs exactly this, and so does a contributor; a fresh machine needs Rust and nothing else to start it.
+//! It knows which checks exist and in which order, not how any of them works.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::command::Tool;
+use crate::step::Steps;
+use crate::workspace::Workspace;
+use crate::{packages, sim, tidy};
+
+/// Seeds that the simulator runs in every test run.
+const SEEDS: u64 = 200;
+/// Seeds of a long run.
+const SEEDS_LONG: u64 = 5_000;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Run longer: more simulator seeds, and VERBENA_LONG=1 for the tests
+    #[arg(long)]
+    long: bool,
+    /// Never install packages, even as root
+    #[arg(long)]
+    no_install: bool,
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let mut steps = Steps::default();
+    steps.add_outcome("programs the tests need", || {
+        packages::ensure(!options.no_install)
+    });
+    steps.add("format", || format(workspace).run());
+    steps.add("clippy", || clippy(workspace).run());
+    steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));
+    steps.add("tests", || tests(workspace, options.long).run());
+    steps.add("documentation", || documentation(workspace).run());
+    let seeds = if options.long { SEEDS_LONG } else { SEEDS };
+    steps.add("simulator", || {
+        sim::run(workspace, &sim::Options::from_zero(seeds))
+    });
+    steps.run()
+}
+
+fn format(workspace: &Workspace) -> Tool {
+    workspace.cargo().args(["fmt", "--all", "--check"])
+}
+
+fn clippy(workspace: &Workspace) -> Tool {
+    let clippy = ["clippy", "--workspace", "--all-targets"];
+    let deny = ["--", "-D", "warnings"];
+    workspace.cargo().args(clippy).args(deny)
+}
+
+/// Plain `cargo test`: it needs no further program and runs the documentation's examples too.
+/// The fuzz corpora are replayed here, by the tests of the fuzz crate.
+fn tests(workspace: &Workspace, long: bool) -> Tool {
+    let tool = workspace.cargo().args(["test", "--workspace"]);
+    if long {
+        tool.env("VERBENA_LONG", "1")
+    } else {
+        tool
+    }
+}
+
+fn documentation(workspace: &Workspace) -> Tool {
+    let doc = ["doc", "--workspace", "--no-deps"];
+    workspace
+        .cargo()
+        .args(doc)
+        .env("RUSTDOCFLAGS", "-D warnings")
+}

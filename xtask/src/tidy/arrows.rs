@@ -1,0 +1,220 @@
+//! Imports go inward only: which package may depend on which, as a table.
+//! The pure crates also have a list of outside crates they may use, so that no socket or clock comes in through a dependency.
+//! It judges manifests, not source text, and resolves nothing.
+
+use std::path::Path;
+
+use super::Finding;
+use crate::workspace::{Dependency, Package};
+
+const RULE: &str = "arrows";
+
+/// What one package may use.
+struct Arrow {
+    package: &'static str,
+    /// Workspace packages it may depend on.
+    inward: Inward,
+    /// Outside crates it may depend on.
+    outside: Outside,
+}
+
+#[derive(Clone, Copy)]
+enum Inward {
+    Any,
+    Only(&'static [&'static str]),
+}
+
+#[derive(Clone, Copy)]
+enum Outside {
+    Any,
+    Only(&'static [&'static str]),
+}
+
+const fn free(package: &'static str, inward: &'static [&'static str]) -> Arrow {
+    Arrow {
+        package,
+        inward: Inward::Only(inward),
+        outside: Outside::Any,
+    }
+}
+
+const fn pure(
+    package: &'static str,
+    inward: &'static [&'static str],
+    outside: &'static [&'static str],
+) -> Arrow {
+    Arrow {
+        package,
+        inward: Inward::Only(inward),
+        outside: Outside::Only(outside),
+    }
+}
+
+const WIRE: &str = "verbena-wire";
+const STREAM: &str = "verbena-stream";
+const MEM: &str = "verbena-mem";
+const NIC: &str = "verbena-nic";
+const ENGINE: &str = "verbena-engine";
+const SIM: &str = "verbena-sim";
+const VERBENA: &str = "verbena";
+
+/// The rings, from the inside out. A new package gets its line here.
+const ARROWS: &[Arrow] = &[
+    pure(WIRE, &[], &["crc-fast", "thiserror", "zerocopy"]),
+    pure(STREAM, &[WIRE], &["thiserror", "zerocopy"]),
+    free(MEM, &[WIRE]),
+    free(NIC, &[MEM, STREAM, WIRE]),
+    free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
+    free(SIM, &[NIC, MEM, STREAM, WIRE]),
+    free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
+    free("verbena-capi", &[VERBENA]),
+    free("verbena-cli", &[VERBENA, SIM, STREAM, WIRE]),
+    free("xtask", &[]),
+    Arrow {
+        package: "verbena-fuzz",
+        inward: Inward::Any,
+        outside: Outside::Any,
+    },
+];
+
+/// Tests of any package may use these too.
+const DEV_INWARD: &[&str] = &[SIM];
+
+/// Judge every manifest of the workspace.
+pub(crate) fn check(packages: &[Package], root: &Path) -> Vec<Finding> {
+    let members: Vec<&str> = packages.iter().map(|p| p.name.as_str()).collect();
+    let mut findings = Vec::new();
+    for package in packages {
+        let relative = package.manifest_path.strip_prefix(root);
+        let path = relative.unwrap_or(&package.manifest_path).to_string_lossy();
+        let report = |sentence: String| Finding::new(&path, 0, RULE, sentence);
+        let Some(arrow) = ARROWS.iter().find(|a| a.package == package.name) else {
+            findings.push(report(format!(
+                "package `{}` has no place in the rings; add it to ARROWS in xtask/src/tidy/arrows.rs",
+                package.name
+            )));
+            continue;
+        };
+        let complaints = package
+            .dependencies
+            .iter()
+            .filter_map(|d| judge(arrow, d, &members));
+        findings.extend(complaints.map(report));
+    }
+    findings
+}
+
+/// What is wrong with one dependency, if anything.
+fn judge(arrow: &Arrow, dependency: &Dependency, members: &[&str]) -> Option<String> {
+    let name = dependency.name.as_str();
+    let dev = dependency.kind.as_deref() == Some("dev");
+    if members.contains(&name) {
+        let allowed = match arrow.inward {
+            Inward::Any => true,
+            Inward::Only(list) => list.contains(&name) || (dev && DEV_INWARD.contains(&name)),
+        };
+        let itself = dev && name == arrow.package;
+        return (!allowed && !itself).then(|| {
+            format!(
+                "`{}` must not depend on `{name}`: imports go inward only",
+                arrow.package
+            )
+        });
+    }
+    match arrow.outside {
+        Outside::Only(list) if !dev && !list.contains(&name) => Some(format!(
+            "`{}` is pure and may use only {} from outside, not `{name}`",
+            arrow.package,
+            list.join(", ")
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
+        let dependency = |&(name, kind): &(&str, Option<&str>)| Dependency {
+            name: name.into(),
+            kind: kind.map(str::to_owned),
+        };
+        Package {
+            name: name.into(),
+            manifest_path: format!("/w/crates/{name}/Cargo.toml").into(),
+            dependencies: dependencies.iter().map(dependency).collect(),
+            targets: Vec::new(),
+        }
+    }
+
+    fn sentences(packages: &[Package]) -> Vec<String> {
+        let findings = check(packages, Path::new("/w"));
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn inward_arrows_are_fine() {
+        let packages = [
+            package(WIRE, &[("thiserror", None), ("proptest", Some("dev"))]),
+            package(STREAM, &[(WIRE, None), (SIM, Some("dev"))]),
+            package(SIM, &[(STREAM, None), ("anything", None)]),
+            package("verbena-fuzz", &[(SIM, None), ("libfuzzer-sys", None)]),
+        ];
+        assert_eq!(sentences(&packages), [""; 0]);
+    }
+
+    #[test]
+    fn an_outward_arrow_is_found() {
+        let packages = [package(WIRE, &[(STREAM, None)]), package(STREAM, &[])];
+        let expected = "crates/verbena-wire/Cargo.toml:1: arrows: \
+                        `verbena-wire` must not depend on `verbena-stream`: imports go inward only";
+        assert_eq!(sentences(&packages), [expected]);
+    }
+
+    #[test]
+    fn the_c_face_reaches_nothing_below_the_rust_face() {
+        let packages = [
+            package("verbena-capi", &[(VERBENA, None), (NIC, None)]),
+            package(VERBENA, &[]),
+            package(NIC, &[]),
+        ];
+        assert_eq!(sentences(&packages).len(), 1);
+    }
+
+    #[test]
+    fn a_tests_only_arrow_may_reach_the_simulator_but_not_outward() {
+        let packages = [
+            package(WIRE, &[(STREAM, Some("dev"))]),
+            package(STREAM, &[(SIM, Some("dev"))]),
+            package(SIM, &[]),
+        ];
+        assert_eq!(sentences(&packages).len(), 1);
+    }
+
+    #[test]
+    fn a_pure_crate_takes_nothing_from_outside_but_the_list() {
+        for kind in [None, Some("build")] {
+            let packages = [package(STREAM, &[("tokio", kind)])];
+            assert!(sentences(&packages)[0].contains("not `tokio`"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_package_is_told_where_to_go() {
+        let packages = [package("verbena-news", &[])];
+        assert!(sentences(&packages)[0].contains("add it to ARROWS in xtask/src/tidy/arrows.rs"));
+    }
+
+    #[test]
+    fn the_table_itself_points_inward() {
+        for (at, arrow) in ARROWS.iter().enumerate() {
+            if let Inward::Only(list) = arrow.inward {
+                for name in list {
+                    let inner = ARROWS[..at].iter().any(|a| a.package == *name);
+                    assert!(inner, "{} before {name}", arrow.package);
+                }
+            }
+        }
+    }
+}

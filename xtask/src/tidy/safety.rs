@@ -1,0 +1,151 @@
+//! `unsafe` lives on islands, and every use of it says who guarantees what.
+//! Elsewhere the word itself is a finding, and the pure crates must forbid it to the compiler as well.
+//! Whether an argument holds is for the reviewer.
+
+use super::names::PURE;
+use super::rust::{line_of, words};
+use super::{Finding, TextFile};
+
+const RULE: &str = "safety";
+
+/// The islands: whole crates, or one corner of a crate (as a file and as a folder).
+const ISLANDS: &[&str] = &[
+    "crates/mem/",
+    "crates/capi/",
+    "crates/nic/src/ring.rs",
+    "crates/nic/src/ring/",
+    "crates/engine/src/sys.rs",
+    "crates/engine/src/sys/",
+    "crates/verbena/src/mr.rs",
+    "crates/verbena/src/mr/",
+];
+
+pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let mut findings: Vec<Finding> = forbidden(file).into_iter().collect();
+    let island = ISLANDS.iter().any(|island| file.path.starts_with(island));
+    for at in words(&file.code, "unsafe") {
+        let line = line_of(&file.code, at);
+        if !island {
+            let sentence = "`unsafe` outside the islands (see ISLANDS in xtask/src/tidy/safety.rs)";
+            findings.push(Finding::new(&file.path, line, RULE, sentence));
+        } else if needs_argument(&file.code[at..]) && !has_argument(file, line) {
+            let sentence = "no `SAFETY:` comment above: who guarantees what, until when?";
+            findings.push(Finding::new(&file.path, line, RULE, sentence));
+        }
+    }
+    findings
+}
+
+/// The root of a pure crate must carry `#![forbid(unsafe_code)]`.
+fn forbidden(file: &TextFile) -> Option<Finding> {
+    let root = PURE
+        .iter()
+        .any(|folder| file.path == format!("{folder}src/lib.rs"));
+    let missing = root && !file.code.contains("#![forbid(unsafe_code)]");
+    missing.then(|| {
+        Finding::new(
+            &file.path,
+            0,
+            RULE,
+            "a pure crate needs `#![forbid(unsafe_code)]`",
+        )
+    })
+}
+
+/// Blocks and implementations do; functions and foreign blocks state theirs in their documentation.
+fn needs_argument(from_unsafe: &str) -> bool {
+    let next = from_unsafe.trim_start_matches("unsafe").trim_start();
+    next.starts_with('{') || next.starts_with("impl")
+}
+
+/// Looks on the line itself and upwards, over attributes and the start of the same statement.
+fn has_argument(file: &TextFile, line: usize) -> bool {
+    let text: Vec<&str> = file.text.lines().collect();
+    let code: Vec<&str> = file.code.lines().collect();
+    if text[line - 1].contains("SAFETY:") {
+        return true;
+    }
+    for above in (0..line - 1).rev() {
+        let bare = code[above].trim();
+        let comment = bare.is_empty() && !text[above].trim().is_empty();
+        if comment && text[above].contains("SAFETY:") {
+            return true;
+        }
+        let attribute = bare.starts_with("#[");
+        let ends = bare.is_empty() || bare.ends_with([';', '{', '}', ',']);
+        if !comment && !attribute && ends {
+            return false;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(path: &str, text: &str) -> usize {
+        check(&TextFile::new(path, text)).len()
+    }
+
+    #[test]
+    fn an_argument_may_stand_above_or_beside() {
+        for text in [
+            "// SAFETY: the caller holds the grant.\nunsafe { x() }",
+            "// SAFETY: the caller\n// holds the grant.\n#[inline]\nunsafe impl Send for X {}",
+            "// SAFETY: it fits.\nlet a =\n    unsafe { x() };",
+            "unsafe { x() } // SAFETY: it fits.",
+            "/// # Safety\n/// Holds.\nunsafe fn f() {}",
+        ] {
+            assert_eq!(count("crates/mem/src/span.rs", text), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_argument_is_found() {
+        for text in [
+            "fn f() {\n    unsafe { x() }\n}",
+            "// SAFETY: of another.\na();\nunsafe { x() }",
+            "// It is fine.\nunsafe impl Send for X {}",
+            "// SAFETY: too far away.\n\nunsafe { x() }",
+        ] {
+            assert_eq!(count("crates/mem/src/span.rs", text), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn islands_end_at_the_shore() {
+        let text = "// SAFETY: it fits.\nunsafe { x() }";
+        assert_eq!(count("crates/nic/src/ring/slot.rs", text), 0);
+        assert_eq!(count("crates/engine/src/sys.rs", text), 0);
+        assert_eq!(count("crates/nic/src/qp.rs", text), 1);
+        assert_eq!(count("xtask/src/main.rs", text), 1);
+    }
+
+    #[test]
+    fn words_that_merely_contain_it_are_fine() {
+        assert_eq!(
+            count(
+                "crates/nic/src/qp.rs",
+                "#![deny(unsafe_op_in_unsafe_fn)] // unsafe"
+            ),
+            0
+        );
+    }
+
+    #[test]
+    fn a_pure_crate_forbids_it() {
+        assert_eq!(
+            count("crates/wire/src/lib.rs", "#![forbid(unsafe_code)]"),
+            0
+        );
+        assert_eq!(
+            count("crates/wire/src/lib.rs", "// #![forbid(unsafe_code)]"),
+            1
+        );
+        assert_eq!(count("crates/nic/src/lib.rs", ""), 0);
+    }
+}

@@ -1,0 +1,105 @@
+//! The workspace as `cargo metadata` tells it: folders, packages and who depends on whom.
+//! Paths come from here, never from the place xtask was built, and the target folder is cargo's own choice.
+//! It does not resolve the dependency graph: only what our manifests say themselves.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::command::Tool;
+
+/// What `cargo metadata --no-deps` says, reduced to what we use.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Workspace {
+    #[serde(rename = "workspace_root")]
+    pub(crate) root: PathBuf,
+    #[serde(rename = "target_directory")]
+    pub(crate) target: PathBuf,
+    pub(crate) packages: Vec<Package>,
+}
+
+/// One workspace member.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) manifest_path: PathBuf,
+    #[serde(default)]
+    pub(crate) dependencies: Vec<Dependency>,
+    #[serde(default)]
+    pub(crate) targets: Vec<Target>,
+}
+
+/// One line of a `[dependencies]`, `[dev-dependencies]` or `[build-dependencies]` table.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// `None`, `"dev"` or `"build"`, as cargo says it.
+    pub(crate) kind: Option<String>,
+}
+
+/// A library, binary, test or benchmark of a package.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) kind: Vec<String>,
+    #[serde(default, rename = "required-features")]
+    pub(crate) required_features: Vec<String>,
+}
+
+impl Workspace {
+    /// Ask cargo about the workspace we are started in.
+    pub(crate) fn load() -> Result<Workspace> {
+        let text = Tool::cargo()
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .output()?;
+        Workspace::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Workspace> {
+        serde_json::from_str(text).context("cannot read what `cargo metadata` printed")
+    }
+
+    pub(crate) fn package(&self, name: &str) -> Option<&Package> {
+        self.packages.iter().find(|package| package.name == name)
+    }
+
+    /// A cargo that runs in the workspace's root.
+    pub(crate) fn cargo(&self) -> Tool {
+        Tool::cargo().current_dir(&self.root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{
+        "workspace_root": "/w", "target_directory": "/t", "version": 1,
+        "packages": [{
+            "name": "a", "manifest_path": "/w/a/Cargo.toml", "version": "0.1.0",
+            "dependencies": [
+                {"name": "b", "kind": null, "path": "/w/b"},
+                {"name": "c", "kind": "dev"}
+            ],
+            "targets": [{"name": "x", "kind": ["bin"], "required-features": ["f"]}]
+        }]
+    }"#;
+
+    #[test]
+    fn metadata_is_read() {
+        let workspace = Workspace::parse(TEXT).unwrap();
+        assert_eq!(workspace.root, PathBuf::from("/w"));
+        assert_eq!(workspace.target, PathBuf::from("/t"));
+        let package = workspace.package("a").unwrap();
+        assert_eq!(package.dependencies[0].kind, None);
+        assert_eq!(package.dependencies[1].kind.as_deref(), Some("dev"));
+        assert_eq!(package.targets[0].required_features, ["f"]);
+        assert!(workspace.package("b").is_none());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Workspace::parse("{}").is_err());
+    }
+}
