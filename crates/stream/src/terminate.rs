@@ -99,13 +99,10 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
         V::TaggedGap { .. } | V::TaggedEndless | V::ResponseOffset { .. } => {
             Cause::Ddp(DdpError::TaggedBounds)
         }
-        V::ResponseTooLong { opcode, .. } | V::ResponseShort { opcode, .. } => {
-            Cause::Ddp(if opcode.tagged() {
-                DdpError::TaggedBounds
-            } else {
-                DdpError::UntaggedTooLong
-            })
-        }
+        V::ResponseTooLong { opcode, .. } if opcode.tagged() => Cause::Ddp(DdpError::TaggedBounds),
+        V::ResponseTooLong { .. } => Cause::Ddp(DdpError::UntaggedTooLong),
+        V::ResponseShort { opcode, .. } if opcode.tagged() => Cause::Ddp(DdpError::TaggedBounds),
+        V::ResponseShort { .. } => Cause::Ddp(DdpError::UntaggedMo),
         V::TaggedStag { .. } | V::ResponseStag { .. } => Cause::Ddp(DdpError::TaggedInvalidStag),
 
         V::TooManyReads { .. } | V::Unaligned { .. } => {
