@@ -1,0 +1,102 @@
+//! Access rights of an entry, as a set.
+//! The set can always be built; [`Access::is_sane`] tells whether the rights make sense together.
+//! It refuses to know who asks.
+
+use core::fmt;
+use core::ops::{BitAnd, BitOr};
+
+/// Rights of a region or window (M2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Access(u8);
+
+impl Access {
+    /// No rights.
+    pub const NONE: Access = Access(0);
+    /// The adapter may read for its own side.
+    pub const LOCAL_READ: Access = Access(1);
+    /// The adapter may write for its own side.
+    pub const LOCAL_WRITE: Access = Access(2);
+    /// Peers may read.
+    pub const REMOTE_READ: Access = Access(4);
+    /// Peers may write.
+    pub const REMOTE_WRITE: Access = Access(8);
+    /// Peers may do atomics.
+    pub const REMOTE_ATOMIC: Access = Access(16);
+    /// Windows may be bound to it (window-binding control).
+    pub const BIND: Access = Access(32);
+
+    const NAMES: [(Access, &'static str); 6] = [
+        (Access::LOCAL_READ, "local-read"),
+        (Access::LOCAL_WRITE, "local-write"),
+        (Access::REMOTE_READ, "remote-read"),
+        (Access::REMOTE_WRITE, "remote-write"),
+        (Access::REMOTE_ATOMIC, "remote-atomic"),
+        (Access::BIND, "bind"),
+    ];
+
+    /// Everything.
+    pub const ALL: Access = Access(63);
+
+    /// All rights of `other` are in this set.
+    pub const fn contains(self, other: Access) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Any right of `other` is in this set.
+    pub const fn intersects(self, other: Access) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The bits, for storage.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Memory must be writable for these rights.
+    pub const fn needs_writable(self) -> bool {
+        self.intersects(Access(
+            Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0,
+        ))
+    }
+
+    /// Peers may write only where the own side may: remote write and atomics need local write.
+    pub const fn is_sane(self) -> bool {
+        let remote = Access(Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0);
+        !self.intersects(remote) || self.contains(Access::LOCAL_WRITE)
+    }
+}
+
+impl BitOr for Access {
+    type Output = Access;
+
+    fn bitor(self, other: Access) -> Access {
+        Access(self.0 | other.0)
+    }
+}
+
+impl BitAnd for Access {
+    type Output = Access;
+
+    fn bitand(self, other: Access) -> Access {
+        Access(self.0 & other.0)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("none");
+        }
+        let mut names = Access::NAMES.iter().filter(|(bit, _)| self.contains(*bit));
+        if let Some((_, name)) = names.next() {
+            f.write_str(name)?;
+        }
+        names.try_for_each(|(_, name)| write!(f, "+{name}"))
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,214 @@
+//! Address translation: from an offset in a region to the bytes themselves (M3).
+//! Direct, first-order and second-order translation with every page size of the source; page lists really scatter.
+//! It refuses to check rights and bounds of an access; it promises never to leave the memory it was given.
+
+use crate::refusal::Misuse;
+use crate::span::Span;
+
+/// Page sizes of the source (M3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PageSize {
+    /// 4 KiB.
+    K4,
+    /// 8 KiB.
+    K8,
+    /// 64 KiB.
+    K64,
+    /// 1 MiB.
+    M1,
+    /// 16 MiB.
+    M16,
+    /// 256 MiB.
+    M256,
+}
+
+impl PageSize {
+    /// Every page size.
+    pub const ALL: [PageSize; 6] = [
+        PageSize::K4,
+        PageSize::K8,
+        PageSize::K64,
+        PageSize::M1,
+        PageSize::M16,
+        PageSize::M256,
+    ];
+
+    /// Bits of an offset that lie inside a page.
+    pub const fn shift(self) -> u32 {
+        match self {
+            PageSize::K4 => 12,
+            PageSize::K8 => 13,
+            PageSize::K64 => 16,
+            PageSize::M1 => 20,
+            PageSize::M16 => 24,
+            PageSize::M256 => 28,
+        }
+    }
+
+    /// Bytes of a page.
+    pub const fn bytes(self) -> u64 {
+        1 << self.shift()
+    }
+}
+
+/// A host page: its first byte. What the source calls a physical page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page(*mut u8);
+
+// SAFETY: a page is an address; accesses through it need a grant.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// The page at `start`.
+    pub const fn at(start: *mut u8) -> Page {
+        Page(start)
+    }
+
+    fn span(self, offset: u64, len: u64) -> Span {
+        Span::new(self.0.wrapping_add(offset as usize), len as usize)
+    }
+}
+
+/// Second-order translation: entries per first-level table.
+const FAN_OUT_SHIFT: u32 = 9;
+/// Entries of one second-level table.
+pub const FAN_OUT: usize = 1 << FAN_OUT_SHIFT;
+/// Page lists above this many pages are indexed in two steps.
+pub const FIRST_ORDER_MAX: usize = FAN_OUT;
+
+/// The translation of one region; windows and shared registrations hold the same one.
+#[derive(Debug)]
+pub struct Att {
+    control: Control,
+    /// Where the region's first byte lies in the first page.
+    first_offset: u64,
+    len: u64,
+}
+
+/// ATT control (M3).
+#[derive(Debug)]
+enum Control {
+    /// One contiguous run.
+    Direct(Page),
+    /// A table of pages.
+    FirstOrder(PageSize, Box<[Page]>),
+    /// A table of tables of pages.
+    SecondOrder(PageSize, Box<[Box<[Page]>]>),
+}
+
+impl Att {
+    /// One contiguous run of `len` bytes.
+    pub fn direct(start: *mut u8, len: u64) -> Att {
+        Att {
+            control: Control::Direct(Page::at(start)),
+            first_offset: 0,
+            len,
+        }
+    }
+
+    /// `len` bytes scattered over pages; the first byte lies `first_offset` bytes into the first page.
+    pub fn paged(
+        size: PageSize,
+        pages: &[Page],
+        first_offset: u64,
+        len: u64,
+    ) -> Result<Att, Misuse> {
+        let end = first_offset.checked_add(len);
+        let room = (pages.len() as u64).checked_mul(size.bytes());
+        let fits = matches!((end, room), (Some(end), Some(room)) if end <= room);
+        if first_offset >= size.bytes() || !fits {
+            return Err(Misuse::PageList {
+                pages: pages.len(),
+                page: size.bytes(),
+                first_offset,
+                len,
+            });
+        }
+        let control = if pages.len() <= FIRST_ORDER_MAX {
+            Control::FirstOrder(size, pages.into())
+        } else {
+            Control::SecondOrder(size, pages.chunks(FAN_OUT).map(Into::into).collect())
+        };
+        Ok(Att {
+            control,
+            first_offset,
+            len,
+        })
+    }
+
+    /// Bytes translated.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Nothing is translated.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The order of indirection: 0, 1 or 2.
+    pub fn order(&self) -> u8 {
+        match self.control {
+            Control::Direct(_) => 0,
+            Control::FirstOrder(..) => 1,
+            Control::SecondOrder(..) => 2,
+        }
+    }
+
+    /// The page size; direct translation has none.
+    pub fn page_size(&self) -> Option<PageSize> {
+        match self.control {
+            Control::Direct(_) => None,
+            Control::FirstOrder(size, _) | Control::SecondOrder(size, _) => Some(size),
+        }
+    }
+
+    /// The longest contiguous run at `offset`, at most `len` bytes; empty at and beyond the end.
+    pub fn run(&self, offset: u64, len: u64) -> Span {
+        let len = len.min(self.len.saturating_sub(offset));
+        if len == 0 {
+            return Span::new(core::ptr::null_mut(), 0);
+        }
+        let at = self.first_offset + offset;
+        match &self.control {
+            Control::Direct(page) => page.span(at, len),
+            Control::FirstOrder(size, pages) => {
+                let (page, inside) = split(at, *size);
+                in_page(pages.get(page), inside, len, *size)
+            }
+            Control::SecondOrder(size, tables) => {
+                let (page, inside) = split(at, *size);
+                let table = tables.get(page >> FAN_OUT_SHIFT);
+                let page = table.and_then(|t| t.get(page & (FAN_OUT - 1)));
+                in_page(page, inside, len, *size)
+            }
+        }
+    }
+
+    /// Every contiguous run of the translation, for probing.
+    pub fn runs(&self) -> impl Iterator<Item = Span> + '_ {
+        let mut offset = 0;
+        core::iter::from_fn(move || {
+            let span = self.run(offset, u64::MAX);
+            offset += span.len() as u64;
+            (!span.is_empty()).then_some(span)
+        })
+    }
+}
+
+/// High bits select the page, low bits the byte in it.
+fn split(at: u64, size: PageSize) -> (usize, u64) {
+    ((at >> size.shift()) as usize, at & (size.bytes() - 1))
+}
+
+fn in_page(page: Option<&Page>, inside: u64, len: u64, size: PageSize) -> Span {
+    match page {
+        Some(page) => page.span(inside, len.min(size.bytes() - inside)),
+        None => Span::new(core::ptr::null_mut(), 0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The checks on every access: local (M6) and remote (M7), as one pure function each.
+//! They promise a refusal with the numbers that did not match, in the order of the source: type, domain, scope, bounds, right.
+//! They refuse to know memory; validity and tag instance are checked by the table before.
+
+use verbena_wire::Stag;
+
+use crate::access::Access;
+use crate::entry::{Entry, Kind, Pd};
+use crate::refusal::Refusal;
+use crate::window::Scope;
+
+/// May peers name regions, or windows only (M7)?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Regions with remote rights are open to peers.
+    #[default]
+    Verbs,
+    /// Peers may name windows only.
+    WindowsOnly,
+}
+
+/// An access that wants to be granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// The entry.
+    pub stag: Stag,
+    /// The first byte, as the entry's user names it.
+    pub at: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The domain of the queue pair.
+    pub pd: Pd,
+    /// The queue pair.
+    pub qp: u32,
+    /// The right that is needed.
+    pub needs: Access,
+}
+
+/// M6: a data segment of our own side. Only regions; windows are for peers.
+pub fn local(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+    let stag = reach.stag;
+    if entry.kind != Kind::Region {
+        return Err(Refusal::Kind { stag });
+    }
+    domain(entry, reach)?;
+    bounds(entry, reach)?;
+    right(entry, reach)
+}
+
+/// M7: a tagged segment, a read request or an atomic of a peer.
+pub fn remote(entry: &Entry, reach: &Reach, policy: Policy) -> Result<(), Refusal> {
+    let stag = reach.stag;
+    match entry.kind {
+        Kind::Region if policy == Policy::Verbs => domain(entry, reach)?,
+        Kind::Window(scope) => {
+            in_scope(scope, reach)?;
+            // A type 2A window is tied to its queue pair alone; all others also to the domain.
+            if !matches!(scope, Scope::QueuePair(_)) {
+                domain(entry, reach)?;
+            }
+        }
+        Kind::Region | Kind::Iscsi => return Err(Refusal::Kind { stag }),
+    }
+    bounds(entry, reach)?;
+    right(entry, reach)
+}
+
+fn in_scope(scope: Scope, reach: &Reach) -> Result<(), Refusal> {
+    match scope {
+        Scope::Domain => Ok(()),
+        Scope::QueuePair(qp) | Scope::Both(qp) if qp == reach.qp => Ok(()),
+        _ => Err(Refusal::Scope { stag: reach.stag }),
+    }
+}
+
+fn domain(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+    if entry.pd == reach.pd {
+        return Ok(());
+    }
+    Err(Refusal::Domain {
+        stag: reach.stag,
+        owner: entry.pd.0,
+        asker: reach.pd.0,
+    })
+}
+
+fn bounds(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+    let (at, len) = (reach.at, reach.len);
+    let end = at.checked_add(len).ok_or(Refusal::Wrap { at, len })?;
+    let start = entry.start.get();
+    if at >= start && end - start <= entry.len {
+        return Ok(());
+    }
+    Err(Refusal::Bounds {
+        stag: reach.stag,
+        at,
+        len,
+        start,
+        entry_len: entry.len,
+    })
+}
+
+fn right(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+    if entry.access.contains(reach.needs) {
+        return Ok(());
+    }
+    Err(Refusal::Right {
+        stag: reach.stag,
+        has: entry.access,
+        needs: reach.needs,
+    })
+}
+
+#[cfg(test)]
+mod tests;

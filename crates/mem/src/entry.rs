@@ -1,0 +1,58 @@
+//! One entry of the translation and protection table, with every field of M2.
+//! An entry is immutable while it is valid; what changes under way (touched, stored sequence) lives beside it.
+//! It refuses to know how it is found or who holds it.
+
+use std::sync::Arc;
+
+use verbena_wire::To;
+
+use crate::access::Access;
+use crate::att::Att;
+use crate::window::Scope;
+
+/// A protection domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pd(pub u32);
+
+/// What an entry is (M2). The fourth value of the field is reserved and cannot be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A memory region.
+    Region,
+    /// A memory window and who may use it.
+    Window(Scope),
+    /// The buffers of one iSCSI command.
+    Iscsi,
+}
+
+/// One entry.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// The address of its first byte as peers name it; 0 when zero-based.
+    pub start: To,
+    /// Bytes.
+    pub len: u64,
+    /// Its protection domain.
+    pub pd: Pd,
+    /// Its rights, the window-binding control among them.
+    pub access: Access,
+    /// It dies with the first message that ends in it (M9).
+    pub one_touch: bool,
+    /// Its own consumer and, where the scope allows, a peer may invalidate it.
+    pub invalidatable: bool,
+    /// The translation, which other entries may share.
+    pub att: Arc<Att>,
+    /// Where its first byte lies in the translation; a window's lies inside its region's.
+    pub att_offset: u64,
+    /// A window's region.
+    pub parent: Option<u32>,
+}
+
+impl Entry {
+    /// The offset in the translation of the byte peers call `to`; callers have checked bounds.
+    pub(crate) fn offset_of(&self, to: u64) -> u64 {
+        self.att_offset + (to - self.start.get())
+    }
+}

@@ -1,0 +1,118 @@
+//! Checked access to registered memory for one moment: a [`Placement`] may write, a [`Gather`] may read.
+//! A grant promises that its bytes stay mapped and in their entry until it is dropped, which makes revokers wait:
+//! hold it for one copy or one non-blocking system call, never longer. It refuses to give references.
+
+use crate::slot;
+use crate::span::{Span, Spans};
+
+/// What a grant covers: bytes of one entry, already checked.
+#[derive(Debug)]
+pub(crate) struct Window<'a> {
+    pub(crate) grant: slot::Grant<'a>,
+    /// Offset in the translation.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Window<'_> {
+    /// The contiguous run at `from` bytes into the window, at most `len` bytes.
+    fn run(&self, from: u64, len: u64) -> Span {
+        let len = len.min(self.len.saturating_sub(from));
+        let span = self
+            .grant
+            .entry(|entry| entry.att.run(self.offset + from, len));
+        span.unwrap_or(Span::new(core::ptr::null_mut(), 0))
+    }
+
+    /// Calls `f` with each run of `len` bytes from `from` on, until it says stop.
+    fn walk(&self, from: u64, len: u64, mut f: impl FnMut(Span) -> bool) {
+        let (mut at, end) = (from, from.saturating_add(len).min(self.len));
+        while at < end {
+            let span = self.run(at, end - at);
+            if span.is_empty() || !f(span) {
+                return;
+            }
+            at += span.len() as u64;
+        }
+    }
+}
+
+/// A grant to write.
+#[derive(Debug)]
+pub struct Placement<'a>(pub(crate) Window<'a>);
+
+/// A grant to read.
+#[derive(Debug)]
+pub struct Gather<'a>(pub(crate) Window<'a>);
+
+impl Placement<'_> {
+    /// Bytes granted.
+    pub fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
+    pub fn spans(&self, spans: &mut Spans) -> u64 {
+        let before = spans.bytes();
+        self.0.walk(0, self.0.len, |span| spans.push(span));
+        (spans.bytes() - before) as u64
+    }
+
+    /// Copies `bytes` to `at` bytes into the grant; what does not fit is left out. Returns bytes copied.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        self.0.walk(at, bytes.len() as u64, |span| {
+            let (now, later) = rest.split_at(span.len().min(rest.len()));
+            // SAFETY: the grant is ours to write until we are dropped, and a private slice is not registered memory
+            // of this entry: the adapter copies from its own stage.
+            unsafe { span.copy_in(now) };
+            rest = later;
+            true
+        });
+        bytes.len() - rest.len()
+    }
+
+    /// The aligned word at the start of the grant, for an atomic operation.
+    pub(crate) fn word(&self) -> Option<*mut u64> {
+        let span = self.0.run(0, 8);
+        let word = span.as_ptr().cast::<u64>();
+        (span.len() == 8 && word.is_aligned()).then_some(word)
+    }
+}
+
+impl Gather<'_> {
+    /// Bytes granted.
+    pub fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
+    pub fn spans(&self, spans: &mut Spans) -> u64 {
+        let before = spans.bytes();
+        self.0.walk(0, self.0.len, |span| spans.push(span));
+        (spans.bytes() - before) as u64
+    }
+
+    /// Copies from `at` bytes into the grant to `to`; returns bytes copied.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> usize {
+        let (mut done, len) = (0, to.len());
+        self.0.walk(at, len as u64, |span| {
+            let n = span.len().min(len - done);
+            // SAFETY: the grant is ours to read until we are dropped; `to` is a private slice.
+            unsafe { span.copy_out(&mut to[done..done + n]) };
+            done += n;
+            true
+        });
+        done
+    }
+}

@@ -1,0 +1,32 @@
+//! Memory that peers may touch: who may touch which bytes, where those bytes lie, and until when (M2, M3, M5–M8, M15).
+//! A [`Tpt`] turns an STag, an address and a length into a *grant* — a [`Placement`] to write or a [`Gather`] to read —
+//! that lasts one copy or one non-blocking system call; revoking an entry makes new grants fail and waits for running ones.
+//! It refuses to know queues and messages, and it never makes a Rust reference to registered memory:
+//! the program that owns it and the peers that may write it do so at any time.
+//!
+//! Reading order: [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
+//! [`tpt`] → [`grant`] → [`window`] → [`atomic`] → [`probe`].
+
+pub mod access;
+pub mod atomic;
+pub mod att;
+pub mod check;
+pub mod entry;
+pub mod grant;
+pub mod probe;
+pub mod refusal;
+mod slot;
+pub mod span;
+mod sync;
+pub mod tpt;
+pub mod window;
+
+pub use access::Access;
+pub use att::{Att, PageSize};
+pub use check::{Policy, Reach};
+pub use entry::{Entry, Kind, Pd};
+pub use grant::{Gather, Placement};
+pub use refusal::{Misuse, Refusal};
+pub use span::{Span, Spans};
+pub use tpt::{Region, Tpt};
+pub use window::{Bind, Scope, WindowType};

@@ -1,0 +1,79 @@
+//! Why memory says no: to an access ([`Refusal`]) and to a caller that sets things up wrongly ([`Misuse`]).
+//! Each carries the numbers that did not match.
+//! It refuses to know completion statuses and Terminate codes; the adapter translates.
+
+use verbena_wire::Stag;
+
+use crate::access::Access;
+
+/// An access that is not allowed (M6, M7). Memory is untouched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are the numbers that each sentence prints")]
+pub enum Refusal {
+    /// No such entry, an old key, or an entry that is not valid now.
+    #[error("STag {stag} is not valid")]
+    Stag { stag: Stag },
+    /// An entry of the wrong type: a window where a region is needed, or an iSCSI entry.
+    #[error("STag {stag} is not of the right type")]
+    Kind { stag: Stag },
+    /// The entry belongs to another protection domain.
+    #[error("STag {stag} belongs to protection domain {owner}, not {asker}")]
+    Domain { stag: Stag, owner: u32, asker: u32 },
+    /// The window is bound to another queue pair.
+    #[error("STag {stag} is bound to another queue pair")]
+    Scope { stag: Stag },
+    /// Not inside the entry.
+    #[error("{len} bytes at {at:#x} leave STag {stag}, {entry_len} bytes at {start:#x}")]
+    Bounds {
+        stag: Stag,
+        at: u64,
+        len: u64,
+        start: u64,
+        entry_len: u64,
+    },
+    /// Address plus length passes 2^64.
+    #[error("{len} bytes at {at:#x} wrap")]
+    Wrap { at: u64, len: u64 },
+    /// A right is missing.
+    #[error("STag {stag} grants {has}, not {needs}")]
+    Right {
+        stag: Stag,
+        has: Access,
+        needs: Access,
+    },
+}
+
+/// A request to set up or tear down an entry that makes no sense. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are the numbers that each sentence prints")]
+pub enum Misuse {
+    /// The memory is not mapped, or not writable although write rights were asked.
+    #[error("{len} bytes at {at:#x} are not mapped{}", if *.write { " writable" } else { "" })]
+    Unmapped { at: usize, len: usize, write: bool },
+    /// Remote write or atomics without local write.
+    #[error("rights {0} make no sense together: remote write and atomics need local write")]
+    Rights(Access),
+    /// The range wraps or does not fit the address space.
+    #[error("{len} bytes from {start:#x} wrap")]
+    Range { start: u64, len: u64 },
+    /// The page list does not cover the region.
+    #[error("{pages} pages of {page} bytes do not cover {len} bytes at offset {first_offset}")]
+    PageList {
+        pages: usize,
+        page: u64,
+        first_offset: u64,
+        len: u64,
+    },
+    /// The STag names no entry that could be used so.
+    #[error("STag {0} is not an entry that can be used so")]
+    Stag(Stag),
+    /// The entry is in use: windows are bound to it, or it is shared.
+    #[error("STag {stag} is in use by {users} other entries")]
+    Busy { stag: Stag, users: u32 },
+    /// The table is full.
+    #[error("all {0} entries are in use")]
+    Full(u32),
+    /// The window's bind breaks a rule.
+    #[error("bind refused: {0}")]
+    Bind(&'static str),
+}

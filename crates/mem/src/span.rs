@@ -1,0 +1,126 @@
+//! A raw run of bytes in registered memory, and a short list of them.
+//! A span promises nothing about what the bytes are: others may change them at any time, so it is copied from and to, never borrowed.
+//! It refuses to become a slice.
+
+/// A run of bytes that others may read and write meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a span is an address and a number. Whoever copies through it must hold a grant, which is what makes the
+// access sound on any thread.
+unsafe impl Send for Span {}
+// SAFETY: as above; a shared span offers no more than a copied one.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Names `len` bytes at `start`. Naming is harmless; copying is what needs a grant.
+    pub const fn new(start: *mut u8, len: usize) -> Span {
+        Span { start, len }
+    }
+
+    /// The first byte.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `from` to the front of the span.
+    ///
+    /// # Safety
+    /// The caller holds a grant to write this span, and `from` does not lie in it.
+    pub(crate) unsafe fn copy_in(&self, from: &[u8]) {
+        debug_assert!(from.len() <= self.len);
+        // SAFETY: the grant keeps the memory mapped and writable; the program may race with us, which is its right
+        // and concerns only the values of bytes, since no reference to them exists.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.start, from.len()) }
+    }
+
+    /// Copies the front of the span to `to`.
+    ///
+    /// # Safety
+    /// The caller holds a grant to read this span, and `to` does not lie in it.
+    pub(crate) unsafe fn copy_out(&self, to: &mut [u8]) {
+        debug_assert!(to.len() <= self.len);
+        // SAFETY: the grant keeps the memory mapped; see `copy_in` for races.
+        unsafe { core::ptr::copy_nonoverlapping(self.start, to.as_mut_ptr(), to.len()) }
+    }
+}
+
+/// Most spans that one system call is given.
+pub const MAX_SPANS: usize = 64;
+
+/// A bounded list of spans, in order.
+#[derive(Debug, Clone)]
+pub struct Spans {
+    spans: [Span; MAX_SPANS],
+    count: usize,
+    bytes: usize,
+}
+
+impl Default for Spans {
+    fn default() -> Spans {
+        Spans::new()
+    }
+}
+
+impl Spans {
+    /// No spans.
+    pub const fn new() -> Spans {
+        Spans {
+            spans: [Span::new(core::ptr::null_mut(), 0); MAX_SPANS],
+            count: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Adds a span, joined with the one before if they touch; false if the list is full.
+    pub fn push(&mut self, span: Span) -> bool {
+        if span.is_empty() {
+            return true;
+        }
+        if let Some(last) = self.spans[..self.count].last_mut()
+            && last.start.wrapping_add(last.len) == span.start
+        {
+            last.len += span.len;
+            self.bytes += span.len;
+            return true;
+        }
+        let Some(slot) = self.spans.get_mut(self.count) else {
+            return false;
+        };
+        *slot = span;
+        self.count += 1;
+        self.bytes += span.len;
+        true
+    }
+
+    /// The spans.
+    pub fn as_slice(&self) -> &[Span] {
+        &self.spans[..self.count]
+    }
+
+    /// Bytes in all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        (self.count, self.bytes) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

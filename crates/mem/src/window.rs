@@ -1,0 +1,117 @@
+//! Memory windows: their types, who may use them, and what a bind must satisfy (M8).
+//! The rules are one pure function of the window, the region and the request.
+//! It refuses to touch the table; [`crate::Tpt::bind`] does what these rules allow.
+
+use verbena_wire::{Stag, To};
+
+use crate::access::Access;
+use crate::entry::{Entry, Kind, Pd};
+
+/// The types of windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WindowType {
+    /// Open to every queue pair of its domain; the adapter chooses the key.
+    One,
+    /// Tied to the queue pair that bound it; the consumer chooses the key.
+    TwoA,
+    /// Tied to the queue pair that bound it and to its domain.
+    TwoB,
+}
+
+/// Who may use a bound window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Any queue pair of the domain (type 1).
+    Domain,
+    /// One queue pair (type 2A).
+    QueuePair(u32),
+    /// One queue pair, and the domain must match (type 2B).
+    Both(u32),
+}
+
+impl WindowType {
+    /// The scope of a window bound by `qp`.
+    pub fn scope(self, qp: u32) -> Scope {
+        match self {
+            WindowType::One => Scope::Domain,
+            WindowType::TwoA => Scope::QueuePair(qp),
+            WindowType::TwoB => Scope::Both(qp),
+        }
+    }
+
+    /// Can be invalidated by work requests and by peers.
+    pub fn can_be_invalidated(self) -> bool {
+        self != WindowType::One
+    }
+}
+
+/// A request to bind a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bind {
+    /// The window.
+    pub window: Stag,
+    /// The region under it.
+    pub region: Stag,
+    /// First byte, as the region's user names it.
+    pub at: u64,
+    /// Bytes; 0 unbinds a type 1 window.
+    pub len: u64,
+    /// Rights of peers.
+    pub access: Access,
+    /// The domain of the queue pair that binds.
+    pub pd: Pd,
+    /// The queue pair that binds.
+    pub qp: u32,
+    /// Type 2: the key the consumer wants.
+    pub key: u8,
+    /// Peers count from 0 instead of the region's addresses.
+    pub zero_based: bool,
+    /// The window dies with the first message that ends in it (M9).
+    pub one_touch: bool,
+}
+
+/// The entry of a window that may be bound so, or the rule it breaks.
+pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &'static str> {
+    if region.kind != Kind::Region {
+        return Err("the STag under the window is not a region");
+    }
+    if region.pd != bind.pd {
+        return Err("the region belongs to another protection domain");
+    }
+    if !region.access.contains(Access::BIND) {
+        return Err("the region does not allow windows");
+    }
+    if bind.access.intersects(Access::LOCAL_READ | Access::LOCAL_WRITE | Access::BIND) {
+        return Err("a window grants rights to peers only");
+    }
+    let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    if bind.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE) {
+        return Err("the region is not writable");
+    }
+    if bind.zero_based && ty == WindowType::One {
+        return Err("a type 1 window cannot be zero-based");
+    }
+    let start = region.start.get();
+    let inside = bind
+        .at
+        .checked_add(bind.len)
+        .is_some_and(|end| bind.at >= start && end - start <= region.len);
+    if !inside {
+        return Err("the range leaves the region");
+    }
+    Ok(Entry {
+        kind: Kind::Window(ty.scope(bind.qp)),
+        start: To::new(if bind.zero_based { 0 } else { bind.at }),
+        len: bind.len,
+        pd: bind.pd,
+        access: bind.access,
+        one_touch: bind.one_touch,
+        invalidatable: ty.can_be_invalidated(),
+        att: region.att.clone(),
+        att_offset: region.offset_of(bind.at),
+        parent: Some(bind.region.index()),
+    })
+}
+
+#[cfg(test)]
+mod tests;
