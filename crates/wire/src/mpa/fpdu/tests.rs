@@ -14,7 +14,7 @@ impl Naive {
     fn emit(&mut self, ulpdu: &[u8]) -> Vec<u8> {
         let mut body = (ulpdu.len() as u16).to_be_bytes().to_vec();
         body.extend_from_slice(ulpdu);
-        while body.len() % 4 != 0 {
+        while !body.len().is_multiple_of(4) {
             body.push(0);
         }
         let (mut out, mut start) = (Vec::new(), None);
