@@ -1,5 +1,6 @@
 //! Terminate frames: a refused Write, a refused Read Request with its header, and a checksum error
-//! as RFC 6581 and as hardware adapters write it.
+//! as RFC 6581 and as hardware adapters write it. Then the Terminates that a real Linux siw sent,
+//! in its own layout.
 
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::rdmap::terminate::{Dialect, Echo, EchoHeader, Phase, Terminate};
@@ -94,4 +95,69 @@ fn checksum_error() {
     // Error type 3 reads alike; type 0 is what we write.
     let hardware = "0016 4147 00000000 00000002 00000001 00000000 23 02 00 00 466d07e7";
     assert_eq!(parse(hardware), terminate);
+}
+
+/// Captured from siw on a little-endian host: the Terminate's payload and the frame's checksum.
+const CAPTURED: [(Cause, &str, &str); 7] = [
+    (
+        Cause::Ddp(DdpError::TaggedInvalidStag),
+        "11000300 0064 c140cf18d20000007f508d8b8000",
+        "36c0ecec",
+    ),
+    (
+        Cause::Ddp(DdpError::TaggedInvalidStag),
+        "11000300 0064 c1400e50bd0100007ff2107c4000",
+        "a399bc06",
+    ),
+    (
+        Cause::Ddp(DdpError::TaggedBounds),
+        "11010300 0064 c140fb6a800000007f189a841fa0",
+        "cb0d47e9",
+    ),
+    (
+        Cause::Ddp(DdpError::TaggedInvalidStag),
+        "11000300 0064 c140d373f90000007f944c8d4000",
+        "7c51742e",
+    ),
+    (
+        Cause::Rdmap(RdmapError::InvalidStag),
+        "10000700 0000 414100000000000000010000006400000000
+         0a35400000007f2f58fe5000000000649df98a0000007f7d69020000",
+        "03cad68d",
+    ),
+    (
+        Cause::Rdmap(RdmapError::Bounds),
+        "10010700 0000 414100000000000000010000006400000000
+         d9b9690000007fafe7b8e00000000064cc56610000007f984c546fa0",
+        "7e4755db",
+    ),
+    (
+        Cause::Ddp(DdpError::UntaggedNoBuffer),
+        "21020300 0064 414300000000000000000000000100000000",
+        "4b4c42d2",
+    ),
+];
+
+#[test]
+fn captured_from_siw() {
+    for (cause, payload, crc) in CAPTURED {
+        let bytes = hex(payload);
+        let header = untagged(Opcode::Terminate, Qn::TERMINATE, 1);
+        let head: String = header.emit().iter().map(|b| format!("{b:02x}")).collect();
+        let len = Untagged::LEN + bytes.len();
+        frame_both_ways(&format!("{len:04x} {head} {payload} {crc}"), header, &bytes);
+
+        let got = Terminate::parse(&bytes, Phase::Running);
+        let (terminate, dialect) = got.expect("a terminate message");
+        assert_eq!((terminate.cause, dialect), (cause, Dialect::Siw));
+        let mut out = Vec::new();
+        terminate.emit(Dialect::Siw, &mut out);
+        assert_eq!(out, bytes);
+
+        let echo = terminate.segment.expect("a segment");
+        let header = echo.header.expect("a header").parse();
+        let opcode = header.expect("a sound header").opcode();
+        assert_eq!(echo.read_request.is_some(), opcode == Opcode::ReadRequest);
+        assert!(echo.read_request.is_none_or(|request| request.size == 100));
+    }
 }
