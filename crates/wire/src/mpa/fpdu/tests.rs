@@ -123,6 +123,20 @@ fn each_body_byte_is_where_locate_says() {
 }
 
 #[test]
+fn a_run_from_any_byte_ends_at_a_marker_or_the_end() {
+    for (len, phase) in [(1200, 8), (1200, 0), (507, 508), (3, 4), (0, 0)] {
+        let layout = Layout::new(len, Phase::new(phase));
+        for from in 0..layout.body_len() {
+            let run = layout.run_at(from);
+            let last = layout.locate(from) + run - 1;
+            assert_eq!(layout.locate(from + run - 1), last);
+            let end = from + run == layout.body_len();
+            assert!(end || layout.locate(from + run) == last + 1 + Marker::LEN);
+        }
+    }
+}
+
+#[test]
 fn without_markers_everything_is_in_one_piece() {
     for len in (0..64).chain([1442, 65534, u16::MAX]) {
         let layout = Layout::new(len, None);
