@@ -225,6 +225,9 @@ impl Terminate {
     }
 
     /// Appends the payload to `out` in the given layout.
+    ///
+    /// Codes that read alike are written in one form: MPA errors under type 0, a local catastrophe
+    /// with code 0. Without a returned segment siw's layout may read back as the RFC's.
     pub fn emit(&self, dialect: Dialect, out: &mut Vec<u8>) {
         let (layer, etype, code) = self.cause.codes();
         let header = self.segment.and_then(|echo| echo.header);
