@@ -26,10 +26,7 @@ impl Offender {
     pub fn of(header: &Header, segment_len: u16, read_request: Option<ReadRequest>) -> Offender {
         Offender {
             segment_len,
-            header: match header {
-                Header::Tagged(h) => EchoHeader::Tagged(h.emit()),
-                Header::Untagged(h) => EchoHeader::Untagged(h.emit()),
-            },
+            header: EchoHeader::from(*header),
             read_request,
         }
     }
