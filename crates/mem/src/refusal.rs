@@ -8,7 +8,10 @@ use crate::access::Access;
 
 /// An access that is not allowed (M6, M7). Memory is untouched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the fields are the numbers that each sentence prints")]
+#[expect(
+    missing_docs,
+    reason = "the fields are the numbers that each sentence prints"
+)]
 pub enum Refusal {
     /// No such entry, an old key, or an entry that is not valid now.
     #[error("STag {stag} is not valid")]
@@ -45,7 +48,10 @@ pub enum Refusal {
 
 /// A request to set up or tear down an entry that makes no sense. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the fields are the numbers that each sentence prints")]
+#[expect(
+    missing_docs,
+    reason = "the fields are the numbers that each sentence prints"
+)]
 pub enum Misuse {
     /// The memory is not mapped, or not writable although write rights were asked.
     #[error("{len} bytes at {at:#x} are not mapped{}", if *.write { " writable" } else { "" })]

@@ -102,12 +102,9 @@ impl Slot {
                 }
                 Some(Ok(())) => {
                     let busy = (word & !STATE) | BUSY;
-                    let swapped = self.word.compare_exchange(
-                        word,
-                        busy,
-                        Ordering::AcqRel,
-                        Ordering::Relaxed,
-                    );
+                    let swapped =
+                        self.word
+                            .compare_exchange(word, busy, Ordering::AcqRel, Ordering::Relaxed);
                     if swapped.is_ok() {
                         let owned = Owned { slot: self };
                         owned.quiesce();
@@ -124,12 +121,9 @@ impl Slot {
         loop {
             debug_assert_eq!(word & STATE, BUSY);
             let next = (word & GRANTS) | (u64::from(key) << KEY_SHIFT) | state;
-            let swapped = self.word.compare_exchange_weak(
-                word,
-                next,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
+            let swapped =
+                self.word
+                    .compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed);
             match swapped {
                 Ok(_) => return,
                 Err(now) => word = now,

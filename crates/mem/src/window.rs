@@ -81,7 +81,10 @@ pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &
     if !region.access.contains(Access::BIND) {
         return Err("the region does not allow windows");
     }
-    if bind.access.intersects(Access::LOCAL_READ | Access::LOCAL_WRITE | Access::BIND) {
+    if bind
+        .access
+        .intersects(Access::LOCAL_READ | Access::LOCAL_WRITE | Access::BIND)
+    {
         return Err("a window grants rights to peers only");
     }
     let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;

@@ -1,0 +1,283 @@
+//! The translation and protection table of one function (M2): every region and window, found by STag in constant time.
+//! It promises that an access is granted only if every check holds at that moment, and that a revoked entry is
+//! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
+
+mod index;
+mod windows;
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use verbena_wire::{Stag, To};
+
+use crate::access::Access;
+use crate::att::Att;
+use crate::check::{self, Policy, Reach};
+use crate::entry::{Entry, Kind, Pd};
+use crate::grant::{Gather, Placement, Window};
+use crate::probe;
+use crate::refusal::{Misuse, Refusal};
+use crate::slot::{Grant, Slot, Unavailable};
+use index::{Indexes, Purpose, SEGMENT};
+
+/// Slots per allocation: a table costs memory for the entries it has, not for those it may have.
+type Segment = Box<[Slot]>;
+
+/// The table.
+#[derive(Debug)]
+pub struct Tpt {
+    range: Range<u32>,
+    policy: Policy,
+    seed: u64,
+    segments: Box<[OnceLock<Segment>]>,
+    indexes: Mutex<Indexes>,
+}
+
+/// A region to register.
+#[derive(Debug)]
+pub struct Region {
+    /// Where its bytes are.
+    pub att: Att,
+    /// The address of its first byte as users name it; 0 makes it zero-based.
+    pub start: To,
+    /// Its domain.
+    pub pd: Pd,
+    /// Its rights.
+    pub access: Access,
+    /// It dies with the first message that ends in it (M9).
+    pub one_touch: bool,
+}
+
+impl Tpt {
+    /// An empty table whose STag indexes lie in `range`; `seed` makes them hard to guess.
+    ///
+    /// Index 0 is never used, whatever the range: STag 0 must not name anything.
+    pub fn new(range: Range<u32>, policy: Policy, seed: u64) -> Tpt {
+        let size = range.end.saturating_sub(range.start);
+        let segments = (size as usize).div_ceil(SEGMENT);
+        Tpt {
+            policy,
+            seed,
+            segments: (0..segments).map(|_| OnceLock::new()).collect(),
+            indexes: Mutex::new(Indexes::new(range.clone(), seed)),
+            range,
+        }
+    }
+
+    /// The remote-access policy (M7).
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Entries in use.
+    pub fn len(&self) -> u32 {
+        self.indexes.lock().len()
+    }
+
+    /// No entry is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Registers a region (M4, the direct way).
+    ///
+    /// # Safety
+    /// The memory behind `region.att` stays mapped, with the protection it has now, until [`deregister`](Tpt::deregister)
+    /// returns; and the program accepts that the adapter and, within the rights, peers read and write it at any time.
+    pub unsafe fn register(&self, region: Region) -> Result<Stag, Misuse> {
+        let Region {
+            att,
+            start,
+            pd,
+            access,
+            one_touch,
+        } = region;
+        if !access.is_sane() {
+            return Err(Misuse::Rights(access));
+        }
+        let len = att.len();
+        if start.checked_add(len).is_none() {
+            let start = start.get();
+            return Err(Misuse::Range { start, len });
+        }
+        for span in att.runs() {
+            probe::mapped(&span, access.needs_writable())?;
+        }
+        self.install(Entry {
+            kind: Kind::Region,
+            start,
+            len,
+            pd,
+            access,
+            one_touch,
+            invalidatable: false,
+            att: Arc::new(att),
+            att_offset: 0,
+            parent: None,
+        })
+    }
+
+    /// Registers the memory of a region once more, with its own domain, address and rights (M5).
+    pub fn register_shared(
+        &self,
+        of: Stag,
+        start: To,
+        pd: Pd,
+        access: Access,
+    ) -> Result<Stag, Misuse> {
+        if !access.is_sane() {
+            return Err(Misuse::Rights(access));
+        }
+        let original = self.look(of).ok_or(Misuse::Stag(of))?;
+        if original.kind != Kind::Region {
+            return Err(Misuse::Stag(of));
+        }
+        let len = original.len;
+        if start.checked_add(len).is_none() {
+            let start = start.get();
+            return Err(Misuse::Range { start, len });
+        }
+        // The first registration may have asked for less than this one does.
+        if access.needs_writable() {
+            for span in original.att.runs() {
+                probe::mapped(&span, true)?;
+            }
+        }
+        self.install(Entry {
+            start,
+            pd,
+            access,
+            one_touch: false,
+            invalidatable: false,
+            ..original
+        })
+    }
+
+    /// Removes a region or window: new accesses fail at once, and when this returns none is running.
+    ///
+    /// A region with windows bound to it stays. The caller holds no grant of its own on the entry.
+    pub fn deregister(&self, stag: Stag) -> Result<(), Misuse> {
+        let misuse = Misuse::Stag(stag);
+        let index = stag.index();
+        let slot = self.slot(index).ok_or(misuse)?;
+        let users = slot.users();
+        if users > 0 {
+            return Err(Misuse::Busy { stag, users });
+        }
+        match slot.revoke(Some(stag.key())) {
+            Ok(owned) => {
+                // A bind that was under way when we looked has finished by now.
+                let users = slot.users();
+                if users > 0 {
+                    owned.restore();
+                    return Err(Misuse::Busy { stag, users });
+                }
+                self.unlink(owned.entry());
+                owned.release();
+            }
+            // An unbound window has no key that is valid, but its owner may still free it.
+            Err(Unavailable::Invalid) if self.indexes.lock().window(index).is_some() => {}
+            Err(_) => return Err(misuse),
+        }
+        if self.indexes.lock().free(index) {
+            Ok(())
+        } else {
+            Err(misuse)
+        }
+    }
+
+    /// Grants a write by our own side into a region (M6).
+    pub fn place_local(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
+        self.grant(reach, check::local).map(Placement)
+    }
+
+    /// Grants a read by our own side from a region (M6).
+    pub fn gather_local(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
+        self.grant(reach, check::local).map(Gather)
+    }
+
+    /// Grants a write or an atomic by a peer (M7).
+    pub fn place_remote(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
+        self.grant(reach, |e, r| check::remote(e, r, self.policy))
+            .map(Placement)
+    }
+
+    /// Grants a read by a peer (M7).
+    pub fn gather_remote(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
+        self.grant(reach, |e, r| check::remote(e, r, self.policy))
+            .map(Gather)
+    }
+
+    /// A copy of the entry, if it is valid.
+    pub fn look(&self, stag: Stag) -> Option<Entry> {
+        self.acquire(stag)?.entry(Entry::clone)
+    }
+
+    fn grant(
+        &self,
+        reach: &Reach,
+        check: impl FnOnce(&Entry, &Reach) -> Result<(), Refusal>,
+    ) -> Result<Window<'_>, Refusal> {
+        let invalid = Refusal::Stag { stag: reach.stag };
+        let grant = self.acquire(reach.stag).ok_or(invalid)?;
+        let offset = grant
+            .entry(|entry| check(entry, reach).map(|()| entry.offset_of(reach.at)))
+            .unwrap_or(Err(invalid))?;
+        let len = reach.len;
+        Ok(Window { grant, offset, len })
+    }
+
+    fn acquire(&self, stag: Stag) -> Option<Grant<'_>> {
+        self.slot(stag.index())?.acquire(stag.key())
+    }
+
+    fn install(&self, entry: Entry) -> Result<Stag, Misuse> {
+        let index = self.allocate(Purpose::Region)?;
+        let slot = self.slot_or_make(index);
+        let misuse = Misuse::Full(self.capacity());
+        // The index is ours alone, so its slot is free.
+        let owned = slot.claim().map_err(|_| misuse)?;
+        let key = slot.key();
+        owned.publish(key, entry);
+        Stag::from_parts(index, key).ok_or(misuse)
+    }
+
+    fn allocate(&self, purpose: Purpose) -> Result<u32, Misuse> {
+        let taken = self.indexes.lock().take(purpose);
+        taken.ok_or(Misuse::Full(self.capacity()))
+    }
+
+    fn capacity(&self) -> u32 {
+        self.range.end.saturating_sub(self.range.start.max(1))
+    }
+
+    /// The slot of an index that may never have been used.
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        let at = index.checked_sub(self.range.start)? as usize;
+        let segment = self.segments.get(at / SEGMENT)?.get()?;
+        segment.get(at % SEGMENT)
+    }
+
+    fn slot_or_make(&self, index: u32) -> &Slot {
+        let at = (index - self.range.start) as usize;
+        let segment = self.segments[at / SEGMENT].get_or_init(|| {
+            let first = (at - at % SEGMENT) as u64;
+            (0..SEGMENT as u64)
+                .map(|i| Slot::new(index::mix(self.seed ^ (first + i)) as u8))
+                .collect()
+        });
+        &segment[at % SEGMENT]
+    }
+
+    /// An entry is gone: its region has one window less.
+    fn unlink(&self, entry: Option<Entry>) {
+        let parent = entry.and_then(|e| e.parent);
+        if let Some(slot) = parent.and_then(|index| self.slot(index)) {
+            slot.remove_user();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

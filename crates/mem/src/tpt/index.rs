@@ -1,0 +1,113 @@
+//! Which STag indexes are free, and which comes next.
+//! Indexes look random to a peer, are reused as late as possible, and yet lie close together in memory.
+//! It refuses to know what an entry holds; it remembers only what an index was taken for.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use crate::entry::Pd;
+use crate::window::WindowType;
+
+/// Slots that are made together.
+pub(super) const SEGMENT: usize = 1024;
+
+/// A freed index rests until this many others have been freed, as long as fresh ones are left.
+const REST: usize = 1024;
+
+/// What an index was taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Region,
+    Window(WindowType, Pd),
+}
+
+/// The free indexes of a table.
+#[derive(Debug)]
+pub(super) struct Indexes {
+    range: Range<u32>,
+    seed: u64,
+    /// Fresh indexes handed out so far, in the order of a permutation.
+    fresh: u32,
+    resting: VecDeque<u32>,
+    taken: HashMap<u32, Purpose>,
+}
+
+impl Indexes {
+    pub(super) fn new(range: Range<u32>, seed: u64) -> Indexes {
+        Indexes {
+            range,
+            seed,
+            fresh: 0,
+            resting: VecDeque::new(),
+            taken: HashMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.taken.len() as u32
+    }
+
+    /// The next index, unpredictable from outside.
+    pub(super) fn take(&mut self, purpose: Purpose) -> Option<u32> {
+        let index = if self.resting.len() > REST {
+            self.resting.pop_front()
+        } else {
+            self.next_fresh().or_else(|| self.resting.pop_front())
+        }?;
+        self.taken.insert(index, purpose);
+        Some(index)
+    }
+
+    /// Gives an index back; false if it was not taken.
+    pub(super) fn free(&mut self, index: u32) -> bool {
+        let was = self.taken.remove(&index).is_some();
+        if was {
+            self.resting.push_back(index);
+        }
+        was
+    }
+
+    /// The type and domain of a window's index.
+    pub(super) fn window(&self, index: u32) -> Option<(WindowType, Pd)> {
+        match self.taken.get(&index)? {
+            Purpose::Window(ty, pd) => Some((*ty, *pd)),
+            Purpose::Region => None,
+        }
+    }
+
+    fn next_fresh(&mut self) -> Option<u32> {
+        let size = self.range.end.saturating_sub(self.range.start);
+        while self.fresh < size.next_multiple_of(SEGMENT as u32) {
+            let index = self.permuted(self.fresh);
+            self.fresh += 1;
+            // The last segment may be cut short, and STag index 0 names nothing.
+            if index < size && self.range.start + index != 0 {
+                return Some(self.range.start + index);
+            }
+        }
+        None
+    }
+
+    /// Segments in a seeded order, and the slots of each in another: filled one after the other, yet hard to guess.
+    fn permuted(&self, n: u32) -> u32 {
+        let size = self.range.end.saturating_sub(self.range.start);
+        let segments = size.div_ceil(SEGMENT as u32);
+        let (segment, slot) = (n / SEGMENT as u32, n % SEGMENT as u32);
+        let turn = (mix(self.seed) % u64::from(segments)) as u32;
+        let segment = (segment + turn) % segments;
+        let key = mix(self.seed ^ (u64::from(segment) << 32));
+        // An odd factor permutes a power of two.
+        let slot = slot
+            .wrapping_mul(key as u32 | 1)
+            .wrapping_add((key >> 32) as u32);
+        segment * SEGMENT as u32 + slot % SEGMENT as u32
+    }
+}
+
+/// A bijection that leaves no pattern a peer could follow (the finaliser of SplitMix64).
+pub(super) fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,283 @@
+//! Tests of the table: registration and its refusals, keys, sharing, windows, revocation under use, scale.
+
+mod model;
+
+use super::*;
+use crate::window::{Bind, WindowType};
+
+fn table() -> Tpt {
+    Tpt::new(1..100_000, Policy::Verbs, 42)
+}
+
+fn region(bytes: &mut [u8], access: Access) -> Region {
+    Region {
+        att: Att::direct(bytes.as_mut_ptr(), bytes.len() as u64),
+        start: To::new(bytes.as_ptr() as u64),
+        pd: Pd(1),
+        access,
+        one_touch: false,
+    }
+}
+
+fn register(tpt: &Tpt, bytes: &mut [u8], access: Access) -> Stag {
+    // SAFETY: every test keeps the bytes until its table is gone, and looks at them only afterwards or by grants.
+    unsafe { tpt.register(region(bytes, access)) }.unwrap()
+}
+
+fn reach(stag: Stag, at: *const u8, len: u64, needs: Access) -> Reach {
+    Reach {
+        stag,
+        at: at as u64,
+        len,
+        pd: Pd(1),
+        qp: 5,
+        needs,
+    }
+}
+
+#[test]
+fn what_is_written_through_a_grant_is_there() {
+    let tpt = table();
+    let mut bytes = vec![0; 100];
+    let at = bytes.as_ptr();
+    let stag = register(&tpt, &mut bytes, Access::ALL);
+    let place = tpt.place_remote(&reach(stag, at.wrapping_add(10), 20, Access::REMOTE_WRITE));
+    assert_eq!(
+        place.unwrap().write(5, &[7; 30]),
+        15,
+        "no byte beyond the grant"
+    );
+    let gather = tpt
+        .gather_remote(&reach(stag, at, 100, Access::REMOTE_READ))
+        .unwrap();
+    let mut copy = [0; 100];
+    assert_eq!(gather.read(0, &mut copy), 100);
+    drop(gather);
+    tpt.deregister(stag).unwrap();
+    assert_eq!(copy[..], bytes[..]);
+    assert!(
+        bytes
+            .iter()
+            .enumerate()
+            .all(|(i, b)| *b == if (15..30).contains(&i) { 7 } else { 0 })
+    );
+}
+
+#[test]
+fn registrations_that_make_no_sense() {
+    let tpt = table();
+    let mut bytes = [0; 8];
+    let try_it = |region| {
+        // SAFETY: refused, or harmless memory of this test.
+        unsafe { tpt.register(region) }
+    };
+    let rights = try_it(region(&mut bytes, Access::REMOTE_WRITE));
+    assert_eq!(rights, Err(Misuse::Rights(Access::REMOTE_WRITE)));
+    let mut wraps = region(&mut bytes, Access::LOCAL_READ);
+    wraps.start = To::new(u64::MAX - 6);
+    assert!(matches!(try_it(wraps), Err(Misuse::Range { .. })));
+    let mut unmapped = region(&mut bytes, Access::LOCAL_READ);
+    unmapped.att = Att::direct(4096 as *mut u8, 10);
+    assert!(matches!(try_it(unmapped), Err(Misuse::Unmapped { .. })));
+    let constant: &'static [u8] = b"in a read-only page of the program";
+    let mut read_only = region(&mut bytes, Access::LOCAL_WRITE);
+    read_only.att = Att::direct(constant.as_ptr().cast_mut(), constant.len() as u64);
+    assert!(matches!(
+        try_it(read_only),
+        Err(Misuse::Unmapped { write: true, .. })
+    ));
+    assert!(tpt.is_empty());
+}
+
+#[test]
+fn an_old_stag_is_refused_when_its_index_is_reused() {
+    let tpt = Tpt::new(1..3, Policy::Verbs, 42);
+    let mut bytes = [0; 8];
+    let first = register(&tpt, &mut bytes, Access::ALL);
+    tpt.deregister(first).unwrap();
+    assert_eq!(tpt.deregister(first), Err(Misuse::Stag(first)));
+    let mut again = vec![register(&tpt, &mut bytes, Access::ALL)];
+    again.push(register(&tpt, &mut bytes, Access::ALL));
+    // SAFETY: refused.
+    let full = unsafe { tpt.register(region(&mut bytes, Access::ALL)) };
+    assert_eq!(full, Err(Misuse::Full(2)));
+    let reused = again.iter().find(|s| s.index() == first.index()).unwrap();
+    assert_ne!(reused.key(), first.key());
+    let old = tpt.gather_local(&reach(first, bytes.as_ptr(), 1, Access::LOCAL_READ));
+    assert!(matches!(old, Err(Refusal::Stag { .. })));
+}
+
+#[test]
+fn index_zero_names_nothing() {
+    let tpt = Tpt::new(0..5, Policy::Verbs, 3);
+    let mut bytes = [0; 8];
+    for _ in 0..4 {
+        assert_ne!(register(&tpt, &mut bytes, Access::ALL).index(), 0);
+    }
+    // SAFETY: refused.
+    assert!(unsafe { tpt.register(region(&mut bytes, Access::ALL)) }.is_err());
+    let zero = reach(Stag::new(0), bytes.as_ptr(), 1, Access::LOCAL_READ);
+    assert!(tpt.gather_local(&zero).is_err());
+}
+
+#[test]
+fn a_shared_registration_has_its_own_domain_and_rights() {
+    let tpt = table();
+    let mut bytes = [9; 16];
+    let first = register(&tpt, &mut bytes, Access::LOCAL_WRITE);
+    let second = tpt
+        .register_shared(
+            first,
+            To::new(0),
+            Pd(2),
+            Access::LOCAL_WRITE | Access::REMOTE_READ,
+        )
+        .unwrap();
+    let mut there = reach(second, core::ptr::null(), 16, Access::REMOTE_READ);
+    there.pd = Pd(2);
+    assert_eq!(tpt.gather_remote(&there).unwrap().len(), 16);
+    let mut here = reach(first, bytes.as_ptr(), 16, Access::REMOTE_READ);
+    assert!(
+        tpt.gather_remote(&here).is_err(),
+        "the first grants no such right"
+    );
+    tpt.deregister(first).unwrap();
+    assert_eq!(
+        tpt.gather_remote(&there).unwrap().len(),
+        16,
+        "the second stays"
+    );
+    here.stag = second;
+    assert!(tpt.gather_remote(&here).is_err(), "another domain");
+}
+
+fn bind(window: Stag, region: Stag, at: u64, len: u64) -> Bind {
+    Bind {
+        window,
+        region,
+        at,
+        len,
+        access: Access::REMOTE_WRITE,
+        pd: Pd(1),
+        qp: 5,
+        key: 0x77,
+        zero_based: false,
+        one_touch: false,
+    }
+}
+
+#[test]
+fn a_type_1_window_is_rebound_and_unbound() {
+    let tpt = table();
+    let mut bytes = [0; 64];
+    let base = bytes.as_ptr() as u64;
+    let region = register(&tpt, &mut bytes, Access::ALL);
+    let window = tpt.allocate_window(WindowType::One, Pd(1)).unwrap();
+    let first = tpt.bind(&bind(window, region, base, 8)).unwrap();
+    let second = tpt.bind(&bind(first, region, base + 8, 8)).unwrap();
+    assert!(first.key() != second.key() && first.index() == second.index());
+    let write = |stag, at| {
+        let reach = reach(stag, (base + at) as *const u8, 8, Access::REMOTE_WRITE);
+        tpt.place_remote(&reach).is_ok()
+    };
+    assert!(!write(first, 0) && !write(second, 0) && write(second, 8));
+    let busy = tpt.deregister(region);
+    assert!(matches!(busy, Err(Misuse::Busy { users: 1, .. })));
+    assert!(
+        tpt.invalidate_local(second, Pd(1)).is_err(),
+        "type 1 is unbound by a bind"
+    );
+    let unbound = tpt.bind(&bind(second, region, base, 0)).unwrap();
+    assert!(!write(second, 8) && !write(unbound, 8));
+    tpt.deregister(region).unwrap();
+    tpt.deregister(unbound).unwrap();
+    assert!(tpt.is_empty());
+}
+
+#[test]
+fn a_type_2_window_is_invalidated_by_either_side() {
+    for (ty, remote) in [(WindowType::TwoA, false), (WindowType::TwoB, true)] {
+        let tpt = table();
+        let mut bytes = [0; 64];
+        let base = bytes.as_ptr() as u64;
+        let region = register(&tpt, &mut bytes, Access::ALL);
+        let window = tpt.allocate_window(ty, Pd(1)).unwrap();
+        let bound = tpt.bind(&bind(window, region, base, 8)).unwrap();
+        assert_eq!(bound.key(), 0x77, "the consumer's key");
+        assert!(
+            tpt.bind(&bind(bound, region, base, 8)).is_err(),
+            "bound already"
+        );
+        assert!(
+            tpt.invalidate_remote(bound, Pd(1), 6).is_err(),
+            "another queue pair"
+        );
+        if remote {
+            tpt.invalidate_remote(bound, Pd(1), 5).unwrap();
+        } else {
+            tpt.invalidate_local(bound, Pd(1)).unwrap();
+        }
+        let reach = reach(bound, base as *const u8, 8, Access::REMOTE_WRITE);
+        assert!(tpt.place_remote(&reach).is_err());
+        assert!(tpt.invalidate_local(bound, Pd(1)).is_err(), "gone");
+        tpt.bind(&bind(window, region, base, 8)).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_cannot_invalidate_a_region() {
+    let tpt = table();
+    let mut bytes = [0; 8];
+    let stag = register(&tpt, &mut bytes, Access::ALL);
+    assert_eq!(
+        tpt.invalidate_remote(stag, Pd(1), 5),
+        Err(Refusal::Kind { stag })
+    );
+}
+
+#[test]
+fn deregistration_waits_for_running_grants_and_stops_new_ones() {
+    let tpt = table();
+    let mut bytes = vec![0_u8; 4096];
+    let at = bytes.as_ptr() as usize;
+    for _ in 0..50 {
+        let stag = register(&tpt, &mut bytes, Access::ALL);
+        let stop = core::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let reach = reach(stag, at as *const u8, 4096, Access::REMOTE_WRITE);
+                    while let Ok(grant) = tpt.place_remote(&reach) {
+                        assert!(!stop.load(core::sync::atomic::Ordering::SeqCst));
+                        grant.write(0, &[1; 4096]);
+                        assert!(!stop.load(core::sync::atomic::Ordering::SeqCst));
+                    }
+                });
+            }
+            std::thread::yield_now();
+            tpt.deregister(stag).unwrap();
+            stop.store(true, core::sync::atomic::Ordering::SeqCst);
+        });
+    }
+}
+
+#[test]
+fn a_hundred_thousand_regions_are_found_one_by_one() {
+    let tpt = Tpt::new(1..200_000, Policy::Verbs, 7);
+    let mut bytes = [0; 64];
+    let at = bytes.as_ptr();
+    let stags: Vec<Stag> = (0..100_000)
+        .map(|_| register(&tpt, &mut bytes, Access::LOCAL_READ))
+        .collect();
+    let unique: std::collections::HashSet<u32> = stags.iter().map(|s| s.index()).collect();
+    assert_eq!(unique.len(), 100_000);
+    assert_eq!(tpt.len(), 100_000);
+    for stag in &stags {
+        assert!(
+            tpt.gather_local(&reach(*stag, at, 64, Access::LOCAL_READ))
+                .is_ok()
+        );
+        tpt.deregister(*stag).unwrap();
+    }
+    assert!(tpt.is_empty());
+}

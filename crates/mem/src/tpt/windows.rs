@@ -1,0 +1,124 @@
+//! Windows in the table: allocate, bind, invalidate (M8, M11).
+//! A bind takes effect for every access that follows it; an invalidation for every access that follows its return.
+//! It refuses to judge a bind by itself: [`crate::window`] has the rules.
+
+use verbena_wire::Stag;
+
+use super::index::Purpose;
+use super::{Misuse, Refusal, Tpt};
+use crate::entry::{Entry, Kind, Pd};
+use crate::slot::Unavailable;
+use crate::window::{Bind, Scope, WindowType, entry_for};
+
+impl Tpt {
+    /// A window that is bound to nothing yet.
+    pub fn allocate_window(&self, ty: WindowType, pd: Pd) -> Result<Stag, Misuse> {
+        let index = self.allocate(Purpose::Window(ty, pd))?;
+        let key = self.slot_or_make(index).key();
+        Stag::from_parts(index, key).ok_or(Misuse::Full(self.capacity()))
+    }
+
+    /// Binds a window to a part of a region; returns the STag under which peers may use it.
+    ///
+    /// A type 1 window may be bound already and gets a new key; one of length 0 is unbound. A type 2 window must be
+    /// unbound and gets the key its consumer asked for.
+    pub fn bind(&self, bind: &Bind) -> Result<Stag, Misuse> {
+        let index = bind.window.index();
+        let misuse = Misuse::Stag(bind.window);
+        let window = self.indexes.lock().window(index);
+        let (ty, pd) = window.ok_or(misuse)?;
+        if pd != bind.pd {
+            return Err(Misuse::Bind(
+                "the window belongs to another protection domain",
+            ));
+        }
+        let slot = self.slot(index).ok_or(misuse)?;
+        if ty == WindowType::One && bind.window.key() != slot.key() {
+            return Err(misuse);
+        }
+        if bind.len == 0 {
+            return self.unbind(bind.window, ty);
+        }
+        let region = self.acquire(bind.region);
+        let region = region.ok_or(Misuse::Bind("the region is not valid"))?;
+        let entry = region
+            .entry(|region| entry_for(bind, ty, region))
+            .unwrap_or(Err("the region is not valid"))
+            .map_err(Misuse::Bind)?;
+        let owned = match slot.claim() {
+            Ok(owned) => owned,
+            Err(_) if ty != WindowType::One => {
+                return Err(Misuse::Bind(
+                    "a type 2 window must be unbound before it is bound",
+                ));
+            }
+            Err(_) => {
+                let owned = slot.revoke(None).map_err(|_| misuse)?;
+                self.unlink(owned.entry());
+                owned
+            }
+        };
+        let key = match ty {
+            WindowType::One => slot.key().wrapping_add(1),
+            WindowType::TwoA | WindowType::TwoB => bind.key,
+        };
+        // Counted while the region is held valid, so that it cannot be deregistered in between.
+        region.slot().add_user();
+        owned.publish(key, entry);
+        Stag::from_parts(index, key).ok_or(misuse)
+    }
+
+    fn unbind(&self, window: Stag, ty: WindowType) -> Result<Stag, Misuse> {
+        if ty != WindowType::One {
+            return Err(Misuse::Bind("a type 2 window is unbound by invalidation"));
+        }
+        let slot = self.slot(window.index()).ok_or(Misuse::Stag(window))?;
+        match slot.revoke(Some(window.key())) {
+            Ok(owned) => {
+                self.unlink(owned.entry());
+                owned.release();
+            }
+            Err(Unavailable::Invalid | Unavailable::Valid) => {}
+        }
+        Stag::from_parts(window.index(), slot.key()).ok_or(Misuse::Stag(window))
+    }
+
+    /// Invalidates an entry by a work request of our own side: later accesses are refused.
+    pub fn invalidate_local(&self, stag: Stag, pd: Pd) -> Result<(), Refusal> {
+        self.invalidate(stag, |entry| entry.pd == pd || is_queue_pair_scoped(entry))
+    }
+
+    /// Invalidates an entry because a peer's Send with Invalidate asked for it (M11, RFC 5042 §4.1).
+    pub fn invalidate_remote(&self, stag: Stag, pd: Pd, qp: u32) -> Result<(), Refusal> {
+        self.invalidate(stag, |entry| match entry.kind {
+            Kind::Window(Scope::QueuePair(owner)) => owner == qp,
+            Kind::Window(Scope::Both(owner)) => owner == qp && entry.pd == pd,
+            _ => entry.pd == pd,
+        })
+    }
+
+    fn invalidate(&self, stag: Stag, may: impl FnOnce(&Entry) -> bool) -> Result<(), Refusal> {
+        let invalid = Refusal::Stag { stag };
+        let slot = self.slot(stag.index()).ok_or(invalid)?;
+        let allowed = slot
+            .acquire(stag.key())
+            .and_then(|grant| grant.entry(|entry| (entry.invalidatable, may(entry))));
+        match allowed {
+            None => return Err(invalid),
+            Some((false, _)) => return Err(Refusal::Kind { stag }),
+            Some((true, false)) => return Err(Refusal::Scope { stag }),
+            Some((true, true)) => {}
+        }
+        if slot.users() > 0 {
+            return Err(Refusal::Kind { stag });
+        }
+        let owned = slot.revoke(Some(stag.key())).map_err(|_| invalid)?;
+        self.unlink(owned.entry());
+        owned.release();
+        Ok(())
+    }
+}
+
+fn is_queue_pair_scoped(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::Window(Scope::QueuePair(_)))
+}
