@@ -6,6 +6,7 @@ mod detail;
 
 pub use detail::Detail;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -92,6 +93,10 @@ pub enum Body {
 /// A Request or Reply.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Startup {
+    /// Who sent it: address and port.
+    pub from: String,
+    /// Who it is for.
+    pub to: String,
     /// 1 or 2.
     pub revision: u8,
     /// C.
@@ -115,10 +120,13 @@ pub struct Startup {
     pub private_data: String,
 }
 
-impl From<&Frame<'_>> for Startup {
-    fn from(frame: &Frame<'_>) -> Startup {
+impl Startup {
+    /// The frame that `from` sent to `to`.
+    pub fn new(frame: &Frame<'_>, from: SocketAddr, to: SocketAddr) -> Startup {
         let (flags, block) = (frame.flags(), frame.enhanced());
         Startup {
+            from: from.to_string(),
+            to: to.to_string(),
             revision: frame.revision().get(),
             crc: flags.crc,
             markers: flags.markers,

@@ -1,5 +1,5 @@
 //! One MPA stream seen by a bystander: startup frames, then both directions of FPDUs, judged as their receivers would.
-//! It promises a record for everything it understood and the first broken rule of each direction by name.
+//! It promises a record for everything it understood and the first broken rule of the stream by name.
 //! It refuses to guess: behind a violation, a Terminate or a loss a direction is only counted.
 
 mod books;

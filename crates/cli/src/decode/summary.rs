@@ -94,6 +94,15 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
+    /// Sender and receiver of a direction.
+    pub fn addresses(&self, dir: Dir) -> (SocketAddr, SocketAddr) {
+        let [initiator, responder] = self.ends;
+        match dir {
+            Dir::ToResponder => (initiator, responder),
+            Dir::ToInitiator => (responder, initiator),
+        }
+    }
+
     fn words(&self) -> String {
         let mut words = match &self.ending {
             Ending::Open => "not in this capture".to_owned(),

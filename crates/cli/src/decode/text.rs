@@ -33,7 +33,7 @@ impl Display for Line<'_> {
 }
 
 fn write_startup(f: &mut Formatter<'_>, s: &Startup) -> fmt::Result {
-    write!(f, " revision {}", s.revision)?;
+    write!(f, " {} > {} revision {}", s.from, s.to, s.revision)?;
     for (set, word) in [
         (s.reject, " REJECTED"),
         (s.crc, " crc"),

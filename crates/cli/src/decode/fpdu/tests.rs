@@ -28,5 +28,5 @@ fn nothing_is_cut_from_nothing() {
     assert_eq!(Fpdu::cut(&[], None), None);
     assert_eq!(Fpdu::cut(&[0], None), None);
     assert_eq!(Fpdu::cut(&[0; 5], Some(Phase::START)), None);
-    assert_eq!(Fpdu::cut(&[0; 6], None).unwrap().ulpdu, Vec::<u8>::new());
+    assert_eq!(Fpdu::cut(&[0; 8], None).unwrap().ulpdu, Vec::<u8>::new());
 }

@@ -56,6 +56,7 @@ impl Stream {
             Dir::ToResponder => (Kind::Request, "MpaRequest"),
             Dir::ToInitiator => (Kind::Reply, "MpaReply"),
         };
+        let (from, to) = self.summary.addresses(dir);
         let side = &mut self.sides[dir.index()];
         let Some((frame, len)) = Frame::parse(kind, &side.stage)? else {
             return Ok(false);
@@ -69,7 +70,7 @@ impl Stream {
             segments: 1,
             len: frame.private_data().len() as u64,
             offset: side.offset,
-            body: Body::Startup(Startup::from(&frame)),
+            body: Body::Startup(Startup::new(&frame, from, to)),
         });
         *self.frames.of(dir) = side.stage.get(..len).map(<[u8]>::to_vec);
         side.consume(len);
