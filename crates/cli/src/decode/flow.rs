@@ -279,6 +279,3 @@ impl Flow {
             .or_else(unseen)
     }
 }
-
-#[cfg(test)]
-mod tests;

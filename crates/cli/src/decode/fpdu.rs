@@ -4,7 +4,7 @@
 
 use verbena_wire::crc::crc32c;
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN};
-use verbena_wire::mpa::{Layout, Marker, Phase, pad_len};
+use verbena_wire::mpa::{Layout, Marker, Phase};
 
 /// An FPDU that has arrived in full.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub struct Fpdu<'a> {
     pub bytes: &'a [u8],
     /// Its ULPDU, markers taken out.
     pub ulpdu: Vec<u8>,
-    /// Bytes of padding.
-    pub pad: usize,
+    /// Its padding. It should be zero and is not looked at (RFC 5044 §4.1); some senders leave old bytes there.
+    pub pad: Vec<u8>,
     /// The checksum field.
     pub crc: u32,
     /// The checksum its bytes have.
@@ -34,11 +34,12 @@ impl Fpdu<'_> {
         let ulpdu_len = u16::from_be_bytes(*stage.get(lead..)?.first_chunk()?);
         let layout = Layout::new(ulpdu_len, phase);
         let bytes = stage.get(..layout.size())?;
+        let end = LENGTH_LEN + usize::from(ulpdu_len);
         let (covered, field) = bytes.split_at_checked(layout.crc_at())?;
         Some(Fpdu {
             bytes,
-            ulpdu: strip(&layout, bytes),
-            pad: pad_len(ulpdu_len),
+            ulpdu: body(&layout, bytes, LENGTH_LEN, end),
+            pad: body(&layout, bytes, end, layout.body_len()),
             crc: u32::from_le_bytes(*field.first_chunk::<CRC_LEN>()?),
             computed: crc32c(covered),
             next: layout.next_phase(),
@@ -46,17 +47,17 @@ impl Fpdu<'_> {
     }
 }
 
-fn strip(layout: &Layout, bytes: &[u8]) -> Vec<u8> {
-    let end = LENGTH_LEN + usize::from(layout.ulpdu_len());
-    let mut ulpdu = Vec::with_capacity(usize::from(layout.ulpdu_len()));
-    let mut body = LENGTH_LEN;
-    while body < end {
-        let run = layout.run_at(body).min(end - body);
+/// Body bytes `from..to`, markers taken out.
+fn body(layout: &Layout, bytes: &[u8], from: usize, to: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(to - from);
+    let mut body = from;
+    while body < to {
+        let run = layout.run_at(body).min(to - body);
         let at = layout.locate(body);
-        ulpdu.extend_from_slice(bytes.get(at..at + run).unwrap_or_default());
+        out.extend_from_slice(bytes.get(at..at + run).unwrap_or_default());
         body += run;
     }
-    ulpdu
+    out
 }
 
 #[cfg(test)]

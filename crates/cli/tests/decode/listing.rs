@@ -123,7 +123,9 @@ fn parse(rest: &str) -> Line {
                 line.fields.insert(name.into(), value.into());
             }
             None if line.name.is_empty() => line.name = word.into(),
-            None => line.class.push_str(word),
+            None if line.class.is_empty() => line.class = word.into(),
+            // The end of "[zero(crc off)]".
+            None => {}
         }
     }
     line

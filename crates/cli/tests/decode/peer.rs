@@ -57,7 +57,13 @@ impl Framer {
         out
     }
 
-    pub(crate) fn untagged(&mut self, opcode: Opcode, msn: u32, ulp: u32, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn untagged(
+        &mut self,
+        opcode: Opcode,
+        msn: u32,
+        ulp: u32,
+        payload: &[u8],
+    ) -> Vec<u8> {
         let header = Untagged {
             last: true,
             opcode,

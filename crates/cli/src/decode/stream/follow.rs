@@ -292,7 +292,7 @@ impl Stream {
                 tagged: header.map(|h| h.is_tagged()),
                 last: header.map(|h| h.last()),
                 place: header.as_ref().map(Place::from),
-                pad: fpdu.pad,
+                pad: fpdu.pad.len(),
                 crc: hex(&fpdu.crc.to_le_bytes()),
                 crc_ok: fpdu.crc == fpdu.computed,
             }),
