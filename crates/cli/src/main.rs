@@ -59,7 +59,7 @@ struct Decode {
     /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
-    /// Show only this stream
+    /// Show and judge only this stream
     #[arg(long, value_name = "N")]
     stream: Option<usize>,
     /// Look only at connections with this TCP port

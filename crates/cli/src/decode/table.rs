@@ -156,3 +156,6 @@ impl fmt::Display for Tally {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

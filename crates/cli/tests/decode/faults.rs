@@ -2,11 +2,11 @@
 //! What the other side says about it is still shown, and is not blamed for what it can no longer be judged by.
 //! Markers are here too, because a wrong one is a broken rule and right ones are not.
 
-use verbena_wire::mpa::Flags;
+use verbena_wire::mpa::{Depth, Enhanced, Flags, Kind, RtrKinds};
 use verbena_wire::rdmap::{Cause, DdpError, Dialect, LlpError, Opcode, Terminate};
 
 use crate::net::{BACK, Net, TO};
-use crate::peer::{CRC, Framer, reply, request};
+use crate::peer::{CRC, Framer, reply, request, startup};
 use crate::support::{capture, decode, number, text};
 
 /// A connection behind its startup, and a framer for each side.
@@ -260,4 +260,53 @@ fn a_length_too_short_for_its_header_is_named_without_a_checksum() {
         run.violation(),
         "FPDU of 3 bytes is shorter than its 14-byte header"
     );
+}
+
+/// A connection whose responder serves `depth` reads, opened by these messages if by any.
+fn enhanced(depth: u16, rtr: Option<RtrKinds>) -> (Net, Framer, Framer) {
+    let depth = Depth::new(depth).expect("depth");
+    let block = Some(Enhanced {
+        ird: depth,
+        ord: depth,
+        peer_to_peer: rtr.is_some(),
+        rtr: rtr.unwrap_or_default(),
+    });
+    let mut net = Net::open();
+    net.say(TO, &startup(Kind::Request, CRC, block));
+    net.say(BACK, &startup(Kind::Reply, CRC, block));
+    (net, Framer::new(true, false), Framer::new(true, false))
+}
+
+#[test]
+fn the_agreed_read_depth_is_held_against_both_sides() {
+    let (mut net, mut to, mut back) = enhanced(2, None);
+    net.say(TO, &to.read_request(1, 0, 1));
+    net.say(TO, &to.read_request(2, 0, 1));
+    net.say(BACK, &back.read_response(0, true, b"1"));
+    net.say(TO, &to.read_request(3, 0, 1));
+    assert_eq!(decode(&net.pcap(), &["--json"]).code, 0);
+    net.say(TO, &to.read_request(4, 0, 1));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "more than 2 reads outstanding");
+}
+
+#[test]
+fn the_peer_to_peer_model_must_open_as_agreed() {
+    let rtr = RtrKinds {
+        read: true,
+        ..RtrKinds::default()
+    };
+    let (mut net, mut to, mut back) = enhanced(0, Some(rtr));
+    net.say(TO, &to.read_request(1, 0, 0));
+    net.say(BACK, &back.read_response(0, true, b""));
+    net.say(TO, &to.send(1, b"open"));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert_eq!(run.of_kind("ReadRequest")[0]["rtr"], true);
+
+    let (mut net, mut to, _) = enhanced(0, Some(rtr));
+    net.say(TO, &to.send(1, b"not open"));
+    let run = decode(&net.pcap(), &["--json"]);
+    let expected = "first FPDU is Send, not the agreed ready-to-receive message";
+    assert_eq!(run.violation(), expected);
 }

@@ -4,7 +4,7 @@
 
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::Control;
-use verbena_wire::mpa::{Flags, Frame, Kind, Phase, Revision, emit_fpdu};
+use verbena_wire::mpa::{Enhanced, Flags, Frame, Kind, Phase, Revision, emit_fpdu};
 use verbena_wire::rdmap::{Opcode, ReadRequest};
 use verbena_wire::{Mo, Msn, Qn, Stag, To};
 
@@ -17,16 +17,17 @@ pub(crate) const CRC: Flags = Flags {
 };
 
 pub(crate) fn request(flags: Flags) -> Vec<u8> {
-    startup(Kind::Request, flags)
+    startup(Kind::Request, flags, None)
 }
 
 pub(crate) fn reply(flags: Flags) -> Vec<u8> {
-    startup(Kind::Reply, flags)
+    startup(Kind::Reply, flags, None)
 }
 
-fn startup(kind: Kind, flags: Flags) -> Vec<u8> {
+/// A startup frame with or without the enhanced block of RFC 6581.
+pub(crate) fn startup(kind: Kind, flags: Flags, block: Option<Enhanced>) -> Vec<u8> {
     let mut out = Vec::new();
-    let frame = Frame::new(kind, Revision::Two, flags, None, b"hi").expect("frame");
+    let frame = Frame::new(kind, Revision::Two, flags, block, b"hi").expect("frame");
     frame.emit(&mut out);
     out
 }
