@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use verbena_wire::ddp::Tagged;
 use verbena_wire::rdmap::{AtomicResponse, Opcode};
-use verbena_wire::{Rsn, Stag, To};
+use verbena_wire::{Mo, Rsn, Stag, To};
 
 use crate::violation::Violation;
 
@@ -145,7 +145,13 @@ impl ReadsOut {
         match self.queue.front_mut() {
             Some(head) => match head.asked {
                 Asked::ReadV2 { size } => {
-                    debug_assert_eq!(offset, head.placed, "DDP order and the ledger disagree");
+                    // An answer whose request was rewound under it cannot go on in the next one.
+                    if offset != head.placed {
+                        return Err(Violation::Offset {
+                            expected: Mo::new(head.placed),
+                            got: Mo::new(offset),
+                        });
+                    }
                     head.grow(size, len, last)?;
                     Ok(offset)
                 }
