@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Read};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -94,7 +94,13 @@ fn run(args: &Decode) -> u8 {
             Err(error) => return complain(args, &format!("cannot be opened: {error}")),
         }
     };
-    let mut output = BufWriter::new(io::stdout().lock());
+    // Somebody who watches wants each line at once; a file or a pipe wants few writes.
+    let stdout = io::stdout().lock();
+    let mut output: Box<dyn Write> = if stdout.is_terminal() {
+        Box::new(stdout)
+    } else {
+        Box::new(BufWriter::new(stdout))
+    };
     match decode(input, &mut output, options) {
         Ok(Report {
             damage: Some(damage),

@@ -2,6 +2,7 @@
 //! Refused requests that are sent again must neither be counted twice nor look like a fault.
 //! An impossible acknowledgement must.
 
+use verbena_cli::decode::Options;
 use verbena_wire::ext::PathKind;
 use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, ReadV2Request, RnrTimer};
 use verbena_wire::mpa::Flags;
@@ -32,10 +33,15 @@ fn rsn(n: u32) -> Rsn {
 
 /// A connection with extensions in force, CAPS exchanged.
 fn extended() -> (Net, Framer, Framer) {
+    extended_with(CRC)
+}
+
+fn extended_with(flags: Flags) -> (Net, Framer, Framer) {
     let mut net = Net::open();
-    let flags = |reserved| Flags { reserved, ..CRC };
-    net.say(TO, &request(flags(1))).say(BACK, &reply(flags(2)));
-    let (mut to, mut back) = (Framer::new(true, false), Framer::new(true, false));
+    let with = |reserved| Flags { reserved, ..flags };
+    net.say(TO, &request(with(1))).say(BACK, &reply(with(2)));
+    let framer = Framer::new(flags.crc, flags.markers);
+    let (mut to, mut back) = (framer.clone(), framer);
     net.say(TO, &to.control(&caps()))
         .say(BACK, &back.control(&caps()));
     (net, to, back)
@@ -218,4 +224,72 @@ fn an_echoed_offer_is_no_agreement() {
     net.say(TO, &to.control(&caps()));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "unexpected opcode 15 (Control)");
+}
+
+/// Without checksums every bent byte reaches the rules.
+#[test]
+fn bent_messages_never_panic() {
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) as usize
+    };
+    let timer = RnrTimer::new(12).expect("timer");
+    let read = ReadV2Request {
+        size: 8,
+        source_stag: Stag::new(1),
+        source_to: To::new(0),
+    };
+    for markers in [false, true] {
+        let flags = Flags {
+            crc: false,
+            markers,
+            ..CRC
+        };
+        let (mut net, mut to, mut back) = extended_with(flags);
+        net.say(TO, &to.send(1, b"one"));
+        net.say(TO, &to.part(2, 0, false, b"two "));
+        net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
+        net.say(TO, &to.part(2, 4, true, b"and more"));
+        net.say(BACK, &back.control(&Control::Ready(rsn(1))));
+        net.say(TO, &to.control(&Control::Resume(rsn(1))));
+        net.say(TO, &to.send(3, b"two and more"));
+        net.say(TO, &to.read_request(1, 0, 6));
+        net.say(TO, &to.untagged(Opcode::ReadV2Request, 2, 0, &read.emit()));
+        net.say(BACK, &back.read_response(0, false, b"123"));
+        net.say(BACK, &back.read_response(3, true, b"456"));
+        net.say(
+            BACK,
+            &back.untagged(Opcode::ReadV2Response, 1, 0, b"12345678"),
+        );
+        net.say(BACK, &back.control(&Control::Ack(rsn(4))));
+        net.say(TO, &to.write(9, false, b"abc"))
+            .say(TO, &to.write(12, true, b"d"));
+        net.fin(TO).fin(BACK);
+        assert_eq!(decode(&net.pcap(), &["--json"]).code, 0);
+        for _ in 0..1000 {
+            let mut bent = net.clone();
+            for _ in 0..1 + random() % 3 {
+                let packet = 5 + random() % (bent.packets.len() - 5);
+                let bytes = &mut bent.packets[packet];
+                // Behind the IP and TCP headers.
+                if bytes.len() > 40 {
+                    let at = 40 + random() % (bytes.len() - 40);
+                    bytes[at] ^= 1 << (random() % 8);
+                }
+                if random() % 4 == 0 {
+                    let other = 5 + random() % (bent.packets.len() - 5);
+                    let payload = bent.packets[other][40..].to_vec();
+                    let end = bent.packets[packet].len().min(40 + payload.len());
+                    let part = &payload[..end - 40];
+                    bent.packets[packet][40..end].copy_from_slice(part);
+                }
+            }
+            let options = Options::default();
+            let file = bent.pcap();
+            verbena_cli::decode::decode(file.as_slice(), &mut Vec::new(), options).expect("output");
+        }
+    }
 }
