@@ -17,10 +17,10 @@ pub type Verdict = Result<(), String>;
 /// Every checker with its name.
 pub const ALL: [(&str, fn(&Transcript) -> Verdict); 5] = [
     ("startup", startup::check),
-    ("bytes", bytes::check),
+    ("leaks", leaks::check),
     ("order", order::check),
     ("once", once::check),
-    ("leaks", leaks::check),
+    ("bytes", bytes::check),
 ];
 
 /// The first objection of any checker.

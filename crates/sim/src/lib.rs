@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod capture;
 pub mod checker;
 pub mod clock;
 pub mod link;

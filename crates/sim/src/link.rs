@@ -136,7 +136,9 @@ impl Link {
     /// Bytes never overtake each other.
     fn arrival(&mut self, now: Time) -> Time {
         let (low, high) = self.options.latency;
-        let nanos = self.rng.range(low.as_nanos() as u64, high.as_nanos() as u64);
+        let nanos = self
+            .rng
+            .range(low.as_nanos() as u64, high.as_nanos() as u64);
         let mut travel = Duration::from_nanos(nanos);
         if self.rng.chance(self.options.stall) {
             travel += self.options.stall_time;

@@ -119,6 +119,8 @@ pub struct Peer {
     closing: bool,
     /// The stream is over and everything outstanding was flushed.
     ended: bool,
+    /// The violation that ended the stream was reported.
+    alarmed: bool,
     /// The peer's direction has ended.
     eof: bool,
 }
@@ -164,6 +166,7 @@ impl Peer {
             reports: Vec::new(),
             closing: false,
             ended: false,
+            alarmed: false,
             eof: false,
         }
     }

@@ -103,7 +103,11 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {} failed in {}: {}", self.seed, self.workload, self.why)?;
+        writeln!(
+            f,
+            "seed {} failed in {}: {}",
+            self.seed, self.workload, self.why
+        )?;
         writeln!(f, "options: {}", self.options)?;
         for event in &self.events {
             writeln!(f, "{event}")?;

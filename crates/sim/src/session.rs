@@ -56,9 +56,8 @@ pub fn abilities(profiles: &[Profile; 2]) -> Abilities {
     let enhanced = a.terms.revision == Revision::Two;
     let peer_to_peer = enhanced && a.terms.peer_to_peer;
     let (ours, theirs) = (a.terms.rtr, b.terms.rtr);
-    let common = (ours.send && theirs.send)
-        || (ours.write && theirs.write)
-        || (ours.read && theirs.read);
+    let common =
+        (ours.send && theirs.send) || (ours.write && theirs.write) || (ours.read && theirs.read);
     Abilities {
         extensions,
         crc: a.terms.crc || b.terms.crc,
@@ -94,7 +93,9 @@ pub fn draw_profiles(rng: &mut Rng) -> [Profile; 2] {
 fn draw_profile(rng: &mut Rng) -> Profile {
     let quarter = Ratio::per_mille(250);
     let depths = [0, 1, 1, 2, 4, 16, 128];
-    let ulpdus = [128, 129, 256, 511, 512, 1400, 1460, 4096, 9000, 65018, 65535];
+    let ulpdus = [
+        128, 129, 256, 511, 512, 1400, 1460, 4096, 9000, 65018, 65535,
+    ];
     let max_ulpdu = if rng.coin() {
         rng.pick(&ulpdus)
     } else {

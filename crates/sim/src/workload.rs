@@ -106,7 +106,12 @@ fn session_with(
         builder.nudge();
     }
     let plan = plan(builder, &can, scale);
-    let bytes: usize = plan.sides.iter().flat_map(|s| &s.works).map(|w| w.work.bytes()).sum();
+    let bytes: usize = plan
+        .sides
+        .iter()
+        .flat_map(|s| &s.works)
+        .map(|w| w.work.bytes())
+        .sum();
     let mut links = [draw_link(rng, bytes), draw_link(rng, bytes)];
     let mut reset_after = None;
     match rng.below(10) {

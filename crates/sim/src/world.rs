@@ -204,7 +204,10 @@ impl<A: Actor> World<A> {
     fn next_moment(&self) -> Option<Time> {
         let links = self.links.iter().filter_map(Link::next_arrival);
         let deadlines = self.actors.iter().filter_map(Actor::deadline);
-        let programs = self.programs.iter().filter_map(|p| p.next_moment(self.clock.now()));
+        let programs = self
+            .programs
+            .iter()
+            .filter_map(|p| p.next_moment(self.clock.now()));
         links.chain(deadlines).chain(programs).min()
     }
 

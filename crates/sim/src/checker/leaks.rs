@@ -128,6 +128,8 @@ fn frame_at(tape: &[u8], at: usize, phase: Option<Phase>) -> Option<Layout> {
 
 /// A startup frame says how long it is (RFC 5044 §7.1.1).
 fn startup_len(tape: &[u8]) -> usize {
-    let field = tape.get(18..20).map(|f| usize::from(f[0]) << 8 | usize::from(f[1]));
+    let field = tape
+        .get(18..20)
+        .map(|f| usize::from(f[0]) << 8 | usize::from(f[1]));
     20 + field.unwrap_or(0)
 }

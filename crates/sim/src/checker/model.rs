@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use verbena_wire::Stag;
 
-use crate::world::Transcript;
 use crate::work::{Spot, Work};
+use crate::world::Transcript;
 
 /// A region as it should be.
 #[derive(Debug, Clone)]

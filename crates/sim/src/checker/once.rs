@@ -31,7 +31,9 @@ fn one(t: &Transcript, model: &Model, side: usize) -> Verdict {
         if let Status::Fetched(got) = status {
             let expected = model.originals[side].get(&(id as u64)).copied();
             if expected != Some(got) {
-                return Err(format!("work {id} fetched {got:#x}, expected {expected:x?}"));
+                return Err(format!(
+                    "work {id} fetched {got:#x}, expected {expected:x?}"
+                ));
             }
         }
         if t.is_healthy() && !status.is_success() {

@@ -16,7 +16,9 @@ pub fn check(t: &Transcript) -> Verdict {
         let ids = t.completions(side).map(|(id, _)| id);
         for (expected, id) in ids.enumerate() {
             if id != expected as u64 {
-                return Err(format!("side {side}: work {id} completed as number {expected}"));
+                return Err(format!(
+                    "side {side}: work {id} completed as number {expected}"
+                ));
             }
         }
     }

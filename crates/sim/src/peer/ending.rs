@@ -15,16 +15,15 @@ impl Peer {
         let Some(stream) = self.stream.as_ref().filter(|_| !self.ended) else {
             return;
         };
+        if let Some(violation) = stream.cause().copied()
+            && !core::mem::replace(&mut self.alarmed, true)
+        {
+            self.reports.push(Report::Violation(violation));
+        }
         match stream.state() {
-            State::Opening | State::Running | State::Ended => {}
-            // The Terminate must leave first.
-            State::Failing => {}
-            State::Terminated => {
-                if let Some(violation) = stream.cause().copied() {
-                    self.reports.push(Report::Violation(violation));
-                }
-                self.end_all();
-            }
+            // A failing stream has its Terminate still to send.
+            State::Opening | State::Running | State::Ended | State::Failing => {}
+            State::Terminated => self.end_all(),
             State::PeerTerminated => {
                 // docs/extensions.md: what was acknowledged succeeded, the next request is the one refused.
                 let cause = self.reports.iter().rev().find_map(|r| match r {

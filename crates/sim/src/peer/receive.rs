@@ -4,9 +4,9 @@
 
 use verbena_stream::rx::{STAGE_WITH_CRC, STAGE_WITHOUT_CRC};
 use verbena_stream::{AccessFault, Claim, Delivery, Offender, Place, Run, Step, Time, Violation};
+use verbena_wire::Stag;
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
-use verbena_wire::Stag;
 
 use super::{Peer, Receive, Right};
 use crate::work::{Received, Report, Spot, Status};
@@ -144,7 +144,9 @@ impl Peer {
                 let judged = self.memory.check(at, run.len, Right::RemoteWrite);
                 let written =
                     judged.and_then(|()| self.memory.write(at, bytes, Right::RemoteWrite));
-                written.err().map(|fault| access(Opcode::Write, stag, fault))
+                written
+                    .err()
+                    .map(|fault| access(Opcode::Write, stag, fault))
             }
             Place::Receive { offset } => {
                 let receive = self.claimed.as_mut().expect("a claimed receive");

@@ -24,6 +24,12 @@ const SPARES: usize = 8;
 
 const COUNTER_WORDS: usize = 4;
 
+/// An STag that nobody registers.
+const NOWHERE: Spot = Spot {
+    stag: Stag::new(0xdead_be00),
+    to: To::new(0),
+};
+
 /// Builds a plan.
 #[derive(Debug)]
 pub struct Builder {
@@ -91,7 +97,11 @@ impl Builder {
                 })
                 .collect();
             for (k, len) in lens.into_iter().enumerate() {
-                let spare = if self.rng.coin() { 0 } else { self.rng.len(0, 64) };
+                let spare = if self.rng.coin() {
+                    0
+                } else {
+                    self.rng.len(0, 64)
+                };
                 let (gate, gap) = when(&mut self.rng, k);
                 self.plan.sides[side].receives.push(Supply {
                     capacity: (len + spare) as u32,
@@ -273,19 +283,26 @@ impl Builder {
         self.push(0, work, false);
     }
 
+    /// RDMA Write to an STag that never was, which the other side must refuse.
+    pub fn write_nowhere(&mut self, side: usize) -> usize {
+        let payload = self.payload(200);
+        let work = Work::Write {
+            at: NOWHERE,
+            payload,
+            immediate: None,
+        };
+        self.push(side, work, true)
+    }
+
     /// Work that the other side must refuse: a bad STag, a missing right, or a byte too many.
     pub fn refused(&mut self, side: usize, reads: bool) -> usize {
         let regions = &self.plan.sides[1 - side].regions;
         let (library, mailbox) = (regions[LIBRARY].at, regions[MAILBOX].at);
         let end = shift(mailbox, regions[MAILBOX].bytes.len());
-        let nowhere = Spot {
-            stag: Stag::new(0xdead_be00),
-            to: To::new(0),
-        };
         let payload = self.payload(600);
         let sink = self.plan.sides[side].regions[SINK].at;
-        let source = self.rng.pick(&[nowhere, mailbox]);
-        let at = self.rng.pick(&[nowhere, library, end]);
+        let source = self.rng.pick(&[NOWHERE, mailbox]);
+        let at = self.rng.pick(&[NOWHERE, library, end]);
         let work = if reads && self.rng.coin() {
             Work::Read {
                 source,
