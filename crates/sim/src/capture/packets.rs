@@ -19,6 +19,7 @@ const SERVER_PORT: u16 = 20049;
 const MSS: usize = 1448;
 const WINDOW: u16 = 65535;
 const TTL: u8 = 64;
+const STEP: Duration = Duration::from_micros(1);
 
 #[derive(Clone, Copy, Default)]
 struct Flags {
@@ -115,8 +116,9 @@ impl Connection {
             .context("cannot build a packet")?;
         let advance = payload.len() as u32 + u32::from(flags.syn) + u32::from(flags.fin);
         self.seq[side] = self.seq[side].wrapping_add(advance);
-        // A packet on the wire a moment later, so that no two bear the same time.
-        let at = at + Duration::from_nanos(1000 * (self.packets.len() as u64 % 7));
+        // Packets of one moment leave one after the other.
+        let earliest = self.packets.last().map(|(t, _)| *t + STEP);
+        let at = earliest.map_or(at, |t| t.max(at));
         self.packets.push((at, bytes));
         Ok(())
     }

@@ -38,7 +38,30 @@ impl Program {
         }
     }
 
+    /// Takes note of a report; a gap counts from the moment its gate opens.
     pub(super) fn handle(&mut self, report: &Report, now: Time) {
+        let before = self.gates();
+        self.note(report, now);
+        let after = self.gates();
+        if before.0 != after.0 {
+            self.last_post = now;
+        }
+        if before.1 != after.1 {
+            self.last_supply = now;
+        }
+    }
+
+    /// Are the gates of the next work and the next supply open?
+    fn gates(&self) -> (bool, bool) {
+        let work = self.plan.works.get(self.posted);
+        let supply = self.plan.receives.get(self.supplied);
+        (
+            work.is_some_and(|w| self.passed(w.gate)),
+            supply.is_some_and(|s| self.passed(s.gate)),
+        )
+    }
+
+    fn note(&mut self, report: &Report, now: Time) {
         match report {
             Report::Established { .. } => {
                 self.established = true;
