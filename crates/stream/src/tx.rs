@@ -8,7 +8,7 @@ pub(crate) use control::ControlOut;
 
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::ext::Control;
-use verbena_wire::mpa::fpdu::Phase;
+use verbena_wire::mpa::fpdu::{MAX_ULPDU_WITH_MARKERS, Phase};
 use verbena_wire::rdmap::{Opcode, Terminate};
 use verbena_wire::{Mo, Msn, Qn};
 
@@ -34,10 +34,16 @@ pub(crate) struct Tx {
 
 impl Tx {
     pub(crate) fn new(markers: bool, crc: bool, max_ulpdu: u16) -> Tx {
+        // RFC 5044 §4.3: a marker's pointer has 16 bits, and every marker must find its frame's start.
+        let most = if markers {
+            MAX_ULPDU_WITH_MARKERS as u16
+        } else {
+            u16::MAX
+        };
         Tx {
             phase: markers.then_some(Phase::START),
             crc,
-            max_ulpdu: max_ulpdu.max(MIN_ULPDU),
+            max_ulpdu: max_ulpdu.clamp(MIN_ULPDU, most),
             next: [Msn::FIRST; QUEUES],
             open: false,
         }

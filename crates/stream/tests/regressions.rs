@@ -16,11 +16,15 @@ fn timer() -> RnrTimer {
 }
 
 fn stream(role: Role) -> Stream {
+    stream_with(role, false, 128)
+}
+
+fn stream_with(role: Role, markers: bool, max_ulpdu: u16) -> Stream {
     let agreement = Agreement {
         role,
         revision: Revision::Two,
         crc: false,
-        markers_tx: false,
+        markers_tx: markers,
         markers_rx: false,
         ird: 4,
         ord: 4,
@@ -30,7 +34,7 @@ fn stream(role: Role) -> Stream {
     };
     let caps = Caps {
         version: Caps::VERSION,
-        max_ulpdu: 128,
+        max_ulpdu,
         features: Features::NONE,
         personality: Personality::Roce,
         qp_type: QpType::Rc,
@@ -40,7 +44,7 @@ fn stream(role: Role) -> Stream {
         same_host: None,
     };
     let settings = Settings {
-        max_ulpdu: 128,
+        max_ulpdu,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
         caps,
@@ -172,5 +176,15 @@ fn a_message_refused_and_readied_between_two_frames_begins_again() {
     assert!(
         matches!(got[..], [Delivery::Send { len: 500, .. }]),
         "{got:?}"
+    );
+}
+
+/// With markers the longest ULPDU was sent all the same, and its last marker pointed to nothing.
+#[test]
+fn a_marked_frame_is_never_longer_than_its_markers_can_point() {
+    assert_eq!(stream_with(Role::Initiator, true, 65535).max_ulpdu(), 65018);
+    assert_eq!(
+        stream_with(Role::Initiator, false, 65535).max_ulpdu(),
+        65535
     );
 }
