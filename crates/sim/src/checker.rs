@@ -14,8 +14,11 @@ use crate::world::Transcript;
 /// A verdict: fine, or why not.
 pub type Verdict = Result<(), String>;
 
+/// A judge of one property.
+pub type Checker = fn(&Transcript) -> Verdict;
+
 /// Every checker with its name.
-pub const ALL: [(&str, fn(&Transcript) -> Verdict); 5] = [
+pub const ALL: [(&str, Checker); 5] = [
     ("startup", startup::check),
     ("leaks", leaks::check),
     ("order", order::check),

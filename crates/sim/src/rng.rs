@@ -38,18 +38,18 @@ impl Rng {
 
     /// An independent stream for a part of the world, so that a draw there moves no draw here.
     pub fn fork(&mut self) -> Rng {
-        Rng::new(self.next())
+        Rng::new(self.draw())
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// A number below `n`; zero when `n` is.
     pub fn below(&mut self, n: u64) -> u64 {
         // The bias of a remainder is far below what any run could notice, and its result never changes.
-        self.next().checked_rem(n).unwrap_or(0)
+        self.draw().checked_rem(n).unwrap_or(0)
     }
 
     /// A number from `low` to `high`, both included.
@@ -69,7 +69,7 @@ impl Rng {
 
     /// Heads?
     pub fn coin(&mut self) -> bool {
-        self.next() & 1 == 1
+        self.draw() & 1 == 1
     }
 
     /// One of several.

@@ -189,7 +189,7 @@ impl<A: Actor> World<A> {
 
     /// Both programs have done all they intended: the initiator closes.
     fn part(&mut self) -> bool {
-        if self.asked_to_close || !self.programs.iter().all(|p| p.is_done()) {
+        if self.asked_to_close || !self.programs.iter().all(Program::is_done) {
             return false;
         }
         let due = |k: usize| self.session.plan.deliveries_to(k);

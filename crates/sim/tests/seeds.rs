@@ -9,7 +9,9 @@ const KEPT: &str = include_str!("../regressions/seeds.txt");
 
 #[test]
 fn kept_seeds_pass() {
-    let lines = KEPT.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+    let lines = KEPT
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty());
     let mut count = 0;
     for line in lines {
         let mut words = line.split_whitespace();

@@ -245,7 +245,7 @@ fn immediates() {
 
 #[test]
 fn missing_receives() {
-    at_every_split(&ours(), |b| {
+    let late = |b: &mut Builder| {
         b.send_as(0, 30, false, false, false);
         b.write_imm(0, 20);
         b.send_as(0, 31, false, false, false);
@@ -258,7 +258,13 @@ fn missing_receives() {
         b.atomic(0);
         b.read(0, 100, false);
         b.read(1, 300, false);
-    });
+    };
+    let scenario = session(&ours(), late);
+    let transcript = World::of_peers(scenario, &mut Rng::new(0), Time::ZERO).run();
+    let refusals = transcript.reports[1].iter();
+    let refusals = refusals.filter(|r| **r == Report::NotReady).count();
+    assert!(refusals >= 2, "the scenario tests nothing");
+    at_every_split(&ours(), late);
 }
 
 #[test]

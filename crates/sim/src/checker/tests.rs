@@ -65,10 +65,7 @@ fn finds(check: fn(&Transcript) -> Verdict, damage: impl Fn(&mut Transcript)) ->
 /// The reports of a side that fit, to be tampered with.
 fn at(t: &Transcript, side: usize, fits: impl Fn(&Report) -> bool) -> Vec<usize> {
     let reports = t.reports[side].iter().enumerate();
-    reports
-        .filter(|(_, r)| fits(r))
-        .map(|(k, _)| k)
-        .collect()
+    reports.filter(|(_, r)| fits(r)).map(|(k, _)| k).collect()
 }
 
 fn completed(report: &Report) -> bool {
@@ -277,7 +274,10 @@ fn leaks_finds_a_refusal_that_did_not_happen() {
     }));
     assert_eq!(super::check(&bad), Ok(()));
     for (side, fits) in [
-        (1, (|r| matches!(r, Report::Violation(_))) as fn(&Report) -> bool),
+        (
+            1,
+            (|r| matches!(r, Report::Violation(_))) as fn(&Report) -> bool,
+        ),
         (0, |r| matches!(r, Report::Terminated(_))),
     ] {
         let mut t = bad.clone();

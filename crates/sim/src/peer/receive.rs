@@ -104,7 +104,7 @@ impl Peer {
                     let n = rest.len().min(run.len as usize);
                     at += self.place(run, &rest[..n]);
                 }
-                Step::Deliver(delivery) => self.deliver(delivery),
+                Step::Deliver(delivery) => self.deliver(&delivery),
             }
         }
         self.stage = stage;
@@ -180,8 +180,8 @@ impl Peer {
     }
 
     /// Something has arrived in full.
-    fn deliver(&mut self, delivery: Delivery) {
-        match delivery {
+    fn deliver(&mut self, delivery: &Delivery) {
+        match *delivery {
             Delivery::Send {
                 opcode,
                 len,
@@ -217,8 +217,10 @@ impl Peer {
                 write_len,
             }),
             Delivery::ReadRequest {
-                header, request, ..
-            } => self.owe_read(&header, &request),
+                ref header,
+                ref request,
+                ..
+            } => self.owe_read(header, request),
             Delivery::ReadV2Request {
                 header, request, ..
             } => {
@@ -230,7 +232,7 @@ impl Peer {
                 let offender = Offender::of(&Header::Untagged(header), len as u16, None);
                 self.owe(source, request.size, None, offender);
             }
-            Delivery::AtomicRequest { request, .. } => self.execute(&request),
+            Delivery::AtomicRequest { ref request, .. } => self.execute(request),
             Delivery::ReadDone(read) => self.respond(read.rsn, Status::Acked),
             Delivery::AtomicDone(read, response) => {
                 self.respond(read.rsn, Status::Fetched(response.original));
@@ -241,7 +243,7 @@ impl Peer {
                 self.reports.push(Report::Ready(n));
                 self.rewind(n);
             }
-            Delivery::Terminate(terminate, _) => {
+            Delivery::Terminate(ref terminate, _) => {
                 self.reports.push(Report::Terminated(terminate.cause));
             }
             Delivery::Write { .. }

@@ -95,11 +95,11 @@ impl Peer {
     }
 
     fn begin(&mut self) -> bool {
-        if self.rng.chance(self.profile.responses_first) {
-            self.begin_answer() || self.begin_request()
-        } else {
-            self.begin_request() || self.begin_answer()
+        let answer_first = self.rng.chance(self.profile.responses_first);
+        if answer_first && self.begin_answer() {
+            return true;
         }
+        self.begin_request() || self.begin_answer()
     }
 
     fn begin_answer(&mut self) -> bool {

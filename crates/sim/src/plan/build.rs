@@ -255,13 +255,13 @@ impl Builder {
         let at = shift(counters, 8 * self.rng.len(0, COUNTER_WORDS - 1));
         let op = match self.rng.below(4) {
             0 => AtomicOp::CmpSwap {
-                swap: self.rng.next(),
+                swap: self.rng.draw(),
                 swap_mask: u64::MAX,
                 compare: 0,
                 compare_mask: self.rng.pick(&[0, 1, u64::MAX]),
             },
             1 => AtomicOp::FetchAdd {
-                add: self.rng.next(),
+                add: self.rng.draw(),
                 mask: 0x8000_0000_8000_0000,
             },
             _ => AtomicOp::FetchAdd { add: 1, mask: 0 },

@@ -49,13 +49,17 @@ impl Transcript {
 
     /// Nothing went wrong on purpose, so nothing may have gone wrong at all.
     pub fn is_healthy(&self) -> bool {
-        let impatient = |p: &crate::peer::Profile| p.rnr_retry != RnrRetry::Forever;
+        let gave_up = |(_, status)| status == Status::RnrExceeded;
+        let patient = |p: &crate::peer::Profile| p.rnr_retry == RnrRetry::Forever;
+        // Only a peer whose patience is limited has the excuse that it ran out.
+        let excused =
+            (0..2).any(|k| !patient(&self.session.profiles[k]) && self.completions(k).any(gave_up));
         let flipped = self.flipped.iter().any(|f| !f.is_empty());
         !self.reset
             && !flipped
             && !self.session.plan.has_bad()
             && self.can().established
-            && !self.session.profiles.iter().any(impatient)
+            && !excused
     }
 
     /// A side's completions, in order.
