@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use verbena_stream::startup::State as StartupState;
 use verbena_stream::{Endpoint, Outcome, RnrRetry, Role, Settings, Stream, Terms, Time};
 use verbena_wire::ext::{Caps, Features, Personality, QpType, RnrTimer};
+use verbena_wire::mpa::startup::Revision;
 
 use crate::actor::{Actor, Leftovers};
 use crate::rng::{Ratio, Rng};
@@ -35,6 +36,8 @@ pub struct Profile {
     pub private_data: Vec<u8>,
     /// A responder that refuses every Request.
     pub rejects: bool,
+    /// A responder that knows only RFC 5044 and drops a Request of revision 2.
+    pub old: bool,
     /// Longest ULPDU it sends.
     pub max_ulpdu: u16,
     /// RFC 7306 messages are welcome from standard peers too.
@@ -61,6 +64,7 @@ impl Default for Profile {
             terms: Terms::default(),
             private_data: Vec::new(),
             rejects: false,
+            old: false,
             max_ulpdu: 1400,
             rfc7306: true,
             features: Features::READ_V2 | Features::SEND_IMM,
@@ -198,10 +202,17 @@ impl Peer {
         let used = endpoint.handle_bytes(bytes);
         if endpoint.state() == StartupState::Deciding {
             let (ird, ord) = (self.profile.terms.ird, self.profile.terms.ord);
-            let decided = if self.profile.rejects {
-                endpoint.reject(&self.profile.private_data)
+            let private_data = &self.profile.private_data;
+            let enhanced = endpoint
+                .proposal()
+                .is_some_and(|p| p.revision == Revision::Two);
+            let decided = if self.profile.old && enhanced {
+                endpoint.handle_eof();
+                Ok(())
+            } else if self.profile.rejects {
+                endpoint.reject(private_data)
             } else {
-                endpoint.accept(ird, ord, &self.profile.private_data)
+                endpoint.accept(ird, ord, private_data)
             };
             decided.expect("a request waits and the private data fits");
         }
@@ -218,8 +229,7 @@ impl Peer {
         self.enqueue_bytes(&endpoint.poll_transmit());
         let outcome = endpoint.into_outcome().expect("a final state has one");
         let Outcome::Established(agreement) = outcome else {
-            let why = format!("{outcome:?}");
-            self.reports.push(Report::NotEstablished(why));
+            self.reports.push(Report::NotEstablished(outcome));
             return self.end_all();
         };
         let settings = Settings {

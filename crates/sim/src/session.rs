@@ -27,6 +27,23 @@ pub struct Session {
     pub plan: Plan,
 }
 
+impl Session {
+    /// No Reply can come in time.
+    pub fn times_out(&self) -> bool {
+        let round_trip = self.links[0].latency.0 + self.links[1].latency.0;
+        self.profiles[0].terms.timeout < round_trip
+    }
+
+    /// What the two peers can do with each other, over these links.
+    pub fn abilities(&self) -> Abilities {
+        let can = abilities(&self.profiles);
+        Abilities {
+            established: can.established && !self.times_out(),
+            ..can
+        }
+    }
+}
+
 /// What both peers can do with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
@@ -69,7 +86,7 @@ pub fn abilities(profiles: &[Profile; 2]) -> Abilities {
             b.terms.ord > 0 && a.terms.ird > 0,
         ],
         needs_nudge: !extensions && !peer_to_peer,
-        established: !b.rejects && (extensions || !peer_to_peer || common),
+        established: !(b.rejects || b.old && enhanced) && (extensions || !peer_to_peer || common),
     }
 }
 
@@ -81,13 +98,17 @@ pub fn draw_profiles(rng: &mut Rng) -> [Profile; 2] {
         pair[1].terms.extensions = true;
     }
     pair[1].rfc7306 = pair[0].rfc7306;
+    agree_depths(&mut pair);
+    pair
+}
+
+/// Without RFC 6581 or CAPS nobody tells the other how many reads it serves: the programs must know.
+pub fn agree_depths(pair: &mut [Profile; 2]) {
     let extensions = pair[0].terms.extensions && pair[1].terms.extensions;
-    // Without RFC 6581 or CAPS nobody tells the other how many reads it serves: the programs must know.
     if pair[0].terms.revision == Revision::One && !extensions {
         pair[0].terms.ord = pair[0].terms.ord.min(pair[1].terms.ird);
         pair[1].terms.ord = pair[1].terms.ord.min(pair[0].terms.ird);
     }
-    pair
 }
 
 fn draw_profile(rng: &mut Rng) -> Profile {
@@ -125,6 +146,7 @@ fn draw_profile(rng: &mut Rng) -> Profile {
         },
         private_data: rng.bytes(private),
         rejects: false,
+        old: false,
         max_ulpdu,
         rfc7306: rng.chance(Ratio::per_mille(700)),
         features: Features::from_bits(rng.pick(&[0, 1, 2, 3, 3, 3])),

@@ -2,7 +2,7 @@
 //! Checkers judge a run by these words alone, so they promise to say everything that a program could notice.
 //! They refuse to know wire formats beyond the names that verbs expose.
 
-use verbena_stream::Violation;
+use verbena_stream::{Outcome, Violation};
 use verbena_wire::rdmap::{AtomicOp, Cause, Immediate, Opcode};
 use verbena_wire::{Rsn, Stag, To};
 
@@ -139,7 +139,7 @@ pub enum Report {
         private_data: Vec<u8>,
     },
     /// The startup did not lead to a stream.
-    NotEstablished(String),
+    NotEstablished(Outcome),
     /// Work request `0` ended.
     Completed(u64, Status),
     /// A message consumed a receive.

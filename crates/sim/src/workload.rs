@@ -99,7 +99,7 @@ fn session_with(
     plan: impl Fn(Builder, &Abilities, usize) -> Plan,
 ) -> Session {
     let can = abilities(&profiles);
-    let scale = rng.pick(&[4, 15, 40, 100]);
+    let scale = rng.pick(&[4, 20, 80, 250]);
     let size = rng.pick(&[600, 5_000, 70_000]);
     let mut builder = Builder::new(rng.fork(), size);
     if can.needs_nudge {

@@ -2,6 +2,10 @@
 //! It promises that a startup succeeds if and only if the terms allow it and nothing broke.
 //! It refuses to look at frames.
 
+use verbena_stream::Outcome;
+use verbena_stream::startup::Failure;
+use verbena_wire::mpa::startup::Revision;
+
 use super::Verdict;
 use crate::work::Report;
 use crate::world::Transcript;
@@ -22,6 +26,9 @@ pub fn check(t: &Transcript) -> Verdict {
             if can.established && !t.reset {
                 return Err(format!("side {side} never established"));
             }
+            if side == 0 && !t.reset {
+                declined(t)?;
+            }
             continue;
         };
         // A responder has agreed before it learns that the initiator cannot.
@@ -38,4 +45,32 @@ pub fn check(t: &Transcript) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// An initiator without a stream knows why, and whether an older revision may help (RFC 6581 §6).
+fn declined(t: &Transcript) -> Verdict {
+    let [us, them] = &t.session.profiles;
+    let got = t.reports[0].iter().find_map(|r| match r {
+        Report::NotEstablished(outcome) => Some(outcome),
+        _ => None,
+    });
+    let retry = (us.terms.revision == Revision::Two).then_some(Revision::One);
+    let expected = if t.session.times_out() {
+        let reason = Failure::Timeout;
+        Outcome::Failed { reason, retry }
+    } else if retry.is_some() && them.old {
+        let reason = Failure::Closed;
+        Outcome::Failed { reason, retry }
+    } else if them.rejects {
+        let private_data = them.private_data.clone();
+        Outcome::Rejected { private_data }
+    } else {
+        let (reason, retry) = (Failure::NoCommonRtr, None);
+        Outcome::Failed { reason, retry }
+    };
+    if got == Some(&expected) {
+        Ok(())
+    } else {
+        Err(format!("the initiator reports {got:?}, not {expected:?}"))
+    }
 }

@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-use verbena_stream::Time;
+use verbena_stream::{Outcome, Time};
 
 use super::{Verdict, bytes, leaks, once, order, startup};
 use crate::link::LinkOptions;
@@ -243,7 +243,7 @@ fn leaks_finds_stalls_alarms_and_rude_ends() {
     });
     finds(leaks::check, |t| t.posted[0] -= 1);
     finds(leaks::check, |t| {
-        let report = Report::NotEstablished(String::new());
+        let report = Report::NotEstablished(Outcome::Refused);
         t.reports[1].insert(0, report);
     });
 }

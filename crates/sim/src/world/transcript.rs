@@ -7,7 +7,7 @@ use verbena_stream::{RnrRetry, Time};
 use super::Event;
 use crate::actor::Leftovers;
 use crate::peer::Image;
-use crate::session::{Abilities, Session, abilities};
+use crate::session::{Abilities, Session};
 use crate::work::{Received, Report, Status};
 
 /// A finished session.
@@ -44,7 +44,7 @@ pub struct Transcript {
 impl Transcript {
     /// What the two peers can do with each other.
     pub fn can(&self) -> Abilities {
-        abilities(&self.session.profiles)
+        self.session.abilities()
     }
 
     /// Nothing went wrong on purpose, so nothing may have gone wrong at all.
