@@ -156,8 +156,8 @@ pub fn run(seed: u64, workload: Option<Workload>) -> Result<Tally, Box<Failure>>
 
 /// Runs one session between two of our peers; a panic inside is a finding like any other.
 pub fn run_session(session: &Session, rng: &mut Rng, start: Time) -> Result<Transcript, String> {
-    let world = World::of_peers(session.clone(), rng, start);
-    catch_unwind(AssertUnwindSafe(|| world.run())).map_err(|panic| {
+    let whole = || World::of_peers(session.clone(), rng, start).run();
+    catch_unwind(AssertUnwindSafe(whole)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         format!("panic: {}", text.unwrap_or_default())
@@ -176,3 +176,6 @@ fn describe(session: &Session) -> String {
         brief.profiles, brief.links, brief.reset_after
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,10 @@
 //! They promise that every workload is among them.
 //! The long run is `cargo xtask sim`.
 
-use verbena_sim::Workload;
 use verbena_sim::run::{Tally, run};
+use verbena_sim::work::{Report, Status};
+use verbena_sim::{Rng, Workload, World};
+use verbena_stream::{Outcome, Time, Violation};
 
 const KEPT: &str = include_str!("../regressions/seeds.txt");
 
@@ -52,4 +54,51 @@ fn every_workload_passes_its_first_seeds() {
             }
         }
     }
+}
+
+/// Each of these must happen somewhere in the first seeds, or the workloads do not reach what they were made for.
+#[test]
+fn the_workloads_reach_every_kind_of_end() {
+    let ends: [(&str, fn(&Report) -> bool); 8] = [
+        ("patience ran out", |r| {
+            matches!(r, Report::Completed(_, Status::RnrExceeded))
+        }),
+        ("refused work", |r| {
+            matches!(r, Report::Completed(_, Status::Refused(_)))
+        }),
+        ("flushed work", |r| {
+            matches!(r, Report::Completed(_, Status::Flushed))
+        }),
+        ("bad checksum", |r| {
+            matches!(r, Report::Violation(Violation::Crc { .. }))
+        }),
+        ("refused access", |r| {
+            matches!(r, Report::Violation(Violation::Access { .. }))
+        }),
+        ("rejection", |r| {
+            matches!(r, Report::NotEstablished(Outcome::Rejected { .. }))
+        }),
+        ("fallback", |r| {
+            matches!(
+                r,
+                Report::NotEstablished(Outcome::Failed { retry: Some(_), .. })
+            )
+        }),
+        ("rude end", |r| matches!(r, Report::Closed(false))),
+    ];
+    let mut missing: Vec<_> = ends.into();
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let workload = rng.pick(&Workload::ALL);
+        for session in workload.sessions(&mut rng) {
+            let transcript = World::of_peers(session, &mut rng, Time::ZERO).run();
+            let reports = transcript.reports.concat();
+            missing.retain(|(_, happened)| !reports.iter().any(happened));
+        }
+        if missing.is_empty() {
+            return;
+        }
+    }
+    let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
+    panic!("never seen: {}", names.join(", "));
 }
