@@ -56,10 +56,13 @@ fn every_workload_passes_its_first_seeds() {
     }
 }
 
+/// Something that can be told from a report.
+type Sign = fn(&Report) -> bool;
+
 /// Each of these must happen somewhere in the first seeds, or the workloads do not reach what they were made for.
 #[test]
 fn the_workloads_reach_every_kind_of_end() {
-    let ends: [(&str, fn(&Report) -> bool); 8] = [
+    let ends: [(&str, Sign); 8] = [
         ("patience ran out", |r| {
             matches!(r, Report::Completed(_, Status::RnrExceeded))
         }),

@@ -43,6 +43,10 @@ impl Peer {
     }
 
     fn frame_one(&mut self) -> bool {
+        // A message may begin before or after control is drained; only its frames must wait.
+        if self.sending.is_none() && self.rng.coin() {
+            self.begin();
+        }
         let Some(stream) = &mut self.stream else {
             return false;
         };
