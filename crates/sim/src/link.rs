@@ -196,3 +196,6 @@ impl Link {
         &self.flipped
     }
 }
+
+#[cfg(test)]
+mod tests;

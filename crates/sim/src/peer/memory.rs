@@ -199,3 +199,6 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
