@@ -360,3 +360,6 @@ impl Actor for Peer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
