@@ -571,3 +571,24 @@ fn a_send_with_immediate_too_short_for_it() {
         answered(&mut bench, Cause::Ddp(DdpError::UntaggedMo));
     }
 }
+
+#[test]
+fn a_refusal_of_a_read_that_is_being_answered() {
+    let mut bench = Bench::verbena();
+    bench.send(Message::ReadV2Request(verbena_wire::ext::ReadV2Request {
+        size: 8,
+        source_stag: Stag::new(1),
+        source_to: To::new(0),
+    }));
+    let half = Untagged {
+        last: false,
+        ..untagged(Opcode::ReadV2Response, 1)
+    };
+    bench.feed(&fpdu(half, b"0123")).unwrap();
+    let rnr = Control::Rnr {
+        rsn: Rsn::ZERO,
+        timer: timer(),
+    };
+    let refused = bench.refuses(&control(&rnr, 2));
+    assert_eq!(refused, Violation::OutOfPlace("RNR"));
+}
