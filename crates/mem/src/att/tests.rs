@@ -32,7 +32,9 @@ fn every_page_size_in_both_orders_scatters() {
             let order: Vec<usize> = (0..count).map(|i| (i * 7 + 3) % count).collect();
             let pages = pages(size, &order);
             let first = size.bytes() - 5;
-            let len = (count as u64 * size.bytes() - first).saturating_sub(9).max(5);
+            let len = (count as u64 * size.bytes() - first)
+                .saturating_sub(9)
+                .max(5);
             let att = Att::paged(size, &pages, first, len).unwrap();
             assert_eq!(att.order(), if count <= FIRST_ORDER_MAX { 1 } else { 2 });
             assert_eq!(att.page_size(), Some(size));

@@ -1,0 +1,94 @@
+//! What the adapter tells its consumer apart from completions, and the one way it does so.
+//! An [`Event`] names the object and the cause; [`Raise`] is the end of the notification pipeline that nothing bypasses.
+//! It refuses to know who listens.
+
+/// Something happened to an object of the adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// An armed completion queue got an entry.
+    Completion {
+        /// The queue.
+        cq: u32,
+    },
+    /// A completion queue had no room: entries are lost and its queue pairs fail.
+    CqOverflow {
+        /// The queue.
+        cq: u32,
+    },
+    /// A shared receive queue fell below its limit.
+    SrqLimit {
+        /// The queue.
+        srq: u32,
+    },
+    /// A queue pair failed because of a request that makes no sense.
+    QpRequest {
+        /// The queue pair.
+        qp: u32,
+    },
+    /// A queue pair failed because of an access that was not allowed.
+    QpAccess {
+        /// The queue pair.
+        qp: u32,
+    },
+    /// A queue pair failed for another reason.
+    QpFatal {
+        /// The queue pair.
+        qp: u32,
+    },
+    /// A peer's first message arrived.
+    Established {
+        /// The queue pair.
+        qp: u32,
+    },
+    /// The send queue is drained.
+    SqDrained {
+        /// The queue pair.
+        qp: u32,
+    },
+    /// A failed queue pair will take nothing more from its shared receive queue.
+    LastWqe {
+        /// The queue pair.
+        qp: u32,
+    },
+    /// The peer ended the connection.
+    Disconnected {
+        /// The queue pair.
+        qp: u32,
+    },
+}
+
+/// Takes events. Called after all locks of the adapter are released.
+pub trait Raise: Send + Sync {
+    /// One event.
+    fn raise(&self, event: Event);
+}
+
+/// Events and everything else that must wait until all locks are released.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    events: Vec<Event>,
+}
+
+impl Outbox {
+    /// Nothing waits.
+    pub fn new() -> Outbox {
+        Outbox::default()
+    }
+
+    /// Remembers an event.
+    pub fn push(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// What waits, oldest first.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Raises everything that waits. The caller holds no lock.
+    pub fn flush(&mut self, raise: &dyn Raise) {
+        for event in self.events.drain(..) {
+            raise.raise(event);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The adapter itself: what a consumer posts, what becomes of it, and what the consumer is told.
+//! It promises verbs semantics on any byte stream that keeps order, in two personalities, and says of every failure whose fault it was.
+//! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
+//!
+//! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`event`].
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+pub mod cq;
+pub mod event;
+pub mod receive;
+pub mod srq;
+pub mod state;
+pub mod wc;
+pub mod wr;
+
+pub use cq::{Arm, Cq};
+pub use event::{Event, Raise};
+pub use receive::ReceiveQueue;
+pub use srq::Srq;
+pub use state::{Personality, QpState, QpType};
+pub use wc::{Status, Wc, WcOp};
+pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

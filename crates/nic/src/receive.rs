@@ -1,0 +1,104 @@
+//! Receives that wait for messages, in posting order.
+//! A queue promises that what was posted first is taken first, and that no more wait than it was made for.
+//! It refuses to judge scatter lists; memory does that when a message arrives.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use crate::wr::{ReceiveWr, Sge};
+
+/// Scatter lists up to this long live in the queue itself.
+const FEW: usize = 2;
+
+/// A receive as the queue keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receive {
+    /// The consumer's number.
+    pub id: u64,
+    /// Where the message goes.
+    pub scatter: SmallVec<[Sge; FEW]>,
+}
+
+impl Receive {
+    /// Bytes it can hold; longer lists than 2^32 − 1 bytes count as that.
+    pub fn capacity(&self) -> u32 {
+        let sum = |sum: u32, sge: &Sge| sum.saturating_add(sge.len);
+        self.scatter.iter().fold(0, sum)
+    }
+}
+
+/// Why a receive cannot be posted. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// As many requests wait as the queue holds.
+    #[error("the queue is full with {0} requests")]
+    Full(usize),
+    /// More pieces than the queue was made for.
+    #[error("{got} pieces, at most {limit}")]
+    Pieces {
+        /// Pieces given.
+        got: usize,
+        /// Pieces allowed.
+        limit: usize,
+    },
+}
+
+/// A queue of receives.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    queue: VecDeque<Receive>,
+    depth: usize,
+    pieces: usize,
+}
+
+impl ReceiveQueue {
+    /// An empty queue for `depth` receives of at most `pieces` pieces.
+    pub fn new(depth: usize, pieces: usize) -> ReceiveQueue {
+        ReceiveQueue {
+            queue: VecDeque::new(),
+            depth,
+            pieces,
+        }
+    }
+
+    /// Receives that wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// None waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Most receives that may wait.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Adds a receive.
+    pub fn post(&mut self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        if self.queue.len() >= self.depth {
+            return Err(PostError::Full(self.depth));
+        }
+        let got = wr.scatter.len();
+        if got > self.pieces {
+            let limit = self.pieces;
+            return Err(PostError::Pieces { got, limit });
+        }
+        self.queue.push_back(Receive {
+            id: wr.id,
+            scatter: wr.scatter.into(),
+        });
+        Ok(())
+    }
+
+    /// Takes the oldest receive.
+    pub fn take(&mut self) -> Option<Receive> {
+        self.queue.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! A receive queue that many queue pairs share, with a limit that tells its owner once when it runs low.
+//! Queue pairs that found it empty wait in a line; each posted receive is promised to the first in the line.
+//! It refuses to know connections: a waiter is a number, and whoever posts is told which to wake.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use verbena_mem::Pd;
+
+use crate::event::{Event, Outbox};
+use crate::receive::{PostError, Receive, ReceiveQueue};
+use crate::wr::ReceiveWr;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct Srq {
+    number: u32,
+    pd: Pd,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    queue: ReceiveQueue,
+    /// Fires once when fewer receives than this wait; 0 is disarmed.
+    limit: usize,
+    /// Queue pairs that found the queue empty, first come first served.
+    line: VecDeque<u32>,
+    /// Receives promised to waiters that have been woken and have not come yet.
+    promised: VecDeque<u32>,
+}
+
+impl Srq {
+    /// An empty queue.
+    pub fn new(number: u32, pd: Pd, depth: usize, pieces: usize) -> Srq {
+        Srq {
+            number,
+            pd,
+            inner: Mutex::new(Inner {
+                queue: ReceiveQueue::new(depth, pieces),
+                limit: 0,
+                line: VecDeque::new(),
+                promised: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its domain.
+    pub fn pd(&self) -> Pd {
+        self.pd
+    }
+
+    /// Receives that wait.
+    pub fn len(&self) -> usize {
+        self.inner.lock().queue.len()
+    }
+
+    /// None waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a receive; returns the queue pair that must be told it is ready, if one waits.
+    pub fn post(&self, wr: &ReceiveWr<'_>) -> Result<Option<u32>, PostError> {
+        let mut inner = self.inner.lock();
+        inner.queue.post(wr)?;
+        let woken = inner.line.pop_front();
+        inner.promised.extend(woken);
+        Ok(woken)
+    }
+
+    /// Takes a receive for a queue pair; without one it joins the line.
+    ///
+    /// Receives that were promised to others are not taken away from them.
+    pub fn take(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
+        let mut inner = self.inner.lock();
+        let promise = inner.promised.iter().position(|p| *p == qpn);
+        if promise.is_none() && inner.queue.len() <= inner.promised.len() {
+            if !inner.line.contains(&qpn) {
+                inner.line.push_back(qpn);
+            }
+            return None;
+        }
+        if let Some(at) = promise {
+            inner.promised.remove(at);
+        }
+        let receive = inner.queue.take()?;
+        if inner.limit > 0 && inner.queue.len() < inner.limit {
+            inner.limit = 0;
+            outbox.push(Event::SrqLimit { srq: self.number });
+        }
+        Some(receive)
+    }
+
+    /// A queue pair needs no receive any more; returns who may have the one it was promised.
+    pub fn leave(&self, qpn: u32) -> Option<u32> {
+        let mut inner = self.inner.lock();
+        inner.line.retain(|w| *w != qpn);
+        let before = inner.promised.len();
+        inner.promised.retain(|w| *w != qpn);
+        if inner.promised.len() == before {
+            return None;
+        }
+        let heir = inner.line.pop_front();
+        inner.promised.extend(heir);
+        heir
+    }
+
+    /// Arms the limit event, or disarms it with 0; false if the queue can never hold that many.
+    pub fn set_limit(&self, limit: usize) -> bool {
+        let mut inner = self.inner.lock();
+        let possible = limit <= inner.queue.depth();
+        if possible {
+            inner.limit = limit;
+        }
+        possible
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Work requests: what a consumer may ask of a queue pair (M16).
+//! They are borrowed as the consumer holds them; posting copies them into the queue, so they may be reused at once.
+//! It refuses to judge: whether a request makes sense on a queue pair is decided where it is posted.
+
+use core::ops::BitOr;
+
+use verbena_mem::Bind;
+use verbena_wire::{Stag, To};
+
+/// A piece of local memory: gather from it, or scatter to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sge {
+    /// Its first byte, as the region's owner names it.
+    pub at: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The region.
+    pub stag: Stag,
+}
+
+/// The peer's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    /// The peer's region or window.
+    pub stag: Stag,
+    /// The address in it.
+    pub to: To,
+}
+
+/// What a send work request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendOp {
+    /// A message into the peer's next receive.
+    Send {
+        /// The peer's entry to invalidate on arrival (M11).
+        invalidate: Option<Stag>,
+        /// Immediate data (V7).
+        immediate: Option<u32>,
+    },
+    /// Data into the peer's memory.
+    Write {
+        /// Where.
+        remote: Remote,
+        /// Immediate data, which consumes a receive at the peer.
+        immediate: Option<u32>,
+    },
+    /// Data from the peer's memory.
+    Read {
+        /// From where.
+        remote: Remote,
+        /// A local entry to invalidate once the data is here.
+        local_invalidate: Option<Stag>,
+    },
+    /// Adds to a word of the peer's and returns the value before (M15).
+    FetchAdd {
+        /// The word.
+        remote: Remote,
+        /// What to add.
+        add: u64,
+        /// Field boundaries; 0 for one 64-bit field.
+        mask: u64,
+    },
+    /// Compares a word of the peer's and swaps it if equal; returns the value before (M15).
+    CmpSwap {
+        /// The word.
+        remote: Remote,
+        /// The value wanted there.
+        compare: u64,
+        /// Which bits of it count.
+        compare_mask: u64,
+        /// The new value.
+        swap: u64,
+        /// Which bits of it are written.
+        swap_mask: u64,
+    },
+    /// Binds a window of our own (M8).
+    Bind(Bind),
+    /// Invalidates an entry of our own.
+    LocalInvalidate(Stag),
+}
+
+impl SendOp {
+    /// It waits for an answer of the peer and takes a slot of the read depth.
+    pub fn wants_response(&self) -> bool {
+        matches!(
+            self,
+            SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. }
+        )
+    }
+
+    /// It is done without the peer.
+    pub fn is_local(&self) -> bool {
+        matches!(self, SendOp::Bind(_) | SendOp::LocalInvalidate(_))
+    }
+
+    /// Its data may be given inline.
+    pub fn takes_inline(&self) -> bool {
+        matches!(self, SendOp::Send { .. } | SendOp::Write { .. })
+    }
+}
+
+/// How a send work request wants to be treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// Nothing special.
+    pub const NONE: Flags = Flags(0);
+    /// Completes with an entry in the completion queue even if all is well.
+    pub const SIGNALED: Flags = Flags(1);
+    /// Raises a solicited event at the peer.
+    pub const SOLICITED: Flags = Flags(2);
+    /// Waits for all earlier reads and atomics.
+    pub const FENCE: Flags = Flags(4);
+    /// Waits for all earlier work of this queue.
+    pub const LOCAL_FENCE: Flags = Flags(8);
+
+    /// All flags of `other` are set.
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+
+    fn bitor(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// A request for the send queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendWr<'a> {
+    /// The consumer's own number, returned with the completion.
+    pub id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// How.
+    pub flags: Flags,
+    /// Where the data is.
+    pub data: Data<'a>,
+}
+
+/// Where a request's data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// In registered memory.
+    Gather(&'a [Sge]),
+    /// Here; copied when posted, no region needed (V4).
+    Inline(&'a [u8]),
+}
+
+impl Data<'_> {
+    /// Bytes; `None` beyond 2^32 − 1.
+    pub fn len(&self) -> Option<u32> {
+        match self {
+            Data::Gather(sges) => sges.iter().try_fold(0_u32, |sum, s| sum.checked_add(s.len)),
+            Data::Inline(bytes) => u32::try_from(bytes.len()).ok(),
+        }
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+}
+
+/// A request for a receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveWr<'a> {
+    /// The consumer's own number, returned with the completion.
+    pub id: u64,
+    /// Where a message goes.
+    pub scatter: &'a [Sge],
+}
