@@ -10,6 +10,7 @@
 pub mod access;
 pub mod atomic;
 pub mod att;
+pub mod buffer;
 pub mod check;
 pub mod entry;
 pub mod grant;
@@ -23,6 +24,7 @@ pub mod window;
 
 pub use access::Access;
 pub use att::{Att, PageSize};
+pub use buffer::Buffer;
 pub use check::{Policy, Reach};
 pub use entry::{Entry, Kind, Pd};
 pub use grant::{Gather, Placement};

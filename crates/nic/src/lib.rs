@@ -3,7 +3,7 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`event`].
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`qp`] (the queue pair) → [`event`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -13,14 +13,18 @@
 
 pub mod cq;
 pub mod event;
+pub mod qp;
 pub mod receive;
 pub mod srq;
 pub mod state;
+#[cfg(test)]
+mod testing;
 pub mod wc;
 pub mod wr;
 
 pub use cq::{Arm, Cq};
 pub use event::{Event, Raise};
+pub use qp::{Qp, QpInit};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};

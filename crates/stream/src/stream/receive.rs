@@ -49,7 +49,7 @@ impl Stream {
         let answered = match claim {
             // A standard peer cannot be told to wait (RFC 5041 §7).
             Claim::NotReady { .. } if !self.extensions => Err(Violation::NoReceive {
-                msn: self.rx.claimed_msn().unwrap_or(Msn::FIRST),
+                msn: self.claimed_msn(),
             }),
             _ => self.rx.claim(claim, &mut self.ledger),
         };
@@ -64,6 +64,11 @@ impl Stream {
                 Err(violation)
             }
         }
+    }
+
+    /// The number of the message that wants a receive; meaningless when none does.
+    pub fn claimed_msn(&self) -> Msn {
+        self.rx.claimed_msn().unwrap_or(Msn::FIRST)
     }
 
     /// Throws the rest of the message being received away (unreliable connections).

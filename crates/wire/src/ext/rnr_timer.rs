@@ -14,6 +14,8 @@ pub struct RnrTimer(u8);
 impl RnrTimer {
     /// The largest code.
     pub const MAX_CODE: u8 = 31;
+    /// What a queue pair says that was told nothing: 0.64 ms.
+    pub const DEFAULT: Self = Self(12);
 
     /// The timer with this code; `None` above five bits.
     pub const fn new(code: u8) -> Option<Self> {

@@ -1,0 +1,203 @@
+//! Answering the peer: reads and atomics, in the order they were asked (M10, M15).
+//! It promises that a right revoked meanwhile is respected, and that a read which fails late says how far it came.
+//! It refuses to look at requests of our own.
+
+use verbena_mem::{Access, Gather, Reach, Refusal, atomic};
+use verbena_stream::{Message, Offender, Outgoing, Violation};
+use verbena_wire::ddp::{Header, Untagged};
+use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
+use verbena_wire::{Stag, To};
+
+use super::QpInit;
+use super::inner::{Current, Inner, Owed};
+use super::memory::fault_of;
+use crate::event::Outbox;
+
+impl Owed {
+    fn header(&self) -> &Untagged {
+        match self {
+            Owed::Read(header, _) | Owed::ReadV2(header, _) | Owed::Atomic(header, _) => header,
+        }
+    }
+
+    /// The source of a read: entry, address, bytes.
+    fn source(&self) -> (Stag, To, u32) {
+        match self {
+            Owed::Read(_, r) => (r.source_stag, r.source_to, r.size),
+            Owed::ReadV2(_, r) => (r.source_stag, r.source_to, r.size),
+            Owed::Atomic(_, r) => (r.stag, r.to, 8),
+        }
+    }
+
+    /// The segment to blame, with what was already answered.
+    fn offender(&self, sent: u32) -> Offender {
+        let header = Header::Untagged(*self.header());
+        let (len, request) = match self {
+            Owed::Read(_, request) => (46, Some(*request)),
+            Owed::ReadV2(..) => (34, None),
+            Owed::Atomic(..) => (70, None),
+        };
+        Offender::of(&header, len, request).advanced(sent)
+    }
+}
+
+impl Inner {
+    /// Begins the oldest answer we owe.
+    pub(super) fn begin_answer(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        let Some(owed) = self.owed.front().copied() else {
+            return false;
+        };
+        let answer = match self.judge(init, &owed) {
+            Ok(answer) => answer,
+            Err(violation) => {
+                self.refuse_answer(init, &owed, 0, violation, out);
+                return true;
+            }
+        };
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        let Ok(outgoing) = stream.begin(answer) else {
+            return false;
+        };
+        self.owed.pop_front();
+        self.answered_last = true;
+        self.current = Some(Current::Answer(owed, outgoing));
+        true
+    }
+
+    /// The answer to a request, or why there is none. An atomic is executed here, once.
+    fn judge(&self, init: &QpInit, owed: &Owed) -> Result<Message, Violation> {
+        match owed {
+            Owed::Read(_, request) => {
+                self.check_read(init, owed)?;
+                Ok(Message::ReadResponse {
+                    stag: request.sink_stag,
+                    to: request.sink_to,
+                    len: request.size,
+                })
+            }
+            Owed::ReadV2(_, request) => {
+                self.check_read(init, owed)?;
+                Ok(Message::ReadV2Response { len: request.size })
+            }
+            Owed::Atomic(_, request) => self.execute(init, request).map(Message::AtomicResponse),
+        }
+    }
+
+    fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<(), Violation> {
+        let opcode = owed.header().opcode;
+        if !self.enabled.read {
+            return Err(Violation::NotEnabled(opcode));
+        }
+        let (stag, to, size) = owed.source();
+        // RFC 5040 §5.2: a read of nothing names no byte, so nothing is checked.
+        if size == 0 {
+            return Ok(());
+        }
+        gather(init, stag, to.get(), size)
+            .map(drop)
+            .map_err(|refusal| access(opcode, stag, &refusal))
+    }
+
+    fn execute(&self, init: &QpInit, request: &AtomicRequest) -> Result<AtomicResponse, Violation> {
+        let opcode = Opcode::AtomicRequest;
+        if !self.enabled.atomic {
+            return Err(Violation::NotEnabled(opcode));
+        }
+        let reach = Reach {
+            stag: request.stag,
+            at: request.to.get(),
+            len: 8,
+            pd: init.pd,
+            qp: init.number,
+            needs: Access::REMOTE_ATOMIC,
+        };
+        let place = init
+            .tpt
+            .place_remote(&reach)
+            .map_err(|refusal| access(opcode, request.stag, &refusal))?;
+        // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
+        let original = atomic::execute(&place, request.op);
+        let original = original.ok_or(Violation::Unaligned { to: request.to })?;
+        Ok(AtomicResponse {
+            id: request.id,
+            original,
+        })
+    }
+
+    /// The next frame of the answer under way; its memory is looked up anew.
+    pub(super) fn go_on_answering(
+        &mut self,
+        init: &QpInit,
+        owed: Owed,
+        mut outgoing: Outgoing,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        let (stag, to, _) = owed.source();
+        let left = outgoing.message().payload_len() - outgoing.sent();
+        let most = left.min(u32::from(stream.max_ulpdu()));
+        let sent = outgoing.sent();
+        let from = to.get().wrapping_add(u64::from(sent));
+        let granted = if left == 0 {
+            None
+        } else {
+            match gather(init, stag, from, most) {
+                Ok(gather) => Some(gather),
+                Err(refusal) => {
+                    let violation = access(owed.header().opcode, stag, &refusal);
+                    self.refuse_answer(init, &owed, sent, violation, out);
+                    return true;
+                }
+            }
+        };
+        let Some(frame) = stream.next_frame(&mut outgoing) else {
+            return false;
+        };
+        self.put(&frame, |offset, hole| {
+            if let Some(gather) = &granted {
+                gather.read(u64::from(offset - sent), hole);
+            }
+        });
+        if !outgoing.is_done() {
+            self.current = Some(Current::Answer(owed, outgoing));
+        }
+        true
+    }
+
+    fn refuse_answer(
+        &mut self,
+        init: &QpInit,
+        owed: &Owed,
+        sent: u32,
+        violation: Violation,
+        out: &mut Outbox,
+    ) {
+        if let Some(stream) = &mut self.stream {
+            stream.fail_for(violation, Some(owed.offender(sent)));
+        }
+        self.violated(init, &violation, out);
+    }
+}
+
+fn gather(init: &QpInit, stag: Stag, at: u64, len: u32) -> Result<Gather<'_>, Refusal> {
+    init.tpt.gather_remote(&Reach {
+        stag,
+        at,
+        len: u64::from(len),
+        pd: init.pd,
+        qp: init.number,
+        needs: Access::REMOTE_READ,
+    })
+}
+
+pub(super) fn access(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Violation {
+    Violation::Access {
+        opcode,
+        stag,
+        fault: fault_of(refusal),
+    }
+}

@@ -1,0 +1,245 @@
+//! The end of work: completions in order, the one request that a failure strikes, and the flush of the rest.
+//! It promises that every request posted ends in exactly one completion (or none, if it succeeded unsignalled), in posting order.
+//! It refuses to decide why something failed; it is told.
+
+use verbena_stream::Violation;
+use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
+
+use super::QpInit;
+use super::inner::Inner;
+use super::wqe::{Progress, Wqe};
+use crate::event::{Event, Outbox};
+use crate::state::{Personality, QpEvent, QpState, QpType};
+use crate::wc::{Status, Wc, WcOp, status_of};
+use crate::wr::Flags;
+
+impl Inner {
+    /// Sends complete when the peer has them, or already when they are on their way?
+    fn is_acknowledged(&self, init: &QpInit) -> bool {
+        let own_peer = self
+            .stream
+            .as_ref()
+            .is_some_and(|s| s.peer_caps().is_some());
+        own_peer && init.personality == Personality::Roce && init.qp_type == QpType::Rc
+    }
+
+    /// Completes what has ended at the front of the send queue.
+    pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
+        let by_ack = self.is_acknowledged(init);
+        let acked = self.stream.as_ref().map(|s| s.ledger().requester.acked());
+        while let Some(wqe) = self.sends.front() {
+            let status = match wqe.progress {
+                Progress::Done(status) => status,
+                Progress::Sent { end } if !wqe.op.wants_response() => {
+                    let executed = match (by_ack, wqe.last_rsn(), acked) {
+                        (true, Some(rsn), Some(acked)) => rsn.is_before(acked),
+                        _ => self.accepted >= end,
+                    };
+                    if !executed {
+                        break;
+                    }
+                    Status::Success
+                }
+                _ => break,
+            };
+            let Some(wqe) = self.sends.pop_front() else {
+                break;
+            };
+            self.begun = self.begun.saturating_sub(1);
+            if (status != Status::Success || wqe.flags.contains(Flags::SIGNALED))
+                && !init.send_cq.push(send_wc(init, &wqe, status), out)
+            {
+                self.overflowed(init, out);
+            }
+        }
+        self.tell_drained(init, out);
+        if self.gone && !self.sends.is_empty() && !self.state.flushes() {
+            // Nobody will answer what is left.
+            self.lose(init, "the peer is gone", out);
+        }
+    }
+
+    fn tell_drained(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.state == QpState::Sqd && self.begun == 0 && !self.drained {
+            self.drained = true;
+            out.push(Event::SqDrained { qp: init.number });
+        }
+    }
+
+    /// The request at `at` failed by itself: it gets the status, the rest is flushed, the stream ends.
+    pub(super) fn strike(&mut self, init: &QpInit, at: usize, status: Status, out: &mut Outbox) {
+        if let Some(wqe) = self.sends.get_mut(at) {
+            let (id, op) = (wqe.id, wqe.wc_op());
+            wqe.progress = Progress::Done(status);
+            self.cause
+                .get_or_insert_with(|| format!("request {id} ({op:?}) failed: {status:?}"));
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+        }
+        self.end(init, QpEvent::Failed, out);
+    }
+
+    /// The peer broke a rule, or reached for what it may not have.
+    pub(super) fn violated(&mut self, init: &QpInit, violation: &Violation, out: &mut Outbox) {
+        self.cause
+            .get_or_insert_with(|| format!("the peer's fault: {violation}"));
+        let status = match violation {
+            Violation::TooLong { .. } => Some(Status::LocLenErr),
+            Violation::ReceiveBuffer => Some(Status::LocProtErr),
+            _ => None,
+        };
+        if let (Some(status), Some(receive)) = (status, self.claimed.take()) {
+            let wc = receive_flush(init, receive.id, status);
+            init.recv_cq.push(wc, out);
+        }
+        let qp = init.number;
+        out.push(match violation {
+            Violation::Access { .. } => Event::QpAccess { qp },
+            Violation::NotEnabled(_)
+            | Violation::Unaligned { .. }
+            | Violation::TooManyReads { .. }
+            | Violation::TooLong { .. }
+            | Violation::NoReceive { .. } => Event::QpRequest { qp },
+            _ => Event::QpFatal { qp },
+        });
+        self.end(init, QpEvent::Failed, out);
+    }
+
+    /// The peer ended the stream: the first request it did not execute is the one it means.
+    pub(super) fn peer_terminated(
+        &mut self,
+        init: &QpInit,
+        terminate: &Terminate,
+        out: &mut Outbox,
+    ) {
+        self.cause
+            .get_or_insert_with(|| format!("the peer says: {}", terminate.cause));
+        self.settle_acked(init);
+        let struck = self
+            .sends
+            .iter_mut()
+            .take(self.begun)
+            .find(|w| !w.is_done());
+        if let Some(wqe) = struck {
+            wqe.progress = Progress::Done(status_of(terminate.cause));
+        }
+        out.push(Event::QpFatal { qp: init.number });
+        self.end(init, QpEvent::PeerTerminated, out);
+    }
+
+    /// Marks what the peer acknowledged before it failed.
+    fn settle_acked(&mut self, init: &QpInit) {
+        if !self.is_acknowledged(init) {
+            return;
+        }
+        let acked = self.stream.as_ref().map(|s| s.ledger().requester.acked());
+        for wqe in self.sends.iter_mut().take(self.begun) {
+            let executed = matches!((wqe.last_rsn(), acked), (Some(r), Some(a)) if r.is_before(a));
+            if executed && matches!(wqe.progress, Progress::Sent { .. }) && !wqe.op.wants_response()
+            {
+                wqe.progress = Progress::Done(Status::Success);
+            }
+        }
+    }
+
+    /// The peer is gone with work outstanding.
+    pub(super) fn lose(&mut self, init: &QpInit, why: &str, out: &mut Outbox) {
+        self.cause.get_or_insert_with(|| why.to_owned());
+        self.settle_acked(init);
+        let status = if init.personality == Personality::Roce {
+            Status::RetryExcErr
+        } else {
+            Status::WrFlushErr
+        };
+        if let Some(wqe) = self.sends.iter_mut().find(|w| !w.is_done()) {
+            wqe.progress = Progress::Done(status);
+        }
+        self.end(init, QpEvent::PeerLost, out);
+    }
+
+    /// A completion was lost: nothing this queue pair says can be relied on.
+    pub(super) fn overflowed(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.state.flushes() {
+            return;
+        }
+        self.cause
+            .get_or_insert_with(|| "a completion queue overflowed".to_owned());
+        if let Some(stream) = &mut self.stream {
+            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+        }
+        out.push(Event::QpFatal { qp: init.number });
+        self.end(init, QpEvent::Failed, out);
+    }
+
+    /// Leaves the working states and flushes everything.
+    pub(super) fn end(&mut self, init: &QpInit, event: QpEvent, out: &mut Outbox) {
+        if let Some(next) = self.state.next(init.personality, event) {
+            self.state = next;
+        }
+        self.flush(init, out);
+    }
+
+    /// Everything posted and not ended is flushed, each queue in posting order.
+    pub(super) fn flush(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.current = None;
+        self.owed.clear();
+        self.blocked = None;
+        for wqe in &mut self.sends {
+            if !wqe.is_done() {
+                wqe.progress = Progress::Done(Status::WrFlushErr);
+            }
+        }
+        while let Some(wqe) = self.sends.pop_front() {
+            let Progress::Done(status) = wqe.progress else {
+                continue;
+            };
+            if status != Status::Success || wqe.flags.contains(Flags::SIGNALED) {
+                init.send_cq.push(send_wc(init, &wqe, status), out);
+            }
+        }
+        self.begun = 0;
+        self.flush_receives(init, out);
+    }
+
+    pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {
+        if let Some(receive) = self.claimed.take() {
+            init.recv_cq
+                .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
+        }
+        while let Some(receive) = self.receives.take() {
+            init.recv_cq
+                .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
+        }
+        if let Some(srq) = &init.srq {
+            srq.leave(init.number);
+            out.push(Event::LastWqe { qp: init.number });
+        }
+    }
+}
+
+fn send_wc(init: &QpInit, wqe: &Wqe, status: Status) -> Wc {
+    Wc {
+        id: wqe.id,
+        qpn: init.number,
+        status,
+        op: wqe.wc_op(),
+        len: wqe.len,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    }
+}
+
+fn receive_flush(init: &QpInit, id: u64, status: Status) -> Wc {
+    Wc {
+        id,
+        qpn: init.number,
+        status,
+        op: WcOp::Receive,
+        len: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    }
+}

@@ -1,0 +1,132 @@
+//! Between requests and registered memory: gather, scatter, and what a refusal means to a peer.
+//! It promises that every piece is checked each time it is touched (M6, M7), and that nothing is half copied.
+//! It refuses to hold a grant longer than one frame.
+
+use smallvec::SmallVec;
+use verbena_mem::{Access, Gather, Reach, Refusal};
+use verbena_stream::AccessFault;
+
+use super::QpInit;
+use super::wqe::{Payload, Wqe};
+use crate::wr::Sge;
+
+/// Grants on the pieces of one frame, with where each begins in the frame's payload.
+pub(super) type Pieces<'a> = SmallVec<[(u32, Gather<'a>); 2]>;
+
+/// The source of a frame's payload.
+pub(super) enum Source<'a> {
+    Memory(Pieces<'a>),
+    Inline(&'a [u8]),
+}
+
+impl Source<'_> {
+    /// Copies the message's bytes from `offset` on into `hole`.
+    pub(super) fn copy(&self, offset: u32, hole: &mut [u8]) {
+        match self {
+            Source::Inline(bytes) => {
+                let from = offset as usize;
+                if let Some(part) = bytes.get(from..from + hole.len()) {
+                    hole.copy_from_slice(part);
+                }
+            }
+            Source::Memory(pieces) => {
+                let end = offset as usize + hole.len();
+                for (start, gather) in pieces {
+                    let (from, to) = (*start as usize, *start as usize + gather.len() as usize);
+                    let (low, high) = (from.max(offset as usize), to.min(end));
+                    if low < high {
+                        let part = &mut hole[low - offset as usize..high - offset as usize];
+                        gather.read((low - from) as u64, part);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Grants for bytes `offset..offset + len` of a request's data.
+pub(super) fn source<'a>(
+    init: &'a QpInit,
+    wqe: &'a Wqe,
+    offset: u32,
+    len: u32,
+) -> Result<Source<'a>, Refusal> {
+    match &wqe.payload {
+        Payload::Inline(bytes) => Ok(Source::Inline(bytes)),
+        Payload::Gather(sges) => {
+            let mut pieces = Pieces::new();
+            for (start, sge) in cut(sges, offset, len) {
+                let gather = init.tpt.gather_local(&reach(init, &sge, Access::NONE))?;
+                pieces.push((start, gather));
+            }
+            Ok(Source::Memory(pieces))
+        }
+    }
+}
+
+/// May every piece be written? Checked before a read or an atomic is asked for.
+pub(super) fn check_sink(init: &QpInit, sges: &[Sge]) -> Result<(), Refusal> {
+    for sge in sges.iter().filter(|sge| sge.len > 0) {
+        init.tpt
+            .place_local(&reach(init, sge, Access::LOCAL_WRITE))?;
+    }
+    Ok(())
+}
+
+/// Scatters `bytes` to offset `offset` of a list of pieces.
+pub(super) fn scatter(
+    init: &QpInit,
+    sges: &[Sge],
+    offset: u32,
+    bytes: &[u8],
+) -> Result<(), Refusal> {
+    for (start, sge) in cut(sges, offset, bytes.len() as u32) {
+        let place = init
+            .tpt
+            .place_local(&reach(init, &sge, Access::LOCAL_WRITE))?;
+        let from = (start - offset) as usize;
+        place.write(0, &bytes[from..from + sge.len as usize]);
+    }
+    Ok(())
+}
+
+/// The parts of a list that bytes `offset..offset + len` fall in, each with where it begins.
+fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> + '_ {
+    let end = u64::from(offset) + u64::from(len);
+    let mut at = 0_u64;
+    sges.iter().filter_map(move |sge| {
+        let (from, to) = (at, at + u64::from(sge.len));
+        at = to;
+        let (low, high) = (from.max(u64::from(offset)), to.min(end));
+        (low < high).then(|| {
+            let part = Sge {
+                at: sge.at.wrapping_add(low - from),
+                len: (high - low) as u32,
+                stag: sge.stag,
+            };
+            (low as u32, part)
+        })
+    })
+}
+
+fn reach(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
+    Reach {
+        stag: sge.stag,
+        at: sge.at,
+        len: u64::from(sge.len),
+        pd: init.pd,
+        qp: init.number,
+        needs,
+    }
+}
+
+/// A refusal as the protocol names it.
+pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
+    match refusal {
+        Refusal::Stag { .. } | Refusal::Kind { .. } => AccessFault::InvalidStag,
+        Refusal::Domain { .. } | Refusal::Scope { .. } => AccessFault::NotAssociated,
+        Refusal::Bounds { .. } => AccessFault::Bounds,
+        Refusal::Wrap { .. } => AccessFault::Wrap,
+        Refusal::Right { .. } => AccessFault::Rights,
+    }
+}

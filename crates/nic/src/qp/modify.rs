@@ -1,0 +1,159 @@
+//! Changes of state: what the consumer asks for, what the connection brings, what time takes away.
+//! It promises that a refused change leaves everything as it was.
+//! It refuses to open or close connections; it says when one may be closed.
+
+use verbena_stream::{Claim, Stream, Time};
+use verbena_wire::rdmap::{Cause, RdmapError};
+
+use super::inner::Inner;
+use super::{Qp, QpInit};
+use crate::event::{Event, Outbox};
+use crate::state::{Personality, QpEvent, QpState};
+use crate::wc::Status;
+
+impl Qp {
+    /// Asks for a state; false if it is refused.
+    pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
+        let mut inner = self.inner.lock();
+        let done = inner.modify(&self.init, to, out);
+        if done {
+            inner.settle(&self.init, out);
+        }
+        done
+    }
+}
+
+impl Inner {
+    fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
+        let Some(next) = self.state.next(init.personality, QpEvent::Modify(to)) else {
+            return false;
+        };
+        match next {
+            QpState::Err => {
+                self.cause
+                    .get_or_insert_with(|| "the consumer asked for it".to_owned());
+                self.abort();
+                self.state = QpState::Err;
+                self.flush(init, out);
+            }
+            QpState::Reset => *self = Inner::new(init),
+            // RDMAC: a graceful close needs an empty send queue.
+            QpState::Closing if !self.sends.is_empty() => {
+                self.cause
+                    .get_or_insert_with(|| "closed with sends outstanding".to_owned());
+                self.abort();
+                self.state = QpState::Err;
+                self.flush(init, out);
+            }
+            QpState::Closing => {
+                self.state = QpState::Closing;
+                self.flush_receives(init, out);
+            }
+            QpState::Terminate => {
+                self.cause
+                    .get_or_insert_with(|| "the consumer asked for it".to_owned());
+                self.abort();
+                self.state = QpState::Terminate;
+                self.flush(init, out);
+            }
+            state => {
+                self.drained = false;
+                self.state = state;
+            }
+        }
+        true
+    }
+
+    fn abort(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+        }
+    }
+
+    pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
+        let next = self.state.next(init.personality, QpEvent::Connected);
+        let Some(next) = next.filter(|_| self.stream.is_none()) else {
+            return false;
+        };
+        self.state = next;
+        self.stream = Some(stream);
+        self.rfc7306 = rfc7306;
+        true
+    }
+
+    /// The peer closed its direction, or the connection broke.
+    pub(super) fn peer_gone(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let cut = stream.handle_eof(self.stage.len()).is_err();
+        if self.gone {
+            return;
+        }
+        self.gone = true;
+        let qp = init.number;
+        out.push(Event::Disconnected { qp });
+        let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
+        match init.personality {
+            // InfiniBand knows no goodbye: only requests that need the peer notice.
+            Personality::Roce => {}
+            Personality::Iwarp if idle && !cut && !reset => {
+                self.end_gently(init, out);
+            }
+            Personality::Iwarp => {
+                out.push(Event::QpFatal { qp });
+                self.lose(init, "the peer closed with work outstanding", out);
+            }
+        }
+    }
+
+    fn end_gently(&mut self, init: &QpInit, out: &mut Outbox) {
+        if let Some(next) = self.state.next(init.personality, QpEvent::PeerClosed) {
+            self.state = next;
+        }
+        self.flush_receives(init, out);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let rnr = self.stream.as_ref().and_then(Stream::deadline);
+        match (rnr, self.blocked) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        if self.stream.as_mut().is_some_and(|s| s.handle_timeout(now)) {
+            let at = self.sends.iter().position(|w| !w.is_done()).unwrap_or(0);
+            self.cause
+                .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
+            self.strike(init, at, Status::RnrRetryExcErr, out);
+        }
+        if self.blocked.is_some_and(|until| now >= until) {
+            let timer = self.rnr_timer;
+            let answered = self
+                .stream
+                .as_mut()
+                .map(|s| s.claim(Claim::NotReady { timer }));
+            if let Some(Err(violation)) = answered {
+                self.violated(init, &violation, out);
+            }
+        }
+    }
+
+    pub(super) fn wants_close(&self) -> bool {
+        let over = self.stream.as_ref().is_some_and(|s| !s.state().is_open());
+        let closing = matches!(
+            self.state,
+            QpState::Closing | QpState::Terminate | QpState::Err
+        );
+        self.outbox.is_empty() && (over || closing) && self.nothing_left_to_say()
+    }
+
+    fn nothing_left_to_say(&self) -> bool {
+        use verbena_stream::stream::State;
+        self.stream
+            .as_ref()
+            .is_none_or(|s| s.state() != State::Failing)
+    }
+}

@@ -1,0 +1,359 @@
+//! The receive side of a queue pair: places bytes where the rights allow, and acts on what has arrived.
+//! It promises that memory is checked for every run (M7), that a message completes exactly one receive,
+//! and that a missing receive is treated as the personality and the peer demand. It refuses to send.
+
+use verbena_mem::{Access, Reach};
+use verbena_stream::{Claim, Delivery, Place, Run, Step, Time, Violation};
+use verbena_wire::rdmap::Opcode;
+use verbena_wire::{Rsn, Stag};
+
+use super::QpInit;
+use super::answer::access;
+use super::inner::{Inner, Owed};
+use super::memory::scatter;
+use super::wqe::{Payload, Progress};
+use crate::event::{Event, Outbox};
+use crate::state::{Personality, QpType};
+use crate::wc::{Status, Wc, WcOp};
+use crate::wr::SendOp;
+
+/// How long a standard peer's message may wait for a receive before the stream is ended.
+const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
+
+impl Inner {
+    /// Takes bytes and everything that follows from them.
+    pub(super) fn take_bytes(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
+        self.counters.bytes_in += bytes.len() as u64;
+        let mut stage = core::mem::take(&mut self.stage);
+        stage.extend_from_slice(bytes);
+        let mut at = 0;
+        while let Some(stream) = &mut self.stream {
+            let rest = stage.get(at..).unwrap_or_default();
+            let (used, step) = match stream.handle(rest, now) {
+                Ok(handled) => handled,
+                Err(violation) => {
+                    self.violated(init, &violation, out);
+                    at = stage.len();
+                    break;
+                }
+            };
+            at += used;
+            let go_on = match step {
+                Step::More(_) => false,
+                Step::Claim { .. } => self.claim(init, now, out),
+                Step::Place(run) => {
+                    let rest = stage.get(at..).unwrap_or_default();
+                    let n = rest.len().min(run.len as usize);
+                    at += n;
+                    n > 0 && self.place(init, run, &rest[..n], out)
+                }
+                Step::Deliver(delivery) => self.deliver(init, &delivery, out),
+            };
+            if !go_on {
+                break;
+            }
+        }
+        stage.drain(..at);
+        self.stage = stage;
+    }
+
+    /// A message wants a receive; false if the stream must wait for one.
+    fn claim(&mut self, init: &QpInit, now: Time, out: &mut Outbox) -> bool {
+        let receive = match &init.srq {
+            Some(srq) => srq.take(init.number, out),
+            None => self.receives.take(),
+        };
+        let answer = match receive {
+            Some(receive) => {
+                self.blocked = None;
+                let capacity = receive.capacity();
+                self.claimed = Some(receive);
+                Claim::Granted { capacity }
+            }
+            None if init.qp_type == QpType::Uc => Claim::Drop,
+            None => match self.missing_receive(init, now) {
+                Some(claim) => claim,
+                None => return false,
+            },
+        };
+        self.answer_claim(init, answer, out)
+    }
+
+    /// What a missing receive means here; `None` to stop reading for a while.
+    fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
+        let timer = self.rnr_timer;
+        let roce = init.personality == Personality::Roce;
+        let own_peer = self
+            .stream
+            .as_ref()
+            .is_some_and(|s| s.peer_caps().is_some());
+        if roce && !own_peer {
+            let until = *self.blocked.get_or_insert(now + PATIENCE);
+            if now < until {
+                return None;
+            }
+        }
+        if roce && own_peer {
+            self.counters.rnr_sent += 1;
+        }
+        Some(Claim::NotReady { timer })
+    }
+
+    fn answer_claim(&mut self, init: &QpInit, claim: Claim, out: &mut Outbox) -> bool {
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        let iwarp_miss =
+            matches!(claim, Claim::NotReady { .. }) && init.personality == Personality::Iwarp;
+        let answered = if iwarp_miss {
+            // An honest iWARP adapter does not ask for patience (RFC 5040 §5.1).
+            let violation = Violation::NoReceive {
+                msn: stream.claimed_msn(),
+            };
+            stream.fail(violation);
+            Err(violation)
+        } else {
+            stream.claim(claim)
+        };
+        match answered {
+            Ok(()) => true,
+            Err(violation) => {
+                self.violated(init, &violation, out);
+                false
+            }
+        }
+    }
+
+    /// A receive was posted: whoever waits for it goes on.
+    pub(super) fn receive_is_there(&mut self, init: &QpInit, out: &mut Outbox) {
+        if let Some(stream) = &mut self.stream {
+            stream.receive_posted();
+        }
+        if self.blocked.is_some() {
+            self.take_bytes(init, &[], Time::ZERO, out);
+            self.settle(init, out);
+        }
+    }
+
+    /// Moves bytes to their place; false if memory refused and the stream is over.
+    fn place(&mut self, init: &QpInit, run: Run, bytes: &[u8], out: &mut Outbox) -> bool {
+        let verdict = match run.place {
+            Place::Discard => Ok(()),
+            Place::Write { stag, to } => self.place_write(init, stag, to.get(), bytes),
+            Place::Receive { offset } => match &self.claimed {
+                Some(receive) => scatter(init, &receive.scatter, offset, bytes)
+                    .map_err(|_| Violation::ReceiveBuffer),
+                None => Ok(()),
+            },
+            Place::Sink { offset } => return self.place_sink(init, offset, bytes, out),
+        };
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        match verdict {
+            Ok(()) => stream.placed(bytes.len() as u32),
+            // An unreliable connection drops what memory refuses and tells nobody.
+            Err(_) if init.qp_type == QpType::Uc => {
+                stream.drop_message();
+                stream.placed(bytes.len() as u32);
+            }
+            Err(violation) => {
+                stream.fail(violation);
+                self.violated(init, &violation, out);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn place_write(
+        &self,
+        init: &QpInit,
+        stag: Stag,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), Violation> {
+        if !self.enabled.write {
+            return Err(Violation::NotEnabled(Opcode::Write));
+        }
+        let reach = Reach {
+            stag,
+            at,
+            len: bytes.len() as u64,
+            pd: init.pd,
+            qp: init.number,
+            needs: Access::REMOTE_WRITE,
+        };
+        match init.tpt.place_remote(&reach) {
+            Ok(place) => {
+                place.write(0, bytes);
+                Ok(())
+            }
+            Err(refusal) => Err(access(Opcode::Write, stag, &refusal)),
+        }
+    }
+
+    /// The answer to our oldest read: into the pieces of its request.
+    fn place_sink(&mut self, init: &QpInit, offset: u32, bytes: &[u8], out: &mut Outbox) -> bool {
+        let head = self
+            .stream
+            .as_ref()
+            .and_then(|s| s.ledger().reads_out.head());
+        let at = head.and_then(|read| self.find(read.rsn));
+        let placed = match at.map(|at| &self.sends[at].payload) {
+            Some(Payload::Gather(sges)) => scatter(init, sges, offset, bytes),
+            _ => Ok(()),
+        };
+        if let Err(refusal) = placed {
+            self.cause
+                .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
+            self.strike(init, at.unwrap_or(0), Status::LocProtErr, out);
+            return false;
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.placed(bytes.len() as u32);
+        }
+        true
+    }
+
+    /// The request whose part has this number.
+    fn find(&self, rsn: Rsn) -> Option<usize> {
+        self.sends
+            .iter()
+            .take(self.begun)
+            .position(|w| w.rsn.contains(&Some(rsn)))
+    }
+
+    /// Acts on something that has arrived in full; false if the stream is over.
+    fn deliver(&mut self, init: &QpInit, delivery: &Delivery, out: &mut Outbox) -> bool {
+        match *delivery {
+            Delivery::Send {
+                opcode,
+                len,
+                invalidate,
+                immediate,
+                ..
+            } => {
+                if let Some(stag) = invalidate
+                    && let Err(refusal) = init.tpt.invalidate_remote(stag, init.pd, init.number)
+                {
+                    let violation = access(opcode, stag, &refusal);
+                    if let Some(stream) = &mut self.stream {
+                        stream.fail(violation);
+                    }
+                    self.violated(init, &violation, out);
+                    return false;
+                }
+                let immediate = immediate.map(|i| i.imm());
+                let wc = self.receive_wc(init, WcOp::Receive, len, immediate, opcode.solicited());
+                self.complete_receive(
+                    init,
+                    Wc {
+                        invalidated: invalidate,
+                        ..wc
+                    },
+                    out,
+                );
+            }
+            Delivery::Immediate {
+                opcode,
+                data,
+                write_len,
+                ..
+            } => {
+                let (op, len) = (WcOp::ReceiveWriteImm, write_len.unwrap_or(0));
+                let wc = self.receive_wc(init, op, len, Some(data.imm()), opcode.solicited());
+                self.complete_receive(init, wc, out);
+            }
+            Delivery::Write { .. } => self.counters.messages_in += 1,
+            Delivery::ReadRequest {
+                header, request, ..
+            } => self.owed.push_back(Owed::Read(header, request)),
+            Delivery::ReadV2Request {
+                header, request, ..
+            } => self.owed.push_back(Owed::ReadV2(header, request)),
+            Delivery::AtomicRequest {
+                header, request, ..
+            } => self.owed.push_back(Owed::Atomic(header, request)),
+            Delivery::ReadDone(read) => self.read_done(init, read.rsn),
+            Delivery::AtomicDone(read, response) => {
+                return self.atomic_done(init, read.rsn, response.original, out);
+            }
+            Delivery::Rnr(_) => self.counters.rnr_received += 1,
+            Delivery::Ready(n) => self.rewind(n),
+            Delivery::Terminate(ref terminate, _) => {
+                self.peer_terminated(init, terminate, out);
+                return false;
+            }
+            Delivery::Caps(_) => out.push(Event::Established { qp: init.number }),
+            Delivery::Discarded(_)
+            | Delivery::Rtr
+            | Delivery::Acked(_)
+            | Delivery::Resumed(_)
+            | Delivery::Active(_)
+            | Delivery::Path(..) => {}
+        }
+        true
+    }
+
+    fn receive_wc(
+        &self,
+        init: &QpInit,
+        op: WcOp,
+        len: u32,
+        immediate: Option<u32>,
+        solicited: bool,
+    ) -> Wc {
+        Wc {
+            id: self.claimed.as_ref().map_or(0, |r| r.id),
+            qpn: init.number,
+            status: Status::Success,
+            op,
+            len,
+            immediate,
+            invalidated: None,
+            solicited,
+        }
+    }
+
+    fn complete_receive(&mut self, init: &QpInit, wc: Wc, out: &mut Outbox) {
+        self.counters.messages_in += 1;
+        if self.claimed.take().is_some() && !init.recv_cq.push(wc, out) {
+            self.overflowed(init, out);
+        }
+    }
+
+    fn read_done(&mut self, init: &QpInit, rsn: Rsn) {
+        let Some(at) = self.find(rsn) else {
+            return;
+        };
+        let mut status = Status::Success;
+        if let SendOp::Read {
+            local_invalidate: Some(stag),
+            ..
+        } = self.sends[at].op
+            && init.tpt.invalidate_local(stag, init.pd).is_err()
+        {
+            status = Status::LocProtErr;
+        }
+        self.sends[at].progress = Progress::Done(status);
+    }
+
+    fn atomic_done(&mut self, init: &QpInit, rsn: Rsn, original: u64, out: &mut Outbox) -> bool {
+        let Some(at) = self.find(rsn) else {
+            return true;
+        };
+        let placed = match &self.sends[at].payload {
+            Payload::Gather(sges) => scatter(init, sges, 0, &original.to_ne_bytes()),
+            Payload::Inline(_) => Ok(()),
+        };
+        if let Err(refusal) = placed {
+            self.cause
+                .get_or_insert_with(|| format!("the result of an atomic: {refusal}"));
+            self.strike(init, at, Status::LocProtErr, out);
+            return false;
+        }
+        self.sends[at].progress = Progress::Done(Status::Success);
+        true
+    }
+}

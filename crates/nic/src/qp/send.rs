@@ -1,0 +1,266 @@
+//! The send side of a queue pair: starts requests in order, frames them, and goes back where the peer says so.
+//! It promises fences, read depth and one message at a time, and that a request whose memory refuses harms nothing but its queue pair.
+//! It refuses to complete anything; [`super::complete`] does.
+
+use verbena_mem::Refusal;
+use verbena_stream::{Frame, Held, Outgoing, Stream, Time};
+use verbena_wire::Rsn;
+
+use super::QpInit;
+use super::inner::{Current, Inner};
+use super::memory::{Source, check_sink, source};
+use super::wqe::{Payload, Progress, Wqe};
+use crate::event::Outbox;
+use crate::state::QpState;
+use crate::wc::Status;
+use crate::wr::{Flags, SendOp};
+
+/// Nothing to copy into a frame.
+fn nothing(_: u32, _: &mut [u8]) {}
+
+impl Inner {
+    /// Frames up to about `room` bytes and hands them out as accepted.
+    pub(super) fn make_bytes(
+        &mut self,
+        init: &QpInit,
+        room: usize,
+        _now: Time,
+        out: &mut Outbox,
+    ) -> Vec<u8> {
+        while self.outbox.len() < room && self.frame_next(init, out) {}
+        let n = room.min(self.outbox.len());
+        let bytes: Vec<u8> = self.outbox.drain(..n).collect();
+        self.accepted += n as u64;
+        self.counters.bytes_out += n as u64;
+        bytes
+    }
+
+    /// One more frame, or one more step towards it; false when there is nothing to do.
+    fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        if let Some(frame) = stream.poll_control(true) {
+            self.put(&frame, nothing);
+            return true;
+        }
+        match self.current.take() {
+            Some(Current::Request(outgoing)) => self.go_on(init, outgoing, out),
+            Some(Current::Answer(owed, outgoing)) => {
+                self.go_on_answering(init, owed, outgoing, out)
+            }
+            None if self.answered_last => {
+                self.answered_last = false;
+                self.begin_request(init, out) || self.begin_answer(init, out)
+            }
+            None => self.begin_answer(init, out) || self.begin_request(init, out),
+        }
+    }
+
+    /// Puts a frame into the outbox.
+    pub(super) fn put(&mut self, frame: &Frame, fill: impl FnMut(u32, &mut [u8])) {
+        let mut bytes = Vec::with_capacity(frame.size());
+        frame.write(&mut bytes, fill);
+        self.framed += bytes.len() as u64;
+        self.outbox.extend(bytes);
+    }
+
+    /// Begins the next part of the next request, if it may start now.
+    fn begin_request(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        let at = match self.begun.checked_sub(1).map(|i| &self.sends[i].progress) {
+            Some(Progress::Waiting { .. }) => self.begun - 1,
+            _ => self.begun,
+        };
+        // A draining queue finishes what it began and starts nothing.
+        let may_start =
+            self.state == QpState::Rts || (self.state == QpState::Sqd && at < self.begun);
+        if !may_start || at >= self.sends.len() {
+            return false;
+        }
+        if self.sends[at].is_done() {
+            // A local operation between requests that begin again is not done twice.
+            self.begun = at + 1;
+            return true;
+        }
+        if !self.fences_hold(at) {
+            return false;
+        }
+        if self.sends[at].op.is_local() {
+            return self.run_local(init, at, out);
+        }
+        if let Err(status) = self.check_start(init, at) {
+            self.strike(init, at, status, out);
+            return true;
+        }
+        let Progress::Waiting { part } = self.sends[at].progress else {
+            return false;
+        };
+        let (manner, id) = (self.manner(), self.next_id);
+        let (Some(message), Some(stream)) =
+            (self.sends[at].message(part, manner, id), &mut self.stream)
+        else {
+            return false;
+        };
+        match stream.begin(message) {
+            Ok(outgoing) => {
+                let wqe = &mut self.sends[at];
+                wqe.rsn[usize::from(part)] = outgoing.rsn();
+                wqe.progress = Progress::Sending { part };
+                self.begun = at + 1;
+                self.next_id = id.wrapping_add(1).max(1);
+                self.counters.messages_out += 1;
+                self.current = Some(Current::Request(outgoing));
+                true
+            }
+            Err(Held::Unsupported(_) | Held::TooLong) => {
+                self.strike(init, at, Status::LocQpOpErr, out);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// FENCE waits for reads and atomics, LOCAL_FENCE for everything before.
+    fn fences_hold(&self, at: usize) -> bool {
+        let flags = self.sends[at].flags;
+        let mut before = self.sends.iter().take(at).filter(|w| !w.is_done());
+        if flags.contains(Flags::LOCAL_FENCE) {
+            return before.next().is_none();
+        }
+        !flags.contains(Flags::FENCE) || !before.any(|w| w.op.wants_response())
+    }
+
+    /// What can be known to fail before anything is on the wire.
+    fn check_start(&self, init: &QpInit, at: usize) -> Result<(), Status> {
+        let wqe = &self.sends[at];
+        let immediate = matches!(
+            wqe.op,
+            SendOp::Send {
+                immediate: Some(_),
+                ..
+            } | SendOp::Write {
+                immediate: Some(_),
+                ..
+            }
+        );
+        let atomic = matches!(wqe.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
+        if (immediate || atomic) && !self.rfc7306 {
+            return Err(Status::LocQpOpErr);
+        }
+        if let Payload::Gather(sges) = &wqe.payload
+            && wqe.op.wants_response()
+        {
+            check_sink(init, sges).map_err(|_| Status::LocProtErr)?;
+        }
+        Ok(())
+    }
+
+    /// Bind and local invalidate: done at once, in their turn.
+    fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
+        let status = match self.sends[at].op {
+            SendOp::Bind(bind) => match init.tpt.bind(&bind) {
+                Ok(_) => Status::Success,
+                Err(_) => Status::MwBindErr,
+            },
+            SendOp::LocalInvalidate(stag) => match init.tpt.invalidate_local(stag, init.pd) {
+                Ok(()) => Status::Success,
+                Err(_) => Status::LocProtErr,
+            },
+            _ => return false,
+        };
+        if status != Status::Success {
+            self.strike(init, at, status, out);
+            return true;
+        }
+        self.sends[at].progress = Progress::Done(status);
+        self.begun = self.begun.max(at + 1);
+        true
+    }
+
+    /// The next frame of the request under way.
+    fn go_on(&mut self, init: &QpInit, mut outgoing: Outgoing, out: &mut Outbox) -> bool {
+        let (Some(stream), Some(at)) = (&mut self.stream, self.begun.checked_sub(1)) else {
+            return false;
+        };
+        match make_frame(init, stream, &self.sends[at], &mut outgoing) {
+            Err(refusal) => {
+                self.cause
+                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                self.strike(init, at, Status::LocProtErr, out);
+            }
+            // The peer discards it: it begins again when the peer is ready.
+            Ok(None) => {}
+            Ok(Some(bytes)) => {
+                self.framed += bytes.len() as u64;
+                self.outbox.extend(bytes);
+                if outgoing.is_done() {
+                    self.part_sent(at);
+                } else {
+                    self.current = Some(Current::Request(outgoing));
+                }
+            }
+        }
+        true
+    }
+
+    fn part_sent(&mut self, at: usize) {
+        let manner = self.manner();
+        let end = self.framed;
+        let wqe = &mut self.sends[at];
+        let Progress::Sending { part } = wqe.progress else {
+            return;
+        };
+        wqe.progress = if part + 1 < wqe.parts(manner) {
+            Progress::Waiting { part: part + 1 }
+        } else {
+            Progress::Sent { end }
+        };
+    }
+
+    /// The peer is ready for request `n` again: everything from there on begins anew.
+    pub(super) fn rewind(&mut self, n: Rsn) {
+        if let Some(Current::Request(mut outgoing)) = self.current.take_if(|c| c.is_request()) {
+            // The stream learns that the message under way will not be finished.
+            let left = self
+                .stream
+                .as_mut()
+                .and_then(|s| s.next_frame(&mut outgoing));
+            debug_assert!(left.is_none(), "a refused message goes no further");
+        }
+        for at in 0..self.begun {
+            if self.sends[at].rewind(n) {
+                let partly =
+                    matches!(self.sends[at].progress, Progress::Waiting { part } if part > 0);
+                for later in at + 1..self.begun {
+                    self.sends[later].rewind(n);
+                }
+                self.begun = at + usize::from(partly);
+                return;
+            }
+        }
+    }
+}
+
+/// The next frame of a request, its payload copied; `None` if the peer discards the message.
+///
+/// All the memory a frame could take is granted before it is made: a frame once made must be finished.
+fn make_frame(
+    init: &QpInit,
+    stream: &mut Stream,
+    wqe: &Wqe,
+    outgoing: &mut Outgoing,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let left = outgoing.message().payload_len() - outgoing.sent();
+    let source = if left == 0 {
+        Source::Inline(&[])
+    } else {
+        let most = u32::from(stream.max_ulpdu());
+        source(init, wqe, outgoing.sent(), left.min(most))?
+    };
+    let Some(frame) = stream.next_frame(outgoing) else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::with_capacity(frame.size());
+    frame.write(&mut bytes, |offset, hole| source.copy(offset, hole));
+    Ok(Some(bytes))
+}

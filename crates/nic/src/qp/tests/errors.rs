@@ -1,0 +1,331 @@
+//! How things go wrong: each row of the error table, both sides, both personalities; flushes; overflow; goodbyes.
+
+use verbena_mem::{Access, Buffer, Pd, Policy};
+use verbena_wire::{Stag, To};
+
+use crate::event::Event;
+use crate::qp::Enabled;
+use crate::state::{Personality, QpState, QpType};
+use crate::testing::{Pair, Setup};
+use crate::wc::{Status, WcOp};
+use crate::wr::{Remote, SendOp};
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+fn write(remote: Remote) -> SendOp {
+    SendOp::Write {
+        remote,
+        immediate: None,
+    }
+}
+
+fn read(remote: Remote) -> SendOp {
+    SendOp::Read {
+        remote,
+        local_invalidate: None,
+    }
+}
+
+/// A good write, the bad request, another write: the first succeeds, the second gets the status, the rest is flushed.
+fn struck(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {
+    let good = write(pair.b.remote(0));
+    let piece = [pair.a.sge(0, len)];
+    pair.b.receive(50, &[]);
+    pair.a.post(1, good, &piece);
+    pair.a.post(2, bad, &piece);
+    pair.a.post(3, good, &piece);
+    pair.run();
+    let expected = [(1, Status::Success), (2, status), (3, Status::WrFlushErr)];
+    assert_eq!(
+        pair.a.statuses(),
+        expected,
+        "{bad:?}: {:?}",
+        pair.b.qp.cause()
+    );
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    let flushed = pair.b.received();
+    assert_eq!(flushed.len(), 1, "the receive that waited is flushed");
+}
+
+#[test]
+fn what_the_peers_memory_refuses() {
+    // Stag, bounds, domain, right: REM_ACCESS_ERR here, an access event there.
+    type Ruin = fn(&Pair, &Buffer, &Buffer) -> Remote;
+    let ruins: [Ruin; 4] = [
+        |pair, _, _| Remote {
+            stag: Stag::new(pair.b.memory.stag().get() ^ 1),
+            ..pair.b.remote(0)
+        },
+        |pair, _, _| pair.b.remote(crate::testing::SIZE as u64 - 4),
+        |_, foreign, _| Remote {
+            stag: foreign.stag(),
+            to: To::new(foreign.at()),
+        },
+        |_, _, closed| Remote {
+            stag: closed.stag(),
+            to: To::new(closed.at()),
+        },
+    ];
+    for ruin in ruins {
+        for op in [write as fn(Remote) -> SendOp, read] {
+            let mut pair = Pair::roce();
+            let foreign = Buffer::new(&pair.b.tpt, 100, Pd(2), Access::ALL).unwrap();
+            let closed = Buffer::new(&pair.b.tpt, 100, Pd(1), Access::LOCAL_WRITE).unwrap();
+            let remote = ruin(&pair, &foreign, &closed);
+            struck(&mut pair, op(remote), 8, Status::RemAccessErr);
+            assert_eq!(pair.b.events()[0], Event::QpAccess { qp: 2 });
+            assert!(
+                foreign
+                    .read(0, 100)
+                    .iter()
+                    .chain(&closed.read(0, 100))
+                    .all(|b| *b == 0)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_the_peers_queue_pair_does_not_allow() {
+    let none = Enabled {
+        write: false,
+        read: false,
+        atomic: false,
+    };
+    let mut pair = Pair::roce();
+    let read = read(pair.b.remote(0));
+    pair.b.qp.enable(Enabled {
+        write: true,
+        ..none
+    });
+    struck(&mut pair, read, 8, Status::RemInvReqErr);
+    assert_eq!(pair.b.events()[0], Event::QpRequest { qp: 2 });
+    let mut pair = Pair::roce();
+    let atomic = SendOp::FetchAdd {
+        remote: pair.b.remote(64 - pair.b.memory.at() % 8 + 1),
+        add: 1,
+        mask: 0,
+    };
+    struck(&mut pair, atomic, 8, Status::RemInvReqErr);
+}
+
+#[test]
+fn a_send_longer_than_its_receive() {
+    let mut pair = Pair::roce();
+    let scatter = [pair.b.sge(0, 10)];
+    pair.b.receive(9, &scatter);
+    let gather = [pair.a.sge(0, 11)];
+    pair.a.post(1, SEND, &gather);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::RemInvReqErr)]);
+    let received = pair.b.received();
+    assert_eq!((received[0].id, received[0].status), (9, Status::LocLenErr));
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+}
+
+#[test]
+fn a_receive_whose_memory_is_gone() {
+    let mut pair = Pair::roce();
+    let lost = Buffer::new(&pair.b.tpt, 100, Pd(1), Access::LOCAL_WRITE).unwrap();
+    let scatter = [crate::wr::Sge {
+        at: lost.at(),
+        len: 100,
+        stag: lost.stag(),
+    }];
+    pair.b.receive(9, &scatter);
+    drop(lost);
+    let gather = [pair.a.sge(0, 11)];
+    pair.a.post(1, SEND, &gather);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::RemOpErr)]);
+    assert_eq!(pair.b.received()[0].status, Status::LocProtErr);
+}
+
+#[test]
+fn our_own_memory_refuses() {
+    for op in [write as fn(Remote) -> SendOp, read] {
+        let mut pair = Pair::roce();
+        let mut piece = [pair.a.sge(0, 8)];
+        piece[0].stag = Stag::new(piece[0].stag.get() ^ 1);
+        let remote = pair.b.remote(0);
+        pair.a.post(1, op(remote), &piece);
+        pair.a.post(2, SEND, &[]);
+        pair.run();
+        let expected = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+        assert_eq!(pair.a.statuses(), expected);
+        assert_eq!(pair.a.qp.state(), QpState::Err);
+    }
+}
+
+#[test]
+fn a_peer_that_cannot_be_invalidated_at() {
+    let mut pair = Pair::roce();
+    pair.b.receive(9, &[]);
+    let op = SendOp::Send {
+        invalidate: Some(pair.b.memory.stag()),
+        immediate: None,
+    };
+    pair.a.post(1, op, &[]);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)]);
+    assert!(pair.b.tpt.look(pair.b.memory.stag()).is_some());
+}
+
+#[test]
+fn windows_only_policy_refuses_regions() {
+    let mut pair = Pair::new(Setup {
+        policy: Policy::WindowsOnly,
+        ..Setup::default()
+    });
+    let op = write(pair.b.remote(0));
+    let piece = [pair.a.sge(0, 8)];
+    pair.a.post(1, op, &piece);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)]);
+}
+
+#[test]
+fn iwarp_ends_in_terminate_on_both_sides() {
+    let mut pair = Pair::new(Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    });
+    let bad = write(Remote {
+        stag: Stag::new(0xdead_0000),
+        to: To::new(0),
+    });
+    let piece = [pair.a.sge(0, 8)];
+    pair.a.post(1, bad, &piece);
+    pair.a.receive(5, &[]);
+    pair.run();
+    // iWARP completes a write when it is on its way; the failure comes as an event.
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert!(pair.a.events().contains(&Event::QpFatal { qp: 1 }));
+    assert_eq!(pair.a.received()[0].status, Status::WrFlushErr);
+    assert_eq!(pair.b.events()[0], Event::QpAccess { qp: 2 });
+    let cause = pair.a.qp.cause().unwrap();
+    assert!(
+        cause.contains("the peer says") && cause.contains("invalid STag"),
+        "{cause}"
+    );
+}
+
+#[test]
+fn an_unreliable_connection_survives_a_refused_write() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    let bad = write(Remote {
+        stag: Stag::new(0xdead_0000),
+        to: To::new(0),
+    });
+    let piece = [pair.a.sge(0, 3000)];
+    pair.a.post(1, bad, &piece);
+    pair.a.memory.write(0, b"still here");
+    let good = write(pair.b.remote(0));
+    let piece = [pair.a.sge(0, 10)];
+    pair.a.post(2, good, &piece);
+    pair.run();
+    assert_eq!(
+        pair.a.statuses(),
+        [(1, Status::Success), (2, Status::Success)]
+    );
+    assert_eq!(pair.b.memory.read(0, 10), b"still here");
+}
+
+#[test]
+fn immediate_and_atomics_towards_a_peer_known_not_to_take_them() {
+    let mut pair = Pair::new(Setup {
+        extensions: false,
+        rfc7306: false,
+        ..Setup::default()
+    });
+    let op = SendOp::Write {
+        remote: pair.b.remote(0),
+        immediate: Some(1),
+    };
+    pair.a.post(1, op, &[]);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::LocQpOpErr)]);
+}
+
+#[test]
+fn a_peer_that_is_gone() {
+    // InfiniBand's manners: nothing happens until a request needs the peer.
+    let mut pair = Pair::roce();
+    pair.a.receive(5, &[]);
+    pair.a.qp.handle_eof(true, &mut pair.a.out);
+    assert_eq!(pair.a.events(), [Event::Disconnected { qp: 1 }]);
+    assert_eq!(pair.a.qp.state(), QpState::Rts);
+    assert!(pair.a.received().is_empty(), "nothing is flushed");
+    pair.a.post(1, SEND, &[]);
+    assert_eq!(pair.a.statuses(), [(1, Status::RetryExcErr)]);
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    assert_eq!(pair.a.received()[0].status, Status::WrFlushErr);
+
+    let iwarp = Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    };
+    let mut pair = Pair::new(iwarp);
+    pair.a.receive(5, &[]);
+    pair.a.qp.handle_eof(false, &mut pair.a.out);
+    assert_eq!(pair.a.qp.state(), QpState::Closing);
+    assert_eq!(pair.a.received()[0].status, Status::WrFlushErr);
+}
+
+#[test]
+fn posts_to_a_failed_queue_pair_flush_at_once() {
+    let mut pair = Pair::roce();
+    assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
+    pair.a.post(1, SEND, &[]);
+    pair.a.receive(2, &[]);
+    assert_eq!(pair.a.statuses(), [(1, Status::WrFlushErr)]);
+    let received = pair.a.received();
+    assert_eq!((received[0].id, received[0].op), (2, WcOp::Receive));
+    assert!(pair.a.qp.modify(QpState::Reset, &mut pair.a.out));
+    assert_eq!(pair.a.qp.outstanding(), (0, 0));
+    assert_eq!(pair.a.qp.cause(), None);
+}
+
+#[test]
+fn a_completion_queue_that_overflows_fails_its_queue_pair() {
+    let mut pair = Pair::new(Setup {
+        cq_size: 2,
+        ..Setup::default()
+    });
+    let op = write(pair.b.remote(0));
+    for id in 0..4 {
+        pair.a.post(id, op, &[]);
+    }
+    pair.run();
+    let events = pair.a.events();
+    assert!(
+        events.contains(&Event::CqOverflow { cq: 10 })
+            && events.contains(&Event::QpFatal { qp: 1 })
+    );
+    assert_eq!(
+        pair.a.statuses(),
+        [(0, Status::Success), (1, Status::Success)]
+    );
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    assert_eq!(pair.a.qp.cause().unwrap(), "a completion queue overflowed");
+}
+
+#[test]
+fn a_shared_queue_is_not_flushed_but_its_last_receive_is_told() {
+    let mut pair = Pair::new(Setup {
+        shared: true,
+        ..Setup::default()
+    });
+    pair.b.receive(1, &[]);
+    assert!(pair.b.qp.modify(QpState::Err, &mut pair.b.out));
+    assert!(pair.b.received().is_empty());
+    assert!(pair.b.events().contains(&Event::LastWqe { qp: 2 }));
+    assert_eq!(pair.b.srq.as_ref().unwrap().len(), 1);
+}

@@ -1,0 +1,188 @@
+//! A missing receive: waiting, going back, giving up, and the deadlock traps.
+
+use core::time::Duration;
+
+use verbena_stream::{RnrRetry, Time};
+
+use crate::event::Event;
+use crate::state::{Personality, QpState, QpType};
+use crate::testing::{Pair, Setup};
+use crate::wc::Status;
+use crate::wr::SendOp;
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+fn success(ids: core::ops::Range<u64>) -> Vec<(u64, Status)> {
+    ids.map(|id| (id, Status::Success)).collect()
+}
+
+#[test]
+fn sends_wait_for_receives_and_each_arrives_once_in_order() {
+    for shared in [false, true] {
+        let mut pair = Pair::new(Setup {
+            shared,
+            ..Setup::default()
+        });
+        for id in 0..10 {
+            pair.a.memory.write(id as usize, &[id as u8 + 1]);
+            let gather = [pair.a.sge(id, 1)];
+            pair.a.post(id, SEND, &gather);
+        }
+        pair.run();
+        assert!(pair.a.statuses().is_empty(), "nothing is acknowledged");
+        for id in 0..10 {
+            let scatter = [pair.b.sge(100 + id, 1)];
+            pair.b.receive(id, &scatter);
+            pair.run();
+        }
+        assert_eq!(pair.b.memory.read(100, 10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(pair.a.statuses(), success(0..10));
+        assert_eq!(pair.b.received().len(), 10);
+        assert!(
+            pair.b.qp.counters().rnr_sent >= 9,
+            "the receiver really was not ready"
+        );
+    }
+}
+
+#[test]
+fn work_behind_a_refused_send_is_done_exactly_once() {
+    let mut pair = Pair::roce();
+    let at = 64 - (pair.b.memory.at() % 8);
+    let remote = pair.b.remote(at);
+    let sinks = [pair.a.sge(0, 8)];
+    let add = SendOp::FetchAdd {
+        remote,
+        add: 1,
+        mask: 0,
+    };
+    for round in 0..5 {
+        pair.a.post(round * 3, SEND, &[]);
+        pair.a.post(round * 3 + 1, add, &sinks);
+        let piece = [pair.a.sge(1000, 3000)];
+        let write = SendOp::Write {
+            remote: pair.b.remote(2000),
+            immediate: Some(9),
+        };
+        pair.a.post(round * 3 + 2, write, &piece);
+    }
+    pair.run();
+    for id in 0..10 {
+        pair.b.receive(id, &[]);
+        pair.run();
+    }
+    assert_eq!(pair.a.statuses(), success(0..15));
+    assert_eq!(pair.b.memory.read(at as usize, 8), 5_u64.to_ne_bytes());
+    let lens: Vec<_> = pair.b.received().iter().map(|w| w.len).collect();
+    assert_eq!(lens, [0, 3000, 0, 3000, 0, 3000, 0, 3000, 0, 3000]);
+}
+
+#[test]
+fn reads_both_ways_with_receives_missing_on_both_sides_do_not_deadlock() {
+    let mut pair = Pair::roce();
+    for id in 0..6 {
+        for (from, to) in [(true, false), (false, true)] {
+            let remote = if to {
+                pair.a.remote(0)
+            } else {
+                pair.b.remote(0)
+            };
+            let side = if from { &mut pair.a } else { &mut pair.b };
+            let sink = [side.sge(4000, 2500)];
+            side.post(id * 2, SEND, &[]);
+            let read = SendOp::Read {
+                remote,
+                local_invalidate: None,
+            };
+            side.post(id * 2 + 1, read, &sink);
+        }
+    }
+    pair.run();
+    for id in 0..6 {
+        pair.a.receive(id, &[]);
+        pair.b.receive(id, &[]);
+        pair.run();
+    }
+    assert_eq!(pair.a.statuses(), success(0..12));
+    assert_eq!(pair.b.statuses(), success(0..12));
+}
+
+#[test]
+fn patience_that_ends() {
+    for (retry, wait) in [(RnrRetry::Never, 0), (RnrRetry::Times(2), 100)] {
+        let mut pair = Pair::new(Setup {
+            rnr_retry: retry,
+            ..Setup::default()
+        });
+        pair.a.post(1, SEND, &[]);
+        pair.a.post(2, SEND, &[]);
+        pair.run();
+        pair.wait();
+        assert_eq!(pair.now, Time::ZERO + Duration::from_millis(wait));
+        let expected = [(1, Status::RnrRetryExcErr), (2, Status::WrFlushErr)];
+        assert_eq!(pair.a.statuses(), expected);
+        assert_eq!(pair.a.qp.state(), QpState::Err);
+        assert_eq!(
+            pair.a.qp.cause().unwrap(),
+            "the peer had no receive for too long"
+        );
+    }
+}
+
+#[test]
+fn a_standard_peer_is_kept_waiting_for_a_second_and_then_ended() {
+    let standard = Setup {
+        extensions: false,
+        ..Setup::default()
+    };
+    let mut pair = Pair::new(standard);
+    let gather = [pair.a.sge(0, 3)];
+    pair.a.post(1, SEND, &gather);
+    pair.run();
+    assert_eq!(pair.b.qp.state(), QpState::Rts, "it waits");
+    let scatter = [pair.b.sge(0, 3)];
+    pair.b.receive(7, &scatter);
+    pair.run();
+    assert_eq!(pair.b.received()[0].id, 7, "in time");
+    pair.a.post(2, SEND, &gather);
+    pair.run();
+    pair.wait();
+    assert_eq!(pair.now, Time::ZERO + Duration::from_secs(1));
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    assert_eq!(pair.b.events()[0], Event::QpRequest { qp: 2 });
+}
+
+#[test]
+fn an_honest_iwarp_adapter_ends_the_stream_at_once() {
+    let mut pair = Pair::new(Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    });
+    pair.a.post(1, SEND, &[]);
+    pair.run();
+    assert_eq!(pair.b.qp.state(), QpState::Terminate);
+    assert_eq!(pair.a.qp.state(), QpState::Terminate);
+    let cause = pair.a.qp.cause().unwrap();
+    assert!(cause.contains("no buffer"), "{cause}");
+}
+
+#[test]
+fn an_unreliable_connection_drops_what_finds_no_receive() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    pair.a.post(1, SEND, &[]);
+    pair.run();
+    let scatter = [pair.b.sge(0, 4)];
+    pair.b.receive(5, &scatter);
+    let gather = [pair.a.sge(0, 4)];
+    pair.a.post(2, SEND, &gather);
+    pair.run();
+    assert_eq!(pair.a.statuses(), success(1..3));
+    assert_eq!(pair.b.received().len(), 1);
+    assert_eq!(pair.b.qp.state(), QpState::Rts);
+}

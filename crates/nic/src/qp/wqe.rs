@@ -1,0 +1,201 @@
+//! A send request as the queue keeps it: copied from the consumer, with what has become of it so far.
+//! It promises that a request knows which messages it takes and which of them the peer must still execute.
+//! It refuses to touch memory.
+
+use smallvec::SmallVec;
+use verbena_stream::Message;
+use verbena_wire::Rsn;
+use verbena_wire::ext::ReadV2Request;
+use verbena_wire::rdmap::{AtomicOp, AtomicRequest, Immediate, ReadRequest};
+use verbena_wire::{Stag, To};
+
+use crate::wc::{Status, WcOp};
+use crate::wr::{Data, Flags, SendOp, SendWr, Sge};
+
+/// Lists and inline data up to this size live in the queue itself.
+const FEW_PIECES: usize = 2;
+const FEW_BYTES: usize = 64;
+
+/// Where a request's data is, as kept.
+#[derive(Debug, Clone)]
+pub(super) enum Payload {
+    Gather(SmallVec<[Sge; FEW_PIECES]>),
+    Inline(SmallVec<[u8; FEW_BYTES]>),
+}
+
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Not begun, or to be begun again with this part.
+    Waiting { part: u8 },
+    /// This part is being sent.
+    Sending { part: u8 },
+    /// All parts are framed; the last byte is at this offset of the stream.
+    Sent { end: u64 },
+    /// Ended.
+    Done(Status),
+}
+
+/// A send request.
+#[derive(Debug, Clone)]
+pub(super) struct Wqe {
+    pub(super) id: u64,
+    pub(super) op: SendOp,
+    pub(super) flags: Flags,
+    pub(super) payload: Payload,
+    pub(super) len: u32,
+    pub(super) progress: Progress,
+    /// The numbers of its parts, once begun.
+    pub(super) rsn: [Option<Rsn>; 2],
+}
+
+/// How the peer wants what it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    pub(super) read_v2: bool,
+    pub(super) send_imm: bool,
+}
+
+impl Wqe {
+    pub(super) fn new(wr: &SendWr<'_>, len: u32) -> Wqe {
+        Wqe {
+            id: wr.id,
+            op: wr.op,
+            flags: wr.flags,
+            payload: match wr.data {
+                Data::Gather(sges) => Payload::Gather(sges.into()),
+                Data::Inline(bytes) => Payload::Inline(bytes.into()),
+            },
+            len,
+            progress: Progress::Waiting { part: 0 },
+            rsn: [None; 2],
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.progress, Progress::Done(_))
+    }
+
+    pub(super) fn wc_op(&self) -> WcOp {
+        match self.op {
+            SendOp::Send { .. } => WcOp::Send,
+            SendOp::Write { .. } => WcOp::Write,
+            SendOp::Read { .. } => WcOp::Read,
+            SendOp::FetchAdd { .. } => WcOp::FetchAdd,
+            SendOp::CmpSwap { .. } => WcOp::CompSwap,
+            SendOp::Bind(_) => WcOp::Bind,
+            SendOp::LocalInvalidate(_) => WcOp::LocalInvalidate,
+        }
+    }
+
+    /// Messages it takes. A Write of nothing with immediate data is the immediate data alone.
+    pub(super) fn parts(&self, manner: Manner) -> u8 {
+        match self.op {
+            SendOp::Write {
+                immediate: Some(_), ..
+            } if self.len > 0 => 2,
+            // V7: towards a peer that knows RFC 7306 only, the immediate data is a message of its own.
+            SendOp::Send {
+                immediate: Some(_), ..
+            } if !manner.send_imm => 2,
+            _ => 1,
+        }
+    }
+
+    /// The message of one part. `id` is a number that a response must echo.
+    pub(super) fn message(&self, part: u8, manner: Manner, id: u32) -> Option<Message> {
+        let solicited = self.flags.contains(Flags::SOLICITED);
+        let last = part + 1 == self.parts(manner);
+        let len = self.len;
+        Some(match self.op {
+            SendOp::Send {
+                invalidate,
+                immediate,
+            } => match immediate.map(Immediate::from_imm) {
+                Some(immediate) if manner.send_imm => Message::SendImm {
+                    solicited,
+                    invalidate,
+                    immediate,
+                    len,
+                },
+                Some(data) if part == 1 => Message::Immediate { solicited, data },
+                _ => Message::Send {
+                    solicited: solicited && last,
+                    invalidate,
+                    len,
+                },
+            },
+            SendOp::Write { remote, immediate } => match immediate {
+                Some(immediate) if part == 1 || len == 0 => Message::Immediate {
+                    solicited,
+                    data: Immediate::from_imm(immediate),
+                },
+                _ => Message::Write {
+                    stag: remote.stag,
+                    to: remote.to,
+                    len,
+                },
+            },
+            SendOp::Read { remote, .. } if manner.read_v2 => {
+                Message::ReadV2Request(ReadV2Request {
+                    size: len,
+                    source_stag: remote.stag,
+                    source_to: remote.to,
+                })
+            }
+            // V3: towards a standard peer the sink is named by a number that opens no memory; the answer is placed
+            // because it matches the question, not because the number means anything here.
+            SendOp::Read { remote, .. } => Message::ReadRequest(ReadRequest {
+                sink_stag: Stag::new(id),
+                sink_to: To::new(0),
+                size: len,
+                source_stag: remote.stag,
+                source_to: remote.to,
+            }),
+            SendOp::FetchAdd { remote, add, mask } => Message::AtomicRequest(AtomicRequest {
+                op: AtomicOp::FetchAdd { add, mask },
+                id,
+                stag: remote.stag,
+                to: remote.to,
+            }),
+            SendOp::CmpSwap {
+                remote,
+                compare,
+                compare_mask,
+                swap,
+                swap_mask,
+            } => Message::AtomicRequest(AtomicRequest {
+                op: AtomicOp::CmpSwap {
+                    swap,
+                    swap_mask,
+                    compare,
+                    compare_mask,
+                },
+                id,
+                stag: remote.stag,
+                to: remote.to,
+            }),
+            SendOp::Bind(_) | SendOp::LocalInvalidate(_) => return None,
+        })
+    }
+
+    /// The number of its last begun part.
+    pub(super) fn last_rsn(&self) -> Option<Rsn> {
+        self.rsn[1].or(self.rsn[0])
+    }
+
+    /// The peer discarded everything from `n` on: which part must be begun again?
+    pub(super) fn rewind(&mut self, n: Rsn) -> bool {
+        let refused = |rsn: Option<Rsn>| rsn.is_some_and(|rsn| !rsn.is_before(n));
+        let part = match self.rsn {
+            [first, _] if refused(first) => 0,
+            [_, second] if refused(second) => 1,
+            _ => return false,
+        };
+        for slot in &mut self.rsn[usize::from(part)..] {
+            *slot = None;
+        }
+        self.progress = Progress::Waiting { part };
+        true
+    }
+}

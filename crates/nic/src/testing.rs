@@ -1,0 +1,280 @@
+//! Two queue pairs joined by a perfect wire, for the tests of this crate.
+//! Everything is done by the public verbs; bytes are carried by hand, so that a test can stop them anywhere.
+//! It is compiled for tests only.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
+use verbena_stream::startup::{Agreement, Rtr};
+use verbena_stream::{RnrRetry, Role, Settings, Stream, Time};
+use verbena_wire::To;
+use verbena_wire::ext::{Caps, Features, RnrTimer};
+use verbena_wire::mpa::startup::Revision;
+
+use crate::cq::Cq;
+use crate::event::{Event, Outbox};
+use crate::qp::{Limits, Qp, QpInit};
+use crate::srq::Srq;
+use crate::state::{Personality, QpState, QpType};
+use crate::wc::{Status, Wc, WcOp};
+use crate::wr::{Data, Flags, ReceiveWr, Remote, SendOp, SendWr, Sge};
+
+/// What kind of connection a test wants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) personality: Personality,
+    pub(crate) qp_type: QpType,
+    pub(crate) extensions: bool,
+    pub(crate) rfc7306: bool,
+    pub(crate) features: Features,
+    pub(crate) rnr_retry: RnrRetry,
+    pub(crate) shared: bool,
+    pub(crate) policy: Policy,
+    pub(crate) cq_size: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            personality: Personality::Roce,
+            qp_type: QpType::Rc,
+            extensions: true,
+            rfc7306: true,
+            features: Features::READ_V2 | Features::SEND_IMM,
+            rnr_retry: RnrRetry::Forever,
+            shared: false,
+            policy: Policy::Verbs,
+            cq_size: 100,
+        }
+    }
+}
+
+pub(crate) struct Side {
+    pub(crate) qp: Qp,
+    pub(crate) tpt: Arc<Tpt>,
+    pub(crate) memory: Buffer,
+    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) out: Outbox,
+}
+
+pub(crate) const PD: Pd = Pd(1);
+pub(crate) const SIZE: usize = 8192;
+
+impl Side {
+    fn new(number: u32, setup: Setup) -> Side {
+        let tpt = Arc::new(Tpt::new(1..5000, setup.policy, u64::from(number)));
+        let memory = Buffer::new(&tpt, SIZE, PD, Access::ALL).unwrap();
+        let srq = setup.shared.then(|| Arc::new(Srq::new(9, PD, 100, 4)));
+        let qp = Qp::new(QpInit {
+            number,
+            pd: PD,
+            personality: setup.personality,
+            qp_type: setup.qp_type,
+            send_cq: Arc::new(Cq::new(number * 10, setup.cq_size).unwrap()),
+            recv_cq: Arc::new(Cq::new(number * 10 + 1, setup.cq_size).unwrap()),
+            srq: srq.clone(),
+            tpt: tpt.clone(),
+            limits: Limits::default(),
+        });
+        Side {
+            qp,
+            tpt,
+            memory,
+            srq,
+            out: Outbox::new(),
+        }
+    }
+
+    fn attach(&mut self, role: Role, setup: Setup) {
+        let out = &mut self.out;
+        self.qp.modify(QpState::Init, out);
+        let agreement = Agreement {
+            role,
+            revision: Revision::Two,
+            crc: true,
+            markers_tx: false,
+            markers_rx: false,
+            ird: 4,
+            ord: 4,
+            rtr: if setup.extensions {
+                Rtr::Caps
+            } else {
+                Rtr::None
+            },
+            extensions: setup.extensions,
+            private_data: Vec::new(),
+        };
+        let settings = Settings {
+            max_ulpdu: 1000,
+            rfc7306: setup.rfc7306,
+            rnr_retry: setup.rnr_retry,
+            caps: Caps {
+                version: 1,
+                max_ulpdu: 65535,
+                features: setup.features,
+                personality: setup.personality,
+                qp_type: setup.qp_type,
+                min_rnr_timer: RnrTimer::DEFAULT,
+                ird: 4,
+                nonce: 1,
+                same_host: None,
+            },
+        };
+        let stream = Stream::new(&agreement, settings);
+        assert!(self.qp.attach(stream, setup.rfc7306, &mut self.out));
+    }
+
+    /// A piece of this side's memory.
+    pub(crate) fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge {
+            at: self.memory.at() + offset,
+            len,
+            stag: self.memory.stag(),
+        }
+    }
+
+    /// This side's memory as the peer names it.
+    pub(crate) fn remote(&self, offset: u64) -> Remote {
+        Remote {
+            stag: self.memory.stag(),
+            to: To::new(self.memory.at() + offset),
+        }
+    }
+
+    pub(crate) fn post(&mut self, id: u64, op: SendOp, sges: &[Sge]) {
+        self.post_flagged(id, op, sges, Flags::SIGNALED);
+    }
+
+    pub(crate) fn post_flagged(&mut self, id: u64, op: SendOp, sges: &[Sge], flags: Flags) {
+        let data = Data::Gather(sges);
+        let wr = SendWr {
+            id,
+            op,
+            flags,
+            data,
+        };
+        self.qp.post_send(&wr, &mut self.out).unwrap();
+    }
+
+    pub(crate) fn receive(&mut self, id: u64, scatter: &[Sge]) {
+        let wr = ReceiveWr { id, scatter };
+        match &self.srq {
+            Some(srq) => {
+                if srq.post(&wr).unwrap().is_some() {
+                    self.qp.receive_ready(&mut self.out);
+                }
+            }
+            None => self.qp.post_receive(&wr, &mut self.out).unwrap(),
+        }
+    }
+
+    pub(crate) fn sent(&self) -> Vec<Wc> {
+        poll(&self.qp.init().send_cq)
+    }
+
+    pub(crate) fn received(&self) -> Vec<Wc> {
+        poll(&self.qp.init().recv_cq)
+    }
+
+    /// Number and status of each completion of the send queue.
+    pub(crate) fn statuses(&self) -> Vec<(u64, Status)> {
+        self.sent().iter().map(|w| (w.id, w.status)).collect()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        let events = self.out.events().to_vec();
+        self.out = Outbox::new();
+        events
+    }
+}
+
+fn poll(cq: &Cq) -> Vec<Wc> {
+    let blank = Wc {
+        id: 0,
+        qpn: 0,
+        status: Status::Success,
+        op: WcOp::Send,
+        len: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    };
+    let mut out = vec![blank; 200];
+    let n = cq.poll(&mut out);
+    out.truncate(n);
+    out
+}
+
+/// Two sides and the wire between them.
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    pub(crate) now: Time,
+}
+
+impl Pair {
+    pub(crate) fn new(setup: Setup) -> Pair {
+        let mut pair = Pair {
+            a: Side::new(1, setup),
+            b: Side::new(2, setup),
+            now: Time::ZERO,
+        };
+        pair.a.attach(Role::Initiator, setup);
+        pair.b.attach(Role::Responder, setup);
+        if !setup.extensions {
+            // A standard responder is silent until the initiator's first message.
+            let remote = pair.b.remote(0);
+            let immediate = None;
+            pair.a
+                .post_flagged(0, SendOp::Write { remote, immediate }, &[], Flags::NONE);
+        }
+        pair.run();
+        pair.a.events();
+        pair.b.events();
+        pair
+    }
+
+    pub(crate) fn roce() -> Pair {
+        Pair::new(Setup::default())
+    }
+
+    /// Carries bytes both ways until both are silent; closes what wants to be closed.
+    pub(crate) fn run(&mut self) {
+        loop {
+            let moved = carry(&mut self.a, &mut self.b, self.now)
+                + carry(&mut self.b, &mut self.a, self.now);
+            if moved == 0 {
+                break;
+            }
+        }
+        if self.a.qp.wants_close() {
+            self.b.qp.handle_eof(false, &mut self.b.out);
+        }
+        if self.b.qp.wants_close() {
+            self.a.qp.handle_eof(false, &mut self.a.out);
+        }
+    }
+
+    /// Time passes until the next deadline of either side.
+    pub(crate) fn wait(&mut self) {
+        let deadline = self
+            .a
+            .qp
+            .deadline()
+            .into_iter()
+            .chain(self.b.qp.deadline())
+            .min();
+        self.now = deadline.expect("somebody waits");
+        self.a.qp.handle_timeout(self.now, &mut self.a.out);
+        self.b.qp.handle_timeout(self.now, &mut self.b.out);
+        self.run();
+    }
+}
+
+fn carry(from: &mut Side, to: &mut Side, now: Time) -> usize {
+    let bytes = from.qp.transmit(777, now, &mut from.out);
+    if !bytes.is_empty() {
+        to.qp.handle_bytes(&bytes, now, &mut to.out);
+    }
+    bytes.len()
+}
