@@ -9,7 +9,9 @@ pub mod ddp;
 pub mod fpdu;
 pub mod rdmap;
 pub mod roce_ud;
+pub mod rx;
 pub mod source;
+pub mod startup;
 pub mod startup_frame;
 pub mod terminate;
 
@@ -29,6 +31,8 @@ pub const TARGETS: &[Target] = &[
     target("fpdu", fpdu::target),
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
+    target("rx", rx::target),
+    target("startup", startup::target),
     target("startup_frame", startup_frame::target),
     target("terminate", terminate::target),
 ];
