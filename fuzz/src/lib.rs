@@ -7,6 +7,7 @@
 pub mod control;
 pub mod ddp;
 pub mod fpdu;
+pub mod pair;
 pub mod rdmap;
 pub mod roce_ud;
 pub mod rx;
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     target("control", control::target),
     target("ddp", ddp::target),
     target("fpdu", fpdu::target),
+    target("pair", pair::target),
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
     target("rx", rx::target),
