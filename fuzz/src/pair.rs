@@ -74,8 +74,16 @@ impl World {
         };
         World {
             ends: [
-                End::new(&agreement(Role::Initiator, rtr[0], there, back), settings),
-                End::new(&agreement(Role::Responder, rtr[1], back, there), settings),
+                End::new(
+                    &agreement(Role::Initiator, rtr[0], there, back),
+                    settings,
+                    false,
+                ),
+                End::new(
+                    &agreement(Role::Responder, rtr[1], back, there),
+                    settings,
+                    rtr[0] == Rtr::Read,
+                ),
             ],
             wires: [Wire::new(), Wire::new()],
             failed: false,

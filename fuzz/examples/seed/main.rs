@@ -3,6 +3,7 @@
 //! It refuses to know what the targets check.
 
 mod codecs;
+mod machines;
 
 use std::io;
 use std::path::Path;
@@ -12,6 +13,9 @@ type Seed = (&'static str, Vec<u8>);
 
 fn main() -> io::Result<()> {
     let corpora = [
+        ("startup", machines::startups()),
+        ("rx", machines::streams()),
+        ("pair", machines::programs()),
         ("startup_frame", codecs::startup_frames()),
         ("ddp", codecs::ddp()),
         ("rdmap", codecs::rdmap()),

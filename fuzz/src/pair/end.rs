@@ -17,6 +17,13 @@ pub(super) type Wire = VecDeque<u8>;
 
 const CAPACITY: u32 = 1 << 20;
 
+/// Whether the read that opens a stream has come.
+#[derive(PartialEq)]
+enum Opening {
+    Awaited,
+    Past,
+}
+
 /// One end.
 pub(super) struct End {
     stream: Stream,
@@ -40,12 +47,14 @@ pub(super) struct End {
     /// Messages that need a receive are thrown away, and count.
     pub(super) drops: bool,
     dropping: bool,
+    /// The peer opens with a zero-length read (RFC 6581 §9.2), which nobody submitted but which counts and is answered.
+    opening_read: Option<Opening>,
     /// Counts everything that happens here.
     pub(super) activity: u64,
 }
 
 impl End {
-    pub(super) fn new(agreement: &Agreement, settings: Settings) -> End {
+    pub(super) fn new(agreement: &Agreement, settings: Settings, opening_read: bool) -> End {
         End {
             stream: Stream::new(agreement, settings),
             settings,
@@ -61,6 +70,7 @@ impl End {
             receives: 0,
             drops: false,
             dropping: false,
+            opening_read: opening_read.then_some(Opening::Awaited),
             activity: 0,
         }
     }
@@ -248,6 +258,14 @@ impl End {
                 let message = self.execute(rsn, sender);
                 assert!(matches!(*message, Message::Immediate { data: d, .. } if d == data));
             }
+            Delivery::ReadRequest { request, .. }
+                if self.opening_read == Some(Opening::Awaited) =>
+            {
+                assert_eq!((request.size, self.executed), (0, 0));
+                self.opening_read = Some(Opening::Past);
+                let answer = response(&Message::ReadRequest(request));
+                self.owed.push_back((answer.expect("it wants one"), 0));
+            }
             Delivery::ReadRequest { rsn, request, .. } => {
                 self.owe(rsn, &Message::ReadRequest(request), sender);
             }
@@ -286,7 +304,8 @@ impl End {
 
     /// The peer's next request takes effect.
     fn execute<'a>(&mut self, rsn: Rsn, sender: &'a End) -> &'a Message {
-        assert_eq!(rsn.get() as usize, self.executed, "executed out of turn");
+        let turn = self.executed + usize::from(self.opening_read.is_some());
+        assert_eq!(rsn.get() as usize, turn, "executed out of turn");
         assert!(!self.dropping);
         self.executed += 1;
         let message = sender.submitted.get(self.executed - 1);
