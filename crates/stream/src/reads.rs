@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use verbena_wire::ddp::Tagged;
 use verbena_wire::rdmap::{AtomicResponse, Opcode};
-use verbena_wire::{Rsn, Stag, To};
+use verbena_wire::{Mo, Rsn, Stag, To};
 
 use crate::violation::Violation;
 
@@ -98,10 +98,16 @@ impl ReadsOut {
     }
 
     /// Requests from `rsn` on were discarded by the peer and will be sent again.
-    pub fn rewind(&mut self, rsn: Rsn) {
-        while self.queue.back().is_some_and(|r| !r.rsn.is_before(rsn)) {
+    ///
+    /// A request that is being answered was executed: the peer cannot have discarded it.
+    pub fn rewind(&mut self, rsn: Rsn) -> Result<(), Violation> {
+        while let Some(read) = self.queue.back().filter(|r| !r.rsn.is_before(rsn)) {
+            if read.placed > 0 {
+                return Err(Violation::OutOfPlace("RNR"));
+            }
             self.queue.pop_back();
         }
+        Ok(())
     }
 
     /// A Read Response segment came: the offset of its first byte in the request.
@@ -145,7 +151,13 @@ impl ReadsOut {
         match self.queue.front_mut() {
             Some(head) => match head.asked {
                 Asked::ReadV2 { size } => {
-                    debug_assert_eq!(offset, head.placed, "DDP order and the ledger disagree");
+                    // An answer whose request was rewound under it cannot go on in the next one.
+                    if offset != head.placed {
+                        return Err(Violation::Offset {
+                            expected: Mo::new(head.placed),
+                            got: Mo::new(offset),
+                        });
+                    }
                     head.grow(Opcode::ReadV2Response, size, len, last)?;
                     Ok(offset)
                 }

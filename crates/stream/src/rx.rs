@@ -186,6 +186,15 @@ impl Rx {
         self.messages.drop_current(self.segment.header.opcode());
     }
 
+    /// A bystander saw this side say RNR(n): everything from n on is discarded here,
+    /// the message that is still under way included.
+    pub fn observe_rnr(&mut self, n: Rsn, ledger: &mut Ledger) {
+        ledger.responder.observe_rnr(n);
+        ledger.reads_in.rewind(n);
+        self.messages.send = Fate::Discard;
+        self.messages.write = Fate::Discard;
+    }
+
     /// The segment being received, for a Terminate.
     pub fn offender(&self) -> Option<Offender> {
         self.segment.offender

@@ -26,10 +26,7 @@ impl Offender {
     pub fn of(header: &Header, segment_len: u16, read_request: Option<ReadRequest>) -> Offender {
         Offender {
             segment_len,
-            header: match header {
-                Header::Tagged(h) => EchoHeader::Tagged(h.emit()),
-                Header::Untagged(h) => EchoHeader::Untagged(h.emit()),
-            },
+            header: EchoHeader::from(*header),
             read_request,
         }
     }
@@ -99,13 +96,10 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
         V::TaggedGap { .. } | V::TaggedEndless | V::ResponseOffset { .. } => {
             Cause::Ddp(DdpError::TaggedBounds)
         }
-        V::ResponseTooLong { opcode, .. } | V::ResponseShort { opcode, .. } => {
-            Cause::Ddp(if opcode.tagged() {
-                DdpError::TaggedBounds
-            } else {
-                DdpError::UntaggedTooLong
-            })
-        }
+        V::ResponseTooLong { opcode, .. } if opcode.tagged() => Cause::Ddp(DdpError::TaggedBounds),
+        V::ResponseTooLong { .. } => Cause::Ddp(DdpError::UntaggedTooLong),
+        V::ResponseShort { opcode, .. } if opcode.tagged() => Cause::Ddp(DdpError::TaggedBounds),
+        V::ResponseShort { .. } => Cause::Ddp(DdpError::UntaggedMo),
         V::TaggedStag { .. } | V::ResponseStag { .. } => Cause::Ddp(DdpError::TaggedInvalidStag),
 
         V::TooManyReads { .. } | V::Unaligned { .. } => {

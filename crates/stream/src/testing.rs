@@ -9,7 +9,7 @@ use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, RnrTimer};
 use verbena_wire::mpa::fpdu::emit_fpdu;
 use verbena_wire::mpa::startup::Revision;
 use verbena_wire::rdmap::{Dialect, Opcode, Phase, Terminate};
-use verbena_wire::{Mo, Msn, Qn, Stag, To};
+use verbena_wire::{Mo, Msn, Stag, To};
 
 use crate::startup::{Agreement, Role, Rtr};
 use crate::{Claim, Delivery, Message, Place, RnrRetry, Settings, Step, Stream, Time, Violation};
@@ -185,10 +185,11 @@ impl Bench {
         let start = out.windows(2).rposition(|w| w == [0x41, 0x47])?;
         let len = usize::from(u16::from_be_bytes([out[start - 2], out[start - 1]]));
         let payload = &out[start + Untagged::LEN..start + len];
-        Terminate::parse(payload, Phase::Running).ok().map(|t| {
-            assert_eq!(t.1, Dialect::Rfc);
-            t.0
-        })
+        // Two codes mean different things in and after startup; ours are always in the RFC's layout.
+        [Phase::Running, Phase::Startup]
+            .into_iter()
+            .filter_map(|phase| Terminate::parse(payload, phase).ok())
+            .find_map(|(terminate, dialect)| (dialect == Dialect::Rfc).then_some(terminate))
     }
 
     /// Sends a whole message; payload byte `i` is `i` modulo 251.
@@ -233,5 +234,3 @@ pub(crate) fn table<S: Debug + Copy, E: Debug + Copy>(
     }
     out
 }
-
-pub(crate) const CONTROL_QN: Qn = Qn::CONTROL;

@@ -8,7 +8,7 @@ pub(crate) use control::ControlOut;
 
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::ext::Control;
-use verbena_wire::mpa::fpdu::Phase;
+use verbena_wire::mpa::fpdu::{MAX_ULPDU_WITH_MARKERS, Phase};
 use verbena_wire::rdmap::{Opcode, Terminate};
 use verbena_wire::{Mo, Msn, Qn};
 
@@ -43,10 +43,16 @@ struct Open {
 
 impl Tx {
     pub(crate) fn new(markers: bool, crc: bool, max_ulpdu: u16) -> Tx {
+        // The last marker of a longer frame could not point back to its start.
+        let most = if markers {
+            MAX_ULPDU_WITH_MARKERS as u16
+        } else {
+            u16::MAX
+        };
         Tx {
             phase: markers.then_some(Phase::START),
             crc,
-            max_ulpdu: max_ulpdu.max(MIN_ULPDU),
+            max_ulpdu: max_ulpdu.clamp(MIN_ULPDU, most),
             next: [Msn::FIRST; QUEUES],
             begun: 0,
             open: None,

@@ -4,15 +4,14 @@
 
 use core::fmt;
 
-use crc_fast::{CrcAlgorithm, Digest, checksum};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 #[cfg(test)]
 mod tests;
 
 /// CRC-32C of one run of bytes.
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    // The 64-bit result of the generic engine holds a 32-bit checksum in its lower half.
-    checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    crc32_iscsi(bytes)
 }
 
 /// The four bytes that stand on the wire: least significant first, unlike every other field
@@ -38,6 +37,7 @@ impl Crc32c {
 
     /// The checksum of everything taken in.
     pub fn finish(self) -> u32 {
+        // The generic engine's result is 64 bits wide; a 32-bit checksum is its lower half.
         self.0.finalize() as u32
     }
 }

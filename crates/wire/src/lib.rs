@@ -9,8 +9,11 @@
 //!   its input returns an error that names the problem and the numbers involved.
 //! * `parse` reads a prefix of its input and ignores what lies behind, unless its documentation
 //!   says that the length must match exactly.
-//! * `emit` followed by `parse` returns an equal value. The other direction also holds for bytes
-//!   sent by a conforming peer; reserved bits are ignored on receive and sent as zero.
+//! * `emit` followed by `parse` returns an equal value, provided the value is one that `parse`
+//!   can return; where a public field is wider than its place on the wire, the surplus bits are
+//!   not sent. The other direction also holds for bytes sent by a conforming peer; reserved bits
+//!   are ignored on receive and sent as zero. Terminate documents its two exceptions: error codes
+//!   that read alike, and the layout of a message without returned headers.
 //! * Integers are big-endian on the wire. The two exceptions are the CRC field of an FPDU and the
 //!   ICRC of a RoCEv2 packet, which are stored least significant byte first.
 //! * `Display` prints one line for people.

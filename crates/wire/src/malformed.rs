@@ -2,9 +2,11 @@
 //! that were wrong, so that a log line or a Terminate can be written from it. It does not say
 //! what to do about it: blame and reaction belong to the stream.
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes that do not form the header they should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Malformed {
     /// The input ends inside the header.
     #[error("{what} needs {need} bytes, only {got} are there")]

@@ -1,4 +1,3 @@
-#![allow(dead_code)]
 //! Helpers shared by the unit tests: hex text to bytes, and the naive counterparts against which
 //! clever code is checked. Nothing here is compiled into the library.
 

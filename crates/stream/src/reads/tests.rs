@@ -116,7 +116,7 @@ fn depth_out_and_rewind() {
         reads.push(rsn(n), Asked::ReadV2 { size: 1 });
     }
     assert!(!reads.has_room());
-    reads.rewind(rsn(1));
+    assert_eq!(reads.rewind(rsn(1)), Ok(()));
     assert_eq!(reads.len(), 1);
     reads.limit_to(1);
     assert!(!reads.has_room());
@@ -133,4 +133,11 @@ fn depth_in_is_enforced() {
     );
     assert_eq!(reads.answered(), Some(rsn(0)));
     assert_eq!(reads.oldest(), Some(rsn(1)));
+}
+
+#[test]
+fn a_read_that_is_being_answered_was_not_discarded() {
+    let mut reads = reading(30);
+    reads.respond(&segment(0x1000, false), 10).unwrap();
+    assert_eq!(reads.rewind(rsn(0)), Err(Violation::OutOfPlace("RNR")));
 }

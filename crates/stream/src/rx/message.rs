@@ -207,7 +207,7 @@ impl Rx {
             }
             Control::Rnr { rsn, timer } => {
                 ledger.requester.handle_rnr(rsn, timer, now)?;
-                ledger.reads_out.rewind(rsn);
+                ledger.reads_out.rewind(rsn)?;
                 Delivery::Rnr(rsn)
             }
             Control::Ready(n) => {

@@ -1,1 +1,18 @@
-//! Tests.
+//! Tests of the receive side's own shape: its table of moments and the promises about the stage.
+
+use super::*;
+use crate::testing::table;
+
+#[test]
+fn the_table_of_moments_and_events() {
+    insta::assert_snapshot!(table(&Moment::ALL, &MomentEvent::ALL, Moment::next));
+}
+
+#[test]
+fn the_promised_stage_holds_the_largest_frame() {
+    use verbena_wire::mpa::fpdu::{Layout, Phase};
+    for phase in (0..512).step_by(4) {
+        let layout = Layout::new(u16::MAX, Phase::new(phase));
+        assert!(layout.size() <= STAGE_WITH_CRC);
+    }
+}

@@ -32,7 +32,7 @@ pub struct Untagged {
     /// The message this segment is part of.
     pub opcode: Opcode,
     /// The word left to the upper layer: the STag to invalidate, or the kind and number of a
-    /// control message. Zero and ignored otherwise (RFC 5040 §4.2).
+    /// control message. Zero and ignored otherwise (RFC 5040 §4.1).
     pub ulp: u32,
     /// The queue.
     pub qn: Qn,

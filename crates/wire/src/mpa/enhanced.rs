@@ -1,5 +1,5 @@
 //! The four bytes of enhanced connection set-up that stand before the private data of a
-//! revision 2 start-up frame (RFC 6581 §4). It promises an exact copy of both depths and all four
+//! revision 2 start-up frame (RFC 6581 §9). It promises an exact copy of both depths and all four
 //! model bits. It does not negotiate.
 
 use core::fmt;
@@ -33,7 +33,7 @@ const RTR_READ: u16 = 0x4000;
 pub struct Depth(u16);
 
 impl Depth {
-    /// "Not agreed here": the side leaves the depth to its upper layer (RFC 6581 §4.1).
+    /// "Not agreed here": the side leaves the depth to its upper layer (RFC 6581 §9.1).
     pub const NOT_NEGOTIATED: Self = Self(0x3fff);
 
     /// The depth with this value; `None` above 14 bits.

@@ -126,7 +126,7 @@ impl Layout {
             return None;
         }
         let at = phase as usize + MARKER_SPACING * k;
-        // RFC 5044 §4.3: the pointer counts from the length field, which a leading marker moves
+        // RFC 5044 §4.2: the pointer counts from the length field, which a leading marker moves
         // back by its own size; that leading marker itself points nowhere. Above
         // MAX_ULPDU_WITH_MARKERS the last pointer wraps, as it must on both sides.
         let lead = if phase == 0 { Marker::LEN } else { 0 };

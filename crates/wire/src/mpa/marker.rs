@@ -1,4 +1,4 @@
-//! The four-byte marker that stands at every 512th byte of a stream (RFC 5044 §4.3). It promises
+//! The four-byte marker that stands at every 512th byte of a stream (RFC 5044 §4.2). It promises
 //! a pointer that is a multiple of four in what it reads and in what it writes. Where markers go
 //! is the business of the FPDU layout.
 
@@ -19,7 +19,7 @@ struct Raw {
     fpdu_ptr: U16,
 }
 
-/// The pointer's lower two bits carry no information (RFC 5044 §4.3).
+/// The pointer's lower two bits carry no information (RFC 5044 §4.2).
 const PTR_MASK: u16 = !3;
 
 /// A marker: how far back the FPDU around it begins.

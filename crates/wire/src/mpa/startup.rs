@@ -1,4 +1,4 @@
-//! The Request and Reply frames that open an MPA connection (RFC 5044 §7.1, RFC 6581 §4). Parsing
+//! The Request and Reply frames that open an MPA connection (RFC 5044 §7.1, RFC 6581 §6). Parsing
 //! works on a growing prefix of the stream: it reports the first byte that cannot belong to a
 //! frame as soon as it is there, and never consumes a byte behind the frame. What the two sides
 //! make of each other's flags is not decided here.
@@ -218,7 +218,7 @@ impl<'a> Frame<'a> {
         enhanced: Option<Enhanced>,
         private_data: &'a [u8],
     ) -> Result<Self, StartupError> {
-        // RFC 6581 §4: the S flag exists from revision 2 on.
+        // RFC 6581 §6: the S flag exists from revision 2 on.
         if enhanced.is_some() && revision == Revision::One {
             return Err(StartupError::EnhancedNeedsRevisionTwo);
         }

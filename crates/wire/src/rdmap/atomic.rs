@@ -64,13 +64,13 @@ impl AtomicOp {
     /// The word that follows `original`, in the target's own byte order.
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
-            // RFC 7306 §5.1.1: with the top bit of each field taken out, no carry can leave a
+            // RFC 7306 §5.1: with the top bit of each field taken out, no carry can leave a
             // field; what the top bits add up to, without carry, is an exclusive or.
             Self::FetchAdd { add, mask } => {
                 let below = (original & !mask).wrapping_add(add & !mask);
                 below ^ ((original ^ add) & mask)
             }
-            // RFC 7306 §5.1.2.
+            // RFC 7306 §5.1.
             Self::CmpSwap {
                 swap,
                 swap_mask,
@@ -187,7 +187,7 @@ pub struct AtomicResponse {
 }
 
 impl AtomicResponse {
-    /// Bytes on the wire: the figure of RFC 7306 §5.2.2, not the larger number in its prose.
+    /// Bytes on the wire: the figure of RFC 7306 §5.2, not the larger number in its prose.
     pub const LEN: usize = 12;
 
     /// Reads the header.

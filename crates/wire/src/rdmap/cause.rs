@@ -1,4 +1,4 @@
-//! The reasons a Terminate message can give, by layer (RFC 5040 §4.8, RFC 5041 §8.2, RFC 5044 §8,
+//! The reasons a Terminate message can give, by layer (RFC 5040 §4.8, RFC 5041 §7, RFC 5044 §8,
 //! RFC 6581 §8). It promises a value for any triple of codes, and English words for each. Who
 //! sends which cause when is not decided here.
 
@@ -180,7 +180,7 @@ impl fmt::Display for RdmapError {
     }
 }
 
-/// Errors found by DDP (RFC 5041 §8.2).
+/// Errors found by DDP (RFC 5041 §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DdpError {
     /// The sender failed on its own.

@@ -19,7 +19,7 @@ impl Immediate {
     /// Bytes on the wire.
     pub const LEN: usize = 8;
 
-    /// Reads a payload, which must be exactly the data (RFC 7306 §6.1).
+    /// Reads a payload, which must be exactly the data (RFC 7306 §6).
     pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
         match payload.try_into() {
             Ok(data) => Ok(Self { data }),

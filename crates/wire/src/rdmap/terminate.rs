@@ -6,9 +6,9 @@ use core::fmt;
 
 use super::cause::Cause;
 use super::read_request::ReadRequest;
-use crate::ddp::{self, Header, peek_len};
+use crate::Malformed;
+use crate::ddp::{self, Header, Tagged, Untagged, peek_len};
 use crate::mpa::fpdu::MAX_ULPDU;
-use crate::{Malformed, ddp::Tagged, ddp::Untagged};
 
 #[cfg(test)]
 mod tests;
@@ -76,8 +76,8 @@ impl Dialect {
 
     const fn first_byte(self, layer: u8, etype: u8) -> u8 {
         match self {
-            Self::Rfc => layer << 4 | etype & 0x0f,
-            Self::Siw => etype << 4 | layer & 0x0f,
+            Self::Rfc => layer << 4 | (etype & 0x0f),
+            Self::Siw => etype << 4 | (layer & 0x0f),
         }
     }
 }
@@ -225,6 +225,9 @@ impl Terminate {
     }
 
     /// Appends the payload to `out` in the given layout.
+    ///
+    /// Codes that read alike are written in one form: MPA errors under type 0, a local catastrophe
+    /// with code 0. Without a returned segment siw's layout may read back as the RFC's.
     pub fn emit(&self, dialect: Dialect, out: &mut Vec<u8>) {
         let (layer, etype, code) = self.cause.codes();
         let header = self.segment.and_then(|echo| echo.header);
@@ -278,20 +281,13 @@ fn tell_dialect(first: u8, code: u8, parts: u8, phase: Phase) -> Dialect {
     let rfc = Dialect::Rfc.cause(first, code);
     let siw = Dialect::Siw.cause(first, code);
     match (rfc, siw, phase) {
-        (Cause::Llp(_), Cause::Rdmap(_), Phase::Running) => Dialect::Siw,
-        (Cause::Rdmap(_), Cause::Llp(_), Phase::Startup) => Dialect::Siw,
-        // siw writes MPA errors under type 0 only, so a reading under type 3 is not its own.
-        (Cause::Unknown { .. }, known, _) if known.codes() == siw_codes(first, code) => match known
-        {
-            Cause::Unknown { .. } => Dialect::Rfc,
-            _ => Dialect::Siw,
-        },
+        (Cause::Llp(_), Cause::Rdmap(_), Phase::Running)
+        | (Cause::Rdmap(_), Cause::Llp(_), Phase::Startup) => Dialect::Siw,
+        (Cause::Unknown { .. }, Cause::Unknown { .. }, _) => Dialect::Rfc,
+        // siw files MPA errors under type 0; a reading that needs type 3 is not its own.
+        (Cause::Unknown { .. }, ..) if first >> 4 != 3 => Dialect::Siw,
         _ => Dialect::Rfc,
     }
-}
-
-const fn siw_codes(first: u8, code: u8) -> (u8, u8, u8) {
-    (first & 0x0f, first >> 4, code)
 }
 
 /// The payload and how much of it has been read.

@@ -6,7 +6,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use crc_fast::{CrcAlgorithm, Digest, checksum};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iso_hdlc};
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,7 @@ const BTH_CONGESTION: usize = 4;
 
 /// CRC-32 as Ethernet uses it.
 pub fn crc32_ieee(bytes: &[u8]) -> u32 {
-    // The 64-bit result of the generic engine holds a 32-bit checksum in its lower half.
-    checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
+    crc32_iso_hdlc(bytes)
 }
 
 /// The ICRC of a packet whose IP and UDP headers are `headers`, as sent, and whose UDP payload
@@ -56,6 +55,7 @@ pub fn icrc(headers: &[u8], rest: &[u8]) -> [u8; ICRC_LEN] {
         }
         _ => digest.update(rest),
     }
+    // The generic engine's result is 64 bits wide; a 32-bit checksum is its lower half.
     (digest.finalize() as u32).to_le_bytes()
 }
 

@@ -1,1 +1,31 @@
-//! placeholder.
+//! The Read V2 Request header both ways and cut short.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{hex, refuses_every_prefix};
+
+#[test]
+fn both_ways() {
+    let bytes = hex("00001000 12345678 00007f0000002000");
+    let request = ReadV2Request {
+        size: 0x1000,
+        source_stag: Stag::new(0x1234_5678),
+        source_to: To::new(0x7f00_0000_2000),
+    };
+    assert_eq!(ReadV2Request::parse(&bytes), Ok(request));
+    assert_eq!(request.emit().as_slice(), bytes);
+    refuses_every_prefix(&bytes, ReadV2Request::parse);
+    assert_eq!(
+        request.to_string(),
+        "read v2 size=4096 source=0x12345678+0x7f0000002000"
+    );
+}
+
+proptest! {
+    #[test]
+    fn every_header_is_exact(bytes in any::<[u8; 16]>()) {
+        let request = ReadV2Request::parse(&bytes).expect("any 16 bytes");
+        prop_assert_eq!(request.emit(), bytes);
+    }
+}

@@ -1,1 +1,133 @@
-//! placeholder.
+//! The invariant checksum: its check value, which bits it does not see, odd headers, and the
+//! headers it imagines for users of a socket. Whole packets are among the worked vectors.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::hex;
+
+const IPV4: &str = "45000034 00014000 4011b764 c0a80101 c0a80102 c12312b7 00200000";
+const IPV6: &str = "60000000 00201140 fd000000000000000000000000000001
+    fd000000000000000000000000000002 c12312b7 002073ea";
+const IB: &str = "0430ffff 00000011 80000105 68656c6c6f000000";
+
+#[test]
+fn check_value() {
+    assert_eq!(crc32_ieee(b"123456789"), 0xcbf4_3926);
+    assert_eq!(crc32_ieee(b""), 0);
+    // What every packet starts from, before the final inversion.
+    assert_eq!(!crc32_ieee(&LINK_STAND_IN), 0xdebb_20e3);
+}
+
+/// Flips every bit of `headers` and tells which ones the checksum does not see.
+fn unseen_bits(headers: &[u8], ib: &[u8]) -> Vec<(usize, u8)> {
+    let all = [headers, ib].concat();
+    let plain = icrc(headers, ib);
+    let unseen = |at: usize| {
+        let invisible = (0..8).map(|bit| 1u8 << bit).filter(|bit| {
+            let mut bent = all.clone();
+            bent[at] ^= bit;
+            let (headers, ib) = bent.split_at(headers.len());
+            icrc(headers, ib) == plain
+        });
+        invisible.fold(0, |mask, bit| mask | bit)
+    };
+    (0..all.len())
+        .map(|at| (at, unseen(at)))
+        .filter(|(_, mask)| *mask != 0)
+        .collect()
+}
+
+#[test]
+fn only_the_fields_that_change_on_the_way_are_unseen() {
+    let ib = hex(IB);
+    assert_eq!(
+        unseen_bits(&hex(IPV4), &ib),
+        [
+            (1, 0xff),
+            (8, 0xff),
+            (10, 0xff),
+            (11, 0xff),
+            (26, 0xff),
+            (27, 0xff),
+            (28 + 4, 0xff)
+        ]
+    );
+    assert_eq!(
+        unseen_bits(&hex(IPV6), &ib),
+        [
+            (0, 0x0f),
+            (1, 0xff),
+            (2, 0xff),
+            (3, 0xff),
+            (7, 0xff),
+            (46, 0xff),
+            (47, 0xff),
+            (48 + 4, 0xff)
+        ]
+    );
+}
+
+#[test]
+fn ipv4_options_move_the_udp_checksum() {
+    let mut headers = hex(IPV4);
+    headers[0] = 0x46;
+    headers.splice(20..20, [1, 1, 1, 1]);
+    let ib = hex(IB);
+    let unseen: Vec<usize> = unseen_bits(&headers, &ib)
+        .iter()
+        .map(|(at, _)| *at)
+        .collect();
+    assert_eq!(unseen, [1, 8, 10, 11, 30, 31, 36]);
+}
+
+#[test]
+fn a_socket_user_gets_the_checksum_of_the_headers_to_come() {
+    let ib = hex(IB);
+    let v4 = Path {
+        src: Ipv4Addr::new(192, 168, 1, 1).into(),
+        dst: Ipv4Addr::new(192, 168, 1, 2).into(),
+        src_port: 0xc123,
+        dst_port: 4791,
+    };
+    let mut headers = hex(IPV4);
+    headers[5] = 0;
+    assert_eq!(icrc_over_socket(v4, &ib), icrc(&headers, &ib));
+    let v6 = Path {
+        src: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into(),
+        dst: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2).into(),
+        ..v4
+    };
+    assert_eq!(icrc_over_socket(v6, &ib), icrc(&hex(IPV6), &ib));
+    // One IPv4 address among IPv6 is the mapped one.
+    let mixed = Path { src: v4.src, ..v6 };
+    let mapped = Path {
+        src: Ipv4Addr::new(192, 168, 1, 1).to_ipv6_mapped().into(),
+        ..v6
+    };
+    assert_eq!(icrc_over_socket(mixed, &ib), icrc_over_socket(mapped, &ib));
+    assert_eq!(v4.to_string(), "[192.168.1.1]:49443 -> [192.168.1.2]:4791");
+}
+
+proptest! {
+    #[test]
+    fn any_headers_are_survived(
+        headers in proptest::collection::vec(any::<u8>(), 0..100),
+        rest in proptest::collection::vec(any::<u8>(), 0..16),
+    ) {
+        icrc(&headers, &rest);
+    }
+
+    #[test]
+    fn lengths_that_no_packet_has_are_survived(len in 65_000usize..70_000) {
+        let path = Path {
+            src: Ipv4Addr::LOCALHOST.into(),
+            dst: Ipv4Addr::LOCALHOST.into(),
+            src_port: 1,
+            dst_port: 2,
+        };
+        icrc_over_socket(path, &vec![0; len]);
+    }
+}

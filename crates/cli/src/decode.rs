@@ -1,0 +1,150 @@
+//! `verbena decode`: reads a capture, finds MPA streams by their startup frames and tells what was said on them.
+//! It promises one record per RDMAP message in the order of the capture, and a verdict that scripts can rely on.
+//! It refuses to touch files or terminals: it takes something to read and something to write.
+//!
+//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `stream` (`agree`, `fpdu`) → `record` → `text`.
+
+pub mod agree;
+pub mod capture;
+pub mod flow;
+pub mod fpdu;
+pub mod link;
+pub mod reassembly;
+pub mod record;
+pub mod segment;
+pub mod stream;
+pub mod summary;
+pub mod table;
+pub mod text;
+
+use std::io::{self, Read, Write};
+
+use capture::{Capture, Damage};
+use record::Record;
+use segment::Found;
+use summary::Summary;
+use table::{Table, Tally};
+use text::Line;
+
+/// What to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// JSON, one object per line.
+    pub json: bool,
+    /// Only this stream.
+    pub stream: Option<usize>,
+    /// Only connections with this TCP port at either end.
+    pub port: Option<u16>,
+    /// Every FPDU as well.
+    pub segments: bool,
+    /// Offsets and the first payload bytes of every message.
+    pub verbose: bool,
+}
+
+/// How decoding went.
+#[derive(Debug)]
+pub struct Report {
+    /// MPA streams found.
+    pub streams: usize,
+    /// Protocol violations among what was shown.
+    pub violations: u64,
+    /// Why the capture was not read to its end, if it was not.
+    pub damage: Option<Damage>,
+}
+
+/// Decodes a whole capture. Fails only when the output does.
+///
+/// In JSON every line is one [`Record`]; the summaries are for people and appear only as text.
+pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> io::Result<Report> {
+    let mut table = Table::new(options);
+    let (mut tally, mut records) = (Tally::default(), Vec::new());
+    let mut shown = Shown {
+        options,
+        violations: 0,
+    };
+    let damage = match Capture::open(input) {
+        Err(damage) => Some(damage),
+        Ok(mut capture) => loop {
+            let packet = match capture.next_packet() {
+                Ok(Some(packet)) => packet,
+                Ok(None) => break None,
+                Err(damage) => break Some(damage),
+            };
+            tally.packets += 1;
+            let time = table.since_first(packet.time);
+            match link::ip_packet(packet.link, packet.data).map(segment::find) {
+                Some(Found::Tcp(segment)) => table.handle(&segment, time, &mut records),
+                Some(Found::Fragment) => tally.fragments += 1,
+                None if !link::is_known(packet.link) => tally.unknown_link = Some(packet.link),
+                Some(Found::Other) | None => {}
+            }
+            shown.write(output, &mut records)?;
+        },
+    };
+    let opened = tally.packets > 0 || damage.is_none();
+    let summaries = table.finish(&mut tally, &mut records);
+    shown.write(output, &mut records)?;
+    if !options.json && opened {
+        shown.write_summaries(output, &summaries, &tally)?;
+    }
+    output.flush()?;
+    Ok(Report {
+        streams: summaries.len(),
+        violations: shown.violations,
+        damage,
+    })
+}
+
+/// The filter between what is found and what is written.
+struct Shown {
+    options: Options,
+    violations: u64,
+}
+
+impl Shown {
+    fn wants(&self, stream: usize) -> bool {
+        self.options.stream.is_none_or(|only| only == stream)
+    }
+
+    fn write<W: Write>(&mut self, output: &mut W, records: &mut Vec<Record>) -> io::Result<()> {
+        for record in records.drain(..) {
+            if !self.wants(record.stream) {
+                continue;
+            }
+            self.violations += u64::from(record.kind == "Violation");
+            if self.options.json {
+                serde_json::to_writer(&mut *output, &record)?;
+                writeln!(output)?;
+            } else {
+                writeln!(output, "{}", Line(&record))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_summaries<W: Write>(
+        &self,
+        output: &mut W,
+        summaries: &[Summary],
+        tally: &Tally,
+    ) -> io::Result<()> {
+        let wanted = || summaries.iter().filter(|s| self.wants(s.stream));
+        for summary in wanted() {
+            writeln!(output, "\n{summary}")?;
+        }
+        if let (Some(only), None) = (self.options.stream, wanted().next()) {
+            writeln!(
+                output,
+                "there is no stream {only} among {}",
+                summaries.len()
+            )?;
+        }
+        if summaries.is_empty() {
+            writeln!(
+                output,
+                "no MPA stream found: no TCP connection begins with an MPA Request"
+            )?;
+        }
+        writeln!(output, "\n{tally}")
+    }
+}

@@ -1,0 +1,179 @@
+//! The blocks of a pcapng section that matter here: interfaces and packets.
+//! It promises times in the interface's own resolution and the link type of the interface each packet came from.
+//! It refuses to know block framing, which the reader underneath does, and skips every other block.
+
+use std::io::Read;
+use std::time::Duration;
+
+use pcap_file::PcapError;
+use pcap_file::pcapng::PcapNgReader;
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const OLD_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+
+const OPTION_END: u16 = 0;
+const OPTION_TS_RESOLUTION: u16 = 9;
+
+/// The current section of a file.
+#[derive(Debug)]
+pub(super) struct Section {
+    big_endian: bool,
+    interfaces: Vec<Interface>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Interface {
+    link: u32,
+    snap: u32,
+    /// Time units in a second.
+    units: u64,
+}
+
+/// The place of a packet in its block.
+struct Found {
+    interface: usize,
+    time: u64,
+    from: usize,
+    len: usize,
+}
+
+impl Section {
+    pub(super) fn new(big_endian: bool) -> Section {
+        Section {
+            big_endian,
+            interfaces: Vec::new(),
+        }
+    }
+
+    /// Copies the next packet of any interface: its time and link type.
+    pub(super) fn next_packet<R: Read>(
+        &mut self,
+        reader: &mut PcapNgReader<R>,
+        data: &mut Vec<u8>,
+    ) -> Result<Option<(Duration, u32)>, PcapError> {
+        while let Some(block) = reader.next_raw_block().transpose()? {
+            let body: &[u8] = &block.body;
+            let found = match block.type_ {
+                SECTION_HEADER => {
+                    *self = Section::new(body.first() == Some(&0x1a));
+                    continue;
+                }
+                INTERFACE => {
+                    self.interfaces.push(self.interface(body));
+                    continue;
+                }
+                ENHANCED_PACKET => self.enhanced(body),
+                OLD_PACKET => self.old(body),
+                SIMPLE_PACKET => self.simple(body),
+                _ => continue,
+            };
+            let found = found.ok_or(PcapError::InvalidField("packet block too short"))?;
+            let interface = self.interfaces.get(found.interface);
+            let Some(interface) = interface else {
+                return Err(PcapError::InvalidField("packet of an undeclared interface"));
+            };
+            let bytes = body.get(found.from..).and_then(|b| b.get(..found.len));
+            let Some(bytes) = bytes else {
+                return Err(PcapError::InvalidField("packet longer than its block"));
+            };
+            data.clear();
+            data.extend_from_slice(bytes);
+            return Ok(Some((interface.time(found.time), interface.link)));
+        }
+        Ok(None)
+    }
+
+    fn interface(&self, body: &[u8]) -> Interface {
+        Interface {
+            link: self.u16(body, 0).unwrap_or_default().into(),
+            snap: self.u32(body, 4).unwrap_or_default(),
+            units: self.units(body),
+        }
+    }
+
+    /// Microseconds, unless an option says otherwise.
+    fn units(&self, body: &[u8]) -> u64 {
+        const DEFAULT: u64 = 1_000_000;
+        let mut at = 8;
+        while let (Some(code), Some(len)) = (self.u16(body, at), self.u16(body, at + 2)) {
+            if code == OPTION_END {
+                break;
+            }
+            if code == OPTION_TS_RESOLUTION {
+                let Some(&byte) = body.get(at + 4) else {
+                    break;
+                };
+                let (base, power) = if byte & 0x80 == 0 {
+                    (10u64, byte)
+                } else {
+                    (2, byte & 0x7f)
+                };
+                return base.checked_pow(power.into()).unwrap_or(DEFAULT);
+            }
+            at += 4 + usize::from(len).next_multiple_of(4);
+        }
+        DEFAULT
+    }
+
+    fn enhanced(&self, body: &[u8]) -> Option<Found> {
+        let high = u64::from(self.u32(body, 4)?);
+        let low = u64::from(self.u32(body, 8)?);
+        Some(Found {
+            interface: self.u32(body, 0)? as usize,
+            time: high << 32 | low,
+            from: 20,
+            len: self.u32(body, 12)? as usize,
+        })
+    }
+
+    fn old(&self, body: &[u8]) -> Option<Found> {
+        let interface = self.u16(body, 0)?.into();
+        Some(Found {
+            interface,
+            ..self.enhanced(body)?
+        })
+    }
+
+    /// A simple packet has no time and no interface: it is of the first one, cut at its snap length.
+    fn simple(&self, body: &[u8]) -> Option<Found> {
+        let original = self.u32(body, 0)?;
+        let len = match self.interfaces.first().map_or(0, |i| i.snap) {
+            0 => original,
+            snap => original.min(snap),
+        };
+        Some(Found {
+            interface: 0,
+            time: 0,
+            from: 4,
+            len: len as usize,
+        })
+    }
+
+    fn u16(&self, bytes: &[u8], at: usize) -> Option<u16> {
+        let field = *bytes.get(at..)?.first_chunk()?;
+        Some(if self.big_endian {
+            u16::from_be_bytes(field)
+        } else {
+            u16::from_le_bytes(field)
+        })
+    }
+
+    fn u32(&self, bytes: &[u8], at: usize) -> Option<u32> {
+        let field = *bytes.get(at..)?.first_chunk()?;
+        Some(if self.big_endian {
+            u32::from_be_bytes(field)
+        } else {
+            u32::from_le_bytes(field)
+        })
+    }
+}
+
+impl Interface {
+    fn time(&self, units: u64) -> Duration {
+        let part = u128::from(units % self.units) * 1_000_000_000 / u128::from(self.units);
+        Duration::from_secs(units / self.units) + Duration::from_nanos(part as u64)
+    }
+}

@@ -1,0 +1,281 @@
+//! One TCP connection of a capture: both directions in order, and in the order of cause and effect.
+//! It promises that a stream sees an answer only after everything that the answer's sender had acknowledged,
+//! so that neither loss nor disorder in the capture looks like a fault of the peers. It refuses to follow what is not MPA.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use verbena_wire::mpa::Kind;
+
+use super::Options;
+use super::reassembly::Reassembly;
+use super::record::Dir;
+use super::segment::Segment;
+use super::stream::{Out, Stream};
+
+/// Bytes of one connection that may wait for others. More means that the others are lost.
+pub const MAX_WAITING_BYTES: usize = 4 << 20;
+/// Segments of one connection that may wait for what they acknowledge.
+pub const MAX_WAITING_SEGMENTS: usize = 1024;
+
+/// A TCP connection.
+#[derive(Debug)]
+pub struct Flow {
+    /// Initiator and responder, once it is known who is who; until then as they came.
+    ends: [SocketAddr; 2],
+    orders: [Option<Reassembly>; 2],
+    /// Segments that acknowledge what has not been seen.
+    waiting: VecDeque<Waiting>,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    dir: Dir,
+    seq: u32,
+    ack: Option<u32>,
+    payload: Vec<u8>,
+    fin: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The opening handshake was not seen; only a segment that begins with a Request tells who is who.
+    Midway,
+    /// The initiator's first bytes, as long as they could be a Request.
+    Tasting(Vec<u8>),
+    Mpa(Box<Stream>),
+    /// Some other protocol.
+    Foreign,
+}
+
+impl Flow {
+    /// The connection of this segment.
+    pub fn new(segment: &Segment<'_>) -> Flow {
+        let (ends, orders) = match (segment.syn, segment.ack) {
+            (true, None) => (
+                [segment.from, segment.to],
+                [Some(Reassembly::new(segment.seq.wrapping_add(1))), None],
+            ),
+            (true, Some(ack)) => (
+                [segment.to, segment.from],
+                [ack, segment.seq.wrapping_add(1)].map(|seq| Some(Reassembly::new(seq))),
+            ),
+            _ => ([segment.from, segment.to], [None, None]),
+        };
+        let state = if segment.syn {
+            State::Tasting(Vec::new())
+        } else {
+            State::Midway
+        };
+        Flow {
+            ends,
+            orders,
+            waiting: VecDeque::new(),
+            state,
+        }
+    }
+
+    /// Whether this segment opens a new connection between the same ends.
+    pub fn is_replaced_by(&self, segment: &Segment<'_>) -> bool {
+        let opens = segment.syn && segment.ack.is_none();
+        // The SYN of this very connection, sent again, stands one before its first byte.
+        let again = self.dir(segment) == Dir::ToResponder
+            && self.orders[0]
+                .as_ref()
+                .is_some_and(|order| order.begins_at(segment.seq.wrapping_add(1)));
+        opens && !again
+    }
+
+    /// Takes a segment; `number` is the next stream's, and is used up if this turns out to be one.
+    pub fn handle(
+        &mut self,
+        segment: &Segment<'_>,
+        number: &mut usize,
+        options: Options,
+        out: &mut Out<'_>,
+    ) {
+        if matches!(self.state, State::Foreign) {
+            return;
+        }
+        if matches!(self.state, State::Midway) && !segment.payload.is_empty() {
+            self.recognise(segment);
+        }
+        self.learn(segment);
+        let dir = self.dir(segment);
+        if !segment.syn && (!segment.payload.is_empty() || segment.fin) {
+            self.waiting.push_back(Waiting {
+                dir,
+                seq: segment.seq,
+                ack: segment.ack,
+                payload: segment.payload.to_vec(),
+                // Where a packet was cut, its end is unknown.
+                fin: segment.fin && !segment.cut,
+            });
+            self.pump(number, options, out);
+        }
+        if let (true, State::Mpa(stream)) = (segment.rst, &mut self.state) {
+            stream.reset(dir);
+        }
+        if self.is_stuck() {
+            self.give_up(out);
+        }
+    }
+
+    /// The capture is over; the stream, if this was one.
+    pub fn finish(mut self, out: &mut Out<'_>) -> Option<Stream> {
+        self.give_up(out);
+        match self.state {
+            State::Mpa(stream) => Some(*stream),
+            _ => None,
+        }
+    }
+
+    /// Whether it is known not to be MPA.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.state, State::Foreign)
+    }
+
+    fn dir(&self, segment: &Segment<'_>) -> Dir {
+        if segment.from == self.ends[0] {
+            Dir::ToResponder
+        } else {
+            Dir::ToInitiator
+        }
+    }
+
+    /// A connection whose beginning was missed counts from the segment that begins with a Request.
+    fn recognise(&mut self, segment: &Segment<'_>) {
+        if !segment.payload.starts_with(Kind::Request.key()) {
+            self.be_foreign();
+            return;
+        }
+        self.ends = [segment.from, segment.to];
+        self.orders = [Some(Reassembly::new(segment.seq)), None];
+        self.state = State::Tasting(Vec::new());
+    }
+
+    /// The other direction's first number follows from the first acknowledgement.
+    fn learn(&mut self, segment: &Segment<'_>) {
+        let dir = self.dir(segment);
+        if matches!(self.state, State::Midway) {
+            return;
+        }
+        if segment.syn && self.orders[dir.index()].is_none() {
+            let first = segment.seq.wrapping_add(1);
+            self.orders[dir.index()] = Some(Reassembly::new(first));
+        }
+        let reverse = &mut self.orders[dir.reverse().index()];
+        if let (None, Some(ack)) = (&reverse, segment.ack) {
+            *reverse = Some(Reassembly::new(ack));
+        }
+    }
+
+    /// Takes every waiting segment whose time has come, until none is left that can be taken.
+    fn pump(&mut self, number: &mut usize, options: Options, out: &mut Out<'_>) {
+        while let Some(at) = self.waiting.iter().position(|w| self.is_due(w)) {
+            let Some(next) = self.waiting.remove(at) else {
+                return;
+            };
+            self.take(&next, number, options, out);
+        }
+    }
+
+    fn is_due(&self, waiting: &Waiting) -> bool {
+        let reverse = &self.orders[waiting.dir.reverse().index()];
+        match (reverse, waiting.ack) {
+            (Some(order), Some(ack)) => order.has_reached(ack),
+            _ => true,
+        }
+    }
+
+    fn take(&mut self, next: &Waiting, number: &mut usize, options: Options, out: &mut Out<'_>) {
+        let Some(order) = &mut self.orders[next.dir.index()] else {
+            return;
+        };
+        let mut bytes = Vec::new();
+        order.take(next.seq, &next.payload, next.fin, &mut bytes);
+        let finished = order.is_finished();
+        if let State::Tasting(start) = &mut self.state {
+            if next.dir == Dir::ToResponder {
+                start.append(&mut bytes);
+            }
+            // A responder that speaks first does not speak MPA (RFC 5044 §7.1.2).
+            let silent = bytes.is_empty();
+            let ended = finished && next.dir == Dir::ToResponder;
+            self.taste(silent, ended, number, options, out);
+        } else if let State::Mpa(stream) = &mut self.state
+            && !bytes.is_empty()
+        {
+            stream.feed(next.dir, &bytes, out);
+        }
+        if let (true, State::Mpa(stream)) = (finished, &mut self.state) {
+            stream.fin(next.dir, out);
+        }
+    }
+
+    /// Decides as soon as the first bytes allow.
+    fn taste(
+        &mut self,
+        silent: bool,
+        ended: bool,
+        number: &mut usize,
+        options: Options,
+        out: &mut Out<'_>,
+    ) {
+        let State::Tasting(start) = &mut self.state else {
+            return;
+        };
+        let key = Kind::Request.key();
+        if start.starts_with(key) {
+            let start = core::mem::take(start);
+            let mut stream = Box::new(Stream::new(*number, self.ends, options));
+            *number += 1;
+            stream.feed(Dir::ToResponder, &start, out);
+            self.state = State::Mpa(stream);
+        } else if !silent || ended || !key.starts_with(start) {
+            self.be_foreign();
+        }
+    }
+
+    fn be_foreign(&mut self) {
+        self.state = State::Foreign;
+        self.orders = [None, None];
+        self.waiting = VecDeque::new();
+    }
+
+    fn is_stuck(&self) -> bool {
+        let waiting: usize = self.waiting.iter().map(|w| w.payload.len()).sum();
+        let behind: usize = self.orders.iter().flatten().map(Reassembly::buffered).sum();
+        self.waiting.len() > MAX_WAITING_SEGMENTS || waiting + behind > MAX_WAITING_BYTES
+    }
+
+    /// Whatever is still missing will not come.
+    fn give_up(&mut self, out: &mut Out<'_>) {
+        let missing = self.missing();
+        if let (State::Mpa(stream), Some((dir, bytes))) = (&mut self.state, missing) {
+            stream.lose(dir, bytes, out);
+        }
+        if self.is_stuck() && !matches!(self.state, State::Mpa(_)) {
+            self.be_foreign();
+        }
+        self.orders = [None, None];
+        self.waiting = VecDeque::new();
+    }
+
+    /// The direction with a gap, and its size.
+    fn missing(&self) -> Option<(Dir, u64)> {
+        let gap = |dir: Dir| Some((dir, self.orders[dir.index()].as_ref()?.gap()?));
+        let unseen = || {
+            self.waiting.iter().find_map(|w| {
+                let reverse = w.dir.reverse();
+                let order = self.orders[reverse.index()].as_ref()?;
+                let bytes = order.missing_before(w.ack?);
+                (bytes > 0).then_some((reverse, bytes))
+            })
+        };
+        gap(Dir::ToResponder)
+            .or_else(|| gap(Dir::ToInitiator))
+            .or_else(unseen)
+    }
+}

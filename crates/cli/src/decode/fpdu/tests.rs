@@ -1,0 +1,32 @@
+//! Cutting is the inverse of emitting, with and without markers, and waits for the last byte.
+
+use super::*;
+use verbena_wire::mpa::emit_fpdu;
+
+#[test]
+fn what_was_emitted_is_cut_again_at_every_marker_phase() {
+    for len in [14usize, 15, 18, 500, 501, 1442, 4000] {
+        let ulpdu: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let phases = (0..512).step_by(4).map(Phase::new);
+        for phase in phases.chain([None]) {
+            let mut bytes = Vec::new();
+            let next = emit_fpdu(&ulpdu, phase, true, &mut bytes);
+            let whole = bytes.len();
+            assert_eq!(Fpdu::cut(&bytes[..whole - 1], phase), None);
+            bytes.extend([0xee; 9]);
+            let fpdu = Fpdu::cut(&bytes, phase).unwrap();
+            assert_eq!(fpdu.bytes.len(), whole);
+            assert_eq!(fpdu.ulpdu, ulpdu);
+            assert_eq!(fpdu.crc, fpdu.computed);
+            assert_eq!(fpdu.next, next);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_cut_from_nothing() {
+    assert_eq!(Fpdu::cut(&[], None), None);
+    assert_eq!(Fpdu::cut(&[0], None), None);
+    assert_eq!(Fpdu::cut(&[0; 5], Some(Phase::START)), None);
+    assert_eq!(Fpdu::cut(&[0; 8], None).unwrap().ulpdu, Vec::<u8>::new());
+}

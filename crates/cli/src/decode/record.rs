@@ -1,0 +1,238 @@
+//! What decoding yields: one record per startup frame, message, violation or loss, ready to be printed.
+//! It promises one shape for both printers, so that text and JSON can never tell different stories.
+//! It refuses to know how records are found or written.
+
+mod detail;
+
+pub use detail::Detail;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use verbena_wire::ddp::Header;
+use verbena_wire::mpa::Frame;
+
+/// A direction of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Dir {
+    /// From the initiator, which sent the Request.
+    #[serde(rename = "i2r")]
+    ToResponder,
+    /// From the responder.
+    #[serde(rename = "r2i")]
+    ToInitiator,
+}
+
+impl Dir {
+    /// The direction as an index: 0 is towards the responder.
+    pub fn index(self) -> usize {
+        match self {
+            Dir::ToResponder => 0,
+            Dir::ToInitiator => 1,
+        }
+    }
+
+    /// The other direction.
+    pub fn reverse(self) -> Dir {
+        match self {
+            Dir::ToResponder => Dir::ToInitiator,
+            Dir::ToInitiator => Dir::ToResponder,
+        }
+    }
+
+    /// The arrow of the text form.
+    pub fn arrow(self) -> char {
+        match self {
+            Dir::ToResponder => '>',
+            Dir::ToInitiator => '<',
+        }
+    }
+}
+
+/// One line of output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Record {
+    /// Since the first packet of the capture.
+    #[serde(serialize_with = "seconds")]
+    pub time: Duration,
+    /// The stream's number, from 0.
+    pub stream: usize,
+    /// Its direction.
+    pub dir: Dir,
+    /// What it is.
+    pub kind: &'static str,
+    /// Segments of the message.
+    pub segments: u32,
+    /// Payload bytes of the message, DDP headers not counted.
+    pub len: u64,
+    /// Where its first byte stands in the direction's TCP stream.
+    pub offset: u64,
+    /// The rest.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// What only some records have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Body {
+    /// A Request or Reply.
+    Startup(Startup),
+    /// An RDMAP message.
+    Message(Message),
+    /// A single FPDU.
+    Fpdu(Fpdu),
+    /// A broken rule, or bytes the capture does not hold.
+    Trouble {
+        /// In words.
+        message: String,
+    },
+}
+
+/// A Request or Reply.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Startup {
+    /// Who sent it: address and port.
+    pub from: String,
+    /// Who it is for.
+    pub to: String,
+    /// 1 or 2.
+    pub revision: u8,
+    /// C.
+    pub crc: bool,
+    /// M.
+    pub markers: bool,
+    /// R.
+    pub reject: bool,
+    /// The flag bits nobody but Verbena uses.
+    pub reserved: u8,
+    /// Inbound read depth; absent without the enhanced block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ird: Option<u16>,
+    /// Outbound read depth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ord: Option<u16>,
+    /// The peer-to-peer model, with the ready-to-receive messages it names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtr: Option<String>,
+    /// In hexadecimal, without the enhanced block.
+    pub private_data: String,
+}
+
+impl Startup {
+    /// The frame that `from` sent to `to`.
+    pub fn new(frame: &Frame<'_>, from: SocketAddr, to: SocketAddr) -> Startup {
+        let (flags, block) = (frame.flags(), frame.enhanced());
+        Startup {
+            from: from.to_string(),
+            to: to.to_string(),
+            revision: frame.revision().get(),
+            crc: flags.crc,
+            markers: flags.markers,
+            reject: flags.reject,
+            reserved: flags.reserved,
+            ird: block.map(|b| b.ird.get()),
+            ord: block.map(|b| b.ord.get()),
+            rtr: block.filter(|b| b.peer_to_peer).map(|b| b.rtr.to_string()),
+            private_data: hex(frame.private_data()),
+        }
+    }
+}
+
+/// An RDMAP message.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Message {
+    /// Where it goes.
+    #[serde(flatten)]
+    pub place: Place,
+    /// What it says.
+    #[serde(flatten)]
+    pub detail: Detail,
+    /// It opened the stream (RFC 6581 §9.2).
+    #[serde(skip_serializing_if = "is_false")]
+    pub rtr: bool,
+    /// The receiver throws it away, and it will be sent again (docs/extensions.md).
+    #[serde(skip_serializing_if = "is_false")]
+    pub discarded: bool,
+    /// The first payload bytes in hexadecimal, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+}
+
+/// Where a segment says it goes (RFC 5041 §4).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Place {
+    /// A tagged buffer.
+    Tagged {
+        /// The buffer.
+        stag: String,
+        /// The first byte in it.
+        to: String,
+    },
+    /// An untagged buffer.
+    Untagged {
+        /// The queue.
+        qn: u32,
+        /// The message on it.
+        msn: u32,
+        /// The first byte in the message.
+        mo: u32,
+    },
+}
+
+impl From<&Header> for Place {
+    fn from(header: &Header) -> Place {
+        match header {
+            Header::Tagged(h) => Place::Tagged {
+                stag: h.stag.to_string(),
+                to: h.to.to_string(),
+            },
+            Header::Untagged(h) => Place::Untagged {
+                qn: h.qn.get(),
+                msn: h.msn.get(),
+                mo: h.mo.get(),
+            },
+        }
+    }
+}
+
+/// A single FPDU.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fpdu {
+    /// Length of the ULPDU.
+    pub ulpdu: usize,
+    /// Its RDMAP message; absent when the header cannot be read, like all that follows from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opcode: Option<&'static str>,
+    /// T.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tagged: Option<bool>,
+    /// L.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<bool>,
+    /// Where it goes.
+    #[serde(flatten)]
+    pub place: Option<Place>,
+    /// Bytes of padding.
+    pub pad: usize,
+    /// The checksum field in hexadecimal, as its bytes stand on the wire.
+    pub crc: String,
+    /// Whether it is the checksum of the bytes; a field of zeros is common where none was agreed.
+    pub crc_ok: bool,
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}

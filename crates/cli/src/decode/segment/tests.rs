@@ -1,0 +1,79 @@
+//! Hand-made IP packets of both versions: padded, cut, fragmented, not TCP.
+
+use super::*;
+
+const TCP: [u8; 20] = [
+    0x1f, 0x90, 0x00, 0x50, 0, 0, 0, 7, 0, 0, 0, 9, 0x50, 0x19, 0, 0, 0, 0, 0, 0,
+];
+
+fn v4(total_len: u16, fragment: u16, protocol: u8) -> Vec<u8> {
+    let mut bytes = vec![0x45, 0];
+    bytes.extend(total_len.to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(fragment.to_be_bytes());
+    bytes.extend([64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend(TCP);
+    bytes.extend(b"hello");
+    bytes
+}
+
+fn tcp(found: Found<'_>) -> Segment<'_> {
+    match found {
+        Found::Tcp(segment) => segment,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_ipv4_segment_is_read_and_padding_is_left_out() {
+    let mut bytes = v4(45, 0, 6);
+    bytes.extend([0; 6]);
+    let segment = tcp(find(&bytes));
+    assert_eq!(segment.from, "10.0.0.1:8080".parse().unwrap());
+    assert_eq!(segment.to, "10.0.0.2:80".parse().unwrap());
+    assert_eq!((segment.seq, segment.ack), (7, Some(9)));
+    assert_eq!(segment.payload, b"hello");
+    assert!(segment.fin && !segment.syn && !segment.rst && !segment.cut);
+}
+
+#[test]
+fn an_ipv6_segment_is_read() {
+    let mut bytes = vec![0x60, 0, 0, 0, 0, 25, 6, 64];
+    bytes.extend([0; 15]);
+    bytes.push(1);
+    bytes.extend([0; 15]);
+    bytes.push(2);
+    bytes.extend(TCP);
+    bytes.extend(b"hello");
+    let segment = tcp(find(&bytes));
+    assert_eq!(segment.from, "[::1]:8080".parse().unwrap());
+    assert_eq!(segment.payload, b"hello");
+}
+
+#[test]
+fn a_packet_cut_by_the_capture_says_so() {
+    assert!(tcp(find(&v4(1045, 0, 6))).cut);
+}
+
+#[test]
+fn a_length_that_the_adapter_was_to_fill_in_is_taken_from_the_packet() {
+    let bytes = v4(0, 0, 6);
+    let segment = tcp(find(&bytes));
+    assert_eq!(segment.payload, b"hello");
+}
+
+#[test]
+fn fragments_and_other_protocols_are_told_apart() {
+    assert_eq!(find(&v4(45, 0x2000, 6)), Found::Fragment);
+    assert_eq!(find(&v4(45, 0, 17)), Found::Other);
+    assert_eq!(find(&[]), Found::Other);
+    assert_eq!(find(&[0xff; 40]), Found::Other);
+}
+
+#[test]
+fn no_cut_of_a_packet_panics() {
+    let bytes = v4(45, 0, 6);
+    for cut in 0..bytes.len() {
+        find(&bytes[..cut]);
+    }
+}

@@ -1,0 +1,137 @@
+//! What is left to say of a stream when it is over: who, on which terms, how much, and how it ended.
+//! It promises counts that add up to the records that were printed.
+//! It refuses to know messages one by one.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::agree::Terms;
+use super::record::Dir;
+
+/// How a stream ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The capture ends first.
+    Open,
+    /// Both sides sent FIN.
+    Closed,
+    /// One side sent FIN, the other did not in this capture.
+    HalfClosed(Dir),
+    /// One side reset the connection.
+    Reset(Dir),
+    /// The responder said no.
+    Rejected,
+}
+
+/// One stream in retrospect.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Its number.
+    pub stream: usize,
+    /// Initiator and responder.
+    pub ends: [SocketAddr; 2],
+    /// The revision of the Request.
+    pub revision: Option<u8>,
+    /// What the startup agreed on, if it came so far.
+    pub terms: Option<Terms>,
+    /// Messages by kind, each way.
+    pub messages: [BTreeMap<&'static str, u64>; 2],
+    /// FPDUs each way.
+    pub fpdus: [u64; 2],
+    /// TCP payload bytes each way.
+    pub bytes: [u64; 2],
+    /// Who sent a Terminate.
+    pub terminated: Option<Dir>,
+    /// Rules broken.
+    pub violations: u64,
+    /// Bytes the capture does not hold, and in which direction.
+    pub lost: Option<(Dir, u64)>,
+    /// Bytes of an unfinished FPDU or startup frame at the end, each way.
+    pub unfinished: [usize; 2],
+    /// How it ended.
+    pub ending: Ending,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [initiator, responder] = self.ends;
+        write!(f, "stream {}: {initiator} > {responder}", self.stream)?;
+        if let Some(revision) = self.revision {
+            write!(f, ", MPA revision {revision}")?;
+        }
+        if let Some(terms) = &self.terms {
+            write!(f, ", crc {}", on(terms.crc))?;
+            let markers = match terms.markers {
+                [false, false] => "off",
+                [true, true] => "both ways",
+                [true, false] => ">",
+                [false, true] => "<",
+            };
+            write!(
+                f,
+                ", markers {markers}, extensions {}",
+                on(terms.extensions)
+            )?;
+        }
+        for dir in [Dir::ToResponder, Dir::ToInitiator] {
+            let at = dir.index();
+            let arrow = dir.arrow();
+            write!(
+                f,
+                "\n  {arrow} {} bytes, {} FPDUs",
+                self.bytes[at], self.fpdus[at]
+            )?;
+            for (kind, count) in &self.messages[at] {
+                write!(f, ", {count} {kind}")?;
+            }
+            if self.unfinished[at] > 0 {
+                write!(f, ", {} bytes unfinished", self.unfinished[at])?;
+            }
+        }
+        write!(f, "\n  ended: {}", self.words())
+    }
+}
+
+impl Summary {
+    /// Sender and receiver of a direction.
+    pub fn addresses(&self, dir: Dir) -> (SocketAddr, SocketAddr) {
+        let [initiator, responder] = self.ends;
+        match dir {
+            Dir::ToResponder => (initiator, responder),
+            Dir::ToInitiator => (responder, initiator),
+        }
+    }
+
+    fn words(&self) -> String {
+        let mut words = match &self.ending {
+            Ending::Open => "not in this capture".to_owned(),
+            Ending::Closed => "FIN from both sides".to_owned(),
+            Ending::HalfClosed(dir) => format!("FIN from the {} only", sender(*dir)),
+            Ending::Reset(dir) => format!("RST from the {}", sender(*dir)),
+            Ending::Rejected => "rejected by the responder".to_owned(),
+        };
+        if let Some(dir) = self.terminated {
+            words = format!("Terminate from the {}, then {words}", sender(dir));
+        }
+        if let Some((dir, bytes)) = self.lost {
+            let sender = sender(dir);
+            words = format!("{words}; the capture lost {bytes} bytes of the {sender}");
+        }
+        if self.violations > 0 {
+            words = format!("{words}; {} protocol violation(s)", self.violations);
+        }
+        words
+    }
+}
+
+fn sender(dir: Dir) -> &'static str {
+    match dir {
+        Dir::ToResponder => "initiator",
+        Dir::ToInitiator => "responder",
+    }
+}
+
+fn on(set: bool) -> &'static str {
+    if set { "on" } else { "off" }
+}

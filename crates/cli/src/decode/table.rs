@@ -1,0 +1,161 @@
+//! The TCP connections of a capture, by their two ends.
+//! It promises a bound on how many are remembered, and to forget what is not MPA before it turns anything away.
+//! It refuses to know what is said on them.
+
+use core::fmt;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::Options;
+use super::flow::Flow;
+use super::record::Record;
+use super::segment::Segment;
+use super::stream::Out;
+use super::summary::Summary;
+
+/// Connections remembered at once.
+pub const MAX_FLOWS: usize = 1 << 16;
+
+/// What a capture held besides streams.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets of any kind.
+    pub packets: u64,
+    /// MPA streams.
+    pub streams: u64,
+    /// TCP connections that are not MPA.
+    pub other_flows: u64,
+    /// TCP connections turned away because there were too many.
+    pub refused_flows: u64,
+    /// IP fragments of TCP, which are not put together.
+    pub fragments: u64,
+    /// A link type that cannot be read.
+    pub unknown_link: Option<u32>,
+}
+
+/// The connections.
+#[derive(Debug)]
+pub struct Table {
+    options: Options,
+    flows: HashMap<(SocketAddr, SocketAddr), Flow>,
+    done: Vec<Summary>,
+    /// The number of the next stream.
+    number: usize,
+    first: Option<Duration>,
+    last: Duration,
+    others: u64,
+    refused: u64,
+}
+
+impl Table {
+    /// No connection yet.
+    pub fn new(options: Options) -> Table {
+        Table {
+            options,
+            flows: HashMap::new(),
+            done: Vec::new(),
+            number: 0,
+            first: None,
+            last: Duration::ZERO,
+            others: 0,
+            refused: 0,
+        }
+    }
+
+    /// A packet's time, counted from the first packet.
+    pub fn since_first(&mut self, time: Duration) -> Duration {
+        self.last = time.saturating_sub(*self.first.get_or_insert(time));
+        self.last
+    }
+
+    /// Takes a segment to its connection.
+    pub fn handle(&mut self, segment: &Segment<'_>, time: Duration, records: &mut Vec<Record>) {
+        let ports = [segment.from.port(), segment.to.port()];
+        if self.options.port.is_some_and(|only| !ports.contains(&only)) {
+            return;
+        }
+        let out = &mut Out { time, records };
+        let key = key(segment);
+        let replaced = self
+            .flows
+            .get(&key)
+            .is_some_and(|f| f.is_replaced_by(segment));
+        if replaced && let Some(old) = self.flows.remove(&key) {
+            self.retire(old, out);
+        }
+        if !self.flows.contains_key(&key) && !self.has_room() {
+            self.refused += 1;
+            return;
+        }
+        let flow = self.flows.entry(key).or_insert_with(|| Flow::new(segment));
+        flow.handle(segment, &mut self.number, self.options, out);
+    }
+
+    /// The capture is over: the streams in retrospect, in order.
+    pub fn finish(mut self, tally: &mut Tally, records: &mut Vec<Record>) -> Vec<Summary> {
+        let out = &mut Out {
+            time: self.last,
+            records,
+        };
+        for flow in core::mem::take(&mut self.flows).into_values() {
+            self.retire(flow, out);
+        }
+        // Connections have no order of their own in the table.
+        out.records.sort_by_key(|r| r.stream);
+        self.done.sort_by_key(|s| s.stream);
+        tally.streams = self.done.len() as u64;
+        tally.other_flows = self.others;
+        tally.refused_flows = self.refused;
+        self.done
+    }
+
+    fn retire(&mut self, flow: Flow, out: &mut Out<'_>) {
+        match flow.finish(out) {
+            Some(stream) => self.done.push(stream.summary()),
+            None => self.others += 1,
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        if self.flows.len() >= MAX_FLOWS {
+            let before = self.flows.len();
+            self.flows.retain(|_, flow| !flow.is_foreign());
+            self.others += (before - self.flows.len()) as u64;
+        }
+        self.flows.len() < MAX_FLOWS
+    }
+}
+
+/// Both directions of a connection have the same key.
+fn key(segment: &Segment<'_>) -> (SocketAddr, SocketAddr) {
+    let (a, b) = (segment.from, segment.to);
+    if a <= b { (a, b) } else { (b, a) }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} packets, {} MPA streams, {} other TCP connections",
+            self.packets, self.streams, self.other_flows
+        )?;
+        if self.refused_flows > 0 {
+            write!(
+                f,
+                ", {} segments of too many connections",
+                self.refused_flows
+            )?;
+        }
+        if self.fragments > 0 {
+            write!(f, ", {} IP fragments not read", self.fragments)?;
+        }
+        if let Some(link) = self.unknown_link {
+            write!(f, ", packets of unknown link type {link}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! The bound on connections: foreign ones make room, unfinished ones do not.
+
+use super::*;
+use verbena_wire::mpa::Kind;
+
+fn segment(n: usize, payload: &[u8]) -> Segment<'_> {
+    let [.., a, b] = (n as u32).to_be_bytes();
+    let host = [10, (n >> 16) as u8, a, b];
+    Segment {
+        from: (host, 40000).into(),
+        to: ([10, 9, 9, 9], 7174).into(),
+        seq: 1,
+        ack: Some(1),
+        syn: false,
+        fin: false,
+        rst: false,
+        payload,
+        cut: false,
+    }
+}
+
+fn tally(payload: &[u8], flows: usize) -> Tally {
+    let mut table = Table::new(Options::default());
+    let mut records = Vec::new();
+    for n in 0..flows {
+        table.handle(&segment(n, payload), Duration::ZERO, &mut records);
+    }
+    table.handle(
+        &segment(flows, Kind::Request.key()),
+        Duration::ZERO,
+        &mut records,
+    );
+    assert!(table.flows.len() <= MAX_FLOWS);
+    let mut tally = Tally::default();
+    table.finish(&mut tally, &mut records);
+    tally
+}
+
+#[test]
+fn foreign_connections_make_room_for_others() {
+    let tally = tally(b"GET / HTTP/1.1", MAX_FLOWS + 10);
+    assert_eq!(tally.streams, 1);
+    assert_eq!(tally.other_flows, MAX_FLOWS as u64 + 10);
+    assert_eq!(tally.refused_flows, 0);
+}
+
+#[test]
+fn too_many_streams_are_turned_away_and_counted() {
+    let tally = tally(Kind::Request.key(), MAX_FLOWS + 10);
+    assert_eq!(tally.streams, MAX_FLOWS as u64);
+    assert_eq!(tally.refused_flows, 11);
+    assert!(tally.to_string().contains("11 segments of too many"));
+}

@@ -1,0 +1,118 @@
+//! The text form: one line per record, columns first, words after.
+//! It promises that a line never breaks and that equal things stand in equal places.
+//! It refuses to know anything that is not in a record.
+
+use core::fmt::{self, Display, Formatter};
+
+use super::record::{Body, Fpdu, Message, Place, Record, Startup};
+
+/// Bytes of private data shown before the rest is only counted.
+const PRIVATE_SHOWN: usize = 32;
+
+/// A record as a line of text.
+pub struct Line<'a>(pub &'a Record);
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let r = self.0;
+        write!(
+            f,
+            "{:12.6} {:3} {} {:14}",
+            r.time.as_secs_f64(),
+            r.stream,
+            r.dir.arrow(),
+            r.kind
+        )?;
+        match &r.body {
+            Body::Startup(startup) => write_startup(f, startup),
+            Body::Message(message) => write_message(f, r, message),
+            Body::Fpdu(fpdu) => write_fpdu(f, r, fpdu),
+            Body::Trouble { message } => write!(f, " at byte {}: {message}", r.offset),
+        }
+    }
+}
+
+fn write_startup(f: &mut Formatter<'_>, s: &Startup) -> fmt::Result {
+    write!(f, " {} > {} revision {}", s.from, s.to, s.revision)?;
+    for (set, word) in [
+        (s.reject, " REJECTED"),
+        (s.crc, " crc"),
+        (s.markers, " markers"),
+    ] {
+        f.write_str(if set { word } else { "" })?;
+    }
+    if s.reserved != 0 {
+        write!(f, " reserved {:#x}", s.reserved)?;
+    }
+    if let (Some(ird), Some(ord)) = (s.ird, s.ord) {
+        write!(f, " ird {} ord {}", Depth(ird), Depth(ord))?;
+    }
+    if let Some(rtr) = &s.rtr {
+        write!(f, " peer-to-peer rtr {rtr}")?;
+    }
+    let bytes = s.private_data.len() / 2;
+    if bytes > 0 {
+        let shown = s.private_data.get(..2 * PRIVATE_SHOWN);
+        write!(
+            f,
+            " private data {bytes}: {}",
+            shown.unwrap_or(&s.private_data)
+        )?;
+        f.write_str(if shown.is_some() && bytes > PRIVATE_SHOWN {
+            "…"
+        } else {
+            ""
+        })?;
+    }
+    Ok(())
+}
+
+/// A read depth; the largest value means that none was negotiated (RFC 6581 §9.1).
+struct Depth(u16);
+
+impl Display for Depth {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0x3fff => f.write_str("any"),
+            depth => write!(f, "{depth}"),
+        }
+    }
+}
+
+fn write_message(f: &mut Formatter<'_>, r: &Record, m: &Message) -> fmt::Result {
+    write!(f, " {:>8} B", r.len)?;
+    write_place(f, &m.place)?;
+    if r.segments != 1 {
+        write!(f, " segments {}", r.segments)?;
+    }
+    write!(f, "{}", m.detail)?;
+    f.write_str(if m.rtr { " (ready to receive)" } else { "" })?;
+    f.write_str(if m.discarded { " (discarded)" } else { "" })?;
+    if let Some(payload) = &m.payload {
+        write!(f, " offset {}", r.offset)?;
+        if !payload.is_empty() {
+            write!(f, " payload {payload}")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_fpdu(f: &mut Formatter<'_>, r: &Record, fpdu: &Fpdu) -> fmt::Result {
+    write!(f, " {:>8} B at byte {}", r.len, r.offset)?;
+    write!(f, " ulpdu {}", fpdu.ulpdu)?;
+    write!(f, " {}", fpdu.opcode.unwrap_or("unreadable"))?;
+    if let Some(place) = &fpdu.place {
+        write_place(f, place)?;
+    }
+    f.write_str(if fpdu.last == Some(true) { " last" } else { "" })?;
+    let verdict = if fpdu.crc_ok { "good" } else { "other" };
+    write!(f, " pad {} crc {} {verdict}", fpdu.pad, fpdu.crc)
+}
+
+fn write_place(f: &mut Formatter<'_>, place: &Place) -> fmt::Result {
+    match place {
+        Place::Tagged { stag, to } => write!(f, " stag {stag} to {to}"),
+        Place::Untagged { qn, msn, mo: 0 } => write!(f, " qn {qn} msn {msn}"),
+        Place::Untagged { qn, msn, mo } => write!(f, " qn {qn} msn {msn} mo {mo}"),
+    }
+}

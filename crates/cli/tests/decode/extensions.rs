@@ -1,0 +1,295 @@
+//! The messages of RFC 7306 and of docs/extensions.md, and the bookkeeping that comes with them.
+//! Refused requests that are sent again must neither be counted twice nor look like a fault.
+//! An impossible acknowledgement must.
+
+use verbena_cli::decode::Options;
+use verbena_wire::ext::PathKind;
+use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, ReadV2Request, RnrTimer};
+use verbena_wire::mpa::Flags;
+use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, Opcode};
+use verbena_wire::{Psn, Rsn, Stag, To};
+
+use crate::net::{BACK, Net, TO};
+use crate::peer::{CRC, Framer, reply, request};
+use crate::support::{Run, decode, number, text};
+
+fn caps() -> Control {
+    Control::Caps(Caps {
+        version: Caps::VERSION,
+        max_ulpdu: 1442,
+        features: Features::READ_V2 | Features::SEND_IMM,
+        personality: Personality::Roce,
+        qp_type: QpType::Rc,
+        min_rnr_timer: RnrTimer::new(12).expect("timer"),
+        ird: 16,
+        nonce: 7,
+        same_host: Some([0xab; 16]),
+    })
+}
+
+fn rsn(n: u32) -> Rsn {
+    Rsn::wrapping(n)
+}
+
+/// A connection with extensions in force, CAPS exchanged.
+fn extended() -> (Net, Framer, Framer) {
+    extended_with(CRC)
+}
+
+fn extended_with(flags: Flags) -> (Net, Framer, Framer) {
+    let mut net = Net::open();
+    let with = |reserved| Flags { reserved, ..flags };
+    net.say(TO, &request(with(1))).say(BACK, &reply(with(2)));
+    let framer = Framer::new(flags.crc, flags.markers);
+    let (mut to, mut back) = (framer.clone(), framer);
+    net.say(TO, &to.control(&caps()))
+        .say(BACK, &back.control(&caps()));
+    (net, to, back)
+}
+
+fn kinds(run: &Run) -> Vec<String> {
+    let records = run.records();
+    let kinds = records.iter().map(|r| text(r, "kind").to_owned());
+    kinds
+        .filter(|k| !k.starts_with("Mpa") && k != "Caps")
+        .collect()
+}
+
+#[test]
+fn every_message_has_its_name_and_its_fields() {
+    let (mut net, mut to, mut back) = extended();
+    let atomic = AtomicRequest {
+        op: AtomicOp::FetchAdd { add: 5, mask: 0 },
+        id: 0xa1,
+        stag: Stag::new(0x55),
+        to: To::new(0x40),
+    };
+    let answer = AtomicResponse {
+        id: 0xa1,
+        original: 41,
+    };
+    let read = ReadV2Request {
+        size: 3,
+        source_stag: Stag::new(0x66),
+        source_to: To::new(0x20),
+    };
+    let imm = Immediate::from_imm(0xcafe);
+    let mut carried = imm.emit().to_vec();
+    carried.extend(b"payload");
+    let send_imm = Opcode::SendImm {
+        solicited: true,
+        invalidate: true,
+    };
+    net.say(TO, &to.write(0, true, b"data"));
+    net.say(TO, &to.untagged(Opcode::Immediate, 1, 0, &imm.emit()));
+    net.say(TO, &to.untagged(Opcode::ImmediateSe, 2, 0, &imm.emit()));
+    net.say(
+        TO,
+        &to.untagged(Opcode::AtomicRequest, 1, 0, &atomic.emit()),
+    );
+    net.say(TO, &to.untagged(Opcode::ReadV2Request, 2, 0, &read.emit()));
+    net.say(TO, &to.untagged(send_imm, 3, 0x1234, &carried));
+    net.say(BACK, &back.control(&Control::Ack(rsn(3))));
+    net.say(
+        BACK,
+        &back.untagged(Opcode::AtomicResponse, 1, 0, &answer.emit()),
+    );
+    net.say(BACK, &back.untagged(Opcode::ReadV2Response, 1, 0, b"abc"));
+    let psn = Psn::wrapping(0x123);
+    net.say(BACK, &back.control(&Control::Active { psn }));
+    let path = Control::Path {
+        rsn: rsn(6),
+        to: PathKind::Rings,
+    };
+    net.say(TO, &to.control(&path));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert_eq!(
+        kinds(&run),
+        [
+            "Write",
+            "Immediate",
+            "ImmediateSe",
+            "AtomicRequest",
+            "ReadV2Request",
+            "SendImmSeInv",
+            "Ack",
+            "AtomicResponse",
+            "ReadV2Response",
+            "Active",
+            "Path"
+        ]
+    );
+    let one = |kind: &str| run.of_kind(kind).remove(0);
+    assert_eq!(text(&one("Immediate"), "immediate"), "0000cafe00000000");
+    assert_eq!(text(&one("SendImmSeInv"), "invalidate"), "0x00001234");
+    assert_eq!(number(&one("AtomicRequest"), "id"), 0xa1);
+    assert_eq!(text(&one("AtomicResponse"), "original"), "0x29");
+    assert_eq!(number(&one("ReadV2Request"), "size"), 3);
+    assert_eq!(number(&one("Ack"), "rsn"), 3);
+    assert_eq!(number(&one("Active"), "psn"), 0x123);
+    assert_eq!(text(&one("Path"), "path"), "rings");
+    // The token is a secret between the two hosts.
+    assert!(!run.stdout.contains("abababab"));
+    let words = decode(&net.pcap(), &["--verbose", "--segments"]);
+    assert_eq!(words.code, 0);
+    assert!(!decode(&net.pcap(), &[]).stdout.contains("abababab"));
+    assert!(words.stdout.contains("extensions on"), "{}", words.stdout);
+}
+
+#[test]
+fn a_request_refused_in_the_middle_is_sent_again_and_counted_once() {
+    let (mut net, mut to, mut back) = extended();
+    let timer = RnrTimer::new(12).expect("timer");
+    net.say(TO, &to.send(1, b"fits"));
+    net.say(TO, &to.part(2, 0, false, b"finds no "));
+    // The refusal crosses the rest of the message and a read behind it.
+    net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
+    net.say(TO, &to.part(2, 9, true, b"receive"));
+    net.say(TO, &to.read_request(1, 0, 4));
+    net.say(BACK, &back.control(&Control::Ready(rsn(1))));
+    net.say(TO, &to.control(&Control::Resume(rsn(1))));
+    net.say(TO, &to.send(3, b"finds no receive"));
+    net.say(TO, &to.read_request(2, 0, 4));
+    net.say(BACK, &back.control(&Control::Ack(rsn(2))));
+    net.say(BACK, &back.read_response(0, true, b"1234"));
+    net.say(BACK, &back.control(&Control::Ack(rsn(3))));
+    net.fin(TO).fin(BACK);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert_eq!(
+        kinds(&run),
+        [
+            "Send",
+            "Rnr",
+            "Send",
+            "ReadRequest",
+            "Ready",
+            "Resume",
+            "Send",
+            "ReadRequest",
+            "Ack",
+            "ReadResponse",
+            "Ack"
+        ]
+    );
+    let discarded: Vec<_> = run
+        .of_kind("Send")
+        .iter()
+        .map(|r| r["discarded"] == true)
+        .collect();
+    assert_eq!(discarded, [false, true, false]);
+    assert_eq!(number(&run.of_kind("Rnr")[0], "timer_us"), 640);
+}
+
+#[test]
+fn a_refusal_seen_late_takes_delivered_requests_back() {
+    let (mut net, mut to, mut back) = extended();
+    let timer = RnrTimer::new(12).expect("timer");
+    // All three have passed the capture before the refusal of the first does.
+    net.say(TO, &to.send(1, b"none"));
+    net.say(TO, &to.write(0, true, b"none"));
+    net.say(TO, &to.read_request(1, 0, 4));
+    net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(0), timer }));
+    net.say(BACK, &back.control(&Control::Ready(rsn(0))));
+    net.say(TO, &to.control(&Control::Resume(rsn(0))));
+    net.say(TO, &to.send(2, b"some"))
+        .say(TO, &to.read_request(2, 8, 2));
+    net.say(BACK, &back.read_response(8, true, b"ok"));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+}
+
+#[test]
+fn control_messages_that_cannot_be_true_are_named() {
+    let (mut net, mut to, mut back) = extended();
+    net.say(TO, &to.send(1, b"one"));
+    net.say(BACK, &back.control(&Control::Ack(rsn(2))));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "ACK names request 2, possible were 0..=1");
+
+    let (mut net, mut to, _) = extended();
+    net.say(TO, &to.control(&Control::Resume(rsn(0))));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "RESUME out of place");
+}
+
+#[test]
+fn an_echoed_offer_is_no_agreement() {
+    let mut net = Net::open();
+    let offer = Flags { reserved: 1, ..CRC };
+    net.say(TO, &request(offer)).say(BACK, &reply(offer));
+    let mut to = Framer::new(true, false);
+    net.say(TO, &to.send(1, b"plain"));
+    net.say(TO, &to.control(&caps()));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "unexpected opcode 15 (Control)");
+}
+
+/// Without checksums every bent byte reaches the rules.
+#[test]
+fn bent_messages_never_panic() {
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) as usize
+    };
+    let timer = RnrTimer::new(12).expect("timer");
+    let read = ReadV2Request {
+        size: 8,
+        source_stag: Stag::new(1),
+        source_to: To::new(0),
+    };
+    for markers in [false, true] {
+        let flags = Flags {
+            crc: false,
+            markers,
+            ..CRC
+        };
+        let (mut net, mut to, mut back) = extended_with(flags);
+        net.say(TO, &to.send(1, b"one"));
+        net.say(TO, &to.part(2, 0, false, b"two "));
+        net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
+        net.say(TO, &to.part(2, 4, true, b"and more"));
+        net.say(BACK, &back.control(&Control::Ready(rsn(1))));
+        net.say(TO, &to.control(&Control::Resume(rsn(1))));
+        net.say(TO, &to.send(3, b"two and more"));
+        net.say(TO, &to.read_request(1, 0, 6));
+        net.say(TO, &to.untagged(Opcode::ReadV2Request, 2, 0, &read.emit()));
+        net.say(BACK, &back.read_response(0, false, b"123"));
+        net.say(BACK, &back.read_response(3, true, b"456"));
+        net.say(
+            BACK,
+            &back.untagged(Opcode::ReadV2Response, 1, 0, b"12345678"),
+        );
+        net.say(BACK, &back.control(&Control::Ack(rsn(4))));
+        net.say(TO, &to.write(9, false, b"abc"))
+            .say(TO, &to.write(12, true, b"d"));
+        net.fin(TO).fin(BACK);
+        assert_eq!(decode(&net.pcap(), &["--json"]).code, 0);
+        for _ in 0..1000 {
+            let mut bent = net.clone();
+            for _ in 0..1 + random() % 3 {
+                let packet = 5 + random() % (bent.packets.len() - 5);
+                let bytes = &mut bent.packets[packet];
+                // Behind the IP and TCP headers.
+                if bytes.len() > 40 {
+                    let at = 40 + random() % (bytes.len() - 40);
+                    bytes[at] ^= 1 << (random() % 8);
+                }
+                if random() % 4 == 0 {
+                    let other = 5 + random() % (bent.packets.len() - 5);
+                    let payload = bent.packets[other][40..].to_vec();
+                    let end = bent.packets[packet].len().min(40 + payload.len());
+                    let part = &payload[..end - 40];
+                    bent.packets[packet][40..end].copy_from_slice(part);
+                }
+            }
+            let options = Options::default();
+            let file = bent.pcap();
+            verbena_cli::decode::decode(file.as_slice(), &mut Vec::new(), options).expect("output");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Broken rules: each ends in exit code 1 and one line that names the rule, the stream, the direction and the place.
+//! What the other side says about it is still shown, and is not blamed for what it can no longer be judged by.
+//! Markers are here too, because a wrong one is a broken rule and right ones are not.
+
+use verbena_wire::mpa::{Depth, Enhanced, Flags, Kind, RtrKinds};
+use verbena_wire::rdmap::{Cause, DdpError, Dialect, LlpError, Opcode, Terminate};
+
+use crate::net::{BACK, Net, TO};
+use crate::peer::{CRC, Framer, reply, request, startup};
+use crate::support::{capture, decode, number, text};
+
+/// A connection behind its startup, and a framer for each side.
+fn started(flags: Flags) -> (Net, Framer, Framer) {
+    let mut net = Net::open();
+    net.say(TO, &request(flags)).say(BACK, &reply(flags));
+    let framer = Framer::new(flags.crc, flags.markers);
+    (net, framer.clone(), framer)
+}
+
+#[test]
+fn a_flipped_bit_is_a_bad_checksum_at_its_fpdu() {
+    let (mut net, mut to, _) = started(CRC);
+    net.say(TO, &to.send(1, b"good"));
+    let mut bad = to.send(2, b"damaged");
+    bad[25] ^= 0x10;
+    net.say(TO, &bad);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert!(
+        run.violation().starts_with("FPDU checksum is 0x"),
+        "{run:?}"
+    );
+    let violation = &run.of_kind("Violation")[0];
+    assert_eq!(
+        (number(violation, "stream"), text(violation, "dir")),
+        (0, "i2r")
+    );
+    // The Request has 22 bytes, the first FPDU 28.
+    assert_eq!(number(violation, "offset"), 50);
+    let words = decode(&net.pcap(), &[]);
+    assert_eq!(words.code, 1);
+    assert!(
+        words.stdout.contains("at byte 50: FPDU checksum"),
+        "{}",
+        words.stdout
+    );
+    assert!(words.stdout.contains("1 protocol violation(s)"));
+}
+
+#[test]
+fn a_real_capture_with_one_byte_changed_fails() {
+    let mut file = capture("16_ops_terminate_crc");
+    let write = [0xc1, 0x40, 0xcf, 0x18, 0xd2, 0x00];
+    let at = file.windows(6).position(|w| w == write).expect("the Write");
+    file[at + 40] ^= 1;
+    let run = decode(&file, &["--json"]);
+    assert!(run.violation().contains("checksum"));
+    // The other eight streams are not affected.
+    assert_eq!(run.of_kind("MpaRequest").len(), 9);
+    assert_eq!(run.of_kind("Terminate").len(), 8);
+}
+
+#[test]
+fn messages_out_of_turn_are_named() {
+    let (mut net, mut to, _) = started(CRC);
+    net.say(TO, &to.send(1, b"one"))
+        .say(TO, &to.send(3, b"three"));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "queue 0: message 3 came, 2 was next");
+
+    let (mut net, mut to, _) = started(CRC);
+    net.say(TO, &to.part(1, 0, false, b"1234"))
+        .say(TO, &to.part(1, 5, true, b"678"));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(
+        run.violation(),
+        "segment at offset 5, the message stands at 4"
+    );
+}
+
+#[test]
+fn responses_are_held_against_what_was_asked() {
+    let cases: [(&str, Vec<u8>); 4] = [
+        (
+            "ReadResponse without a matching request",
+            Framer::new(true, false).read_response(0, true, b"unasked"),
+        ),
+        (
+            "Read Response at 0x11, expected at 0x10",
+            Framer::new(true, false).read_response(0x11, true, b"12345678"),
+        ),
+        (
+            "Read Response reaches 9 bytes of 8 asked",
+            Framer::new(true, false).read_response(0x10, true, b"123456789"),
+        ),
+        (
+            "Read Response ends after 7 bytes of 8 asked",
+            Framer::new(true, false).read_response(0x10, true, b"1234567"),
+        ),
+    ];
+    for (at, (expected, response)) in cases.iter().enumerate() {
+        let (mut net, mut to, _) = started(CRC);
+        if at > 0 {
+            net.say(TO, &to.read_request(1, 0x10, 8));
+        } else {
+            net.say(TO, &to.send(1, b"no read"));
+        }
+        net.say(BACK, response);
+        let run = decode(&net.pcap(), &["--json"]);
+        assert_eq!(run.violation(), *expected);
+        assert_eq!(text(&run.of_kind("Violation")[0], "dir"), "r2i");
+    }
+}
+
+#[test]
+fn the_answer_to_a_violation_is_shown_and_not_blamed() {
+    let (mut net, mut to, mut back) = started(CRC);
+    net.say(TO, &to.send(7, b"out of turn"));
+    // What would follow can no longer be judged: the request for this response was never seen.
+    net.say(TO, &to.read_request(1, 0, 4));
+    let mut payload = Vec::new();
+    let terminate = Terminate {
+        cause: Cause::Ddp(DdpError::UntaggedMsnRange),
+        segment: None,
+    };
+    terminate.emit(Dialect::Rfc, &mut payload);
+    net.say(BACK, &back.untagged(Opcode::Terminate, 1, 0, &payload));
+    net.fin(BACK).fin(TO);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "queue 0: message 7 came, 1 was next");
+    let said = &run.of_kind("Terminate")[0];
+    assert_eq!((text(said, "dir"), text(said, "dialect")), ("r2i", "rfc"));
+    assert_eq!(
+        (
+            number(said, "layer"),
+            number(said, "etype"),
+            number(said, "code")
+        ),
+        (1, 2, 3)
+    );
+
+    let (mut net, mut to, mut back) = started(CRC);
+    net.say(TO, &to.send(7, b"out of turn"))
+        .say(TO, &to.read_request(1, 0, 4));
+    net.say(BACK, &back.read_response(0, true, b"1234"));
+    assert_eq!(
+        decode(&net.pcap(), &["--json"]).of_kind("Violation").len(),
+        1
+    );
+}
+
+#[test]
+fn a_terminate_ends_its_direction_and_excuses_what_is_cut() {
+    let (mut net, mut to, mut back) = started(CRC);
+    net.say(TO, &to.part(1, 0, false, b"to be continued"));
+    let mut payload = Vec::new();
+    let terminate = Terminate {
+        cause: Cause::Llp(LlpError::Crc),
+        segment: None,
+    };
+    terminate.emit(Dialect::Rfc, &mut payload);
+    net.say(BACK, &back.untagged(Opcode::Terminate, 1, 0, &payload));
+    net.say(BACK, b"whatever comes now");
+    net.fin(BACK).fin(TO);
+    let run = decode(&net.pcap(), &[]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert!(
+        run.stdout
+            .contains("ended: Terminate from the responder, then FIN from both sides")
+    );
+}
+
+#[test]
+fn an_end_inside_an_fpdu_or_a_message_is_named() {
+    let (mut net, mut to, _) = started(CRC);
+    let send = to.send(1, b"cut");
+    net.say(TO, &send[..10]).fin(TO);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "the stream ended inside an FPDU");
+
+    let (mut net, mut to, _) = started(CRC);
+    net.say(TO, &to.part(1, 0, false, b"cut")).fin(TO);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "the stream ended inside a message");
+}
+
+#[test]
+fn startup_rules_are_judged_too() {
+    let mut net = Net::open();
+    let mut early = request(CRC);
+    early.extend(Framer::new(true, false).send(1, b"too soon"));
+    net.say(TO, &early);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(
+        run.violation(),
+        "32 bytes behind the Request, before the Reply"
+    );
+
+    let mut net = Net::open();
+    let mut future = request(CRC);
+    future[17] = 3;
+    net.say(TO, &future);
+    let run = decode(&net.pcap(), &["--json"]);
+    let expected = "startup frame: MPA revision 3 is not supported, only 1 and 2";
+    assert_eq!(run.violation(), expected);
+
+    let mut net = Net::open();
+    net.say(TO, &request(CRC)).say(BACK, &request(CRC));
+    let run = decode(&net.pcap(), &["--json"]);
+    let expected = "startup frame: the peer sent an MPA Request, expected a Reply";
+    assert_eq!(run.violation(), expected);
+}
+
+#[test]
+fn markers_are_followed_in_each_direction_on_its_own() {
+    for bits in 0..4u8 {
+        let flags = |bit: u8| Flags {
+            markers: bits & bit != 0,
+            ..CRC
+        };
+        let mut net = Net::open();
+        net.say(TO, &request(flags(1))).say(BACK, &reply(flags(2)));
+        // Each side asks for markers in what it receives.
+        let mut to = Framer::new(true, bits & 2 != 0);
+        let mut back = Framer::new(true, bits & 1 != 0);
+        for msn in 1..=9 {
+            net.say(TO, &to.send(msn, &vec![3; 150 * msn as usize]));
+            net.say(BACK, &back.send(msn, &vec![4; 211 * msn as usize]));
+        }
+        let run = decode(&net.pcap(), &["--json"]);
+        assert_eq!(run.code, 0, "{}", run.stdout);
+        assert_eq!(run.of_kind("Send").len(), 18);
+    }
+}
+
+#[test]
+fn a_marker_that_points_elsewhere_is_named() {
+    let flags = Flags {
+        markers: true,
+        crc: false,
+        ..CRC
+    };
+    let (mut net, mut to, _) = started(flags);
+    let mut send = to.send(1, &[5; 600]);
+    send[515] ^= 4;
+    net.say(TO, &send);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(
+        run.violation(),
+        "marker points back 504 bytes, the FPDU began 508 bytes before it"
+    );
+}
+
+#[test]
+fn a_length_too_short_for_its_header_is_named_without_a_checksum() {
+    let flags = Flags { crc: false, ..CRC };
+    let (mut net, _, _) = started(flags);
+    net.say(TO, &[0, 3, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(
+        run.violation(),
+        "FPDU of 3 bytes is shorter than its 14-byte header"
+    );
+}
+
+/// A connection whose responder serves `depth` reads, opened by these messages if by any.
+fn enhanced(depth: u16, rtr: Option<RtrKinds>) -> (Net, Framer, Framer) {
+    let depth = Depth::new(depth).expect("depth");
+    let block = Some(Enhanced {
+        ird: depth,
+        ord: depth,
+        peer_to_peer: rtr.is_some(),
+        rtr: rtr.unwrap_or_default(),
+    });
+    let mut net = Net::open();
+    net.say(TO, &startup(Kind::Request, CRC, block));
+    net.say(BACK, &startup(Kind::Reply, CRC, block));
+    (net, Framer::new(true, false), Framer::new(true, false))
+}
+
+#[test]
+fn the_agreed_read_depth_is_held_against_both_sides() {
+    let (mut net, mut to, mut back) = enhanced(2, None);
+    net.say(TO, &to.read_request(1, 0, 1));
+    net.say(TO, &to.read_request(2, 0, 1));
+    net.say(BACK, &back.read_response(0, true, b"1"));
+    net.say(TO, &to.read_request(3, 0, 1));
+    assert_eq!(decode(&net.pcap(), &["--json"]).code, 0);
+    net.say(TO, &to.read_request(4, 0, 1));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.violation(), "more than 2 reads outstanding");
+}
+
+#[test]
+fn the_peer_to_peer_model_must_open_as_agreed() {
+    let rtr = RtrKinds {
+        read: true,
+        ..RtrKinds::default()
+    };
+    let (mut net, mut to, mut back) = enhanced(0, Some(rtr));
+    net.say(TO, &to.read_request(1, 0, 0));
+    net.say(BACK, &back.read_response(0, true, b""));
+    net.say(TO, &to.send(1, b"open"));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert_eq!(run.of_kind("ReadRequest")[0]["rtr"], true);
+
+    let (mut net, mut to, _) = enhanced(0, Some(rtr));
+    net.say(TO, &to.send(1, b"not open"));
+    let run = decode(&net.pcap(), &["--json"]);
+    let expected = "first FPDU is Send, not the agreed ready-to-receive message";
+    assert_eq!(run.violation(), expected);
+}

@@ -1,0 +1,309 @@
+//! What lies below MPA must not matter: link types, IP versions, file formats, segmentation, loss, disorder, numbers.
+//! One short story is told in many ways, and every telling must decode to the same records.
+//! Where the capture itself has holes, that is said, and nobody is blamed.
+
+use pcap_file::DataLink;
+use serde_json::Value;
+
+use crate::net::{ACK, BACK, Net, TO, pcap, pcapng};
+use crate::peer::{CRC, Framer, reply, request};
+use crate::support::{Run, decode};
+
+const STORY: [&str; 8] = [
+    "i2r MpaRequest",
+    "r2i MpaReply",
+    "i2r Send",
+    "r2i ReadRequest",
+    "i2r ReadResponse",
+    "r2i Write",
+    "r2i Send",
+    "i2r Send",
+];
+
+/// Who says what, in order.
+fn lines() -> Vec<(usize, Vec<u8>)> {
+    let (mut to, mut back) = (Framer::new(true, false), Framer::new(true, false));
+    vec![
+        (TO, request(CRC)),
+        (BACK, reply(CRC)),
+        (TO, to.send(1, b"first")),
+        (BACK, back.read_request(1, 0x1000, 600)),
+        (TO, to.read_response(0x1000, false, &[7; 500])),
+        (TO, to.read_response(0x1000 + 500, true, &[8; 100])),
+        (BACK, back.write(5, true, &[9; 33])),
+        (BACK, back.send(1, b"done")),
+        (TO, to.send(2, b"bye")),
+    ]
+}
+
+fn tell(net: &mut Net) {
+    for (dir, bytes) in lines() {
+        net.say(dir, &bytes);
+    }
+    net.fin(TO).fin(BACK);
+}
+
+fn told() -> Net {
+    let mut net = Net::open();
+    tell(&mut net);
+    net
+}
+
+fn story(run: &Run) -> Vec<String> {
+    let line = |r: &Value| {
+        let (dir, kind) = (r["dir"].as_str().unwrap(), r["kind"].as_str().unwrap());
+        format!("{dir} {kind}")
+    };
+    run.records().iter().map(line).collect()
+}
+
+#[track_caller]
+fn expect_story(file: &[u8]) {
+    let run = decode(file, &["--json"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+    assert_eq!(story(&run), STORY);
+}
+
+#[test]
+fn link_types_and_file_formats_make_no_difference() {
+    let net = told();
+    let plain = decode(&net.pcap(), &["--json", "--segments"]).stdout;
+    let behind = |header: &[u8]| -> Vec<Vec<u8>> {
+        let add = |ip: &Vec<u8>| [header, ip].concat();
+        net.packets.iter().map(add).collect()
+    };
+    let mut sll = vec![0; 14];
+    sll.extend([0x08, 0x00]);
+    let mut sll2 = vec![0x08, 0x00];
+    sll2.extend([0; 18]);
+    let files = [
+        pcap(DataLink::ETHERNET, &net.ethernet(&[])),
+        pcap(DataLink::ETHERNET, &net.ethernet(&[5])),
+        pcap(DataLink::ETHERNET, &net.ethernet(&[100, 5])),
+        pcapng(DataLink::ETHERNET, &net.ethernet(&[])),
+        pcapng(DataLink::RAW, &net.packets),
+        pcap(DataLink::LINUX_SLL, &behind(&sll)),
+        pcap(DataLink::from(276), &behind(&sll2)),
+        pcap(DataLink::NULL, &behind(&[2, 0, 0, 0])),
+        pcap(DataLink::LOOP, &behind(&[0, 0, 0, 2])),
+        pcap(DataLink::IPV4, &net.packets),
+    ];
+    for (at, file) in files.iter().enumerate() {
+        let run = decode(file, &["--json", "--segments"]);
+        assert_eq!(run.stdout, plain, "file {at}");
+        assert_eq!(run.code, 0);
+    }
+}
+
+#[test]
+fn ipv6_makes_no_difference() {
+    let mut net = Net::new();
+    net.ipv6 = true;
+    net.handshake();
+    tell(&mut net);
+    expect_story(&net.pcap());
+    expect_story(&pcap(DataLink::ETHERNET, &net.ethernet(&[7])));
+}
+
+#[test]
+fn segments_of_one_byte_make_no_difference() {
+    let mut net = Net::open();
+    for (dir, bytes) in lines() {
+        for byte in bytes {
+            net.say(dir, &[byte]);
+        }
+    }
+    net.fin(TO).fin(BACK);
+    expect_story(&net.pcap());
+}
+
+#[test]
+fn sequence_numbers_may_wrap_anywhere() {
+    for before in [1, 10, 40, 100, 700] {
+        let mut net = Net::new();
+        net.seq = [0u32.wrapping_sub(before), 0u32.wrapping_sub(before / 2)];
+        net.handshake();
+        tell(&mut net);
+        expect_story(&net.pcap());
+    }
+}
+
+#[test]
+fn retransmissions_and_overlaps_are_told_once() {
+    let mut net = Net::open();
+    for (dir, bytes) in lines() {
+        let (seq, ack) = (net.seq[dir], net.seq[1 - dir]);
+        let half = bytes.len() / 2;
+        net.raw(dir, seq, ack, ACK, &bytes[..half]);
+        net.say(dir, &bytes);
+        net.raw(dir, seq, ack, ACK, &bytes);
+        net.raw(dir, seq.wrapping_add(3), ack, ACK, &bytes[3..]);
+    }
+    net.fin(TO).fin(BACK).fin(TO);
+    net.seq[TO] = net.seq[TO].wrapping_sub(1);
+    expect_story(&net.pcap());
+}
+
+#[test]
+fn any_disorder_of_the_capture_is_put_right() {
+    let net = told();
+    // Every pair of neighbours swapped, which puts answers before their questions.
+    for at in 0..net.packets.len() - 1 {
+        let mut mixed = net.clone();
+        mixed.packets.swap(at, at + 1);
+        expect_story(&mixed.pcap());
+    }
+    let mut reversed = net.clone();
+    reversed.packets[3..].reverse();
+    expect_story(&reversed.pcap());
+}
+
+#[test]
+fn a_capture_may_begin_behind_the_handshake() {
+    for skipped in 1..=3 {
+        let mut net = told();
+        net.packets.drain(..skipped);
+        expect_story(&net.pcap());
+    }
+}
+
+#[test]
+fn a_packet_the_capture_lost_ends_the_decoding_and_blames_nobody() {
+    let lines = lines();
+    for lost in 1..lines.len() {
+        let mut net = Net::open();
+        for (at, (dir, bytes)) in lines.iter().enumerate() {
+            if at == lost {
+                net.miss(*dir, bytes);
+            } else {
+                net.say(*dir, bytes);
+            }
+        }
+        net.fin(TO).fin(BACK);
+        let run = decode(&net.pcap(), &["--json"]);
+        assert_eq!(run.code, 0, "{}", run.stdout);
+        let told = run.of_kind("Lost");
+        assert_eq!(told.len(), 1, "{lost}: {}", run.stdout);
+        let expected = format!("lost {} bytes", lines[lost].1.len());
+        assert!(told[0]["message"].as_str().unwrap().contains(&expected));
+    }
+}
+
+#[test]
+fn what_waits_behind_a_gap_is_bounded() {
+    let mut net = Net::open();
+    net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
+    net.miss(TO, &[0; 20]);
+    for _ in 0..200 {
+        net.say(TO, &[0; 40_000]);
+    }
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.of_kind("Lost").len(), 1);
+    assert_eq!(run.code, 0);
+}
+
+#[test]
+fn packets_cut_at_the_snap_length_are_a_loss() {
+    let net = told();
+    let mut file = net.pcap();
+    file.truncate(24);
+    for packet in &net.packets {
+        let kept = packet.len().min(80);
+        file.extend([0; 8]);
+        file.extend((kept as u32).to_be_bytes());
+        file.extend((packet.len() as u32).to_be_bytes());
+        file.extend(&packet[..kept]);
+    }
+    let run = decode(&file, &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("the capture lost"), "{}", run.stdout);
+}
+
+#[test]
+fn a_reset_is_told_and_is_no_violation() {
+    let mut net = Net::open();
+    let mut framer = Framer::new(true, false);
+    net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
+    net.say(TO, &framer.part(1, 0, false, b"unfinished"));
+    net.rst(BACK);
+    let run = decode(&net.pcap(), &[]);
+    assert_eq!(run.code, 0);
+    assert!(
+        run.stdout.contains("ended: RST from the responder"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn a_capture_that_ends_early_is_no_violation() {
+    let mut net = Net::open();
+    let mut framer = Framer::new(true, false);
+    net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
+    let send = framer.send(1, &[1; 300]);
+    net.say(TO, &send[..200]);
+    let run = decode(&net.pcap(), &[]);
+    assert_eq!(run.code, 0);
+    assert!(
+        run.stdout.contains("200 bytes unfinished"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        run.stdout.contains("ended: not in this capture"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn other_protocols_are_counted_and_left_alone() {
+    let mut net = Net::open();
+    net.ports = [50001, 22];
+    net.handshake();
+    net.say(BACK, b"SSH-2.0-server").say(TO, b"SSH-2.0-client");
+    net.ports = [50002, 80];
+    net.handshake();
+    net.say(TO, b"GET / HTTP/1.1\r\n\r\n")
+        .say(BACK, b"HTTP/1.1 200 OK\r\n");
+    net.ports = [50003, 81];
+    net.handshake();
+    net.say(TO, b"MPA ID Re").say(TO, b"turn of the frames");
+    let run = decode(&net.pcap(), &[]);
+    assert_eq!(run.code, 0);
+    assert!(run.stdout.contains("no MPA stream found"), "{}", run.stdout);
+    assert!(
+        run.stdout
+            .contains("0 MPA streams, 4 other TCP connections"),
+        "{}",
+        run.stdout
+    );
+
+    net.ports = [40000, 7174];
+    net.seq = [77, 88];
+    net.handshake();
+    tell(&mut net);
+    expect_story(&net.pcap());
+}
+
+#[test]
+fn the_same_ports_may_be_used_again() {
+    let mut net = told();
+    net.seq = [500_000, 600_000];
+    net.handshake();
+    tell(&mut net);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0);
+    let twice: Vec<_> = STORY.iter().chain(&STORY).collect();
+    assert_eq!(story(&run).iter().collect::<Vec<_>>(), twice);
+    assert_eq!(run.records()[STORY.len()]["stream"], 1);
+    let only = decode(&net.pcap(), &["--json", "--stream", "1"]);
+    assert_eq!(story(&only), STORY);
+    let none = decode(&net.pcap(), &["--stream", "2"]);
+    assert!(none.stdout.contains("there is no stream 2 among 2"));
+    assert_eq!(decode(&net.pcap(), &["--json", "--port", "9"]).stdout, "");
+    assert_eq!(
+        story(&decode(&net.pcap(), &["--json", "--port", "7174"])).len(),
+        16
+    );
+}

@@ -1,0 +1,594 @@
+//! What a hostile or broken peer can send on an established stream, one named test each.
+//! Every case asserts the exact violation, that no byte was placed, and the Terminate that answers it.
+
+use verbena_wire::ddp::{Tagged, Untagged};
+use verbena_wire::ext::Control;
+use verbena_wire::rdmap::{AtomicResponse, Cause, DdpError, LlpError, Opcode, RdmapError};
+use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Stag, To};
+
+use crate::testing::{Bench, caps, control, fpdu, tagged, timer, untagged};
+use crate::{Message, Violation};
+
+fn answered(bench: &mut Bench, cause: Cause) {
+    let words = bench.last_words().expect("a Terminate");
+    assert_eq!(words.cause, cause);
+    assert!(bench.stream.poll_control(true).is_none(), "said once");
+}
+
+fn unspecified() -> Cause {
+    Cause::Rdmap(RdmapError::UnspecifiedOperation)
+}
+
+fn raw(ulpdu_len: u16, rest: &[u8]) -> Vec<u8> {
+    [&ulpdu_len.to_be_bytes(), rest].concat()
+}
+
+#[test]
+fn length_shorter_than_any_header() {
+    for len in 0..14 {
+        let mut bench = Bench::standard();
+        let refused = bench.refuses(&raw(len, &[0xc1, 0x40]));
+        assert_eq!(refused, Violation::TooShort { need: 14, got: len });
+        answered(&mut bench, unspecified());
+    }
+}
+
+#[test]
+fn length_shorter_than_an_untagged_header() {
+    for len in 14..18 {
+        let mut bench = Bench::standard();
+        let refused = bench.refuses(&raw(len, &[0x41; 32]));
+        assert_eq!(refused, Violation::TooShort { need: 18, got: len });
+    }
+}
+
+#[test]
+fn length_65535_is_lawful() {
+    let mut bench = Bench::standard();
+    let payload = vec![7; 65535 - 14];
+    let write = tagged(Opcode::Write, 1, 0);
+    bench.feed(&fpdu(write, &payload)).unwrap();
+    assert_eq!(bench.delivered.len(), 1);
+}
+
+#[test]
+fn ddp_versions() {
+    for version in [0, 2, 3] {
+        let mut bench = Bench::standard();
+        let mut bytes = fpdu(tagged(Opcode::Write, 1, 0), b"x");
+        bytes[2] = 0xc0 | version;
+        let expected = Malformed::DdpVersion {
+            tagged: true,
+            got: version,
+        };
+        assert_eq!(bench.refuses(&bytes), Violation::Malformed(expected));
+        answered(&mut bench, Cause::Ddp(DdpError::TaggedVersion));
+
+        let mut bench = Bench::standard();
+        let mut bytes = fpdu(untagged(Opcode::Send, 1), b"x");
+        bytes[2] = 0x40 | version;
+        bench.refuses(&bytes);
+        answered(&mut bench, Cause::Ddp(DdpError::UntaggedVersion));
+    }
+}
+
+#[test]
+fn rdmap_versions() {
+    for version in [0, 2, 3] {
+        let mut bench = Bench::standard();
+        let mut bytes = fpdu(tagged(Opcode::Write, 1, 0), b"x");
+        bytes[3] = version << 6;
+        let expected = Malformed::RdmapVersion { got: version };
+        assert_eq!(bench.refuses(&bytes), Violation::Malformed(expected));
+        answered(&mut bench, Cause::Rdmap(RdmapError::InvalidVersion));
+    }
+}
+
+#[test]
+fn opcodes_c_to_f_that_nobody_agreed_on() {
+    for code in 0xc..=0xf_u8 {
+        let mut bench = Bench::standard();
+        let mut bytes = fpdu(untagged(Opcode::Send, 1), &[0; 16]);
+        bytes[3] = 0x40 | code;
+        let refused = bench.refuses(&bytes);
+        assert!(matches!(refused, Violation::Opcode(o) if o.code() == code));
+        answered(&mut bench, Cause::Rdmap(RdmapError::UnexpectedOpcode));
+    }
+}
+
+#[test]
+fn rfc_7306_towards_a_stream_that_does_not_take_it() {
+    for code in 8..=0xb_u8 {
+        let mut settings = crate::testing::settings();
+        settings.rfc7306 = false;
+        let agreement = crate::testing::agreement(crate::Role::Initiator, false);
+        let mut bench = Bench::new(&agreement, settings);
+        let mut bytes = fpdu(untagged(Opcode::Send, 1), &[0; 52]);
+        bytes[3] = 0x40 | code;
+        assert!(matches!(bench.refuses(&bytes), Violation::Opcode(_)));
+    }
+}
+
+#[test]
+fn tagged_bit_that_contradicts_the_opcode() {
+    let mut bench = Bench::standard();
+    let mut bytes = fpdu(untagged(Opcode::Send, 1), b"0123456789");
+    bytes[3] = 0x40; // RDMA Write, untagged
+    assert_eq!(bench.refuses(&bytes), Violation::Opcode(Opcode::Write));
+    let mut bench = Bench::standard();
+    let mut bytes = fpdu(tagged(Opcode::Write, 1, 0), b"0123456789");
+    bytes[3] = 0x43; // Send, tagged
+    assert_eq!(bench.refuses(&bytes), Violation::Opcode(Opcode::Send));
+}
+
+#[test]
+fn queues_that_do_not_belong_to_the_opcode() {
+    for qn in [1, 2, 3, 4, 5, 6, 7, 0x8000_0000, u32::MAX] {
+        let mut bench = Bench::standard();
+        let wrong = Untagged {
+            qn: Qn::new(qn),
+            ..untagged(Opcode::Send, 1)
+        };
+        let (opcode, got) = (Opcode::Send, Qn::new(qn));
+        assert_eq!(
+            bench.refuses(&fpdu(wrong, b"x")),
+            Violation::Queue { opcode, got }
+        );
+        answered(&mut bench, Cause::Ddp(DdpError::UntaggedQn));
+    }
+}
+
+fn send(msn: u32, mo: u32, last: bool) -> Untagged {
+    Untagged {
+        last,
+        mo: Mo::new(mo),
+        ..untagged(Opcode::Send, msn)
+    }
+}
+
+#[test]
+fn message_number_gap_repeat_and_wrap() {
+    for (first, wrong) in [(1, 3), (1, 1), (1, 0), (1, u32::MAX)] {
+        let mut bench = Bench::standard();
+        bench.feed(&fpdu(send(first, 0, true), b"ok")).unwrap();
+        let refused = bench.refuses(&fpdu(send(wrong, 0, true), b"no"));
+        let (expected, got) = (Msn::new(2), Msn::new(wrong));
+        let qn = Qn::SEND;
+        assert_eq!(refused, Violation::MsnRange { qn, expected, got });
+        answered(&mut bench, Cause::Ddp(DdpError::UntaggedMsnRange));
+    }
+    let refused = Bench::standard().refuses(&fpdu(send(0, 0, true), b"no"));
+    assert!(
+        matches!(refused, Violation::MsnRange { .. }),
+        "numbers start at one"
+    );
+}
+
+#[test]
+fn offset_beyond_overlapping_and_not_zero_at_the_start() {
+    for wrong in [6, 4, 0, u32::MAX] {
+        let mut bench = Bench::standard();
+        bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
+        let refused = bench.refuses(&fpdu(send(1, wrong, true), b"567"));
+        let (expected, got) = (Mo::new(5), Mo::new(wrong));
+        assert_eq!(refused, Violation::Offset { expected, got });
+        answered(&mut bench, Cause::Ddp(DdpError::UntaggedMo));
+    }
+    let refused = Bench::standard().refuses(&fpdu(send(1, 8, true), b"x"));
+    assert!(matches!(refused, Violation::Offset { .. }));
+}
+
+#[test]
+fn a_segment_that_changes_what_its_message_is() {
+    let mut bench = Bench::standard();
+    bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
+    let other = Untagged {
+        opcode: Opcode::SendSe,
+        ..send(1, 5, true)
+    };
+    let refused = bench.refuses(&fpdu(other, b"567"));
+    let (began, got) = (Opcode::Send, Opcode::SendSe);
+    assert_eq!(refused, Violation::Changed { began, got });
+}
+
+#[test]
+fn a_message_longer_than_its_receive() {
+    let mut bench = Bench::standard();
+    bench.claim = crate::Claim::Granted { capacity: 7 };
+    bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
+    let refused = bench.refuses(&fpdu(send(1, 5, true), b"567"));
+    let (capacity, end) = (7, 8);
+    assert_eq!(refused, Violation::TooLong { capacity, end });
+    answered(&mut bench, Cause::Ddp(DdpError::UntaggedTooLong));
+}
+
+#[test]
+fn a_message_without_a_receive_at_a_standard_peer() {
+    let mut bench = Bench::standard();
+    bench.claim = crate::Claim::NotReady { timer: timer() };
+    let msn = Msn::FIRST;
+    assert_eq!(
+        bench.refuses(&fpdu(send(1, 0, true), b"x")),
+        Violation::NoReceive { msn }
+    );
+    answered(&mut bench, Cause::Ddp(DdpError::UntaggedNoBuffer));
+}
+
+#[test]
+fn address_and_length_that_wrap() {
+    let mut bench = Bench::standard();
+    let to = To::new(u64::MAX - 3);
+    let write = tagged(Opcode::Write, 1, to.get());
+    assert_eq!(
+        bench.refuses(&fpdu(write, b"01234")),
+        Violation::Wrap { to, len: 5 }
+    );
+    answered(&mut bench, Cause::Ddp(DdpError::TaggedToWrap));
+    // Nothing at the end of the address space is still nothing (RFC 5041 §7.2).
+    let empty = tagged(Opcode::Write, 1, u64::MAX);
+    Bench::standard().feed(&fpdu(empty, b"")).unwrap();
+}
+
+#[test]
+fn tagged_segments_that_do_not_continue() {
+    let open = Tagged {
+        last: false,
+        ..tagged(Opcode::Write, 1, 100)
+    };
+    for (next, cause) in [
+        (tagged(Opcode::Write, 1, 106), DdpError::TaggedBounds),
+        (tagged(Opcode::Write, 1, 104), DdpError::TaggedBounds),
+        (tagged(Opcode::Write, 2, 105), DdpError::TaggedInvalidStag),
+    ] {
+        let mut bench = Bench::standard();
+        bench.feed(&fpdu(open, b"01234")).unwrap();
+        bench.refuses(&fpdu(next, b"567"));
+        answered(&mut bench, Cause::Ddp(cause));
+    }
+}
+
+#[test]
+fn one_tagged_message_inside_another() {
+    let open = Tagged {
+        last: false,
+        ..tagged(Opcode::Write, 1, 100)
+    };
+    let mut bench = Bench::standard();
+    bench.feed(&fpdu(open, b"01234")).unwrap();
+    let refused = bench.refuses(&fpdu(tagged(Opcode::ReadResponse, 1, 105), b"x"));
+    let (open, got) = (Opcode::Write, Opcode::ReadResponse);
+    assert_eq!(refused, Violation::Interleaved { open, got });
+}
+
+#[test]
+fn a_read_response_nobody_asked_for() {
+    let mut bench = Bench::standard();
+    let unasked = Violation::Unasked(Opcode::ReadResponse);
+    assert_eq!(
+        bench.refuses(&fpdu(tagged(Opcode::ReadResponse, 1, 0), b"x")),
+        unasked
+    );
+    answered(&mut bench, Cause::Ddp(DdpError::TaggedInvalidStag));
+}
+
+fn reading(size: u32) -> Bench {
+    let mut bench = Bench::standard();
+    let request = verbena_wire::rdmap::ReadRequest {
+        sink_stag: Stag::new(9),
+        sink_to: To::new(64),
+        size,
+        source_stag: Stag::new(5),
+        source_to: To::new(0),
+    };
+    bench.send(Message::ReadRequest(request));
+    bench
+}
+
+#[test]
+fn a_read_response_longer_than_asked_or_elsewhere() {
+    let answer = |stag, to| tagged(Opcode::ReadResponse, stag, to);
+    let too_long = reading(4).refuses(&fpdu(answer(9, 64), b"01234"));
+    assert!(matches!(
+        too_long,
+        Violation::ResponseTooLong {
+            size: 4,
+            end: 5,
+            ..
+        }
+    ));
+    let other = reading(4).refuses(&fpdu(answer(8, 64), b"0123"));
+    assert!(matches!(other, Violation::ResponseStag { .. }));
+    let shifted = reading(4).refuses(&fpdu(answer(9, 65), b"0123"));
+    assert!(matches!(shifted, Violation::ResponseOffset { .. }));
+    let short = reading(4).refuses(&fpdu(answer(9, 64), b"012"));
+    assert!(matches!(
+        short,
+        Violation::ResponseShort {
+            size: 4,
+            got: 3,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn read_responses_that_add_up_to_more_than_asked() {
+    let mut bench = reading(8);
+    let first = Tagged {
+        last: false,
+        ..tagged(Opcode::ReadResponse, 9, 64)
+    };
+    bench.feed(&fpdu(first, b"012345")).unwrap();
+    let refused = bench.refuses(&fpdu(tagged(Opcode::ReadResponse, 9, 70), b"678"));
+    assert!(matches!(
+        refused,
+        Violation::ResponseTooLong {
+            size: 8,
+            end: 9,
+            ..
+        }
+    ));
+    answered(&mut bench, Cause::Ddp(DdpError::TaggedBounds));
+}
+
+#[test]
+fn more_reads_than_agreed() {
+    let mut bench = Bench::standard();
+    let request = |msn| fpdu(untagged(Opcode::ReadRequest, msn), &[0; 28]);
+    for msn in 1..=4 {
+        bench.feed(&request(msn)).unwrap();
+    }
+    assert_eq!(
+        bench.refuses(&request(5)),
+        Violation::TooManyReads { limit: 4 }
+    );
+    answered(&mut bench, Cause::Rdmap(RdmapError::CatastrophicStream));
+}
+
+#[test]
+fn bodies_of_the_wrong_length_and_in_pieces() {
+    for (opcode, right) in [
+        (Opcode::ReadRequest, 28),
+        (Opcode::AtomicRequest, 52),
+        (Opcode::AtomicResponse, 12),
+        (Opcode::Immediate, 8),
+        (Opcode::ImmediateSe, 8),
+    ] {
+        for len in [0, right - 1, right + 1] {
+            let refused = Bench::standard().refuses(&fpdu(untagged(opcode, 1), &vec![0; len]));
+            let (need, got) = (right as u16, len as u16);
+            assert_eq!(refused, Violation::BodyLength { opcode, need, got });
+        }
+        let piece = Untagged {
+            last: false,
+            ..untagged(opcode, 1)
+        };
+        let refused = Bench::standard().refuses(&fpdu(piece, &vec![0; right]));
+        assert_eq!(refused, Violation::NotSingle(opcode));
+    }
+}
+
+#[test]
+fn an_atomic_nobody_knows() {
+    let mut bench = Bench::standard();
+    let mut body = [0; 52];
+    body[3] = 9;
+    let refused = bench.refuses(&fpdu(untagged(Opcode::AtomicRequest, 1), &body));
+    assert_eq!(
+        refused,
+        Violation::Malformed(Malformed::AtomicCode { got: 9 })
+    );
+    answered(&mut bench, Cause::Rdmap(RdmapError::UnexpectedOpcode));
+}
+
+#[test]
+fn an_atomic_answer_nobody_asked_for() {
+    let answer = AtomicResponse { id: 1, original: 0 }.emit();
+    let refused = Bench::standard().refuses(&fpdu(untagged(Opcode::AtomicResponse, 1), &answer));
+    assert_eq!(refused, Violation::Unasked(Opcode::AtomicResponse));
+}
+
+#[test]
+fn a_terminate_cut_at_every_byte() {
+    // DDP untagged, no buffer, with the 18-byte header of the offender (RFC 5040 §4.8).
+    let full = [&[0x12, 0x02, 0xc0, 0, 0, 0x40][..], &[0x41; 18]].concat();
+    for len in 0..full.len() {
+        let mut bench = Bench::standard();
+        let refused = bench.refuses(&fpdu(untagged(Opcode::Terminate, 1), &full[..len]));
+        assert!(matches!(refused, Violation::Malformed(_)), "{len} bytes");
+    }
+    let mut bench = Bench::standard();
+    bench
+        .feed(&fpdu(untagged(Opcode::Terminate, 1), &full))
+        .unwrap();
+    assert_eq!(bench.delivered.len(), 1);
+}
+
+#[test]
+fn a_terminate_with_a_body_beyond_reason() {
+    let refused = Bench::standard().refuses(&fpdu(untagged(Opcode::Terminate, 1), &[0; 300]));
+    assert!(matches!(refused, Violation::BodyLength { .. }));
+}
+
+#[test]
+fn a_checksum_that_is_wrong_by_any_bit() {
+    let mut agreement = crate::testing::agreement(crate::Role::Initiator, false);
+    agreement.crc = true;
+    let ulpdu = [
+        &verbena_wire::ddp::Header::from(send(1, 0, true)).emit()[..],
+        b"hello",
+    ]
+    .concat();
+    let mut good = Vec::new();
+    verbena_wire::mpa::fpdu::emit_fpdu(&ulpdu, None, true, &mut good);
+    // The length field is left alone: a wrong length may simply ask for more bytes.
+    for bit in 16..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let mut bench = Bench::new(&agreement, crate::testing::settings());
+        assert!(
+            matches!(bench.refuses(&bad), Violation::Crc { .. }),
+            "bit {bit}"
+        );
+    }
+    let mut bench = Bench::new(&agreement, crate::testing::settings());
+    let last = good.len() - 1;
+    good[last] ^= 1;
+    bench.refuses(&good);
+    answered(&mut bench, Cause::Llp(LlpError::Crc));
+}
+
+#[test]
+fn a_marker_that_points_wrong() {
+    for crc in [false, true] {
+        let mut agreement = crate::testing::agreement(crate::Role::Initiator, false);
+        (agreement.crc, agreement.markers_rx) = (crc, true);
+        let header = verbena_wire::ddp::Header::from(send(1, 0, true)).emit();
+        let ulpdu = [&header[..], &[5; 1200]].concat();
+        let mut good = Vec::new();
+        let start = Some(verbena_wire::mpa::fpdu::Phase::START);
+        verbena_wire::mpa::fpdu::emit_fpdu(&ulpdu, start, crc, &mut good);
+        for at in [0, 512, 1024] {
+            let mut bad = good.clone();
+            bad[at + 3] ^= 0x40;
+            if crc {
+                let end = bad.len() - 4;
+                let sum = verbena_wire::crc::crc32c(&bad[..end]).to_le_bytes();
+                bad[end..].copy_from_slice(&sum);
+            }
+            let mut bench = Bench::new(&agreement, crate::testing::settings());
+            let violation = bench.feed(&bad).expect_err("must be refused");
+            assert!(
+                matches!(violation, Violation::Marker { .. }),
+                "marker at {at}"
+            );
+            answered(&mut bench, Cause::Llp(LlpError::Marker));
+        }
+    }
+}
+
+#[test]
+fn our_own_peer_may_not_interleave_messages() {
+    let mut bench = Bench::verbena();
+    let open = Tagged {
+        last: false,
+        ..tagged(Opcode::Write, 1, 100)
+    };
+    bench.feed(&fpdu(open, b"01234")).unwrap();
+    let refused = bench.refuses(&fpdu(send(1, 0, true), b"x"));
+    let (open, got) = (Opcode::Write, Opcode::Send);
+    assert_eq!(refused, Violation::Interleaved { open, got });
+}
+
+#[test]
+fn control_numbers_that_cannot_be_true() {
+    let one = Rsn::wrapping(1);
+    let two = Rsn::wrapping(2);
+    let cases = [
+        (Control::Ack(two), "beyond what was sent"),
+        (Control::Ack(Rsn::wrapping(0xff_ffff)), "backwards"),
+        (
+            Control::Rnr {
+                rsn: one,
+                timer: timer(),
+            },
+            "refuses what was not sent",
+        ),
+        (Control::Ready(Rsn::ZERO), "ready without refusal"),
+        (Control::Resume(Rsn::ZERO), "resume without refusal"),
+        (Control::Caps(caps()), "twice"),
+    ];
+    for (said, why) in cases {
+        let mut bench = Bench::verbena();
+        bench.send(Message::Write {
+            stag: Stag::new(1),
+            to: To::new(0),
+            len: 4,
+        });
+        bench.refuses(&control(&said, 2));
+        answered(&mut bench, unspecified());
+        let _ = why;
+    }
+}
+
+#[test]
+fn control_of_unknown_kind_or_with_a_wrong_body() {
+    let header = |word| Untagged {
+        ulp: word,
+        ..untagged(Opcode::Control, 2)
+    };
+    for (word, body) in [
+        (0, &b""[..]),
+        (8 << 24, b""),
+        (0xff << 24, b""),
+        (2 << 24, b"x"),
+        (3 << 24, b""),
+        (3 << 24, &[32, 0, 0, 0]),
+        (7 << 24, &[9, 0, 0, 0]),
+    ] {
+        let mut bench = Bench::verbena();
+        let refused = bench.refuses(&fpdu(header(word), body));
+        assert!(matches!(refused, Violation::Malformed(_)), "{word:#x}");
+    }
+}
+
+#[test]
+fn anything_before_caps() {
+    for bytes in [
+        fpdu(send(1, 0, true), b"x"),
+        fpdu(tagged(Opcode::Write, 1, 0), b""),
+        control(&Control::Ack(Rsn::ZERO), 1),
+    ] {
+        let agreement = crate::testing::agreement(crate::Role::Responder, true);
+        let mut bench = Bench::new(&agreement, crate::testing::settings());
+        assert_eq!(bench.refuses(&bytes), Violation::Caps);
+    }
+}
+
+#[test]
+fn nothing_after_a_violation_has_any_effect() {
+    let mut bench = Bench::standard();
+    bench.refuses(&raw(3, &[0; 8]));
+    bench.feed(&fpdu(send(1, 0, true), b"late")).unwrap();
+    assert!(bench.delivered.is_empty() && bench.placed.is_empty());
+    let second = bench.stream.cause().copied();
+    assert!(
+        matches!(second, Some(Violation::TooShort { .. })),
+        "the first cause stays"
+    );
+}
+
+#[test]
+fn a_send_with_immediate_too_short_for_it() {
+    let opcode = Opcode::SendImm {
+        solicited: false,
+        invalidate: false,
+    };
+    for len in 0..8_u32 {
+        let mut bench = Bench::verbena();
+        let refused = bench.refuses(&fpdu(untagged(opcode, 1), &vec![0; len as usize]));
+        assert_eq!(refused, Violation::ImmediateMissing { got: len });
+        answered(&mut bench, Cause::Ddp(DdpError::UntaggedMo));
+    }
+}
+
+#[test]
+fn a_refusal_of_a_read_that_is_being_answered() {
+    let mut bench = Bench::verbena();
+    bench.send(Message::ReadV2Request(verbena_wire::ext::ReadV2Request {
+        size: 8,
+        source_stag: Stag::new(1),
+        source_to: To::new(0),
+    }));
+    let half = Untagged {
+        last: false,
+        ..untagged(Opcode::ReadV2Response, 1)
+    };
+    bench.feed(&fpdu(half, b"0123")).unwrap();
+    let rnr = Control::Rnr {
+        rsn: Rsn::ZERO,
+        timer: timer(),
+    };
+    let refused = bench.refuses(&control(&rnr, 2));
+    assert_eq!(refused, Violation::OutOfPlace("RNR"));
+}

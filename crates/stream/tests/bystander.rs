@@ -1,0 +1,95 @@
+//! A bystander grants every receive, so it learns of a refusal only when it sees RNR, perhaps in the middle of a message.
+//! These tests pin down that it then counts requests exactly as the two ends do.
+//! They know nothing of captures; frames are built here.
+
+use verbena_stream::ledger::Ledger;
+use verbena_stream::rx::{Accepts, First, Rx};
+use verbena_stream::{Claim, Delivery, RnrRetry, Step, Time};
+use verbena_wire::ddp::{Header, Untagged};
+use verbena_wire::ext::Control;
+use verbena_wire::mpa::emit_fpdu;
+use verbena_wire::rdmap::Opcode;
+use verbena_wire::{Mo, Msn, Qn, Rsn};
+
+fn send(msn: u32, mo: u32, last: bool) -> Vec<u8> {
+    fpdu(
+        Untagged {
+            last,
+            opcode: Opcode::Send,
+            ulp: 0,
+            qn: Qn::SEND,
+            msn: Msn::new(msn),
+            mo: Mo::new(mo),
+        },
+        b"1234",
+    )
+}
+
+fn resume(n: u32) -> Vec<u8> {
+    let control = Control::Resume(Rsn::wrapping(n));
+    let header = Untagged {
+        last: true,
+        opcode: Opcode::Control,
+        ulp: control.ulp_word(),
+        qn: Qn::CONTROL,
+        msn: Msn::FIRST,
+        mo: Mo::ZERO,
+    };
+    fpdu(header, &[])
+}
+
+fn fpdu(header: Untagged, payload: &[u8]) -> Vec<u8> {
+    let mut ulpdu = Header::Untagged(header).emit().to_vec();
+    ulpdu.extend_from_slice(payload);
+    let mut out = Vec::new();
+    emit_fpdu(&ulpdu, None, true, &mut out);
+    out
+}
+
+/// Feeds one whole FPDU and grants every receive.
+fn feed(rx: &mut Rx, ledger: &mut Ledger, bytes: &[u8]) -> Option<Delivery> {
+    let mut rest = bytes;
+    loop {
+        let (used, step) = rx.handle(rest, Time::ZERO, ledger).expect("no violation");
+        rest = &rest[used..];
+        match step {
+            Step::More(_) => return None,
+            Step::Deliver(delivery) => return Some(delivery),
+            Step::Claim { .. } => {
+                let capacity = u32::MAX;
+                rx.claim(Claim::Granted { capacity }, ledger)
+                    .expect("granted");
+            }
+            Step::Place(run) => {
+                rx.placed(run.len);
+                rest = &rest[run.len as usize..];
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_refused_while_under_way_is_discarded_and_does_not_count() {
+    let accepts = Accepts {
+        rfc7306: true,
+        extensions: true,
+        read_v2: true,
+        send_imm: true,
+    };
+    let mut rx = Rx::new(false, true, accepts, First::Anything);
+    let mut ledger = Ledger::new(true, 8, 8, RnrRetry::Forever);
+    let delivered = feed(&mut rx, &mut ledger, &send(1, 0, true));
+    assert!(matches!(delivered, Some(Delivery::Send { rsn, .. }) if rsn == Rsn::ZERO));
+
+    // Request 1 has begun when its receiver is seen to refuse it; its sender finishes it in ignorance.
+    assert_eq!(feed(&mut rx, &mut ledger, &send(2, 0, false)), None);
+    rx.observe_rnr(Rsn::wrapping(1), &mut ledger);
+    let rest = feed(&mut rx, &mut ledger, &send(2, 4, true));
+    assert_eq!(rest, Some(Delivery::Discarded(Opcode::Send)));
+
+    ledger.responder.observe_ready();
+    let resumed = feed(&mut rx, &mut ledger, &resume(1));
+    assert_eq!(resumed, Some(Delivery::Resumed(Rsn::wrapping(1))));
+    let again = feed(&mut rx, &mut ledger, &send(3, 0, true));
+    assert!(matches!(again, Some(Delivery::Send { rsn, .. }) if rsn == Rsn::wrapping(1)));
+}
