@@ -6,6 +6,7 @@
 
 pub mod control;
 pub mod ddp;
+pub mod decode;
 pub mod fpdu;
 pub mod pair;
 pub mod rdmap;
@@ -29,6 +30,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     target("control", control::target),
     target("ddp", ddp::target),
+    target("decode", decode::target),
     target("fpdu", fpdu::target),
     target("pair", pair::target),
     target("rdmap", rdmap::target),

@@ -154,3 +154,24 @@ pub(crate) fn programs() -> Vec<Seed> {
         ),
     ]
 }
+
+/// Mode, RTR bits, packet size, disorder, length of the initiator's script, both scripts; or a whole capture file.
+pub(crate) fn captures() -> Vec<Seed> {
+    let script = |mode: u8, cut: u8, disorder: u8| {
+        let there = [0, 1, 200, 0, 0, 100, 3, 0, 64, 1, 0, 9];
+        let back = [2, 0, 9, 3, 0, 30];
+        let head = [mode, 0, cut, disorder, there.len() as u8];
+        [&head[..], &there, &back].concat()
+    };
+    let rping = include_bytes!("../../../crates/cli/tests/fixtures/03_rping_v1_nocrc.pcap");
+    let reject = include_bytes!("../../../crates/cli/tests/fixtures/17_reject_crc.pcap");
+    vec![
+        ("plain", script(0, 255, 0)),
+        ("crc-and-markers", script(0x0e, 255, 0)),
+        ("revision-1", script(0x42, 60, 0)),
+        ("disordered", script(2, 40, 0x52)),
+        ("verbena-without-caps", script(0x32, 255, 0)),
+        ("rping", rping.to_vec()),
+        ("reject", reject.to_vec()),
+    ]
+}

@@ -16,6 +16,7 @@ fn main() -> io::Result<()> {
         ("startup", machines::startups()),
         ("rx", machines::streams()),
         ("pair", machines::programs()),
+        ("decode", machines::captures()),
         ("startup_frame", codecs::startup_frames()),
         ("ddp", codecs::ddp()),
         ("rdmap", codecs::rdmap()),
