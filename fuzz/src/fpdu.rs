@@ -72,7 +72,7 @@ impl Walk {
     fn new(ulpdu: &[u8], phase: Option<Phase>, crc: bool) -> Walk {
         let mut body = (ulpdu.len() as u16).to_be_bytes().to_vec();
         body.extend(ulpdu);
-        while body.len() % 4 != 0 {
+        while !body.len().is_multiple_of(4) {
             body.push(0);
         }
         assert_eq!(

@@ -21,7 +21,7 @@ pub fn target(data: &[u8]) {
     let plan = Plan::read(&mut source);
     if bit(switches, 0) {
         let theirs = terms(&mut source);
-        return pair(ours, theirs, &plan, source.rest());
+        return pair(&ours, theirs, &plan, source.rest());
     }
     let role = if bit(switches, 1) {
         Role::Initiator
@@ -192,21 +192,19 @@ fn final_is_final(endpoint: &mut Endpoint) {
     assert!(endpoint.poll_transmit().is_empty());
 }
 
-fn without_count(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Failed {
-            reason: Failure::EarlyBytes(_),
-            retry,
-        } => Outcome::Failed {
-            reason: Failure::EarlyBytes(0),
-            retry,
-        },
-        other => other,
+fn without_count(mut outcome: Outcome) -> Outcome {
+    if let Outcome::Failed {
+        reason: Failure::EarlyBytes(count),
+        ..
+    } = &mut outcome
+    {
+        *count = 0;
     }
+    outcome
 }
 
 /// Two endpoints, each fed what the other sends; `private_data` goes with the Request.
-fn pair(ours: Terms, theirs: Terms, plan: &Plan, private_data: &[u8]) {
+fn pair(ours: &Terms, theirs: Terms, plan: &Plan, private_data: &[u8]) {
     let Ok(mut initiator) = Endpoint::initiator(ours.clone(), private_data, Time::ZERO) else {
         return assert!(private_data.len() > 500);
     };

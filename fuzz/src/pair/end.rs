@@ -184,7 +184,7 @@ impl End {
                 }
                 Step::Deliver(delivery) => {
                     self.activity += 1;
-                    self.deliver(delivery, sender);
+                    self.deliver(&delivery, sender);
                 }
             }
         }
@@ -227,8 +227,8 @@ impl End {
         }
     }
 
-    fn deliver(&mut self, delivery: Delivery, sender: &End) {
-        match delivery {
+    fn deliver(&mut self, delivery: &Delivery, sender: &End) {
+        match *delivery {
             Delivery::Send {
                 rsn,
                 opcode,

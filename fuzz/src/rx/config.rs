@@ -132,7 +132,7 @@ impl Config {
     }
 
     fn size(&self, k: u32) -> u32 {
-        SIZES[usize::from(self.reads >> 3) + k as usize & 3]
+        SIZES[(usize::from(self.reads >> 3) + k as usize) % SIZES.len()]
     }
 }
 
