@@ -17,8 +17,8 @@ const ROUNDS: usize = 31;
 const PASS: usize = 1 << 20;
 /// Passes per measurement.
 const PASSES: usize = 8;
-/// Payload per segment: the largest Write (ULPDU 65535), one Ethernet frame, and a small message.
-const SIZES: [u32; 3] = [65521, 1442, 64];
+/// Payload per segment: as much as a ULPDU of 65535 bytes holds of a Send, one Ethernet frame, and a small message.
+const SIZES: [u32; 3] = [65517, 1442, 64];
 
 /// One thing to measure: a name and a pass.
 type Case = (&'static str, Box<dyn FnMut()>);
@@ -50,23 +50,27 @@ fn cases(len: u32, count: usize) -> Vec<Case> {
         ),
         (
             "rx CRC, payload copied",
-            rx(mode(true, false, true), len, count),
+            rx(Kind::Write, mode(true, false, true), len, count),
+        ),
+        (
+            "rx CRC, Sends, copied",
+            rx(Kind::Send, mode(true, false, true), len, count),
         ),
         (
             "rx CRC, payload not touched",
-            rx(mode(true, false, false), len, count),
+            rx(Kind::Write, mode(true, false, false), len, count),
         ),
         (
             "rx CRC and markers, copied",
-            rx(mode(true, true, true), len, count),
+            rx(Kind::Write, mode(true, true, true), len, count),
         ),
         (
             "rx no CRC, payload copied",
-            rx(mode(false, false, true), len, count),
+            rx(Kind::Write, mode(false, false, true), len, count),
         ),
         (
             "rx no CRC, direct (not touched)",
-            rx(mode(false, false, false), len, count),
+            rx(Kind::Write, mode(false, false, false), len, count),
         ),
         (
             "tx CRC, written to a stage",
@@ -97,8 +101,8 @@ fn crc_of(bytes: Vec<u8>, count: usize) -> impl FnMut() {
     }
 }
 
-fn rx(mode: Mode, len: u32, count: usize) -> Box<dyn FnMut()> {
-    let bytes = wire(Kind::Write, mode, len, count);
+fn rx(kind: Kind, mode: Mode, len: u32, count: usize) -> Box<dyn FnMut()> {
+    let bytes = wire(kind, mode, len, count);
     let mut memory = vec![0; len as usize];
     Box::new(move || {
         let mut stream = stream(mode);
