@@ -14,7 +14,7 @@ fn send(len: u32) -> Message {
     }
 }
 
-/// Found by the fuzz target `pair`: RNR and READY both came between two segments, and the old message went on.
+/// Shown by a program for the fuzz target `pair`: RNR and READY both came between two segments, and the old message went on.
 #[test]
 fn a_message_refused_and_readied_between_two_segments_begins_again() {
     let mut bench = Bench::verbena();
