@@ -154,9 +154,13 @@ impl Requester {
         self.state == State::Flowing && self.unacknowledged() < MAX_UNACKNOWLEDGED
     }
 
-    /// Should this request still go on? Not if the responder stopped at it or before it.
+    /// Should this request still go on? Not if the responder stopped at it or before it, even if it is ready again.
     pub fn is_live(&self, rsn: Rsn) -> bool {
-        self.state == State::Flowing || rsn.is_before(self.stopped)
+        let end = match self.state {
+            State::Flowing => self.next,
+            State::Paused | State::GaveUp => self.stopped,
+        };
+        rsn.is_before(end)
     }
 
     /// When the wait for the receiver ends.

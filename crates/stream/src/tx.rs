@@ -43,7 +43,7 @@ struct Open {
 
 impl Tx {
     pub(crate) fn new(markers: bool, crc: bool, max_ulpdu: u16) -> Tx {
-        // The last marker of a longer frame could not point back to its start.
+        // RFC 5044 §4.3: a marker's pointer has 16 bits, and every marker must find its frame's start.
         let most = if markers {
             MAX_ULPDU_WITH_MARKERS as u16
         } else {

@@ -89,11 +89,11 @@ fn responses_are_held_against_what_was_asked() {
             Framer::new(true, false).read_response(0x11, true, b"12345678"),
         ),
         (
-            "Read Response reaches 9 bytes of 8 asked",
+            "ReadResponse reaches 9 bytes of 8 asked",
             Framer::new(true, false).read_response(0x10, true, b"123456789"),
         ),
         (
-            "Read Response ends after 7 bytes of 8 asked",
+            "ReadResponse ends after 7 bytes of 8 asked",
             Framer::new(true, false).read_response(0x10, true, b"1234567"),
         ),
     ];

@@ -93,6 +93,7 @@ impl Rx {
         self.segment.header = header;
         self.segment.cargo = Cargo::Payload;
         self.segment.len = len - body_len as u32;
+        self.segment.offset = 0;
         let event = match &header {
             Header::Tagged(h) => self.judge_tagged(h, ledger)?,
             Header::Untagged(h) => self.judge_untagged(h, body, ledger)?,

@@ -156,10 +156,11 @@ impl Rx {
     }
 
     fn deliver_send(&mut self, h: &Untagged, ledger: &mut Ledger) -> Option<Delivery> {
-        self.messages.last_write = None;
+        // What is discarded never happened: an Immediate that is sent again still follows its Write.
         if self.messages.send == Fate::Discard {
             return Some(Delivery::Discarded(h.opcode));
         }
+        self.messages.last_write = None;
         let len = self.message_len();
         let rsn = ledger.responder.deliver(len);
         if self.messages.send == Fate::Drop {

@@ -10,6 +10,7 @@ use super::{Event, State, Stream};
 use crate::frame::Frame;
 use crate::outgoing::{Message, Outgoing};
 use crate::reads::Asked;
+use crate::requester::State as Requesting;
 use crate::responder::Due;
 use crate::startup::Rtr;
 
@@ -114,7 +115,7 @@ impl Stream {
         let requester = &self.ledger.requester;
         if !requester.may_send() || self.control.blocks_requests() {
             return Err(
-                if requester.is_live(requester.next()) && !self.control.blocks_requests() {
+                if requester.state() == Requesting::Flowing && !self.control.blocks_requests() {
                     Held::Window
                 } else {
                     Held::NotReady

@@ -1,0 +1,137 @@
+//! Nothing is left: after a healthy run no work, read, byte or receive is unfinished, and both sides closed in peace.
+//! After a fault it promises that the end was clean: a stall only where a flipped length field explains it,
+//! and a flipped bit never passed unnoticed. It refuses excuses that the fault does not give.
+
+use verbena_stream::Violation;
+use verbena_wire::mpa::fpdu::{LENGTH_LEN, Layout, Phase};
+use verbena_wire::mpa::marker::Marker;
+
+use super::Verdict;
+use crate::actor::Leftovers;
+use crate::work::{Report, Status};
+use crate::world::Transcript;
+
+/// Judges how the session ended.
+pub fn check(t: &Transcript) -> Verdict {
+    if t.is_healthy() {
+        return healthy(t);
+    }
+    if t.stalled && !(0..2).any(|k| length_hit(t, k)) {
+        return Err("stalled, and no length field was damaged".into());
+    }
+    let flipped = t.flipped.iter().any(|f| !f.is_empty());
+    // A frame that is cut by the end of the stream is a notice too: its damaged length promised more.
+    let noticed = |r: &Report| is_alarm(r) || *r == Report::Closed(false);
+    let noticed = t.reports.iter().flatten().any(noticed);
+    if flipped && !t.stalled && !noticed && !t.reset {
+        return Err("a bit was flipped and nobody noticed".into());
+    }
+    if t.session.plan.has_bad() && !flipped && !t.reset {
+        refused(t)?;
+    }
+    for side in 0..2 {
+        // A stall leaves work behind by definition.
+        if !t.stalled && t.leftovers[side].works > 0 {
+            return Err(format!("side {side}: {:?}", t.leftovers[side]));
+        }
+    }
+    Ok(())
+}
+
+fn healthy(t: &Transcript) -> Verdict {
+    if t.stalled {
+        return Err(format!("stalled: {:?}", t.leftovers));
+    }
+    for side in 0..2 {
+        if let Some(alarm) = t.reports[side].iter().find(|r| is_alarm(r)) {
+            return Err(format!("side {side} reports {alarm:?}"));
+        }
+        if t.leftovers[side] != Leftovers::default() {
+            return Err(format!("side {side} leaves {:?}", t.leftovers[side]));
+        }
+        let closed = t.reports[side].last() == Some(&Report::Closed(true));
+        if !closed {
+            return Err(format!("side {side} did not close in peace"));
+        }
+        let (posted, planned) = (t.posted[side], t.session.plan.sides[side].works.len());
+        if posted != planned {
+            return Err(format!("side {side} posted {posted} of {planned} works"));
+        }
+        if t.received(side).count() != t.session.plan.deliveries_to(side) {
+            return Err(format!("side {side} is missing deliveries"));
+        }
+    }
+    Ok(())
+}
+
+fn is_alarm(report: &Report) -> bool {
+    matches!(
+        report,
+        Report::Violation(_) | Report::Terminated(_) | Report::NotEstablished(_)
+    )
+}
+
+/// Work that must be refused was: the victim says which rule, the culprit hears it.
+fn refused(t: &Transcript) -> Verdict {
+    for side in 0..2 {
+        let works = &t.session.plan.sides[side].works[..t.posted[side]];
+        let Some(bad) = works.iter().position(|p| p.bad) else {
+            continue;
+        };
+        if !t.can().established {
+            continue;
+        }
+        let victim = &t.reports[1 - side];
+        let access = |r: &Report| matches!(r, Report::Violation(Violation::Access { .. }));
+        if !victim.iter().any(access) {
+            return Err(format!("side {side} work {bad} was not refused"));
+        }
+        let told = |r: &Report| matches!(r, Report::Terminated(_));
+        if !t.reports[side].iter().any(told) {
+            return Err(format!("side {side} was not told of its refusal"));
+        }
+        let culprit = t.completions(side).find(|(_, s)| !s.is_success());
+        let named = matches!(culprit, Some((id, Status::Refused(_))) if id as usize <= bad);
+        if t.can().extensions && !named {
+            return Err(format!("side {side} work {bad} ended as {culprit:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A flipped bit of this direction lies in the length field of an FPDU, as the frames were sent.
+fn length_hit(t: &Transcript, side: usize) -> bool {
+    let tape = &t.tapes[side];
+    let markers = t.session.profiles[1 - side].terms.markers;
+    let mut phase = markers.then_some(Phase::START);
+    let mut at = startup_len(tape);
+    while let Some(layout) = frame_at(tape, at, phase) {
+        let field = at + layout.locate(0);
+        let hit = |&p: &u64| (field..field + LENGTH_LEN).contains(&(p as usize));
+        if t.flipped[side].iter().any(hit) {
+            return true;
+        }
+        at += layout.size();
+        phase = layout.next_phase();
+    }
+    false
+}
+
+fn frame_at(tape: &[u8], at: usize, phase: Option<Phase>) -> Option<Layout> {
+    let lead = if phase == Some(Phase::START) {
+        Marker::LEN
+    } else {
+        0
+    };
+    let field = tape.get(at + lead..at + lead + LENGTH_LEN)?;
+    let len = u16::from_be_bytes(field.try_into().ok()?);
+    Some(Layout::new(len, phase))
+}
+
+/// A startup frame says how long it is (RFC 5044 §7.1.1).
+fn startup_len(tape: &[u8]) -> usize {
+    let field = tape
+        .get(18..20)
+        .map(|f| usize::from(f[0]) << 8 | usize::from(f[1]));
+    20 + field.unwrap_or(0)
+}

@@ -1,0 +1,114 @@
+//! The command `verbena-sim`: runs seeds, says how they went, and how to see a failure again.
+//! It promises exit code 0 when all passed, 1 when one failed, 2 for bad usage.
+//! It refuses to judge: the checkers of the library do.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Args, Parser, Subcommand};
+use verbena_sim::Workload;
+use verbena_sim::capture;
+use verbena_sim::run::{Tally, run};
+
+/// Runs iWARP connections in a simulated world that one seed decides, and checks every outcome.
+#[derive(Parser)]
+#[command(name = "verbena-sim", version, args_conflicts_with_subcommands = true)]
+#[command(
+    after_help = "EXIT CODES\n  0  every seed passed\n  1  a seed failed; the command line to see it again is printed\n  2  bad usage"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    seeds: Seeds,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Writes a pcap of one instructive conversation without faults
+    Capture {
+        /// The file to write
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Decides payload and keys, not what is said
+        #[arg(long, default_value_t = 1, value_name = "N")]
+        seed: u64,
+    },
+}
+
+#[derive(Args)]
+struct Seeds {
+    /// The first seed
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    seed: u64,
+    /// How many seeds, counting up from the first
+    #[arg(long, default_value_t = 1, value_name = "M")]
+    count: u64,
+    /// Runs this workload with every seed instead of the one the seed picks
+    #[arg(long, value_name = "NAME")]
+    workload: Option<Workload>,
+    /// Prints a line per seed
+    #[arg(long)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Some(Command::Capture { out, seed }) => match capture::write(&out, seed) {
+            Ok(said) => {
+                println!("{said} written to {}", out.display());
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("verbena-sim: {error:#}");
+                ExitCode::from(2)
+            }
+        },
+        None => run_seeds(&cli.seeds),
+    }
+}
+
+fn run_seeds(seeds: &Seeds) -> ExitCode {
+    // A panic inside a run is reported as a failure with its seed; the default message would only repeat it.
+    std::panic::set_hook(Box::new(|_| {}));
+    let began = Instant::now();
+    let progress = std::io::stderr().is_terminal() && !seeds.verbose;
+    let (mut tally, mut failed) = (Tally::default(), 0);
+    for k in 0..seeds.count {
+        let seed = seeds.seed.wrapping_add(k);
+        if progress {
+            eprint!(
+                "\rseed {seed} ({}/{}), {failed} failed ",
+                k + 1,
+                seeds.count
+            );
+            let _ = std::io::stderr().flush();
+        }
+        match run(seed, seeds.workload) {
+            Ok(one) => {
+                if seeds.verbose {
+                    println!("seed {seed}: {one}");
+                }
+                tally.add(&one);
+            }
+            Err(failure) => {
+                failed += 1;
+                println!("{failure}");
+            }
+        }
+    }
+    if progress {
+        eprintln!();
+    }
+    let passed = seeds.count - failed;
+    let took = began.elapsed().as_secs_f64();
+    println!("{passed} seeds passed, {failed} failed: {tally}; took {took:.1} s");
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,365 @@
+//! A small honest adapter on `verbena-stream`: naive memory, a receive queue, a send queue, and the stage.
+//! It promises to keep the stream's contract to the letter in both receive shapes, and to report all a program could see.
+//! It refuses to be fast: wherever it could choose between simple and quick, it is simple.
+
+mod ending;
+mod image;
+mod memory;
+mod post;
+mod receive;
+mod transmit;
+
+pub use image::{Image, ReceiveImage, RegionImage};
+pub use memory::{FRESH_BYTE, GUARD, GUARD_BYTE, Guarded, Memory, RegionSpec, Right, Rights};
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use verbena_stream::startup::State as StartupState;
+use verbena_stream::{Endpoint, Outcome, RnrRetry, Role, Settings, Stream, Terms, Time};
+use verbena_wire::ext::{Caps, Features, Personality, QpType, RnrTimer};
+use verbena_wire::mpa::startup::Revision;
+
+use crate::actor::{Actor, Leftovers};
+use crate::rng::{Ratio, Rng};
+use crate::work::{Report, Work};
+use post::Request;
+use receive::Answer;
+use transmit::Sending;
+
+/// How a peer is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// What it brings to the startup.
+    pub terms: Terms,
+    /// What its program says in the startup frame.
+    pub private_data: Vec<u8>,
+    /// A responder that refuses every Request.
+    pub rejects: bool,
+    /// A responder that knows only RFC 5044 and drops a Request of revision 2.
+    pub old: bool,
+    /// Longest ULPDU it sends.
+    pub max_ulpdu: u16,
+    /// RFC 7306 messages are welcome from standard peers too.
+    pub rfc7306: bool,
+    /// Features it offers in its CAPS.
+    pub features: Features,
+    /// What it suggests to a peer that must wait for a receive.
+    pub rnr_timer: RnrTimer,
+    /// How long it waits itself.
+    pub rnr_retry: RnrRetry,
+    /// Payload goes straight to its place where checksums allow it, instead of through the stage.
+    pub direct: bool,
+    /// Plain frames leave as head, payload and trailer instead of through a stage.
+    pub gather: bool,
+    /// How long an acknowledgement that could wait does.
+    pub ack_delay: Duration,
+    /// How often a response goes before a request when both could.
+    pub responses_first: Ratio,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile {
+            terms: Terms::default(),
+            private_data: Vec::new(),
+            rejects: false,
+            old: false,
+            max_ulpdu: 1400,
+            rfc7306: true,
+            features: Features::READ_V2 | Features::SEND_IMM,
+            rnr_timer: RnrTimer::new(12).unwrap_or_else(|| unreachable!("12 is a code")),
+            rnr_retry: RnrRetry::Forever,
+            direct: false,
+            gather: false,
+            ack_delay: Duration::ZERO,
+            responses_first: Ratio::ALWAYS,
+        }
+    }
+}
+
+/// A receive: supplied, perhaps consumed.
+#[derive(Debug, Clone)]
+struct Receive {
+    id: u64,
+    memory: Guarded,
+}
+
+/// The adapter at one end of a link.
+#[derive(Debug)]
+pub struct Peer {
+    profile: Profile,
+    rng: Rng,
+    /// Until the startup is over.
+    endpoint: Option<Endpoint>,
+    /// From then on.
+    stream: Option<Stream>,
+    /// Checksums are on, so payload must pass the stage.
+    crc: bool,
+    /// Requests are acknowledged.
+    tracked: bool,
+    memory: Memory,
+    /// Bytes received and not consumed.
+    stage: Vec<u8>,
+    /// What the stage must hold before the stream looks at it again.
+    need: usize,
+    receives: VecDeque<Receive>,
+    claimed: Option<Receive>,
+    spent: Vec<Receive>,
+    /// Requests not finished, in the order they were posted.
+    requests: VecDeque<Request>,
+    /// How many of them have begun.
+    begun: usize,
+    sending: Option<Sending>,
+    answers: VecDeque<Answer>,
+    /// Bytes framed and not taken by the link.
+    outbox: VecDeque<u8>,
+    /// Bytes framed since the beginning.
+    framed: u64,
+    /// Bytes taken by the link since the beginning.
+    taken: u64,
+    ack_at: Option<Time>,
+    reports: Vec<Report>,
+    closing: bool,
+    /// The stream is over and everything outstanding was flushed.
+    ended: bool,
+    /// The violation that ended the stream was reported.
+    alarmed: bool,
+    /// The peer's direction has ended.
+    eof: bool,
+}
+
+impl Peer {
+    /// A peer that begins or awaits a startup.
+    ///
+    /// # Panics
+    /// If the profile's private data does not fit a frame.
+    pub fn new(role: Role, profile: Profile, regions: &[RegionSpec], rng: Rng, now: Time) -> Peer {
+        let endpoint = match role {
+            Role::Initiator => {
+                Endpoint::initiator(profile.terms.clone(), &profile.private_data, now)
+                    .expect("private data fits")
+            }
+            Role::Responder => Endpoint::responder(profile.terms.clone(), now),
+        };
+        let mut memory = Memory::default();
+        for spec in regions {
+            memory.register(spec);
+        }
+        Peer {
+            profile,
+            rng,
+            endpoint: Some(endpoint),
+            stream: None,
+            crc: false,
+            tracked: false,
+            memory,
+            stage: Vec::new(),
+            need: 0,
+            receives: VecDeque::new(),
+            claimed: None,
+            spent: Vec::new(),
+            requests: VecDeque::new(),
+            begun: 0,
+            sending: None,
+            answers: VecDeque::new(),
+            outbox: VecDeque::new(),
+            framed: 0,
+            taken: 0,
+            ack_at: None,
+            reports: Vec::new(),
+            closing: false,
+            ended: false,
+            alarmed: false,
+            eof: false,
+        }
+    }
+
+    /// The stream, once there is one.
+    pub fn stream(&self) -> Option<&Stream> {
+        self.stream.as_ref()
+    }
+
+    fn caps(&self, ird: u16) -> Caps {
+        Caps {
+            version: Caps::VERSION,
+            max_ulpdu: self.profile.max_ulpdu,
+            features: self.profile.features,
+            personality: Personality::Roce,
+            qp_type: QpType::Rc,
+            min_rnr_timer: self.profile.rnr_timer,
+            ird,
+            nonce: 0,
+            same_host: None,
+        }
+    }
+
+    /// Feeds the startup; returns what stands behind it.
+    fn start<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let Some(endpoint) = &mut self.endpoint else {
+            return bytes;
+        };
+        let used = endpoint.handle_bytes(bytes);
+        if endpoint.state() == StartupState::Deciding {
+            let (ird, ord) = (self.profile.terms.ird, self.profile.terms.ord);
+            let private_data = &self.profile.private_data;
+            let enhanced = endpoint
+                .proposal()
+                .is_some_and(|p| p.revision == Revision::Two);
+            let decided = if self.profile.old && enhanced {
+                endpoint.handle_eof();
+                Ok(())
+            } else if self.profile.rejects {
+                endpoint.reject(private_data)
+            } else {
+                endpoint.accept(ird, ord, private_data)
+            };
+            decided.expect("a request waits and the private data fits");
+        }
+        self.settle_startup();
+        &bytes[used..]
+    }
+
+    /// Takes the startup's result, if there is one.
+    fn settle_startup(&mut self) {
+        let over = self.endpoint.as_ref().is_some_and(|e| e.state().is_final());
+        let Some(mut endpoint) = self.endpoint.take_if(|_| over) else {
+            return;
+        };
+        self.enqueue_bytes(&endpoint.poll_transmit());
+        let outcome = endpoint.into_outcome().expect("a final state has one");
+        let Outcome::Established(agreement) = outcome else {
+            self.reports.push(Report::NotEstablished(outcome));
+            return self.end_all();
+        };
+        let settings = Settings {
+            max_ulpdu: self.profile.max_ulpdu,
+            rfc7306: self.profile.rfc7306,
+            rnr_retry: self.profile.rnr_retry,
+            caps: self.caps(agreement.ird),
+        };
+        self.stream = Some(Stream::new(&agreement, settings));
+        (self.crc, self.tracked) = (agreement.crc, agreement.extensions);
+        self.reports.push(Report::Established {
+            extensions: agreement.extensions,
+            crc: agreement.crc,
+            private_data: agreement.private_data,
+        });
+    }
+}
+
+impl Actor for Peer {
+    fn receive(&mut self, bytes: &[u8], now: Time) {
+        let rest = self.start(bytes);
+        self.take_in(rest, now);
+        self.settle_stream();
+    }
+
+    fn transmit(&mut self, room: usize, now: Time) -> Vec<u8> {
+        if let Some(endpoint) = &mut self.endpoint {
+            let bytes = endpoint.poll_transmit();
+            self.enqueue_bytes(&bytes);
+        }
+        self.fill_outbox(room, now);
+        let n = room.min(self.outbox.len());
+        let bytes: Vec<u8> = self.outbox.drain(..n).collect();
+        self.taken += n as u64;
+        self.accept_taken();
+        self.settle_stream();
+        bytes
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let startup = self.endpoint.as_ref().and_then(Endpoint::deadline);
+        let open = self.stream.as_ref().filter(|_| !self.ended);
+        let stream = open.and_then(Stream::deadline);
+        let ack = self.ack_at.filter(|_| open.is_some());
+        [startup, stream, ack].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.handle_timeout(now);
+            self.settle_startup();
+        }
+        if let Some(stream) = self.stream.as_mut().filter(|_| !self.ended)
+            && stream.deadline().is_some_and(|d| d <= now)
+            && stream.handle_timeout(now)
+        {
+            self.give_up();
+        }
+        self.flush_acks(now);
+    }
+
+    fn handle_eof(&mut self, reset: bool, _now: Time) {
+        self.eof = true;
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.handle_eof();
+            self.settle_startup();
+        }
+        self.finish(reset);
+    }
+
+    fn wants_close(&self) -> bool {
+        let idle = self.requests.is_empty() && self.sending.is_none() && self.answers.is_empty();
+        self.outbox.is_empty() && (self.ended || self.eof || (self.closing && idle))
+    }
+
+    fn post(&mut self, id: u64, work: Work, _now: Time) {
+        self.enqueue(id, &work);
+    }
+
+    fn supply(&mut self, id: u64, capacity: u32, _now: Time) {
+        let memory = Guarded::new(&vec![FRESH_BYTE; capacity as usize]);
+        self.receives.push_back(Receive { id, memory });
+        if let Some(stream) = &mut self.stream {
+            stream.receive_posted();
+        }
+    }
+
+    fn close(&mut self, _now: Time) {
+        self.closing = true;
+    }
+
+    fn poll_reports(&mut self) -> Vec<Report> {
+        core::mem::take(&mut self.reports)
+    }
+
+    fn image(&self) -> Image {
+        let regions = self.memory.regions();
+        let regions = regions.map(|(stag, valid, memory)| RegionImage {
+            stag,
+            valid,
+            memory: memory.clone(),
+        });
+        let all = self.spent.iter().chain(&self.claimed).chain(&self.receives);
+        let mut receives: Vec<_> = all
+            .map(|r| ReceiveImage {
+                id: r.id,
+                memory: r.memory.clone(),
+            })
+            .collect();
+        receives.sort_by_key(|r| r.id);
+        Image {
+            regions: regions.collect(),
+            receives,
+        }
+    }
+
+    fn leftovers(&self) -> Leftovers {
+        let ledger = self.stream.as_ref().map(Stream::ledger);
+        Leftovers {
+            works: self.requests.len(),
+            unacknowledged: ledger.map_or(0, |l| l.requester.unacknowledged()),
+            reads_out: ledger.map_or(0, |l| l.reads_out.len()),
+            reads_in: ledger.map_or(0, |l| l.reads_in.len()),
+            staged: self.stage.len(),
+            outbox: self.outbox.len(),
+            claimed: usize::from(self.claimed.is_some()),
+            discarding: usize::from(ledger.is_some_and(|l| l.responder.discarding())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

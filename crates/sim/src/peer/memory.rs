@@ -1,0 +1,204 @@
+//! A naive memory: regions in a map, each a vector of bytes between two guards.
+//! It promises to refuse every access outside a region or its rights before a byte moves.
+//! It refuses to be clever, so that it can be trusted as the measure of cleverer ones.
+
+use std::collections::BTreeMap;
+
+use verbena_stream::AccessFault;
+use verbena_wire::rdmap::AtomicOp;
+use verbena_wire::{Stag, To};
+
+use crate::work::Spot;
+
+/// Bytes before and behind every region and receive that nobody may touch.
+pub const GUARD: usize = 48;
+/// What the guards hold.
+pub const GUARD_BYTE: u8 = 0xa5;
+/// What a receive holds before anything arrives.
+pub const FRESH_BYTE: u8 = 0xee;
+
+/// What may be done with a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// RDMA Write by the peer.
+    RemoteWrite,
+    /// RDMA Read by the peer.
+    RemoteRead,
+    /// Atomics by the peer.
+    RemoteAtomic,
+    /// Sink of our own reads.
+    LocalWrite,
+}
+
+/// The rights of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// RDMA Write by the peer.
+    pub remote_write: bool,
+    /// RDMA Read by the peer.
+    pub remote_read: bool,
+    /// Atomics by the peer.
+    pub remote_atomic: bool,
+    /// Sink of our own reads.
+    pub local_write: bool,
+}
+
+impl Rights {
+    fn grants(self, right: Right) -> bool {
+        match right {
+            Right::RemoteWrite => self.remote_write,
+            Right::RemoteRead => self.remote_read,
+            Right::RemoteAtomic => self.remote_atomic,
+            Right::LocalWrite => self.local_write,
+        }
+    }
+}
+
+/// A region to register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Its name on the wire and the address of its first byte.
+    pub at: Spot,
+    /// What it holds at first.
+    pub bytes: Vec<u8>,
+    /// What may be done with it.
+    pub rights: Rights,
+}
+
+/// Bytes between guards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guarded(Vec<u8>);
+
+impl Guarded {
+    /// These bytes, guarded.
+    pub fn new(bytes: &[u8]) -> Guarded {
+        let mut all = vec![GUARD_BYTE; GUARD];
+        all.extend(bytes);
+        all.extend([GUARD_BYTE; GUARD]);
+        Guarded(all)
+    }
+
+    /// The bytes between the guards.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0[GUARD..self.0.len() - GUARD]
+    }
+
+    /// Bytes from `offset` to the end of the rear guard; a caller who errs by less than a guard is caught by a checker.
+    pub fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        &mut self.0[GUARD + offset..][..len]
+    }
+
+    /// How many bytes lie between the guards.
+    pub fn len(&self) -> usize {
+        self.0.len() - 2 * GUARD
+    }
+
+    /// Nothing lies between the guards.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Nobody touched the guards.
+    pub fn is_intact(&self) -> bool {
+        let (front, rear) = (&self.0[..GUARD], &self.0[self.0.len() - GUARD..]);
+        front.iter().chain(rear).all(|&b| b == GUARD_BYTE)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Region {
+    base: To,
+    rights: Rights,
+    valid: bool,
+    memory: Guarded,
+}
+
+/// Regions by STag.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    regions: BTreeMap<u32, Region>,
+}
+
+impl Memory {
+    /// Registers a region.
+    pub fn register(&mut self, spec: &RegionSpec) {
+        let region = Region {
+            base: spec.at.to,
+            rights: spec.rights,
+            valid: true,
+            memory: Guarded::new(&spec.bytes),
+        };
+        self.regions.insert(spec.at.stag.get(), region);
+    }
+
+    /// Every region, valid or not, in order of its STag.
+    pub fn regions(&self) -> impl Iterator<Item = (Stag, bool, &Guarded)> {
+        let all = self.regions.iter();
+        all.map(|(&stag, r)| (Stag::new(stag), r.valid, &r.memory))
+    }
+
+    /// May `len` bytes at `at` be used so? The order of checks is that of RFC 5040 §8.1.1: STag, right, bounds.
+    pub fn check(&self, at: Spot, len: u32, right: Right) -> Result<(), AccessFault> {
+        self.resolve(at, len, right).map(|_| ())
+    }
+
+    fn resolve(&self, at: Spot, len: u32, right: Right) -> Result<(u32, usize), AccessFault> {
+        let region = self.regions.get(&at.stag.get()).filter(|r| r.valid);
+        let region = region.ok_or(AccessFault::InvalidStag)?;
+        if !region.rights.grants(right) {
+            return Err(AccessFault::Rights);
+        }
+        let end = at.to.checked_add(u64::from(len));
+        end.ok_or(AccessFault::Wrap)?;
+        let offset = at.to.get().checked_sub(region.base.get());
+        let offset = offset.ok_or(AccessFault::Bounds)?;
+        let fits = offset
+            .checked_add(u64::from(len))
+            .is_some_and(|end| end <= region.memory.len() as u64);
+        if fits {
+            Ok((at.stag.get(), offset as usize))
+        } else {
+            Err(AccessFault::Bounds)
+        }
+    }
+
+    /// Writes bytes.
+    pub fn write(&mut self, at: Spot, bytes: &[u8], right: Right) -> Result<(), AccessFault> {
+        let (stag, offset) = self.resolve(at, bytes.len() as u32, right)?;
+        if let Some(region) = self.regions.get_mut(&stag) {
+            let target = region.memory.bytes_mut(offset, bytes.len());
+            target.copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// Reads bytes.
+    pub fn read(&self, at: Spot, len: u32, right: Right) -> Result<&[u8], AccessFault> {
+        let (stag, offset) = self.resolve(at, len, right)?;
+        let region = self.regions.get(&stag).ok_or(AccessFault::InvalidStag)?;
+        Ok(&region.memory.bytes()[offset..offset + len as usize])
+    }
+
+    /// Carries out an atomic on eight bytes in big-endian order; returns what they were.
+    pub fn atomic(&mut self, at: Spot, op: &AtomicOp) -> Result<u64, AccessFault> {
+        let word = self.read(at, 8, Right::RemoteAtomic)?;
+        let original = u64::from_be_bytes(word.try_into().unwrap_or_default());
+        let new = op.apply(original).to_be_bytes();
+        self.write(at, &new, Right::RemoteAtomic)?;
+        Ok(original)
+    }
+
+    /// Invalidates a region at the peer's wish.
+    pub fn invalidate(&mut self, stag: Stag) -> Result<(), AccessFault> {
+        match self.regions.get_mut(&stag.get()).filter(|r| r.valid) {
+            Some(region) => {
+                region.valid = false;
+                Ok(())
+            }
+            None => Err(AccessFault::CannotInvalidate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The naive memory refuses what it must: it is the measure of cleverer ones, so its own edges are tested here.
+//! It promises one fault per reason, and no byte moved by a refused access.
+//! Nothing here knows the wire.
+
+use verbena_stream::AccessFault;
+use verbena_wire::rdmap::AtomicOp;
+use verbena_wire::{Stag, To};
+
+use super::{Memory, RegionSpec, Right, Rights};
+use crate::work::Spot;
+
+const STAG: Stag = Stag::new(0x700);
+
+fn spot(to: u64) -> Spot {
+    Spot {
+        stag: STAG,
+        to: To::new(to),
+    }
+}
+
+fn memory(rights: Rights) -> Memory {
+    let mut memory = Memory::default();
+    memory.register(&RegionSpec {
+        at: spot(1000),
+        bytes: vec![1; 16],
+        rights,
+    });
+    memory
+}
+
+fn open() -> Memory {
+    memory(Rights {
+        remote_write: true,
+        remote_read: true,
+        remote_atomic: true,
+        local_write: true,
+    })
+}
+
+#[test]
+fn every_byte_inside_may_be_written_and_none_outside() {
+    let mut m = open();
+    for (to, len, fine) in [
+        (1000, 16, true),
+        (1015, 1, true),
+        (1016, 0, true),
+        (1016, 1, false),
+        (1000, 17, false),
+        (999, 1, false),
+        (0, 16, false),
+    ] {
+        let written = m.write(spot(to), &vec![2; len], Right::RemoteWrite);
+        let expected = if fine {
+            Ok(())
+        } else {
+            Err(AccessFault::Bounds)
+        };
+        assert_eq!(written, expected, "{to}+{len}");
+    }
+    assert!(m.regions().all(|(_, _, guarded)| guarded.is_intact()));
+}
+
+#[test]
+fn each_reason_has_its_fault() {
+    let m = open();
+    let other = Spot {
+        stag: Stag::new(0x701),
+        ..spot(1000)
+    };
+    let bad = m.check(other, 1, Right::RemoteRead);
+    assert_eq!(bad, Err(AccessFault::InvalidStag));
+    let bad = m.check(spot(u64::MAX), 2, Right::RemoteRead);
+    assert_eq!(bad, Err(AccessFault::Wrap));
+    let shut = memory(Rights::default());
+    for right in [
+        Right::RemoteWrite,
+        Right::RemoteRead,
+        Right::RemoteAtomic,
+        Right::LocalWrite,
+    ] {
+        assert_eq!(shut.check(spot(1000), 1, right), Err(AccessFault::Rights));
+    }
+}
+
+#[test]
+fn an_invalidated_region_is_gone_and_cannot_be_invalidated_again() {
+    let mut m = open();
+    assert_eq!(m.invalidate(STAG), Ok(()));
+    let bad = m.check(spot(1000), 1, Right::RemoteRead);
+    assert_eq!(bad, Err(AccessFault::InvalidStag));
+    assert_eq!(m.invalidate(STAG), Err(AccessFault::CannotInvalidate));
+}
+
+#[test]
+fn an_atomic_returns_what_was_and_leaves_what_is() {
+    let mut m = open();
+    let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    assert_eq!(m.atomic(spot(1008), &add), Ok(0x0101_0101_0101_0101));
+    assert_eq!(m.atomic(spot(1008), &add), Ok(0x0101_0101_0101_0102));
+    assert_eq!(m.atomic(spot(1009), &add), Err(AccessFault::Bounds));
+}

@@ -1,0 +1,177 @@
+//! What a peer refuses, and what both programs then hear: one short conversation per refusal.
+//! Each promises the Terminate that the RFCs ask for and the status that docs/extensions.md maps it to.
+//! Lawful traffic is left to the workloads.
+
+use core::time::Duration;
+
+use verbena_stream::{AccessFault, Terms, Time, Violation};
+use verbena_wire::rdmap::{AtomicOp, Cause, DdpError, RdmapError};
+use verbena_wire::{Stag, To};
+
+use super::{Profile, RegionSpec, Rights};
+use crate::link::LinkOptions;
+use crate::plan::{Gate, Plan, Posting, Supply};
+use crate::rng::Rng;
+use crate::session::Session;
+use crate::work::{Report, Spot, Status, Work};
+use crate::world::{Transcript, World};
+
+const STAG: Stag = Stag::new(0x900);
+
+fn spot(to: u64) -> Spot {
+    Spot {
+        stag: STAG,
+        to: To::new(to),
+    }
+}
+
+/// The initiator posts `works`; the responder has one region for every use and these receives.
+fn run(extensions: bool, works: Vec<Work>, receives: &[u32]) -> Transcript {
+    let mut plan = Plan::default();
+    let rights = Rights {
+        remote_write: true,
+        remote_read: true,
+        remote_atomic: true,
+        local_write: true,
+    };
+    for side in &mut plan.sides {
+        side.depth = usize::MAX;
+        side.regions.push(RegionSpec {
+            at: spot(0),
+            bytes: vec![0; 64],
+            rights,
+        });
+    }
+    let gap = Duration::ZERO;
+    let gate = Gate::Open;
+    plan.sides[0].works = works
+        .into_iter()
+        .map(|work| Posting {
+            work,
+            gate,
+            gap,
+            bad: false,
+        })
+        .collect();
+    plan.sides[1].receives = receives
+        .iter()
+        .map(|&capacity| Supply {
+            capacity,
+            gate,
+            gap,
+        })
+        .collect();
+    let profile = Profile {
+        terms: Terms {
+            extensions,
+            ..Terms::default()
+        },
+        ..Profile::default()
+    };
+    let session = Session {
+        profiles: [profile.clone(), profile],
+        links: [LinkOptions::calm(), LinkOptions::calm()],
+        reset_after: None,
+        plan,
+    };
+    World::of_peers(session, &mut Rng::new(1), Time::ZERO).run()
+}
+
+fn send(len: usize) -> Work {
+    Work::Send {
+        payload: vec![1; len],
+        solicited: false,
+        invalidate: None,
+        immediate: None,
+    }
+}
+
+/// The responder broke off for `violation`, the initiator heard `cause` and blames work `id`.
+fn refused(t: &Transcript, violation: impl Fn(&Violation) -> bool, cause: Cause, id: u64) {
+    let hers = t.reports[1].iter().find_map(|r| match r {
+        Report::Violation(v) => Some(v),
+        _ => None,
+    });
+    assert!(hers.is_some_and(violation), "{hers:?}");
+    assert!(
+        t.reports[0].contains(&Report::Terminated(cause)),
+        "{:?}",
+        t.reports[0]
+    );
+    if t.can().extensions {
+        let blamed = t.completions(0).find(|(_, s)| !s.is_success());
+        assert_eq!(blamed, Some((id, Status::Refused(cause))));
+    }
+    assert!(!t.stalled);
+}
+
+#[test]
+fn a_standard_peer_without_a_receive_ends_the_stream() {
+    let t = run(false, vec![send(5), send(6)], &[5]);
+    let no_receive = |v: &Violation| matches!(v, Violation::NoReceive { .. });
+    refused(&t, no_receive, Cause::Ddp(DdpError::UntaggedNoBuffer), 1);
+    assert_eq!(t.received(1).count(), 1);
+}
+
+#[test]
+fn our_own_peer_without_a_receive_waits_for_ever() {
+    let t = run(true, vec![send(5), send(6)], &[5]);
+    assert!(t.stalled);
+    assert!(t.reports[1].contains(&Report::NotReady));
+    assert_eq!(t.completions(0).collect::<Vec<_>>(), [(0, Status::Acked)]);
+}
+
+#[test]
+fn a_send_longer_than_its_receive_is_refused() {
+    for extensions in [true, false] {
+        let t = run(extensions, vec![send(5), send(3000)], &[5, 2999]);
+        let too_long = |v: &Violation| matches!(v, Violation::TooLong { capacity: 2999, .. });
+        refused(&t, too_long, Cause::Ddp(DdpError::UntaggedTooLong), 1);
+    }
+}
+
+#[test]
+fn a_read_beyond_its_region_is_refused() {
+    for v2 in [true, false] {
+        let read = Work::Read {
+            source: spot(1),
+            sink: spot(0),
+            len: 64,
+            v2,
+        };
+        let t = run(true, vec![send(5), read], &[5]);
+        let bounds = |v: &Violation| {
+            let fault = AccessFault::Bounds;
+            matches!(v, Violation::Access { fault: f, .. } if *f == fault)
+        };
+        refused(&t, bounds, Cause::Rdmap(RdmapError::Bounds), 1);
+    }
+}
+
+#[test]
+fn an_unaligned_atomic_is_refused() {
+    let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    let t = run(true, vec![Work::Atomic { at: spot(4), op }], &[]);
+    let unaligned = |v: &Violation| matches!(v, Violation::Unaligned { .. });
+    refused(
+        &t,
+        unaligned,
+        Cause::Rdmap(RdmapError::CatastrophicStream),
+        0,
+    );
+}
+
+#[test]
+fn an_stag_that_is_not_there_cannot_be_invalidated() {
+    let work = Work::Send {
+        payload: vec![1; 9],
+        solicited: true,
+        invalidate: Some(Stag::new(0x1234)),
+        immediate: None,
+    };
+    let t = run(true, vec![work], &[9]);
+    let access = |v: &Violation| matches!(v, Violation::Access { .. });
+    let cause = Cause::Rdmap(RdmapError::CannotInvalidateOperation);
+    refused(&t, access, cause, 0);
+    assert_eq!(t.received(1).count(), 0, "it was not delivered either");
+}

@@ -1,0 +1,28 @@
+//! A seed means the same run for ever: the first numbers of one are written down.
+//! Should a dependency ever change them, every kept regression seed would silently test something else.
+//! Nothing is asserted about how random they look.
+
+use super::{Ratio, Rng};
+
+#[test]
+fn a_seed_gives_the_same_numbers_for_ever() {
+    let mut rng = Rng::new(1);
+    let numbers = [rng.draw(), rng.range(5, 9), rng.below(1000)];
+    assert_eq!(numbers, [7_424_550_030_962_593_201, 5, 285]);
+}
+
+#[test]
+fn ratios_at_the_ends_are_certain() {
+    let mut rng = Rng::new(7);
+    assert!((0..500).all(|_| rng.chance(Ratio::ALWAYS)));
+    assert!((0..500).all(|_| !rng.chance(Ratio::NEVER)));
+}
+
+#[test]
+fn a_fork_does_not_depend_on_draws_made_from_its_brother() {
+    let mut parent = Rng::new(3);
+    let (mut a, mut b) = (parent.fork(), parent.fork());
+    let expected = b.clone().draw();
+    a.bytes(1000);
+    assert_eq!(b.draw(), expected);
+}

@@ -1,0 +1,181 @@
+//! One seed, one run: the seed picks the workload and everything below it, the checkers judge the result.
+//! It promises the same events for the same seed, for ever, and a failure that says how to see it again.
+//! It refuses to know terminals and exit codes.
+
+use core::fmt;
+use core::panic::AssertUnwindSafe;
+use core::time::Duration;
+use std::panic::catch_unwind;
+
+use verbena_stream::Time;
+
+use crate::checker;
+use crate::rng::Rng;
+use crate::session::Session;
+use crate::work::Report;
+use crate::workload::Workload;
+use crate::world::{Event, Transcript, World};
+
+/// Events shown of a failed run.
+const LAST_EVENTS: usize = 40;
+
+/// What runs added up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Connections.
+    pub sessions: u64,
+    /// Work requests that ended in success.
+    pub works: u64,
+    /// Messages that consumed a receive.
+    pub messages: u64,
+    /// Bytes on the links.
+    pub bytes: u64,
+    /// Times a receiver was not ready.
+    pub rnrs: u64,
+    /// Broken connections.
+    pub resets: u64,
+    /// Flipped bits.
+    pub flips: u64,
+    /// Virtual time.
+    pub time: Duration,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: &Tally) {
+        self.sessions += other.sessions;
+        self.works += other.works;
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.rnrs += other.rnrs;
+        self.resets += other.resets;
+        self.flips += other.flips;
+        self.time += other.time;
+    }
+
+    fn note(&mut self, t: &Transcript) {
+        self.sessions += 1;
+        self.bytes += t.sent.iter().sum::<u64>();
+        self.resets += u64::from(t.reset);
+        self.flips += t.flipped.iter().map(|f| f.len() as u64).sum::<u64>();
+        for report in t.reports.iter().flatten() {
+            match report {
+                Report::Completed(_, status) if status.is_success() => self.works += 1,
+                Report::Received(_) => self.messages += 1,
+                Report::Rnr(_) => self.rnrs += 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} connections, {} works, {} messages, {} bytes, {} RNRs, {} resets, {} flips, {:.1} s of virtual time",
+            self.sessions,
+            self.works,
+            self.messages,
+            self.bytes,
+            self.rnrs,
+            self.resets,
+            self.flips,
+            self.time.as_secs_f64()
+        )
+    }
+}
+
+/// A run that a checker objected to.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The workload.
+    pub workload: Workload,
+    /// The objection.
+    pub why: String,
+    /// The session it happened in, without its plan.
+    pub options: String,
+    /// The last events.
+    pub events: Vec<Event>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {} failed in {}: {}",
+            self.seed, self.workload, self.why
+        )?;
+        writeln!(f, "options: {}", self.options)?;
+        for event in &self.events {
+            writeln!(f, "{event}")?;
+        }
+        write!(
+            f,
+            "again: verbena-sim --seed {} --workload {}",
+            self.seed, self.workload
+        )
+    }
+}
+
+/// Runs a seed; without a workload the seed picks one.
+pub fn run(seed: u64, workload: Option<Workload>) -> Result<Tally, Box<Failure>> {
+    let mut rng = Rng::new(seed);
+    let picked = rng.pick(&Workload::ALL);
+    let workload = workload.unwrap_or(picked);
+    let mut tally = Tally::default();
+    let mut now = Time::ZERO;
+    for session in workload.sessions(&mut rng) {
+        let transcript = run_session(&session, &mut rng, now).map_err(|why| {
+            Box::new(Failure {
+                seed,
+                workload,
+                why,
+                options: describe(&session),
+                events: Vec::new(),
+            })
+        })?;
+        now = transcript.end;
+        tally.note(&transcript);
+        if let Err(why) = checker::check(&transcript) {
+            let from = transcript.events.len().saturating_sub(LAST_EVENTS);
+            return Err(Box::new(Failure {
+                seed,
+                workload,
+                why,
+                options: describe(&session),
+                events: transcript.events[from..].to_vec(),
+            }));
+        }
+    }
+    tally.time = now.since(Time::ZERO);
+    Ok(tally)
+}
+
+/// Runs one session between two of our peers; a panic inside is a finding like any other.
+pub fn run_session(session: &Session, rng: &mut Rng, start: Time) -> Result<Transcript, String> {
+    let whole = || World::of_peers(session.clone(), rng, start).run();
+    catch_unwind(AssertUnwindSafe(whole)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        format!("panic: {}", text.unwrap_or_default())
+    })
+}
+
+/// The options of a session, without the bytes that nobody wants to read.
+fn describe(session: &Session) -> String {
+    let mut brief = session.clone();
+    brief.plan = crate::plan::Plan::default();
+    for profile in &mut brief.profiles {
+        profile.private_data.clear();
+    }
+    format!(
+        "{:?} {:?} reset_after {:?}",
+        brief.profiles, brief.links, brief.reset_after
+    )
+}
+
+#[cfg(test)]
+mod tests;

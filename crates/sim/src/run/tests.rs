@@ -1,0 +1,50 @@
+//! What a failed run says, and that a panic inside one is a finding and not the end of all runs.
+//! It promises that the printed command line names the seed and the workload.
+//! The seeds themselves are run by tests/seeds.rs.
+
+use verbena_stream::Time;
+
+use super::{Failure, run_session};
+use crate::link::LinkOptions;
+use crate::peer::Profile;
+use crate::plan::Builder;
+use crate::rng::Rng;
+use crate::session::Session;
+use crate::workload::Workload;
+use crate::world::{Event, What};
+
+#[test]
+fn a_failure_says_how_to_see_it_again() {
+    let event = Event {
+        at: Time::from_nanos(1_500_000),
+        side: 1,
+        what: What::Arrived(7),
+    };
+    let failure = Failure {
+        seed: 42,
+        workload: Workload::Rnr,
+        why: "once: side 0: 3 completions for 2 works".into(),
+        options: "…".into(),
+        events: vec![event],
+    };
+    let text = failure.to_string();
+    assert!(text.starts_with("seed 42 failed in rnr: once: side 0"));
+    assert!(text.contains("1.500000ms responder gets 7 bytes"));
+    assert!(text.ends_with("again: verbena-sim --seed 42 --workload rnr"));
+}
+
+#[test]
+fn a_panic_inside_a_run_is_a_finding() {
+    let profile = Profile {
+        private_data: vec![0; 600],
+        ..Profile::default()
+    };
+    let session = Session {
+        profiles: [profile.clone(), profile],
+        links: [LinkOptions::calm(), LinkOptions::calm()],
+        reset_after: None,
+        plan: Builder::new(Rng::new(0), 100).supply_all(),
+    };
+    let why = run_session(&session, &mut Rng::new(0), Time::ZERO).expect_err("it panics");
+    assert!(why.starts_with("panic: private data fits"), "{why}");
+}

@@ -1,0 +1,250 @@
+//! The event loop: two actors, two links, one clock, and the programs that follow their plan.
+//! It promises that a session and a stream of chance decide every step, and writes down all that happened.
+//! It refuses to know protocols: it moves bytes, time and requests, nothing else.
+
+mod event;
+mod program;
+mod transcript;
+
+pub use event::{Event, What};
+pub use transcript::Transcript;
+
+use verbena_stream::{Role, Time};
+
+use crate::actor::Actor;
+use crate::clock::Clock;
+use crate::link::Link;
+use crate::peer::Peer;
+use crate::rng::Rng;
+use crate::session::Session;
+use crate::work::Report;
+use program::Program;
+
+/// More rounds than any lawful session needs.
+const MAX_ROUNDS: u64 = 3_000_000;
+
+/// A connection being simulated.
+pub struct World<A> {
+    clock: Clock,
+    actors: [A; 2],
+    links: [Link; 2],
+    programs: [Program; 2],
+    session: Session,
+    reset: bool,
+    asked_to_close: bool,
+    tapes: [Vec<u8>; 2],
+    events: Vec<Event>,
+}
+
+impl World<Peer> {
+    /// A world with our own peer at both ends.
+    pub fn of_peers(session: Session, rng: &mut Rng, start: Time) -> World<Peer> {
+        let [a, b] = session.profiles.clone();
+        let [ra, rb] = [0, 1].map(|k| session.plan.sides[k].regions.clone());
+        let actors = [
+            Peer::new(Role::Initiator, a, &ra, rng.fork(), start),
+            Peer::new(Role::Responder, b, &rb, rng.fork(), start),
+        ];
+        World::new(session, actors, rng, start)
+    }
+}
+
+impl<A: Actor> World<A> {
+    /// A world around two actors: the initiator first.
+    pub fn new(session: Session, actors: [A; 2], rng: &mut Rng, start: Time) -> World<A> {
+        let mut clock = Clock::default();
+        clock.advance_to(start);
+        let links = [0, 1].map(|k| Link::new(session.links[k].clone(), rng.fork()));
+        let programs = [0, 1].map(|k| Program::new(session.plan.sides[k].clone(), start));
+        World {
+            clock,
+            actors,
+            links,
+            programs,
+            session,
+            reset: false,
+            asked_to_close: false,
+            tapes: [Vec::new(), Vec::new()],
+            events: Vec::new(),
+        }
+    }
+
+    /// Runs until nothing will happen any more.
+    ///
+    /// # Panics
+    /// If the actors keep each other busy for ever.
+    pub fn run(mut self) -> Transcript {
+        let mut rounds = 0;
+        loop {
+            while self.round() {
+                rounds += 1;
+                assert!(rounds < MAX_ROUNDS, "livelock: {rounds} rounds");
+            }
+            rounds += 1;
+            let Some(next) = self.next_moment() else {
+                return self.into_transcript();
+            };
+            self.clock.advance_to(next);
+        }
+    }
+
+    /// One round at the present moment; false when nothing moved.
+    fn round(&mut self) -> bool {
+        let mut moved = false;
+        for side in 0..2 {
+            moved |= self.act(side);
+            moved |= self.arrive(side);
+            moved |= self.expire(side);
+            moved |= self.transmit(side);
+            self.collect(side);
+        }
+        moved | self.part()
+    }
+
+    /// The program posts what its plan allows now.
+    fn act(&mut self, side: usize) -> bool {
+        let (now, mut moved) = (self.clock.now(), false);
+        while let Some((id, capacity)) = self.programs[side].next_supply(now) {
+            self.note(side, What::Supplied(id));
+            self.actors[side].supply(id, capacity, now);
+            moved = true;
+        }
+        while let Some((id, work)) = self.programs[side].next_work(now) {
+            self.note(side, What::Posted(id));
+            self.actors[side].post(id, work, now);
+            self.collect(side);
+            moved = true;
+        }
+        moved
+    }
+
+    /// One piece arrives, or the end does.
+    fn arrive(&mut self, side: usize) -> bool {
+        let now = self.clock.now();
+        if let Some(bytes) = self.links[1 - side].arrive(now) {
+            self.note(side, What::Arrived(bytes.len()));
+            self.actors[side].receive(&bytes, now);
+            return true;
+        }
+        if self.links[1 - side].take_eof(now) {
+            self.note(side, What::Eof);
+            self.actors[side].handle_eof(false, now);
+            return true;
+        }
+        false
+    }
+
+    fn expire(&mut self, side: usize) -> bool {
+        let now = self.clock.now();
+        if self.actors[side].deadline().is_none_or(|d| d > now) {
+            return false;
+        }
+        self.note(side, What::Timeout);
+        self.actors[side].handle_timeout(now);
+        true
+    }
+
+    fn transmit(&mut self, side: usize) -> bool {
+        let now = self.clock.now();
+        let room = self.links[side].room();
+        if room > 0 {
+            let bytes = self.actors[side].transmit(room, now);
+            assert!(bytes.len() <= room, "sent more than there was room for");
+            if !bytes.is_empty() {
+                self.send(side, &bytes, now);
+                return true;
+            }
+        }
+        if self.actors[side].wants_close() && !self.links[side].is_closed() {
+            self.note(side, What::Closed);
+            self.links[side].close(now);
+            return true;
+        }
+        false
+    }
+
+    fn send(&mut self, side: usize, bytes: &[u8], now: Time) {
+        self.note(side, What::Sent(bytes.len()));
+        // Startup frames carry no checksum: bits are flipped only behind them.
+        let streaming = self.programs.iter().all(Program::is_established);
+        self.tapes[side].extend(bytes);
+        self.links[side].send(bytes, streaming, now);
+        let sent = self.links[0].sent() + self.links[1].sent();
+        if !self.reset && self.session.reset_after.is_some_and(|n| sent >= n) {
+            self.reset = true;
+            for side in 0..2 {
+                self.note(side, What::Reset);
+                self.links[side].cut();
+                self.actors[side].handle_eof(true, now);
+            }
+        }
+    }
+
+    fn collect(&mut self, side: usize) {
+        for report in self.actors[side].poll_reports() {
+            self.programs[side].handle(&report, self.clock.now());
+            self.note(side, What::Report(report));
+        }
+    }
+
+    /// Both programs have done all they intended: the initiator closes.
+    fn part(&mut self) -> bool {
+        if self.asked_to_close || !self.programs.iter().all(Program::is_done) {
+            return false;
+        }
+        let due = |k: usize| self.session.plan.deliveries_to(k);
+        if (0..2).any(|k| self.programs[k].received() < due(k)) {
+            return false;
+        }
+        self.asked_to_close = true;
+        self.actors[0].close(self.clock.now());
+        true
+    }
+
+    fn next_moment(&self) -> Option<Time> {
+        let links = self.links.iter().filter_map(Link::next_arrival);
+        let deadlines = self.actors.iter().filter_map(Actor::deadline);
+        let programs = self
+            .programs
+            .iter()
+            .filter_map(|p| p.next_moment(self.clock.now()));
+        links.chain(deadlines).chain(programs).min()
+    }
+
+    fn note(&mut self, side: usize, what: What) {
+        let at = self.clock.now();
+        self.events.push(Event { at, side, what });
+    }
+
+    fn into_transcript(mut self) -> Transcript {
+        self.collect(0);
+        self.collect(1);
+        let closed = self.links.iter().all(Link::is_closed);
+        let reports = |side: usize| -> Vec<Report> {
+            let of = self.events.iter().filter(|e| e.side == side);
+            of.filter_map(|e| match &e.what {
+                What::Report(report) => Some(report.clone()),
+                _ => None,
+            })
+            .collect()
+        };
+        Transcript {
+            reports: [reports(0), reports(1)],
+            posted: [self.programs[0].posted(), self.programs[1].posted()],
+            supplied: [self.programs[0].supplied(), self.programs[1].supplied()],
+            images: [self.actors[0].image(), self.actors[1].image()],
+            leftovers: [self.actors[0].leftovers(), self.actors[1].leftovers()],
+            flipped: [0, 1].map(|k| self.links[k].flipped().to_vec()),
+            sent: [0, 1].map(|k| self.links[k].sent()),
+            tapes: self.tapes,
+            session: self.session,
+            reset: self.reset,
+            stalled: !closed,
+            end: self.clock.now(),
+            events: self.events,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! The command's manners: summary, exit codes, help, and the capture.
+//! It promises that a script can rely on them.
+//! What the seeds show is tested elsewhere.
+
+use std::process::{Command, Output};
+
+fn sim(args: &[&str]) -> Output {
+    let command = env!("CARGO_BIN_EXE_verbena-sim");
+    Command::new(command).args(args).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_good_run_ends_with_a_summary_and_zero() {
+    let out = sim(&["--seed", "3", "--count", "2", "--verbose"]);
+    assert_eq!(out.status.code(), Some(0));
+    let said = text(&out.stdout);
+    assert!(said.contains("seed 3: ") && said.contains("seed 4: "));
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("2 seeds passed, 0 failed: "), "{last}");
+    for word in [
+        "messages",
+        "bytes",
+        "RNRs",
+        "resets",
+        "flips",
+        "virtual time",
+    ] {
+        assert!(last.contains(word), "{last}");
+    }
+}
+
+#[test]
+fn bad_usage_ends_with_two() {
+    for args in [
+        &["--seed", "x"][..],
+        &["--workload", "nonsense"],
+        &["capture"],
+        &["--unknown"],
+    ] {
+        let out = sim(args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(!out.stderr.is_empty());
+    }
+    let names = text(&sim(&["--workload", "nonsense"]).stderr);
+    assert!(names.contains("request-response"), "{names}");
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_one_clear_line() {
+    let out = sim(&["capture", "--out", "/nonexistent/file.pcap"]);
+    assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("/nonexistent/file.pcap"));
+}
+
+#[test]
+fn help_names_everything() {
+    let said = text(&sim(&["--help"]).stdout);
+    for word in [
+        "--seed",
+        "--count",
+        "--workload",
+        "--verbose",
+        "capture",
+        "EXIT CODES",
+    ] {
+        assert!(said.contains(word), "{word} is missing from\n{said}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Seeds that run with every `cargo test`: the kept ones, each named by the bug it found, and a first handful.
+//! They promise that every workload is among them.
+//! The long run is `cargo xtask sim`.
+
+use verbena_sim::run::{Tally, run};
+use verbena_sim::work::{Report, Status};
+use verbena_sim::{Rng, Workload, World};
+use verbena_stream::{Outcome, Time, Violation};
+
+const KEPT: &str = include_str!("../regressions/seeds.txt");
+
+#[test]
+fn kept_seeds_pass() {
+    let lines = KEPT
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty());
+    let mut count = 0;
+    for line in lines {
+        let mut words = line.split_whitespace();
+        let (Some(seed), Some(workload)) = (words.next(), words.next()) else {
+            panic!("not a seed and a workload: {line:?}");
+        };
+        let seed = seed.parse().expect("a number");
+        let workload: Workload = workload.parse().expect("a workload");
+        assert!(words.next().is_some(), "what did seed {seed} show?");
+        if let Err(failure) = run(seed, Some(workload)) {
+            panic!("{line}\n{failure}");
+        }
+        count += 1;
+    }
+    assert!(count >= 3, "kept seeds are missing");
+}
+
+#[test]
+fn the_first_sixty_seeds_pass() {
+    let mut all = Tally::default();
+    for seed in 0..60 {
+        match run(seed, None) {
+            Ok(tally) => all.add(&tally),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    // A run in which nothing happens passes too: see that something did.
+    assert!(all.works > 500 && all.messages > 300, "{all}");
+    assert!(all.rnrs > 0 && all.resets > 0 && all.flips > 0, "{all}");
+}
+
+#[test]
+fn every_workload_passes_its_first_seeds() {
+    for workload in Workload::ALL {
+        for seed in 0..5 {
+            if let Err(failure) = run(seed, Some(workload)) {
+                panic!("{failure}");
+            }
+        }
+    }
+}
+
+/// Something that can be told from a report.
+type Sign = fn(&Report) -> bool;
+
+/// Each of these must happen somewhere in the first seeds, or the workloads do not reach what they were made for.
+#[test]
+fn the_workloads_reach_every_kind_of_end() {
+    let ends: [(&str, Sign); 8] = [
+        ("patience ran out", |r| {
+            matches!(r, Report::Completed(_, Status::RnrExceeded))
+        }),
+        ("refused work", |r| {
+            matches!(r, Report::Completed(_, Status::Refused(_)))
+        }),
+        ("flushed work", |r| {
+            matches!(r, Report::Completed(_, Status::Flushed))
+        }),
+        ("bad checksum", |r| {
+            matches!(r, Report::Violation(Violation::Crc { .. }))
+        }),
+        ("refused access", |r| {
+            matches!(r, Report::Violation(Violation::Access { .. }))
+        }),
+        ("rejection", |r| {
+            matches!(r, Report::NotEstablished(Outcome::Rejected { .. }))
+        }),
+        ("fallback", |r| {
+            matches!(
+                r,
+                Report::NotEstablished(Outcome::Failed { retry: Some(_), .. })
+            )
+        }),
+        ("rude end", |r| matches!(r, Report::Closed(false))),
+    ];
+    let mut missing: Vec<_> = ends.into();
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let workload = rng.pick(&Workload::ALL);
+        for session in workload.sessions(&mut rng) {
+            let transcript = World::of_peers(session, &mut rng, Time::ZERO).run();
+            let reports = transcript.reports.concat();
+            missing.retain(|(_, happened)| !reports.iter().any(happened));
+        }
+        if missing.is_empty() {
+            return;
+        }
+    }
+    let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
+    panic!("never seen: {}", names.join(", "));
+}
