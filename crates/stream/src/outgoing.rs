@@ -224,6 +224,8 @@ pub struct Outgoing {
     /// Its number, if it is a request.
     rsn: Option<Rsn>,
     msn: Msn,
+    /// Tells it from every other message of its stream, one that was begun again included.
+    serial: u64,
     /// Payload bytes already in segments.
     sent: u32,
     done: bool,
@@ -239,11 +241,12 @@ pub(crate) struct Segment {
 }
 
 impl Outgoing {
-    pub(crate) fn new(message: Message, rsn: Option<Rsn>, msn: Msn) -> Outgoing {
+    pub(crate) fn new(message: Message, rsn: Option<Rsn>, msn: Msn, serial: u64) -> Outgoing {
         Outgoing {
             message,
             rsn,
             msn,
+            serial,
             sent: 0,
             done: false,
         }
@@ -257,6 +260,10 @@ impl Outgoing {
     /// Its number among our requests; `None` for a response.
     pub fn rsn(&self) -> Option<Rsn> {
         self.rsn
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// Payload bytes already in segments.

@@ -28,8 +28,17 @@ pub(crate) struct Tx {
     crc: bool,
     max_ulpdu: u16,
     next: [Msn; QUEUES],
-    /// A message is begun and not finished.
-    open: bool,
+    /// Messages begun so far: the serial of the next one.
+    begun: u64,
+    /// The message that is begun and not finished.
+    open: Option<Open>,
+}
+
+/// A message under way.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    serial: u64,
+    is_request: bool,
 }
 
 impl Tx {
@@ -45,7 +54,8 @@ impl Tx {
             crc,
             max_ulpdu: max_ulpdu.clamp(MIN_ULPDU, most),
             next: [Msn::FIRST; QUEUES],
-            open: false,
+            begun: 0,
+            open: None,
         }
     }
 
@@ -58,12 +68,12 @@ impl Tx {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.open
+        self.open.is_some()
     }
 
-    /// The message under way will not be finished.
-    pub(crate) fn abandon(&mut self) {
-        self.open = false;
+    /// The peer discards our requests: one that is under way will not be finished.
+    pub(crate) fn abandon_request(&mut self) {
+        self.open = self.open.filter(|open| !open.is_request);
     }
 
     pub(crate) fn begin(&mut self, message: Message, rsn: Option<verbena_wire::Rsn>) -> Outgoing {
@@ -71,15 +81,23 @@ impl Tx {
             .opcode()
             .qn()
             .map_or(Msn::FIRST, |qn| self.number(qn));
-        self.open = true;
-        Outgoing::new(message, rsn, msn)
+        let serial = self.begun;
+        self.begun += 1;
+        self.open = Some(Open {
+            serial,
+            is_request: rsn.is_some(),
+        });
+        Outgoing::new(message, rsn, msn, serial)
     }
 
-    /// The message's next frame, and whether it is the last one.
+    /// The message's next frame, and whether it is the last one; `None` if it is not the message under way.
     pub(crate) fn frame(&mut self, outgoing: &mut Outgoing) -> Option<(Frame, bool)> {
+        self.open.filter(|open| open.serial == outgoing.serial())?;
         let segment = outgoing.segment(self.max_ulpdu)?;
         let last = segment.last;
-        self.open = !last;
+        if last {
+            self.open = None;
+        }
         Some((self.wrap(&segment), last))
     }
 
@@ -127,3 +145,6 @@ impl Tx {
         frame
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,10 @@ pub(super) const NOTHING: Header = Header::Untagged(Untagged {
 
 impl Rx {
     /// Reads and judges the head at the front of the stage: bytes used, or bytes needed.
+    ///
+    /// Kept out of line, like [`deliver`](Rx::deliver): inlined into one loop, the compiler carries every field of both
+    /// through it (docs/performance.md).
+    #[inline(never)]
     pub(super) fn read_head(
         &mut self,
         stage: &[u8],
@@ -63,7 +67,9 @@ impl Rx {
             return Err(too_short(header_len));
         }
         let tail = &mut raw[MIN_LEN..header_len];
-        if let Err(need) = self.deframer.peek(stage, MIN_LEN, tail)? {
+        if !tail.is_empty()
+            && let Err(need) = self.deframer.peek(stage, MIN_LEN, tail)?
+        {
             return Ok(Err(need));
         }
         self.segment.offender = EchoHeader::copy_from(&raw).map(|header| Offender {
@@ -78,7 +84,9 @@ impl Rx {
         let body_len = body_len(&header, len)?;
         let mut body = [0; MAX_BODY];
         let body = &mut body[..body_len];
-        if let Err(need) = self.deframer.peek(stage, header_len, body)? {
+        if !body.is_empty()
+            && let Err(need) = self.deframer.peek(stage, header_len, body)?
+        {
             return Ok(Err(need));
         }
         let used = self.deframer.consume_head(stage, header_len + body_len)?;

@@ -67,15 +67,19 @@ impl Default for Messages {
 
 impl Rx {
     /// The frame is complete: what has arrived with it?
+    #[inline(never)]
     pub(super) fn deliver(
         &mut self,
         now: Time,
         ledger: &mut Ledger,
     ) -> Result<Option<Delivery>, Violation> {
         let was = core::mem::replace(&mut self.first, First::Past);
+        if let Cargo::Payload = self.segment.cargo {
+            return self.deliver_payload(was, ledger);
+        }
         let cargo = core::mem::replace(&mut self.segment.cargo, Cargo::Payload);
         let delivery = match cargo {
-            Cargo::Payload => return self.deliver_payload(was, ledger),
+            Cargo::Payload => return Ok(None),
             Cargo::Discarded => Delivery::Discarded(self.segment.header.opcode()),
             Cargo::Immediate(data) => self.deliver_immediate(data, ledger),
             Cargo::Terminate(terminate, dialect) => Delivery::Terminate(terminate, dialect),

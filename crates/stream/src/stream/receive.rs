@@ -90,6 +90,8 @@ impl Stream {
                 self.ledger.reads_out.limit_to(caps.ird);
                 self.peer = Some(*caps);
             }
+            // docs/extensions.md: what is under way is the refused request or a later one, and must begin again.
+            Delivery::Rnr(_) => self.tx.abandon_request(),
             Delivery::Ready(n) => self.control.resume = Some(*n),
             Delivery::Terminate(..) => self.enter(Event::TerminateReceived),
             _ => {}

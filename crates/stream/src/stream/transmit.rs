@@ -80,11 +80,6 @@ impl Stream {
         if !self.state.is_open() {
             return None;
         }
-        let requester = &self.ledger.requester;
-        if outgoing.rsn().is_some_and(|rsn| !requester.is_live(rsn)) {
-            self.tx.abandon();
-            return None;
-        }
         let (frame, last) = self.tx.frame(outgoing)?;
         if last && outgoing.message().is_response() {
             self.answered();

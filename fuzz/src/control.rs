@@ -1,0 +1,60 @@
+//! Control messages of docs/extensions.md, CAPS included: four bytes of header word, the rest payload.
+//! What parses must be written so that it reads as the same message, and as it came where nothing is ignored.
+//! It refuses to know the roles that exchange the messages.
+
+use crate::source::Source;
+use verbena_wire::ext::{Caps, Control, Features, MAX_CONTROL_PAYLOAD, RnrTimer};
+
+/// Runs one input.
+pub fn target(data: &[u8]) {
+    let mut source = Source::new(data);
+    let word = source.u32();
+    let payload = source.rest();
+    match Control::parse(word, payload) {
+        Ok(control) => message(&control, word, payload),
+        Err(error) => drop(error.to_string()),
+    }
+    if let Ok(caps) = Caps::parse(data) {
+        list(&caps, data);
+    }
+}
+
+fn message(control: &Control, word: u32, payload: &[u8]) {
+    let mut out = Vec::new();
+    control.emit_payload(&mut out);
+    assert_eq!(Control::parse(control.ulp_word(), &out), Ok(*control));
+    assert_eq!(u32::from(control.kind()), word >> 24);
+    match control {
+        Control::Caps(caps) => list(caps, payload),
+        // Three bytes behind the first are ignored.
+        Control::Rnr { .. } | Control::Path { .. } => {
+            assert_eq!(control.ulp_word(), word);
+            assert_eq!((out.len(), out[0]), (payload.len(), payload[0]));
+        }
+        _ => {
+            assert_eq!(control.ulp_word(), word);
+            assert_eq!(out, payload);
+        }
+    }
+    if let Control::Rnr { timer, .. } = control {
+        assert_eq!(RnrTimer::new(timer.code()), Some(*timer));
+        assert!(!timer.duration().is_zero());
+    }
+    let _ = control.to_string();
+}
+
+/// Tags come in any order and unknown ones are skipped, so that only the value survives.
+fn list(caps: &Caps, payload: &[u8]) {
+    assert!(payload.len() <= MAX_CONTROL_PAYLOAD);
+    let mut out = Vec::new();
+    caps.emit(&mut out);
+    assert!(out.len() <= Caps::MAX_LEN && out.len() <= payload.len());
+    assert_eq!(Caps::parse(&out), Ok(*caps));
+    for cut in 0..out.len() {
+        // Without its last, optional entry the list is still whole.
+        let whole = caps.same_host.is_some() && cut == out.len() - 18;
+        assert_eq!(Caps::parse(&out[..cut]).is_ok(), whole);
+    }
+    assert_eq!(Features::from_bits(caps.features.bits()), caps.features);
+    let _ = caps.to_string();
+}

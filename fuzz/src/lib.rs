@@ -1,0 +1,46 @@
+//! The fuzz targets of Verbena, each a plain function of bytes that panics when a promise is broken.
+//! They promise to need nothing but Rust, so that the tests replay every corpus; libFuzzer is a feature of the binaries only.
+//! They refuse to know how an input came to be: a seed, a mutation and an old crash are all alike.
+
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod ddp;
+pub mod decode;
+pub mod fpdu;
+pub mod pair;
+pub mod rdmap;
+pub mod roce_ud;
+pub mod rx;
+pub mod source;
+pub mod startup;
+pub mod startup_frame;
+pub mod terminate;
+
+/// A target, as the tests find it.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name: that of its binary, its corpus and its dictionary.
+    pub name: &'static str,
+    /// What it does with an input.
+    pub run: fn(&[u8]),
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    target("control", control::target),
+    target("ddp", ddp::target),
+    target("decode", decode::target),
+    target("fpdu", fpdu::target),
+    target("pair", pair::target),
+    target("rdmap", rdmap::target),
+    target("roce_ud", roce_ud::target),
+    target("rx", rx::target),
+    target("startup", startup::target),
+    target("startup_frame", startup_frame::target),
+    target("terminate", terminate::target),
+];
+
+const fn target(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run }
+}

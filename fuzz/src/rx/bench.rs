@@ -1,0 +1,250 @@
+//! A caller that obeys a stream to the letter and checks each of its wishes; what it was told becomes a [`Story`].
+//! It promises that stories of equal bytes are equal, however the bytes were split and whether payload passed through the stage.
+//! It refuses to know what the bytes were meant to be.
+
+use super::Peer;
+use super::config::Config;
+use super::silence;
+use verbena_stream::reads::Asked;
+use verbena_stream::rx::{STAGE_WITH_CRC, STAGE_WITHOUT_CRC};
+use verbena_stream::{AccessFault, Claim, Delivery, Place, Run, Step, Stream, Time, Violation};
+use verbena_wire::rdmap::Opcode;
+use verbena_wire::{Msn, Stag};
+
+/// What a stream told its caller, in order.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Story {
+    events: Vec<Told>,
+    violation: Option<Violation>,
+    /// Whether the bytes ended between two frames and two messages.
+    clean: Option<bool>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Told {
+    /// Bytes for consecutive places are one piece.
+    Placed(Place, Vec<u8>),
+    Claimed(Msn, Opcode),
+    Delivered(Delivery),
+}
+
+/// The stream and its caller.
+pub(super) struct Bench<'a> {
+    config: &'a Config,
+    stream: Stream,
+    stage: Vec<u8>,
+    direct: bool,
+    story: Story,
+    claims: usize,
+    discarded: usize,
+    /// What the current message's receive can hold.
+    capacity: u32,
+}
+
+impl Bench<'_> {
+    pub(super) fn new(config: &Config, direct: bool) -> Bench<'_> {
+        Bench {
+            config,
+            stream: Stream::new(&config.agreement, config.settings),
+            stage: Vec::new(),
+            direct,
+            story: Story::default(),
+            claims: 0,
+            discarded: 0,
+            capacity: 0,
+        }
+    }
+
+    /// Sends the reads that the peer will answer, if the stream may send.
+    pub(super) fn ask(&mut self) {
+        while self.stream.poll_control(true).is_some() {}
+        for message in self.config.reads() {
+            let Ok(mut outgoing) = self.stream.begin(message) else {
+                continue;
+            };
+            while self.stream.next_frame(&mut outgoing).is_some() {}
+        }
+    }
+
+    /// The next bytes of the stream, `chunk` at a time.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], chunk: usize) {
+        while !bytes.is_empty() && self.story.violation.is_none() {
+            let mut n = chunk.min(bytes.len());
+            let bypass = self.direct && self.stage.is_empty();
+            if let Some(run) = self.stream.pending().filter(|_| bypass) {
+                n = n.min(run.len as usize);
+                if !self.place(run, &bytes[..n]) {
+                    continue;
+                }
+            } else {
+                self.stage.extend(&bytes[..n]);
+                self.obey();
+            }
+            bytes = &bytes[n..];
+        }
+        self.obey();
+    }
+
+    /// Does what the stream wants until it wants more bytes than there are.
+    fn obey(&mut self) {
+        while self.story.violation.is_none() {
+            let open = self.stream.state().is_open();
+            let (used, step) = match self.stream.handle(&self.stage, Time::ZERO) {
+                Ok(told) => told,
+                Err(violation) => return self.violated(violation),
+            };
+            assert!(used <= self.stage.len(), "used more than there is");
+            self.stage.drain(..used);
+            match step {
+                Step::More(need) => return self.check_need(need),
+                Step::Place(run) => {
+                    assert_eq!(self.stream.pending(), Some(run));
+                    if self.stage.is_empty() {
+                        return;
+                    }
+                    let n = self.stage.len().min(run.len as usize);
+                    let bytes: Vec<u8> = self.stage[..n].to_vec();
+                    if self.place(run, &bytes) {
+                        self.stage.drain(..n);
+                    }
+                }
+                Step::Claim { msn, opcode } => {
+                    self.story.events.push(Told::Claimed(msn, opcode));
+                    self.claim();
+                }
+                Step::Deliver(delivery) => {
+                    assert!(used > 0, "delivered without a byte");
+                    self.deliver(delivery);
+                }
+            }
+            assert!(open, "a stream that is over told something");
+        }
+    }
+
+    fn check_need(&self, need: usize) {
+        let promised = if self.config.agreement.crc {
+            STAGE_WITH_CRC
+        } else {
+            STAGE_WITHOUT_CRC
+        };
+        assert!(need > self.stage.len(), "asked for what it has");
+        assert!(need <= promised, "asked for {need} of {promised} bytes");
+    }
+
+    fn claim(&mut self) {
+        let claim = self.config.claim(self.claims);
+        self.claims += 1;
+        if let Claim::Granted { capacity } = claim {
+            self.capacity = capacity;
+        }
+        if let Err(violation) = self.stream.claim(claim) {
+            self.violated(violation);
+        }
+    }
+
+    /// Moves bytes to where the stream wants them; false if it must be asked again.
+    fn place(&mut self, run: Run, bytes: &[u8]) -> bool {
+        assert!(run.len > 0 && bytes.len() <= run.len as usize);
+        match run.place {
+            Place::Write { stag, to } => {
+                assert!(to.checked_add(u64::from(run.len)).is_some(), "wraps");
+                if self.refuses(stag) {
+                    return false;
+                }
+            }
+            Place::Receive { offset } => {
+                let end = u64::from(offset) + u64::from(run.len);
+                assert!(end <= u64::from(self.capacity), "beyond the receive");
+            }
+            Place::Sink { offset } => {
+                let end = u64::from(offset) + u64::from(run.len);
+                assert!(end <= self.asked(), "beyond what was asked");
+            }
+            Place::Discard => {}
+        }
+        self.stream.placed(bytes.len() as u32);
+        self.tell_placed(run.place, bytes);
+        true
+    }
+
+    /// Memory that is not there ends the stream, or, on an unreliable one, the message.
+    fn refuses(&mut self, stag: Stag) -> bool {
+        if stag.get() == Peer::REFUSED {
+            let violation = Violation::Access {
+                opcode: Opcode::Write,
+                stag,
+                fault: AccessFault::InvalidStag,
+            };
+            self.stream.fail(violation);
+            self.violated(violation);
+        } else if stag.get() == Peer::DROPPED {
+            self.stream.drop_message();
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn asked(&self) -> u64 {
+        let head = self.stream.ledger().reads_out.head();
+        match head.expect("a read waits").asked {
+            Asked::Read { size, .. } | Asked::ReadV2 { size } => size.into(),
+            Asked::Atomic { .. } | Asked::Rtr => 0,
+        }
+    }
+
+    fn tell_placed(&mut self, place: Place, bytes: &[u8]) {
+        if let Some(Told::Placed(start, placed)) = self.story.events.last_mut()
+            && behind(*start, placed.len() as u64) == Some(place)
+        {
+            placed.extend(bytes);
+        } else {
+            self.story.events.push(Told::Placed(place, bytes.to_vec()));
+        }
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        if let Delivery::Discarded(_) = delivery {
+            self.discarded += 1;
+            if self.discarded > self.config.patience() {
+                self.stream.receive_posted();
+            }
+        }
+        self.story.events.push(Told::Delivered(delivery));
+    }
+
+    fn violated(&mut self, violation: Violation) {
+        assert_eq!(self.stream.cause(), Some(&violation));
+        self.story.violation = Some(violation);
+    }
+
+    /// The bytes have ended.
+    pub(super) fn end(mut self) -> Story {
+        if let Some(violation) = self.story.violation {
+            silence::after_violation(&mut self.stream, &violation, &self.config.agreement);
+        } else {
+            silence::while_running(&mut self.stream, &self.config.agreement);
+            let verdict = self.stream.handle_eof(self.stage.len());
+            assert!(verdict.is_err() || self.stage.is_empty());
+            self.story.clean = Some(verdict.is_ok());
+        }
+        self.story
+    }
+}
+
+/// The place `n` bytes behind `place`.
+fn behind(place: Place, n: u64) -> Option<Place> {
+    Some(match place {
+        Place::Write { stag, to } => Place::Write {
+            stag,
+            to: to.checked_add(n)?,
+        },
+        Place::Receive { offset } => Place::Receive {
+            offset: offset.checked_add(n.try_into().ok()?)?,
+        },
+        Place::Sink { offset } => Place::Sink {
+            offset: offset.checked_add(n.try_into().ok()?)?,
+        },
+        Place::Discard => Place::Discard,
+    })
+}
