@@ -53,9 +53,27 @@ impl Inner {
             }
         }
         self.tell_drained(init, out);
+        if self.gone && init.qp_type == QpType::Uc {
+            // Nobody promised that an unreliable message arrives.
+            return self.succeed_unheard(init, out);
+        }
         if self.gone && !self.sends.is_empty() && !self.state.flushes() {
             // Nobody will answer what is left.
             self.lose(init, "the peer is gone", out);
+        }
+    }
+
+    fn succeed_unheard(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.current = None;
+        self.begun = 0;
+        while let Some(wqe) = self.sends.pop_front() {
+            let status = match wqe.progress {
+                Progress::Done(status) => status,
+                _ => Status::Success,
+            };
+            if wqe.flags.contains(Flags::SIGNALED) || status != Status::Success {
+                init.send_cq.push(send_wc(init, &wqe, status), out);
+            }
         }
     }
 
@@ -64,6 +82,23 @@ impl Inner {
             self.drained = true;
             out.push(Event::SqDrained { qp: init.number });
         }
+    }
+
+    /// A request that cannot even start fails when everything before it has ended, so that it is the first to fail.
+    ///
+    /// False while it has to wait; nothing behind it starts meanwhile.
+    pub(super) fn strike_in_turn(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        status: Status,
+        out: &mut Outbox,
+    ) -> bool {
+        let first = self.sends.iter().take(at).all(Wqe::is_done);
+        if first {
+            self.strike(init, at, status, out);
+        }
+        first
     }
 
     /// The request at `at` failed by itself: it gets the status, the rest is flushed, the stream ends.

@@ -77,6 +77,8 @@ pub(super) struct Inner {
     pub(super) next_id: u32,
     /// A message of a standard peer waits for a receive until then.
     pub(super) blocked: Option<Time>,
+    /// The latest moment anybody told us of.
+    pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
@@ -108,6 +110,7 @@ impl Inner {
             accepted: 0,
             next_id: 1,
             blocked: None,
+            now: Time::ZERO,
             gone: false,
             drained: false,
             enabled: Enabled::default(),

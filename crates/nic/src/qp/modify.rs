@@ -123,6 +123,7 @@ impl Inner {
     }
 
     pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        self.now = self.now.max(now);
         if self.stream.as_mut().is_some_and(|s| s.handle_timeout(now)) {
             let at = self.sends.iter().position(|w| !w.is_done()).unwrap_or(0);
             self.cause

@@ -23,6 +23,7 @@ const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
 impl Inner {
     /// Takes bytes and everything that follows from them.
     pub(super) fn take_bytes(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
+        self.now = self.now.max(now);
         self.counters.bytes_in += bytes.len() as u64;
         let mut stage = core::mem::take(&mut self.stage);
         stage.extend_from_slice(bytes);
@@ -130,7 +131,7 @@ impl Inner {
             stream.receive_posted();
         }
         if self.blocked.is_some() {
-            self.take_bytes(init, &[], Time::ZERO, out);
+            self.take_bytes(init, &[], self.now, out);
             self.settle(init, out);
         }
     }

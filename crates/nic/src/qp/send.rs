@@ -24,9 +24,10 @@ impl Inner {
         &mut self,
         init: &QpInit,
         room: usize,
-        _now: Time,
+        now: Time,
         out: &mut Outbox,
     ) -> Vec<u8> {
+        self.now = self.now.max(now);
         while self.outbox.len() < room && self.frame_next(init, out) {}
         let n = room.min(self.outbox.len());
         let bytes: Vec<u8> = self.outbox.drain(..n).collect();
@@ -89,8 +90,7 @@ impl Inner {
             return self.run_local(init, at, out);
         }
         if let Err(status) = self.check_start(init, at) {
-            self.strike(init, at, status, out);
-            return true;
+            return self.strike_in_turn(init, at, status, out);
         }
         let Progress::Waiting { part } = self.sends[at].progress else {
             return false;
@@ -113,8 +113,7 @@ impl Inner {
                 true
             }
             Err(Held::Unsupported(_) | Held::TooLong) => {
-                self.strike(init, at, Status::LocQpOpErr, out);
-                true
+                self.strike_in_turn(init, at, Status::LocQpOpErr, out)
             }
             Err(_) => false,
         }
@@ -169,8 +168,7 @@ impl Inner {
             _ => return false,
         };
         if status != Status::Success {
-            self.strike(init, at, status, out);
-            return true;
+            return self.strike_in_turn(init, at, status, out);
         }
         self.sends[at].progress = Progress::Done(status);
         self.begun = self.begun.max(at + 1);

@@ -162,6 +162,38 @@ fn our_own_memory_refuses() {
 }
 
 #[test]
+fn a_request_that_cannot_start_is_the_first_to_fail() {
+    let mut pair = Pair::roce();
+    let good = write(pair.b.remote(0));
+    let piece = [pair.a.sge(0, 4000)];
+    pair.a.post(1, good, &piece);
+    let mut bad = [pair.a.sge(0, 8)];
+    bad[0].stag = Stag::new(bad[0].stag.get() ^ 1);
+    let sink = read(pair.b.remote(0));
+    pair.a.post(2, sink, &bad);
+    pair.a.post(3, good, &piece);
+    pair.run();
+    let expected = [
+        (1, Status::Success),
+        (2, Status::LocProtErr),
+        (3, Status::WrFlushErr),
+    ];
+    assert_eq!(pair.a.statuses(), expected);
+}
+
+#[test]
+fn an_unreliable_connection_does_not_notice_that_nobody_listens() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    pair.a.qp.handle_eof(true, &mut pair.a.out);
+    pair.a.post(1, SEND, &[]);
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert_eq!(pair.a.qp.state(), QpState::Rts);
+}
+
+#[test]
 fn a_peer_that_cannot_be_invalidated_at() {
     let mut pair = Pair::roce();
     pair.b.receive(9, &[]);
