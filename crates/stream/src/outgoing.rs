@@ -224,9 +224,20 @@ pub struct Outgoing {
     /// Its number, if it is a request.
     rsn: Option<Rsn>,
     msn: Msn,
+    ticket: Ticket,
     /// Payload bytes already in segments.
     sent: u32,
     done: bool,
+}
+
+/// Tells a message from every other one of its stream, one that is begun again included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    pub(crate) fn next(self) -> Ticket {
+        Ticket(self.0.wrapping_add(1))
+    }
 }
 
 /// One segment: header, body, and which payload bytes follow.
@@ -239,11 +250,12 @@ pub(crate) struct Segment {
 }
 
 impl Outgoing {
-    pub(crate) fn new(message: Message, rsn: Option<Rsn>, msn: Msn) -> Outgoing {
+    pub(crate) fn new(message: Message, rsn: Option<Rsn>, msn: Msn, ticket: Ticket) -> Outgoing {
         Outgoing {
             message,
             rsn,
             msn,
+            ticket,
             sent: 0,
             done: false,
         }
@@ -267,6 +279,19 @@ impl Outgoing {
     /// Its last segment has been made.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// None of its segments has been made.
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.sent == 0 && !self.done
+    }
+
+    pub(crate) fn msn(&self) -> Msn {
+        self.msn
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
     }
 
     /// The next segment, at most `max_ulpdu` bytes long; `None` when all are made.

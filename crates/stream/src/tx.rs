@@ -13,7 +13,7 @@ use verbena_wire::rdmap::{Opcode, Terminate};
 use verbena_wire::{Mo, Msn, Qn};
 
 use crate::frame::Frame;
-use crate::outgoing::{Body, Message, Outgoing, Segment};
+use crate::outgoing::{Body, Message, Outgoing, Segment, Ticket};
 
 /// Queues we number messages on.
 const QUEUES: usize = 6;
@@ -28,8 +28,9 @@ pub(crate) struct Tx {
     crc: bool,
     max_ulpdu: u16,
     next: [Msn; QUEUES],
-    /// A message is begun and not finished.
-    open: bool,
+    /// The message that is begun and not finished.
+    open: Option<Ticket>,
+    tickets: Ticket,
 }
 
 impl Tx {
@@ -45,7 +46,8 @@ impl Tx {
             crc,
             max_ulpdu: max_ulpdu.clamp(MIN_ULPDU, most),
             next: [Msn::FIRST; QUEUES],
-            open: false,
+            open: None,
+            tickets: Ticket::default(),
         }
     }
 
@@ -58,12 +60,24 @@ impl Tx {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.open
+        self.open.is_some()
     }
 
-    /// The message under way will not be finished.
-    pub(crate) fn abandon(&mut self) {
-        self.open = false;
+    /// This message will not be finished.
+    pub(crate) fn abandon(&mut self, outgoing: &Outgoing) {
+        if self.open != Some(outgoing.ticket()) {
+            return;
+        }
+        self.open = None;
+        // The peer counts what it sees: the number of a message that never left goes to the next one.
+        if let Some(qn) = outgoing
+            .message()
+            .opcode()
+            .qn()
+            .filter(|_| outgoing.is_unsent())
+        {
+            *self.slot(qn) = outgoing.msn();
+        }
     }
 
     pub(crate) fn begin(&mut self, message: Message, rsn: Option<verbena_wire::Rsn>) -> Outgoing {
@@ -71,15 +85,19 @@ impl Tx {
             .opcode()
             .qn()
             .map_or(Msn::FIRST, |qn| self.number(qn));
-        self.open = true;
-        Outgoing::new(message, rsn, msn)
+        self.tickets = self.tickets.next();
+        self.open = Some(self.tickets);
+        Outgoing::new(message, rsn, msn, self.tickets)
     }
 
-    /// The message's next frame, and whether it is the last one.
+    /// The message's next frame, and whether it is the last one; none of a message that is not the open one.
     pub(crate) fn frame(&mut self, outgoing: &mut Outgoing) -> Option<(Frame, bool)> {
+        if self.open != Some(outgoing.ticket()) {
+            return None;
+        }
         let segment = outgoing.segment(self.max_ulpdu)?;
         let last = segment.last;
-        self.open = !last;
+        self.open = self.open.filter(|_| !last);
         Some((self.wrap(&segment), last))
     }
 
@@ -114,10 +132,14 @@ impl Tx {
     }
 
     fn number(&mut self, qn: Qn) -> Msn {
-        let slot = &mut self.next[(qn.get() as usize).min(QUEUES - 1)];
+        let slot = self.slot(qn);
         let msn = *slot;
         *slot = msn.next();
         msn
+    }
+
+    fn slot(&mut self, qn: Qn) -> &mut Msn {
+        &mut self.next[(qn.get() as usize).min(QUEUES - 1)]
     }
 
     fn wrap(&mut self, segment: &Segment) -> Frame {

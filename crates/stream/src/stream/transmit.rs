@@ -82,7 +82,7 @@ impl Stream {
         }
         let requester = &self.ledger.requester;
         if outgoing.rsn().is_some_and(|rsn| !requester.is_live(rsn)) {
-            self.tx.abandon();
+            self.tx.abandon(outgoing);
             return None;
         }
         let (frame, last) = self.tx.frame(outgoing)?;
