@@ -68,7 +68,7 @@ impl Stream {
     /// Begins a message, if it may be sent now.
     pub fn begin(&mut self, message: Message) -> Result<Outgoing, Held> {
         self.may_begin(&message)?;
-        let rsn = (!message.is_response()).then(|| self.ledger.requester.sent());
+        let rsn = (!message.is_response()).then(|| self.ledger.requester.begun());
         if let (Some(rsn), Some(asked)) = (rsn, asked(&message)) {
             self.ledger.reads_out.push(rsn, asked);
         }
@@ -86,8 +86,10 @@ impl Stream {
             return None;
         }
         let (frame, last) = self.tx.frame(outgoing)?;
-        if last && outgoing.message().is_response() {
-            self.answered();
+        match last {
+            true if outgoing.message().is_response() => self.answered(),
+            true => self.ledger.requester.finished(),
+            false => {}
         }
         Some(frame)
     }

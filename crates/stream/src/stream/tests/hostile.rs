@@ -2,12 +2,14 @@
 //! Every case asserts the exact violation, that no byte was placed, and the Terminate that answers it.
 
 use verbena_wire::ddp::{Tagged, Untagged};
-use verbena_wire::ext::Control;
-use verbena_wire::rdmap::{AtomicResponse, Cause, DdpError, LlpError, Opcode, RdmapError};
+use verbena_wire::ext::{Control, PathKind};
+use verbena_wire::rdmap::{
+    AtomicResponse, Cause, DdpError, LlpError, Opcode, RdmapError, ReadRequest,
+};
 use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Stag, To};
 
 use crate::testing::{Bench, caps, control, fpdu, tagged, timer, untagged};
-use crate::{Message, Violation};
+use crate::{AccessFault, Held, Message, Violation};
 
 fn answered(bench: &mut Bench, cause: Cause) {
     let words = bench.last_words().expect("a Terminate");
@@ -509,6 +511,34 @@ fn control_numbers_that_cannot_be_true() {
         answered(&mut bench, unspecified());
         let _ = why;
     }
+}
+
+#[test]
+fn an_acknowledgement_of_a_message_still_under_way() {
+    let mut bench = Bench::verbena();
+    let long = Message::Write {
+        stag: Stag::new(1),
+        to: To::new(0),
+        len: 5000,
+    };
+    let mut outgoing = bench.stream.begin(long).unwrap();
+    bench.stream.next_frame(&mut outgoing).unwrap();
+    // What was sent before it may be acknowledged: nothing, here.
+    bench.feed(&control(&Control::Ack(Rsn::ZERO), 2)).unwrap();
+    let said = Rsn::wrapping(1);
+    let refused = bench.refuses(&control(&Control::Ack(said), 3));
+    let (low, high, got) = (Rsn::ZERO, Rsn::ZERO, said);
+    let kind = "ACK";
+    assert_eq!(
+        refused,
+        Violation::Impossible {
+            kind,
+            low,
+            high,
+            got
+        }
+    );
+    answered(&mut bench, unspecified());
 }
 
 #[test]
