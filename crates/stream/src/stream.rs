@@ -51,6 +51,8 @@ pub struct Stream {
     control: ControlOut,
     /// Both sides speak docs/extensions.md.
     extensions: bool,
+    /// Atomics and immediate data may be sent.
+    rfc7306: bool,
     /// We sent the Request, so we send the first FPDU.
     initiates: bool,
     ours: Caps,
@@ -94,6 +96,7 @@ impl Stream {
             control,
             extensions,
             initiates: agreement.role == Role::Initiator,
+            rfc7306: accepts.rfc7306,
             ours: settings.caps,
             peer: None,
             rtr,

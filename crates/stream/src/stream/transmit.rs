@@ -140,7 +140,8 @@ impl Stream {
         let takes = match opcode {
             Opcode::ReadV2Request => self.has(Features::READ_V2),
             Opcode::SendImm { .. } => self.has(Features::SEND_IMM),
-            _ => true,
+            // RFC 7306 knows no negotiation: the settings say what the peer takes.
+            _ => self.rfc7306 || !opcode.is_rfc7306(),
         };
         if takes {
             Ok(())
