@@ -212,6 +212,36 @@ fn a_message_given_up_stays_given_up() {
     assert_eq!(a.begin(send(1)).unwrap_err(), Held::Busy);
 }
 
+/// A Write that was dropped left the length of an older one to the Immediate behind it.
+#[test]
+fn an_immediate_behind_a_dropped_write_knows_no_length() {
+    let (mut a, mut b) = pair();
+    say(&mut a, &mut b, write(50), &[]);
+    let mut outgoing = a.begin(write(60)).unwrap();
+    let mut bytes = Vec::new();
+    let frame = a.next_frame(&mut outgoing).unwrap();
+    frame.write(&mut bytes, |_, hole| hole.fill(7));
+    let (used, _) = b.handle(&bytes, Time::ZERO).unwrap();
+    b.drop_message();
+    b.placed(60);
+    let end = b.handle(&bytes[used + 60..], Time::ZERO).unwrap();
+    assert!(matches!(end.1, Step::Deliver(Delivery::Discarded(_))));
+    let got = say(&mut a, &mut b, IMMEDIATE, &[0]);
+    assert!(matches!(got[..], [Delivery::Immediate { .. }]));
+    assert_eq!(write_len(&got), None);
+}
+
+/// Answering a claim twice forgot the RNR that the first answer owed.
+#[test]
+fn a_claim_answered_twice_still_says_not_ready() {
+    let (mut a, mut b) = pair();
+    let mut outgoing = a.begin(send(10)).unwrap();
+    feed(&mut b, &a.next_frame(&mut outgoing).unwrap(), &[]);
+    b.claim(Claim::NotReady { timer: timer() }).unwrap();
+    let frame = b.poll_control(false).unwrap();
+    assert!(matches!(feed(&mut a, &frame, &[])[..], [Delivery::Rnr(_)]));
+}
+
 /// With markers the longest ULPDU was sent all the same, and its last marker pointed to nothing.
 #[test]
 fn a_marked_frame_is_never_longer_than_its_markers_can_point() {
