@@ -28,7 +28,7 @@ use crate::violation::Violation;
 pub struct Settings {
     /// The longest ULPDU to send; lowered by what the peer's CAPS allow.
     pub max_ulpdu: u16,
-    /// The peer may use RFC 7306 messages.
+    /// RFC 7306 messages are lawful in both directions; with extensions they always are.
     pub rfc7306: bool,
     /// How patient to be with a receiver that is not ready.
     pub rnr_retry: RnrRetry,
@@ -72,6 +72,7 @@ impl Stream {
             extensions,
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
+            rings: extensions && features.contains(Features::RINGS),
         };
         let first = match (agreement.role, agreement.rtr) {
             (_, Rtr::Caps) => First::Caps,
@@ -95,8 +96,8 @@ impl Stream {
             ledger: Ledger::new(extensions, ird, ord, settings.rnr_retry),
             control,
             extensions,
-            initiates: agreement.role == Role::Initiator,
             rfc7306: accepts.rfc7306,
+            initiates: agreement.role == Role::Initiator,
             ours: settings.caps,
             peer: None,
             rtr,

@@ -226,6 +226,7 @@ fn fits(message: &Message) -> bool {
         Message::Write { to, len, .. } | Message::ReadResponse { to, len, .. } => {
             len == 0 || to.checked_add(u64::from(len)).is_some()
         }
+        Message::ReadRequest(request) => request.sink_fits(),
         Message::SendImm { len, .. } => len.checked_add(8).is_some(),
         _ => true,
     }

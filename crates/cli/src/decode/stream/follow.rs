@@ -46,6 +46,7 @@ impl Follower {
             extensions: terms.extensions,
             read_v2: terms.extensions,
             send_imm: terms.extensions,
+            rings: terms.extensions,
         };
         let markers = terms.markers[dir];
         Follower {

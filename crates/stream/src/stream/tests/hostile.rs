@@ -542,6 +542,50 @@ fn an_acknowledgement_of_a_message_still_under_way() {
 }
 
 #[test]
+fn a_path_that_nobody_agreed_on() {
+    let said = Control::Path {
+        rsn: Rsn::ZERO,
+        to: PathKind::Rings,
+    };
+    let mut bench = Bench::verbena();
+    let refused = bench.refuses(&control(&said, 2));
+    assert_eq!(refused, Violation::OutOfPlace("PATH"));
+    answered(&mut bench, unspecified());
+}
+
+#[test]
+fn a_read_whose_sink_wraps() {
+    // Its answer could never be addressed (RFC 5040 §4.8: remote protection, TO wrap).
+    let request = ReadRequest {
+        sink_stag: Stag::new(0xaa),
+        sink_to: To::new(u64::MAX - 3),
+        size: 5,
+        source_stag: Stag::new(1),
+        source_to: To::new(0),
+    };
+    let mut bench = Bench::standard();
+    let bytes = fpdu(untagged(Opcode::ReadRequest, 1), &request.emit());
+    assert_eq!(
+        bench.refuses(&bytes),
+        Violation::Access {
+            opcode: Opcode::ReadRequest,
+            stag: request.sink_stag,
+            fault: AccessFault::Wrap,
+        }
+    );
+    let words = bench.last_words().unwrap();
+    assert_eq!(words.cause, Cause::Rdmap(RdmapError::ToWrap));
+    assert_eq!(words.segment.unwrap().read_request, Some(request));
+    // Neither do we ask for such an answer; and nothing, asked for anywhere, is still nothing.
+    let mut bench = Bench::standard();
+    let ours = bench.stream.begin(Message::ReadRequest(request));
+    assert_eq!(ours.unwrap_err(), Held::TooLong);
+    let empty = ReadRequest { size: 0, ..request };
+    let bytes = fpdu(untagged(Opcode::ReadRequest, 1), &empty.emit());
+    bench.feed(&bytes).unwrap();
+}
+
+#[test]
 fn control_of_unknown_kind_or_with_a_wrong_body() {
     let header = |word| Untagged {
         ulp: word,
