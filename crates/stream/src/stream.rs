@@ -84,11 +84,16 @@ impl Stream {
             (Role::Initiator, Rtr::Caps) | (Role::Responder, _) => (None, State::Opening),
             (Role::Initiator, rtr) => (Some(rtr), State::Running),
         };
+        let (crc, ird, ord) = (agreement.crc, agreement.ird, agreement.ord);
         let mut control = ControlOut::default();
         if extensions {
-            control.caps = Some(settings.caps);
+            // A peer that takes us at our word must not be ended for it.
+            let served = settings.caps.ird.min(ird);
+            control.caps = Some(Caps {
+                ird: served,
+                ..settings.caps
+            });
         }
-        let (crc, ird, ord) = (agreement.crc, agreement.ird, agreement.ord);
         Stream {
             state,
             rx: Rx::new(agreement.markers_rx, crc, accepts, first),
