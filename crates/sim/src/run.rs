@@ -114,7 +114,7 @@ impl fmt::Display for Failure {
         }
         write!(
             f,
-            "again: verbena-sim --seed {} --workload {}",
+            "again: cargo xtask sim --seed {} --workload {}",
             self.seed, self.workload
         )
     }

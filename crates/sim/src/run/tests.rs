@@ -30,7 +30,7 @@ fn a_failure_says_how_to_see_it_again() {
     let text = failure.to_string();
     assert!(text.starts_with("seed 42 failed in rnr: once: side 0"));
     assert!(text.contains("1.500000ms responder gets 7 bytes"));
-    assert!(text.ends_with("again: verbena-sim --seed 42 --workload rnr"));
+    assert!(text.ends_with("again: cargo xtask sim --seed 42 --workload rnr"));
 }
 
 #[test]
