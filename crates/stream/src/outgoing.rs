@@ -3,7 +3,7 @@
 //! It refuses to know payload: a segment names an offset and a length of the message.
 
 use verbena_wire::ddp::{Header, HeaderBytes, Tagged, Untagged};
-use verbena_wire::ext::{Control, ReadV2Request};
+use verbena_wire::ext::{Caps, Control, ReadV2Request};
 use verbena_wire::rdmap::{
     AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, ReadRequest, Terminate,
 };
@@ -216,6 +216,7 @@ impl Body {
 }
 
 const _: () = assert!(MAX_BODY >= Terminate::MAX_LEN && MAX_BODY >= AtomicRequest::LEN);
+const _: () = assert!(MAX_BODY >= Caps::MAX_LEN, "our own CAPS fits");
 
 /// A message under way: begun, numbered, not yet all sent.
 #[derive(Debug, Clone)]
