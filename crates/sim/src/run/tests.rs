@@ -35,16 +35,19 @@ fn a_failure_says_how_to_see_it_again() {
 
 #[test]
 fn a_panic_inside_a_run_is_a_finding() {
-    let profile = Profile {
+    let clumsy = Profile {
         private_data: vec![0; 600],
         ..Profile::default()
     };
     let session = Session {
-        profiles: [profile.clone(), profile],
+        profiles: [Profile::default(), clumsy],
         links: [LinkOptions::calm(), LinkOptions::calm()],
         reset_after: None,
         plan: Builder::new(Rng::new(0), 100).supply_all(),
     };
-    let why = run_session(&session, &mut Rng::new(0), Time::ZERO).expect_err("it panics");
-    assert!(why.starts_with("panic: private data fits"), "{why}");
+    let crash = run_session(&session, &mut Rng::new(0), Time::ZERO).expect_err("it panics");
+    let why = crash.why;
+    assert!(why.starts_with("panic: a request waits and the"), "{why}");
+    let request = |e: &Event| e.side == 1 && matches!(e.what, What::Arrived(_));
+    assert!(crash.events.iter().any(request), "what came before it");
 }
