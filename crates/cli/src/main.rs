@@ -35,7 +35,7 @@ are strings in hexadecimal, for not every reader of JSON has 64-bit numbers. Sum
 
 /// Software RDMA over TCP (iWARP).
 #[derive(Parser)]
-#[command(version, after_help = EXIT_CODES)]
+#[command(name = "verbena", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

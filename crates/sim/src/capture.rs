@@ -38,7 +38,7 @@ pub fn write_to(out: impl Write, seed: u64) -> Result<String> {
     for (k, session) in sessions.iter().enumerate() {
         let transcript = match run_session(session, &mut rng, now) {
             Ok(transcript) => transcript,
-            Err(why) => bail!("the conversation went wrong: {why}"),
+            Err(crash) => bail!("the conversation went wrong: {}", crash.why),
         };
         if let Err(why) = checker::check(&transcript) {
             bail!("the conversation went wrong: {why}");

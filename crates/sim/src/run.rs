@@ -114,7 +114,7 @@ impl fmt::Display for Failure {
         }
         write!(
             f,
-            "again: verbena-sim --seed {} --workload {}",
+            "again: cargo xtask sim --seed {} --workload {}",
             self.seed, self.workload
         )
     }
@@ -128,40 +128,53 @@ pub fn run(seed: u64, workload: Option<Workload>) -> Result<Tally, Box<Failure>>
     let mut tally = Tally::default();
     let mut now = Time::ZERO;
     for session in workload.sessions(&mut rng) {
-        let transcript = run_session(&session, &mut rng, now).map_err(|why| {
+        let failure = |why, events| {
             Box::new(Failure {
                 seed,
                 workload,
                 why,
                 options: describe(&session),
-                events: Vec::new(),
+                events,
             })
-        })?;
+        };
+        let transcript = run_session(&session, &mut rng, now)
+            .map_err(|crash| failure(crash.why, crash.events))?;
         now = transcript.end;
         tally.note(&transcript);
-        if let Err(why) = checker::check(&transcript) {
-            let from = transcript.events.len().saturating_sub(LAST_EVENTS);
-            return Err(Box::new(Failure {
-                seed,
-                workload,
-                why,
-                options: describe(&session),
-                events: transcript.events[from..].to_vec(),
-            }));
-        }
+        checker::check(&transcript).map_err(|why| failure(why, last(&transcript.events)))?;
     }
     tally.time = now.since(Time::ZERO);
     Ok(tally)
 }
 
+/// A run that panicked.
+#[derive(Debug)]
+pub struct Crash {
+    /// What the panic said.
+    pub why: String,
+    /// The last things that happened before it.
+    pub events: Vec<Event>,
+}
+
 /// Runs one session between two of our peers; a panic inside is a finding like any other.
-pub fn run_session(session: &Session, rng: &mut Rng, start: Time) -> Result<Transcript, String> {
-    let whole = || World::of_peers(session.clone(), rng, start).run();
-    catch_unwind(AssertUnwindSafe(whole)).map_err(|panic| {
+pub fn run_session(session: &Session, rng: &mut Rng, start: Time) -> Result<Transcript, Crash> {
+    let made = caught(|| World::of_peers(session.clone(), rng, start));
+    let crash = |why, events| Crash { why, events };
+    let mut world = made.map_err(|why| crash(why, Vec::new()))?;
+    caught(|| world.run_on()).map_err(|why| crash(why, last(world.events())))?;
+    Ok(world.into_transcript())
+}
+
+fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         format!("panic: {}", text.unwrap_or_default())
     })
+}
+
+fn last(events: &[Event]) -> Vec<Event> {
+    events[events.len().saturating_sub(LAST_EVENTS)..].to_vec()
 }
 
 /// The options of a session, without the bytes that nobody wants to read.

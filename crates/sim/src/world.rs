@@ -20,8 +20,9 @@ use crate::session::Session;
 use crate::work::Report;
 use program::Program;
 
-/// More rounds than any lawful session needs.
-const MAX_ROUNDS: u64 = 3_000_000;
+/// More rounds than any lawful session needs. One that is refused for each of its receives sends nearly all of its
+/// bytes anew each time, in pieces of a few bytes: more than three million rounds are lawful (seed 118719).
+const MAX_ROUNDS: u64 = 12_000_000;
 
 /// A connection being simulated.
 pub struct World<A> {
@@ -74,6 +75,12 @@ impl<A: Actor> World<A> {
     /// # Panics
     /// If the actors keep each other busy for ever.
     pub fn run(mut self) -> Transcript {
+        self.run_on();
+        self.into_transcript()
+    }
+
+    /// As [`run`](World::run), but leaves the world to its owner, who may want to see how far it came.
+    pub(crate) fn run_on(&mut self) {
         let mut rounds = 0;
         loop {
             while self.round() {
@@ -82,7 +89,7 @@ impl<A: Actor> World<A> {
             }
             rounds += 1;
             let Some(next) = self.next_moment() else {
-                return self.into_transcript();
+                return;
             };
             self.clock.advance_to(next);
         }
@@ -216,7 +223,12 @@ impl<A: Actor> World<A> {
         self.events.push(Event { at, side, what });
     }
 
-    fn into_transcript(mut self) -> Transcript {
+    /// What has happened so far.
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub(crate) fn into_transcript(mut self) -> Transcript {
         self.collect(0);
         self.collect(1);
         let closed = self.links.iter().all(Link::is_closed);

@@ -3,11 +3,11 @@
 //! It refuses to know payload: a segment names an offset and a length of the message.
 
 use verbena_wire::ddp::{Header, HeaderBytes, Tagged, Untagged};
-use verbena_wire::ext::{Control, ReadV2Request};
+use verbena_wire::ext::{Caps, Control, ReadV2Request};
 use verbena_wire::rdmap::{
     AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, ReadRequest, Terminate,
 };
-use verbena_wire::{Mo, Msn, Rsn, Stag, To};
+use verbena_wire::{Mo, Msn, Qn, Rsn, Stag, To};
 
 use crate::frame::MAX_BODY;
 
@@ -216,14 +216,16 @@ impl Body {
 }
 
 const _: () = assert!(MAX_BODY >= Terminate::MAX_LEN && MAX_BODY >= AtomicRequest::LEN);
+const _: () = assert!(MAX_BODY >= Caps::MAX_LEN, "our own CAPS fits");
 
-/// A message under way: begun, numbered, not yet all sent.
+/// A message under way: begun, not yet all sent.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
     message: Message,
     /// Its number, if it is a request.
     rsn: Option<Rsn>,
-    msn: Msn,
+    /// Its number on its queue, given with its first frame: the peer counts what it sees.
+    msn: Option<Msn>,
     /// Tells it from every other message of its stream, one that was begun again included.
     serial: u64,
     /// Payload bytes already in segments.
@@ -241,11 +243,11 @@ pub(crate) struct Segment {
 }
 
 impl Outgoing {
-    pub(crate) fn new(message: Message, rsn: Option<Rsn>, msn: Msn, serial: u64) -> Outgoing {
+    pub(crate) fn new(message: Message, rsn: Option<Rsn>, serial: u64) -> Outgoing {
         Outgoing {
             message,
             rsn,
-            msn,
+            msn: None,
             serial,
             sent: 0,
             done: false,
@@ -274,6 +276,16 @@ impl Outgoing {
     /// Its last segment has been made.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// The queue on which it still needs a number.
+    pub(crate) fn unnumbered(&self) -> Option<Qn> {
+        let qn = self.message.opcode().qn();
+        qn.filter(|_| self.msn.is_none())
+    }
+
+    pub(crate) fn number(&mut self, msn: Msn) {
+        self.msn = Some(msn);
     }
 
     /// The next segment, at most `max_ulpdu` bytes long; `None` when all are made.
@@ -327,8 +339,8 @@ impl Outgoing {
             last,
             opcode,
             ulp: self.message.ulp(),
-            qn: opcode.qn().unwrap_or(verbena_wire::Qn::SEND),
-            msn: self.msn,
+            qn: opcode.qn().unwrap_or(Qn::SEND),
+            msn: self.msn.unwrap_or(Msn::FIRST),
             mo: Mo::new(self.sent.wrapping_add(lead)),
         })
     }

@@ -106,6 +106,8 @@ pub struct Requester {
     acked: Rsn,
     /// The number of the next request.
     next: Rsn,
+    /// The newest request has frames that are not made yet.
+    unfinished: bool,
     /// Where the responder stopped, in every state but flowing.
     stopped: Rsn,
     retry: RnrRetry,
@@ -122,6 +124,7 @@ impl Requester {
             tracked,
             acked: Rsn::ZERO,
             next: Rsn::ZERO,
+            unfinished: false,
             stopped: Rsn::ZERO,
             retry,
             deadline: None,
@@ -178,6 +181,17 @@ impl Requester {
         rsn
     }
 
+    /// Numbers the request that begins now; until it is [`finished`](Requester::finished), nobody can have executed it.
+    pub(crate) fn begun(&mut self) -> Rsn {
+        self.unfinished = true;
+        self.sent()
+    }
+
+    /// The last frame of the newest request is made.
+    pub(crate) fn finished(&mut self) {
+        self.unfinished = false;
+    }
+
     /// The response to request `rsn` is complete, which acknowledges it and all before it.
     pub(crate) fn handle_response(&mut self, rsn: Rsn) -> Result<(), Violation> {
         if self.tracked {
@@ -189,24 +203,25 @@ impl Requester {
 
     /// ACK(n): all before n are executed.
     pub fn handle_ack(&mut self, n: Rsn) -> Result<(), Violation> {
-        let high = if self.state == State::Flowing {
-            self.next
-        } else {
-            self.stopped
+        let high = match self.state {
+            State::Flowing if self.unfinished => self.newest(),
+            State::Flowing => self.next,
+            State::Paused | State::GaveUp => self.stopped,
         };
         self.check("ACK", n, high)?;
         self.acked = n;
+        // Numbers come round: only a refusal without progress in between is the same wait.
+        self.waited = self.waited.filter(|(rsn, _)| !rsn.is_before(n));
         Ok(())
     }
 
     /// RNR(n): the responder discards n and all that follows.
     pub fn handle_rnr(&mut self, n: Rsn, timer: RnrTimer, now: Time) -> Result<(), Violation> {
         let next = self.step("RNR", Event::Rnr)?;
-        let newest = Rsn::wrapping(self.next.get().wrapping_sub(1));
         if self.next == self.acked {
             return Err(Violation::OutOfPlace("RNR"));
         }
-        self.check("RNR", n, newest)?;
+        self.check("RNR", n, self.newest())?;
         self.state = next;
         self.stopped = n;
         self.deadline = match self.waited {
@@ -231,6 +246,7 @@ impl Requester {
         self.state = next;
         if next == State::Flowing {
             self.next = n;
+            self.unfinished = false;
             self.deadline = None;
         }
         Ok(())
@@ -244,6 +260,11 @@ impl Requester {
             self.deadline = None;
         }
         due
+    }
+
+    /// The request numbered last.
+    fn newest(&self) -> Rsn {
+        Rsn::wrapping(self.next.get().wrapping_sub(1))
     }
 
     fn step(&self, kind: &'static str, event: Event) -> Result<State, Violation> {

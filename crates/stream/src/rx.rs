@@ -42,6 +42,8 @@ pub struct Accepts {
     pub read_v2: bool,
     /// Sends with immediate, which we offered in our CAPS.
     pub send_imm: bool,
+    /// Same-host rings, which we offered in our CAPS.
+    pub rings: bool,
 }
 
 /// What the first FPDU must be.

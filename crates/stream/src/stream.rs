@@ -28,7 +28,7 @@ use crate::violation::Violation;
 pub struct Settings {
     /// The longest ULPDU to send; lowered by what the peer's CAPS allow.
     pub max_ulpdu: u16,
-    /// The peer may use RFC 7306 messages.
+    /// RFC 7306 messages are lawful in both directions; with extensions they always are.
     pub rfc7306: bool,
     /// How patient to be with a receiver that is not ready.
     pub rnr_retry: RnrRetry,
@@ -51,6 +51,8 @@ pub struct Stream {
     control: ControlOut,
     /// Both sides speak docs/extensions.md.
     extensions: bool,
+    /// Atomics and immediate data may be sent.
+    rfc7306: bool,
     /// We sent the Request, so we send the first FPDU.
     initiates: bool,
     ours: Caps,
@@ -70,6 +72,7 @@ impl Stream {
             extensions,
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
+            rings: extensions && features.contains(Features::RINGS),
         };
         let first = match (agreement.role, agreement.rtr) {
             (_, Rtr::Caps) => First::Caps,
@@ -81,11 +84,16 @@ impl Stream {
             (Role::Initiator, Rtr::Caps) | (Role::Responder, _) => (None, State::Opening),
             (Role::Initiator, rtr) => (Some(rtr), State::Running),
         };
+        let (crc, ird, ord) = (agreement.crc, agreement.ird, agreement.ord);
         let mut control = ControlOut::default();
         if extensions {
-            control.caps = Some(settings.caps);
+            // A peer that takes us at our word must not be ended for it.
+            let served = settings.caps.ird.min(ird);
+            control.caps = Some(Caps {
+                ird: served,
+                ..settings.caps
+            });
         }
-        let (crc, ird, ord) = (agreement.crc, agreement.ird, agreement.ord);
         Stream {
             state,
             rx: Rx::new(agreement.markers_rx, crc, accepts, first),
@@ -93,6 +101,7 @@ impl Stream {
             ledger: Ledger::new(extensions, ird, ord, settings.rnr_retry),
             control,
             extensions,
+            rfc7306: accepts.rfc7306,
             initiates: agreement.role == Role::Initiator,
             ours: settings.caps,
             peer: None,

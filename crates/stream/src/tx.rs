@@ -77,22 +77,22 @@ impl Tx {
     }
 
     pub(crate) fn begin(&mut self, message: Message, rsn: Option<verbena_wire::Rsn>) -> Outgoing {
-        let msn = message
-            .opcode()
-            .qn()
-            .map_or(Msn::FIRST, |qn| self.number(qn));
         let serial = self.begun;
         self.begun += 1;
         self.open = Some(Open {
             serial,
             is_request: rsn.is_some(),
         });
-        Outgoing::new(message, rsn, msn, serial)
+        Outgoing::new(message, rsn, serial)
     }
 
     /// The message's next frame, and whether it is the last one; `None` if it is not the message under way.
     pub(crate) fn frame(&mut self, outgoing: &mut Outgoing) -> Option<(Frame, bool)> {
         self.open.filter(|open| open.serial == outgoing.serial())?;
+        // A message that is given up before its first frame leaves no gap in the numbers.
+        if let Some(qn) = outgoing.unnumbered() {
+            outgoing.number(self.number(qn));
+        }
         let segment = outgoing.segment(self.max_ulpdu)?;
         let last = segment.last;
         if last {

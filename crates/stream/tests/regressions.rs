@@ -1,4 +1,4 @@
-//! Bugs the simulator found, each as the shortest exchange between two streams that shows it.
+//! Bugs that the simulator or a reader found, each as the shortest exchange between two streams that shows it.
 //! They promise that what was wrong once stays right; the seeds that found them are in the simulator's own list.
 //! They refuse to use an adapter: two streams and a slice of bytes are enough.
 
@@ -177,6 +177,69 @@ fn a_message_refused_and_readied_between_two_frames_begins_again() {
         matches!(got[..], [Delivery::Send { len: 500, .. }]),
         "{got:?}"
     );
+}
+
+/// A message that was begun but never framed took its number with it: the peer saw a gap and ended the stream.
+#[test]
+fn a_message_refused_before_its_first_frame_leaves_no_gap() {
+    let (mut a, mut b) = pair();
+    say(&mut a, &mut b, send(10), &[]);
+    let mut outgoing = a.begin(send(20)).unwrap();
+    control(&mut b, &mut a);
+    assert!(a.next_frame(&mut outgoing).is_none());
+    b.receive_posted();
+    control(&mut b, &mut a);
+    control(&mut a, &mut b);
+    for len in [10, 20] {
+        let got = say(&mut a, &mut b, send(len), &[100]);
+        assert!(matches!(got[..], [Delivery::Send { .. }]), "{got:?}");
+    }
+}
+
+/// A message that was given up came back to life when its number was given out again.
+#[test]
+fn a_message_given_up_stays_given_up() {
+    let (mut a, mut b) = pair();
+    let mut stale = a.begin(send(500)).unwrap();
+    feed(&mut b, &a.next_frame(&mut stale).unwrap(), &[]);
+    b.receive_posted();
+    control(&mut b, &mut a);
+    assert!(a.next_frame(&mut stale).is_none());
+    control(&mut a, &mut b);
+    let again = a.begin(send(500)).unwrap();
+    assert_eq!(again.rsn(), stale.rsn());
+    assert!(a.next_frame(&mut stale).is_none());
+    assert_eq!(a.begin(send(1)).unwrap_err(), Held::Busy);
+}
+
+/// A Write that was dropped left the length of an older one to the Immediate behind it.
+#[test]
+fn an_immediate_behind_a_dropped_write_knows_no_length() {
+    let (mut a, mut b) = pair();
+    say(&mut a, &mut b, write(50), &[]);
+    let mut outgoing = a.begin(write(60)).unwrap();
+    let mut bytes = Vec::new();
+    let frame = a.next_frame(&mut outgoing).unwrap();
+    frame.write(&mut bytes, |_, hole| hole.fill(7));
+    let (used, _) = b.handle(&bytes, Time::ZERO).unwrap();
+    b.drop_message();
+    b.placed(60);
+    let end = b.handle(&bytes[used + 60..], Time::ZERO).unwrap();
+    assert!(matches!(end.1, Step::Deliver(Delivery::Discarded(_))));
+    let got = say(&mut a, &mut b, IMMEDIATE, &[0]);
+    assert!(matches!(got[..], [Delivery::Immediate { .. }]));
+    assert_eq!(write_len(&got), None);
+}
+
+/// Answering a claim twice forgot the RNR that the first answer owed.
+#[test]
+fn a_claim_answered_twice_still_says_not_ready() {
+    let (mut a, mut b) = pair();
+    let mut outgoing = a.begin(send(10)).unwrap();
+    feed(&mut b, &a.next_frame(&mut outgoing).unwrap(), &[]);
+    b.claim(Claim::NotReady { timer: timer() }).unwrap();
+    let frame = b.poll_control(false).unwrap();
+    assert!(matches!(feed(&mut a, &frame, &[])[..], [Delivery::Rnr(_)]));
 }
 
 /// With markers the longest ULPDU was sent all the same, and its last marker pointed to nothing.

@@ -45,6 +45,9 @@ pub enum Damage {
     /// A compressed capture.
     #[error("is compressed with gzip: unpack it first")]
     Gzip,
+    /// The file ends before its first packet could begin.
+    #[error("ends inside its file header")]
+    CutHeader,
     /// The file ends where more was promised.
     #[error("ends in the middle of packet {}; what came before it was decoded", .packets + 1)]
     Truncated {
@@ -90,11 +93,11 @@ impl<R: Read> Capture<R> {
             | [0xd4, 0xc3, 0xb2, 0xa1]
             | [0xa1, 0xb2, 0x3c, 0x4d]
             | [0x4d, 0x3c, 0xb2, 0xa1] => {
-                let reader = PcapReader::new(input).map_err(|e| damage(e, 0))?;
+                let reader = PcapReader::new(input).map_err(header_damage)?;
                 Format::Pcap(Box::new(reader))
             }
             [0x0a, 0x0d, 0x0d, 0x0a] => {
-                let reader = PcapNgReader::new(input).map_err(|e| damage(e, 0))?;
+                let reader = PcapNgReader::new(input).map_err(header_damage)?;
                 let section = Section::new(reader.section().endianness == Endianness::Big);
                 Format::PcapNg(Box::new(reader), section)
             }
@@ -145,6 +148,13 @@ fn next_pcap<R: Read>(
     data.extend_from_slice(&packet.data);
     let time = Duration::from_secs(packet.ts_sec.into()) + Duration::from_nanos(nanos);
     Ok(Some((time, header.datalink.into())))
+}
+
+fn header_damage(error: PcapError) -> Damage {
+    match damage(error, 0) {
+        Damage::Truncated { .. } => Damage::CutHeader,
+        other => other,
+    }
 }
 
 fn damage(error: PcapError, packets: u64) -> Damage {

@@ -3,11 +3,12 @@
 //! An impossible acknowledgement must.
 
 use verbena_cli::decode::Options;
+use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::PathKind;
 use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, ReadV2Request, RnrTimer};
 use verbena_wire::mpa::Flags;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, Opcode};
-use verbena_wire::{Psn, Rsn, Stag, To};
+use verbena_wire::{Mo, Msn, Psn, Qn, Rsn, Stag, To};
 
 use crate::net::{BACK, Net, TO};
 use crate::peer::{CRC, Framer, reply, request};
@@ -53,6 +54,41 @@ fn kinds(run: &Run) -> Vec<String> {
     kinds
         .filter(|k| !k.starts_with("Mpa") && k != "Caps")
         .collect()
+}
+
+#[test]
+fn an_acknowledgement_inside_a_read_v2_response_does_not_part_it() {
+    let (mut net, mut to, mut back) = extended();
+    let read = ReadV2Request {
+        size: 6,
+        source_stag: Stag::new(0x66),
+        source_to: To::new(0x20),
+    };
+    net.say(TO, &to.send(1, b"first"));
+    net.say(TO, &to.untagged(Opcode::ReadV2Request, 1, 0, &read.emit()));
+    let piece = |mo, last| Untagged {
+        last,
+        opcode: Opcode::ReadV2Response,
+        ulp: 0,
+        qn: Qn::READ_V2_RESPONSE,
+        msn: Msn::new(1),
+        mo: Mo::new(mo),
+    };
+    net.say(BACK, &back.fpdu(&piece(0, false).into(), b"abc"));
+    net.say(BACK, &back.control(&Control::Ack(rsn(1))));
+    net.say(BACK, &back.fpdu(&piece(3, true).into(), b"def"));
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert_eq!(
+        kinds(&run),
+        ["Send", "ReadV2Request", "Ack", "ReadV2Response"]
+    );
+    let records = run.records();
+    let response = records.last().expect("the response");
+    assert_eq!(
+        (number(response, "segments"), number(response, "len")),
+        (2, 6)
+    );
 }
 
 #[test]

@@ -30,21 +30,24 @@ fn a_failure_says_how_to_see_it_again() {
     let text = failure.to_string();
     assert!(text.starts_with("seed 42 failed in rnr: once: side 0"));
     assert!(text.contains("1.500000ms responder gets 7 bytes"));
-    assert!(text.ends_with("again: verbena-sim --seed 42 --workload rnr"));
+    assert!(text.ends_with("again: cargo xtask sim --seed 42 --workload rnr"));
 }
 
 #[test]
 fn a_panic_inside_a_run_is_a_finding() {
-    let profile = Profile {
+    let clumsy = Profile {
         private_data: vec![0; 600],
         ..Profile::default()
     };
     let session = Session {
-        profiles: [profile.clone(), profile],
+        profiles: [Profile::default(), clumsy],
         links: [LinkOptions::calm(), LinkOptions::calm()],
         reset_after: None,
         plan: Builder::new(Rng::new(0), 100).supply_all(),
     };
-    let why = run_session(&session, &mut Rng::new(0), Time::ZERO).expect_err("it panics");
-    assert!(why.starts_with("panic: private data fits"), "{why}");
+    let crash = run_session(&session, &mut Rng::new(0), Time::ZERO).expect_err("it panics");
+    let why = crash.why;
+    assert!(why.starts_with("panic: a request waits and the"), "{why}");
+    let request = |e: &Event| e.side == 1 && matches!(e.what, What::Arrived(_));
+    assert!(crash.events.iter().any(request), "what came before it");
 }

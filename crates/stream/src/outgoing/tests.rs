@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn pieces(message: Message, max_ulpdu: u16) -> Vec<(Header, usize, u32, u16)> {
-    let mut outgoing = Outgoing::new(message, None, Msn::new(7), 0);
+    let mut outgoing = Outgoing::new(message, None, 0);
+    outgoing.number(Msn::new(7));
     let mut pieces = Vec::new();
     while let Some(segment) = outgoing.segment(max_ulpdu) {
         let header = Header::parse(&segment.header).unwrap();

@@ -74,6 +74,22 @@ fn not_ready_pauses_and_ready_rewinds() {
 }
 
 #[test]
+fn a_number_that_comes_round_is_another_wait() {
+    let mut r = Requester::new(true, RnrRetry::Times(1));
+    r.sent();
+    assert_eq!(r.handle_rnr(rsn(0), timer(), Time::ZERO), Ok(()));
+    assert_eq!(r.handle_ready(rsn(0)), Ok(()));
+    for _ in 0..1 << 24 {
+        let n = r.sent();
+        assert_eq!(r.handle_ack(n.next()), Ok(()));
+    }
+    assert_eq!(r.sent(), rsn(0));
+    let later = Time::ZERO + Duration::from_secs(60);
+    assert_eq!(r.handle_rnr(rsn(0), timer(), later), Ok(()));
+    assert_eq!(r.deadline(), Some(later + MIN_RNR_WAIT));
+}
+
+#[test]
 fn impossible_refusals() {
     let out_of_place = Err(Violation::OutOfPlace("RNR"));
     assert_eq!(

@@ -15,7 +15,7 @@ use crate::deframe::Need;
 use crate::delivery::Place;
 use crate::ledger::Ledger;
 use crate::terminate::Offender;
-use crate::violation::Violation;
+use crate::violation::{AccessFault, Violation};
 
 /// The longest body that is taken with the head.
 const MAX_BODY: usize = MAX_CONTROL_PAYLOAD;
@@ -124,7 +124,7 @@ impl Rx {
 
     fn judge_tagged(&mut self, h: &Tagged, ledger: &mut Ledger) -> Result<MomentEvent, Violation> {
         let len = self.segment.len;
-        self.check_first(h.opcode, len)?;
+        self.check_first(h.opcode, len, h.last)?;
         let discarding = ledger.responder.discarding();
         let position = self.order.tagged(h, len, discarding)?;
         self.segment.offset = position.offset;
@@ -168,6 +168,9 @@ impl Rx {
                 self.order.lone(h)?;
                 let control = Control::parse(h.ulp, body)?;
                 self.check_caps(&control)?;
+                if matches!(control, Control::Path { .. }) && !self.accepts.rings {
+                    return Err(Violation::OutOfPlace("PATH"));
+                }
                 self.segment.cargo = Cargo::Control(control);
             }
             Opcode::ReadV2Response => {
@@ -205,13 +208,20 @@ impl Rx {
                 if let Some(offender) = &mut self.segment.offender {
                     offender.read_request = Some(request);
                 }
+                if !request.sink_fits() {
+                    return Err(Violation::Access {
+                        opcode: h.opcode,
+                        stag: request.sink_stag,
+                        fault: AccessFault::Wrap,
+                    });
+                }
                 Cargo::ReadRequest(*h, request)
             }
             Opcode::ReadV2Request => Cargo::ReadV2Request(*h, ReadV2Request::parse(body)?),
             Opcode::AtomicRequest => Cargo::AtomicRequest(*h, AtomicRequest::parse(body)?),
             _ => Cargo::Immediate(Immediate::parse(body)?),
         };
-        self.check_first(h.opcode, size)?;
+        self.check_first(h.opcode, size, h.last)?;
         let wants_receive = matches!(cargo, Cargo::Immediate(_)) && !discarding;
         self.segment.cargo = if discarding { Cargo::Discarded } else { cargo };
         Ok(if wants_receive {
@@ -227,7 +237,7 @@ impl Rx {
         body: &[u8],
         discarding: bool,
     ) -> Result<MomentEvent, Violation> {
-        self.check_first(h.opcode, self.segment.len)?;
+        self.check_first(h.opcode, self.segment.len, h.last)?;
         let carried = self.segment.len + body.len() as u32;
         let position = self.order.untagged(h, carried, discarding)?;
         // docs/extensions.md: the message offset counts the immediate data in front of the payload.
@@ -274,7 +284,7 @@ impl Rx {
     }
 
     /// RFC 6581 §9.2: the agreed ready-to-receive message comes before anything else.
-    fn check_first(&self, opcode: Opcode, len: u32) -> Result<(), Violation> {
+    fn check_first(&self, opcode: Opcode, len: u32, last: bool) -> Result<(), Violation> {
         match self.first {
             First::Caps => Err(Violation::Caps),
             First::Rtr(kinds) => {
@@ -284,7 +294,7 @@ impl Rx {
                     Opcode::Send => kinds.send,
                     _ => false,
                 };
-                if agreed && len == 0 {
+                if agreed && len == 0 && last {
                     Ok(())
                 } else {
                     Err(Violation::NotRtr(opcode))

@@ -144,10 +144,10 @@ impl Rx {
         }
         let len = self.message_len();
         let rsn = ledger.responder.deliver(len);
+        self.messages.last_write = (self.messages.write == Fate::Live).then_some(len);
         if self.messages.write == Fate::Drop {
             return Some(Delivery::Discarded(h.opcode));
         }
-        self.messages.last_write = Some(len);
         Some(Delivery::Write {
             rsn,
             stag: h.stag,

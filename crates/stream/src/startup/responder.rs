@@ -117,7 +117,7 @@ impl Endpoint {
             crc: self.terms.crc || request.flags().crc,
             markers_tx: request.flags().markers,
             markers_rx: self.terms.markers,
-            ird: block.map_or(self.terms.ird, |b| or(b.ird, self.terms.ird)),
+            ird: block.map_or(self.terms.ird, |b| or(b.ird, self.served(&b))),
             ord: block.map_or(self.terms.ord, |b| or(b.ord, self.terms.ord)),
             rtr,
             extensions,
@@ -134,19 +134,24 @@ impl Endpoint {
         } else {
             Depth::NOT_NEGOTIATED
         };
-        // A zero-length Read as ready-to-receive message takes one slot even of an initiator that will never read.
-        let least = u16::from(asked.peer_to_peer && rtr.read);
-        let ird = if asked.ord.is_negotiated() {
-            depth(self.terms.ird.max(least))
-        } else {
-            Depth::NOT_NEGOTIATED
-        };
-        Some(Enhanced {
-            ird,
+        let block = Enhanced {
+            ird: Depth::NOT_NEGOTIATED,
             ord,
             peer_to_peer: asked.peer_to_peer,
             rtr,
+        };
+        Some(if asked.ord.is_negotiated() {
+            let ird = depth(self.served(&block));
+            Enhanced { ird, ..block }
+        } else {
+            block
         })
+    }
+
+    /// A zero-length Read as ready-to-receive message takes one slot even of an initiator that will never read.
+    fn served(&self, reply: &Enhanced) -> u16 {
+        let least = u16::from(reply.peer_to_peer && reply.rtr.read);
+        self.terms.ird.max(least)
     }
 
     /// What we take of what was offered; if nothing matches, all we take, so that the initiator can say why it leaves.

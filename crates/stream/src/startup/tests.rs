@@ -221,8 +221,18 @@ fn a_read_as_first_message_always_has_a_slot() {
         ird: 0,
         ..standard()
     };
-    let (_, b) = agreed(ours, theirs);
+    let (_, b) = agreed(ours, theirs.clone());
     assert_eq!(b.ird, 1);
+    // Where depths are not negotiated, too: we listed the Read, so we take it.
+    let mut b = Endpoint::responder(theirs, NOW);
+    let mut request = b"MPA ID Req Frame".to_vec();
+    request.extend([0x50, 2, 0, 4, 0xbf, 0xff, 0x7f, 0xff]);
+    b.handle_bytes(&request);
+    b.accept(0, 0, b"").unwrap();
+    let Some(Outcome::Established(agreement)) = b.into_outcome() else {
+        panic!("agrees");
+    };
+    assert_eq!(agreement.ird, 1);
 }
 
 #[test]

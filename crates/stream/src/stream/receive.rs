@@ -55,7 +55,9 @@ impl Stream {
         };
         match (answered, claim) {
             (Ok(rnr), Claim::NotReady { timer }) => {
-                self.control.rnr = rnr.map(|rsn| (rsn, timer));
+                if let Some(rsn) = rnr {
+                    self.control.rnr = Some((rsn, timer));
+                }
                 Ok(())
             }
             (Ok(_), _) => Ok(()),

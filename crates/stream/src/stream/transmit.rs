@@ -68,7 +68,7 @@ impl Stream {
     /// Begins a message, if it may be sent now.
     pub fn begin(&mut self, message: Message) -> Result<Outgoing, Held> {
         self.may_begin(&message)?;
-        let rsn = (!message.is_response()).then(|| self.ledger.requester.sent());
+        let rsn = (!message.is_response()).then(|| self.ledger.requester.begun());
         if let (Some(rsn), Some(asked)) = (rsn, asked(&message)) {
             self.ledger.reads_out.push(rsn, asked);
         }
@@ -81,8 +81,10 @@ impl Stream {
             return None;
         }
         let (frame, last) = self.tx.frame(outgoing)?;
-        if last && outgoing.message().is_response() {
-            self.answered();
+        match last {
+            true if outgoing.message().is_response() => self.answered(),
+            true => self.ledger.requester.finished(),
+            false => {}
         }
         Some(frame)
     }
@@ -133,7 +135,8 @@ impl Stream {
         let takes = match opcode {
             Opcode::ReadV2Request => self.has(Features::READ_V2),
             Opcode::SendImm { .. } => self.has(Features::SEND_IMM),
-            _ => true,
+            // RFC 7306 knows no negotiation: the settings say what the peer takes.
+            _ => self.rfc7306 || !opcode.is_rfc7306(),
         };
         if takes {
             Ok(())
@@ -218,6 +221,7 @@ fn fits(message: &Message) -> bool {
         Message::Write { to, len, .. } | Message::ReadResponse { to, len, .. } => {
             len == 0 || to.checked_add(u64::from(len)).is_some()
         }
+        Message::ReadRequest(request) => request.sink_fits(),
         Message::SendImm { len, .. } => len.checked_add(8).is_some(),
         _ => true,
     }

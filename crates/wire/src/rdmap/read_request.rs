@@ -64,6 +64,11 @@ impl ReadRequest {
         })
     }
 
+    /// The whole answer has addresses: the sink's end does not wrap. A zero-length read names none.
+    pub const fn sink_fits(&self) -> bool {
+        self.size == 0 || self.sink_to.checked_add(self.size as u64).is_some()
+    }
+
     /// The part that remains after `sent` bytes were answered, which is what a Terminate returns
     /// (RFC 5040 §7.1). `None` if `sent` exceeds the size or an offset would wrap.
     pub const fn advanced(&self, sent: u32) -> Option<Self> {

@@ -24,8 +24,11 @@ pub(super) struct Follower {
     rx: Rx,
     phase: Option<Phase>,
     /// Unfinished messages, by class: one of each may be open.
-    open: [Option<Open>; 4],
+    open: [Option<Open>; CLASSES],
 }
+
+/// Kinds of messages of which one each may be open.
+const CLASSES: usize = 5;
 
 /// A message of which more segments are to come.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ impl Follower {
             extensions: terms.extensions,
             read_v2: terms.extensions,
             send_imm: terms.extensions,
+            rings: terms.extensions,
         };
         let markers = terms.markers[dir];
         Follower {
@@ -147,9 +151,10 @@ fn class(opcode: Opcode) -> usize {
     match opcode {
         Opcode::Write => 0,
         Opcode::ReadResponse => 1,
-        opcode if opcode.is_send() => 2,
+        Opcode::ReadV2Response => 2,
+        opcode if opcode.is_send() => 3,
         // Single segments never stay open, so they share the slot.
-        _ => 3,
+        _ => CLASSES - 1,
     }
 }
 

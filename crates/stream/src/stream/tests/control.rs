@@ -74,6 +74,15 @@ fn caps_lower_frame_size_and_read_depth() {
 }
 
 #[test]
+fn caps_never_promise_more_reads_than_are_served() {
+    let mut settings = settings();
+    settings.caps.ird = 100;
+    let mut bench = Bench::new(&agreement(Role::Initiator, true), settings);
+    // The agreement of the tests serves four.
+    assert_eq!(bench.control(false), control(&Control::Caps(caps()), 1));
+}
+
+#[test]
 fn acknowledgements_go_out_once_and_are_heard() {
     let mut bench = Bench::verbena();
     bench

@@ -1,5 +1,6 @@
 //! How a stream ends: violations of memory, reads that fail late, the peer's Terminate, closed connections.
 
+use verbena_wire::ddp::Tagged;
 use verbena_wire::ext::Control;
 use verbena_wire::mpa::enhanced::RtrKinds;
 use verbena_wire::rdmap::{Cause, DdpError, LlpError, Opcode, RdmapError, ReadRequest};
@@ -224,8 +225,14 @@ fn another_message_than_the_agreed_one_comes_first() {
         write: true,
         read: false,
     };
+    // Empty so far, but its message goes on.
+    let not_all = Tagged {
+        last: false,
+        ..tagged(Opcode::Write, 1, 0)
+    };
     for bytes in [
         fpdu(tagged(Opcode::Write, 1, 0), b"not empty"),
+        fpdu(not_all, b""),
         fpdu(untagged(Opcode::Send, 1), b""),
         fpdu(untagged(Opcode::ReadRequest, 1), &[0; 28]),
     ] {

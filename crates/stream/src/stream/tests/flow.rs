@@ -364,6 +364,30 @@ fn one_message_at_a_time_and_only_as_deep_as_agreed() {
 }
 
 #[test]
+fn rfc_7306_is_refused_towards_a_peer_that_does_not_take_it() {
+    let mut settings = settings();
+    settings.rfc7306 = false;
+    let mut bench = Bench::new(&agreement(Role::Initiator, false), settings);
+    let atomic = Message::AtomicRequest(AtomicRequest {
+        id: 1,
+        stag: Stag::new(1),
+        to: To::new(8),
+        op: AtomicOp::FetchAdd { add: 1, mask: 0 },
+    });
+    let immediate = Message::Immediate {
+        solicited: false,
+        data: Immediate { data: [1; 8] },
+    };
+    for message in [atomic, immediate] {
+        let refused = bench.stream.begin(message.clone()).unwrap_err();
+        assert_eq!(refused, Held::Unsupported(message.opcode()));
+        // Two of our own need no setting.
+        let mut ours = Bench::verbena();
+        ours.stream.begin(message).unwrap();
+    }
+}
+
+#[test]
 fn extensions_are_refused_towards_a_standard_peer() {
     let mut bench = Bench::standard();
     let v2 = Message::ReadV2Request(ReadV2Request {

@@ -1,13 +1,16 @@
 //! What a hostile or broken peer can send on an established stream, one named test each.
 //! Every case asserts the exact violation, that no byte was placed, and the Terminate that answers it.
 
-use verbena_wire::ddp::{Tagged, Untagged};
-use verbena_wire::ext::Control;
-use verbena_wire::rdmap::{AtomicResponse, Cause, DdpError, LlpError, Opcode, RdmapError};
-use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Stag, To};
+mod control;
 
-use crate::testing::{Bench, caps, control, fpdu, tagged, timer, untagged};
-use crate::{Message, Violation};
+use verbena_wire::ddp::{Tagged, Untagged};
+use verbena_wire::rdmap::{
+    AtomicResponse, Cause, DdpError, LlpError, Opcode, RdmapError, ReadRequest,
+};
+use verbena_wire::{Malformed, Mo, Msn, Qn, Stag, To};
+
+use crate::testing::{Bench, fpdu, tagged, timer, untagged};
+use crate::{AccessFault, Held, Message, Violation};
 
 fn answered(bench: &mut Bench, cause: Cause) {
     let words = bench.last_words().expect("a Terminate");
@@ -273,7 +276,7 @@ fn a_read_response_nobody_asked_for() {
 
 fn reading(size: u32) -> Bench {
     let mut bench = Bench::standard();
-    let request = verbena_wire::rdmap::ReadRequest {
+    let request = ReadRequest {
         sink_stag: Stag::new(9),
         sink_to: To::new(64),
         size,
@@ -481,68 +484,35 @@ fn our_own_peer_may_not_interleave_messages() {
 }
 
 #[test]
-fn control_numbers_that_cannot_be_true() {
-    let one = Rsn::wrapping(1);
-    let two = Rsn::wrapping(2);
-    let cases = [
-        (Control::Ack(two), "beyond what was sent"),
-        (Control::Ack(Rsn::wrapping(0xff_ffff)), "backwards"),
-        (
-            Control::Rnr {
-                rsn: one,
-                timer: timer(),
-            },
-            "refuses what was not sent",
-        ),
-        (Control::Ready(Rsn::ZERO), "ready without refusal"),
-        (Control::Resume(Rsn::ZERO), "resume without refusal"),
-        (Control::Caps(caps()), "twice"),
-    ];
-    for (said, why) in cases {
-        let mut bench = Bench::verbena();
-        bench.send(Message::Write {
-            stag: Stag::new(1),
-            to: To::new(0),
-            len: 4,
-        });
-        bench.refuses(&control(&said, 2));
-        answered(&mut bench, unspecified());
-        let _ = why;
-    }
-}
-
-#[test]
-fn control_of_unknown_kind_or_with_a_wrong_body() {
-    let header = |word| Untagged {
-        ulp: word,
-        ..untagged(Opcode::Control, 2)
+fn a_read_whose_sink_wraps() {
+    // Its answer could never be addressed (RFC 5040 §4.8: remote protection, TO wrap).
+    let request = ReadRequest {
+        sink_stag: Stag::new(0xaa),
+        sink_to: To::new(u64::MAX - 3),
+        size: 5,
+        source_stag: Stag::new(1),
+        source_to: To::new(0),
     };
-    for (word, body) in [
-        (0, &b""[..]),
-        (8 << 24, b""),
-        (0xff << 24, b""),
-        (2 << 24, b"x"),
-        (3 << 24, b""),
-        (3 << 24, &[32, 0, 0, 0]),
-        (7 << 24, &[9, 0, 0, 0]),
-    ] {
-        let mut bench = Bench::verbena();
-        let refused = bench.refuses(&fpdu(header(word), body));
-        assert!(matches!(refused, Violation::Malformed(_)), "{word:#x}");
-    }
-}
-
-#[test]
-fn anything_before_caps() {
-    for bytes in [
-        fpdu(send(1, 0, true), b"x"),
-        fpdu(tagged(Opcode::Write, 1, 0), b""),
-        control(&Control::Ack(Rsn::ZERO), 1),
-    ] {
-        let agreement = crate::testing::agreement(crate::Role::Responder, true);
-        let mut bench = Bench::new(&agreement, crate::testing::settings());
-        assert_eq!(bench.refuses(&bytes), Violation::Caps);
-    }
+    let mut bench = Bench::standard();
+    let bytes = fpdu(untagged(Opcode::ReadRequest, 1), &request.emit());
+    assert_eq!(
+        bench.refuses(&bytes),
+        Violation::Access {
+            opcode: Opcode::ReadRequest,
+            stag: request.sink_stag,
+            fault: AccessFault::Wrap,
+        }
+    );
+    let words = bench.last_words().unwrap();
+    assert_eq!(words.cause, Cause::Rdmap(RdmapError::ToWrap));
+    assert_eq!(words.segment.unwrap().read_request, Some(request));
+    // Neither do we ask for such an answer; and nothing, asked for anywhere, is still nothing.
+    let mut bench = Bench::standard();
+    let ours = bench.stream.begin(Message::ReadRequest(request));
+    assert_eq!(ours.unwrap_err(), Held::TooLong);
+    let empty = ReadRequest { size: 0, ..request };
+    let bytes = fpdu(untagged(Opcode::ReadRequest, 1), &empty.emit());
+    bench.feed(&bytes).unwrap();
 }
 
 #[test]
@@ -570,25 +540,4 @@ fn a_send_with_immediate_too_short_for_it() {
         assert_eq!(refused, Violation::ImmediateMissing { got: len });
         answered(&mut bench, Cause::Ddp(DdpError::UntaggedMo));
     }
-}
-
-#[test]
-fn a_refusal_of_a_read_that_is_being_answered() {
-    let mut bench = Bench::verbena();
-    bench.send(Message::ReadV2Request(verbena_wire::ext::ReadV2Request {
-        size: 8,
-        source_stag: Stag::new(1),
-        source_to: To::new(0),
-    }));
-    let half = Untagged {
-        last: false,
-        ..untagged(Opcode::ReadV2Response, 1)
-    };
-    bench.feed(&fpdu(half, b"0123")).unwrap();
-    let rnr = Control::Rnr {
-        rsn: Rsn::ZERO,
-        timer: timer(),
-    };
-    let refused = bench.refuses(&control(&rnr, 2));
-    assert_eq!(refused, Violation::OutOfPlace("RNR"));
 }

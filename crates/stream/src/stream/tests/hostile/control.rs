@@ -1,0 +1,172 @@
+//! What a hostile peer of our own kind can say in control messages, one named test each.
+
+use verbena_wire::ddp::Untagged;
+use verbena_wire::ext::{Control, PathKind, ReadV2Request};
+use verbena_wire::rdmap::Opcode;
+use verbena_wire::{Rsn, Stag, To};
+
+use super::{answered, send, unspecified};
+use crate::testing::{Bench, agreement, caps, control, fpdu, settings, tagged, timer, untagged};
+use crate::{Claim, Message, Role, Violation};
+
+fn rsn(n: u32) -> Rsn {
+    Rsn::wrapping(n)
+}
+
+fn impossible(kind: &'static str, low: u32, high: u32, got: Rsn) -> Violation {
+    let (low, high) = (rsn(low), rsn(high));
+    Violation::Impossible {
+        kind,
+        low,
+        high,
+        got,
+    }
+}
+
+fn write(len: u32) -> Message {
+    Message::Write {
+        stag: Stag::new(1),
+        to: To::new(0),
+        len,
+    }
+}
+
+#[test]
+fn control_numbers_that_cannot_be_true() {
+    // One request is out, number 0, and nothing is acknowledged.
+    let (one, two, back) = (rsn(1), rsn(2), rsn(0xff_ffff));
+    let rnr = |rsn| Control::Rnr {
+        rsn,
+        timer: timer(),
+    };
+    let cases = [
+        (Control::Ack(two), impossible("ACK", 0, 1, two)),
+        (Control::Ack(back), impossible("ACK", 0, 1, back)),
+        (rnr(one), impossible("RNR", 0, 0, one)),
+        (rnr(back), impossible("RNR", 0, 0, back)),
+        (Control::Ready(Rsn::ZERO), Violation::OutOfPlace("READY")),
+        (Control::Resume(Rsn::ZERO), Violation::OutOfPlace("RESUME")),
+        (Control::Caps(caps()), Violation::Caps),
+    ];
+    for (said, violation) in cases {
+        let mut bench = Bench::verbena();
+        bench.send(write(4));
+        assert_eq!(bench.refuses(&control(&said, 2)), violation);
+        answered(&mut bench, unspecified());
+    }
+}
+
+#[test]
+fn refusals_and_answers_to_them_that_cannot_be_true() {
+    // Our request 0 is refused: the peer may say READY(0) now, and nothing else about it.
+    let refused = Control::Rnr {
+        rsn: Rsn::ZERO,
+        timer: timer(),
+    };
+    let cases = [
+        (Control::Ready(rsn(1)), impossible("READY", 0, 0, rsn(1))),
+        (Control::Ack(rsn(1)), impossible("ACK", 0, 0, rsn(1))),
+        (refused, Violation::OutOfPlace("RNR")),
+    ];
+    for (said, violation) in cases {
+        let mut bench = Bench::verbena();
+        bench.send(write(4));
+        bench.feed(&control(&refused, 2)).unwrap();
+        assert_eq!(bench.refuses(&control(&said, 3)), violation);
+        answered(&mut bench, unspecified());
+    }
+    // We refused the peer's request 0: RESUME(0) follows our READY, not before and with no other number.
+    for (ready, said, violation) in [
+        (false, 0, Violation::OutOfPlace("RESUME")),
+        (true, 1, impossible("RESUME", 0, 0, rsn(1))),
+    ] {
+        let mut bench = Bench::verbena();
+        bench.claim = Claim::NotReady { timer: timer() };
+        bench.feed(&fpdu(send(1, 0, true), b"no place")).unwrap();
+        if ready {
+            bench.stream.receive_posted();
+        }
+        let resume = Control::Resume(rsn(said));
+        assert_eq!(bench.refuses(&control(&resume, 2)), violation);
+        answered(&mut bench, unspecified());
+    }
+}
+
+#[test]
+fn an_acknowledgement_of_a_message_still_under_way() {
+    let mut bench = Bench::verbena();
+    let mut outgoing = bench.stream.begin(write(5000)).unwrap();
+    bench.stream.next_frame(&mut outgoing).unwrap();
+    // What was sent before it may be acknowledged: nothing, here.
+    bench.feed(&control(&Control::Ack(Rsn::ZERO), 2)).unwrap();
+    let refused = bench.refuses(&control(&Control::Ack(rsn(1)), 3));
+    assert_eq!(refused, impossible("ACK", 0, 0, rsn(1)));
+    answered(&mut bench, unspecified());
+}
+
+#[test]
+fn a_path_that_nobody_agreed_on() {
+    let said = Control::Path {
+        rsn: Rsn::ZERO,
+        to: PathKind::Rings,
+    };
+    let mut bench = Bench::verbena();
+    let refused = bench.refuses(&control(&said, 2));
+    assert_eq!(refused, Violation::OutOfPlace("PATH"));
+    answered(&mut bench, unspecified());
+}
+
+#[test]
+fn control_of_unknown_kind_or_with_a_wrong_body() {
+    let header = |word| Untagged {
+        ulp: word,
+        ..untagged(Opcode::Control, 2)
+    };
+    for (word, body) in [
+        (0, &b""[..]),
+        (8 << 24, b""),
+        (0xff << 24, b""),
+        (2 << 24, b"x"),
+        (3 << 24, b""),
+        (3 << 24, &[32, 0, 0, 0]),
+        (7 << 24, &[9, 0, 0, 0]),
+    ] {
+        let mut bench = Bench::verbena();
+        let refused = bench.refuses(&fpdu(header(word), body));
+        assert!(matches!(refused, Violation::Malformed(_)), "{word:#x}");
+    }
+}
+
+#[test]
+fn anything_before_caps() {
+    for bytes in [
+        fpdu(send(1, 0, true), b"x"),
+        fpdu(tagged(Opcode::Write, 1, 0), b""),
+        control(&Control::Ack(Rsn::ZERO), 1),
+    ] {
+        let agreed = agreement(Role::Responder, true);
+        let mut bench = Bench::new(&agreed, settings());
+        assert_eq!(bench.refuses(&bytes), Violation::Caps);
+    }
+}
+
+#[test]
+fn a_refusal_of_a_read_that_is_being_answered() {
+    let mut bench = Bench::verbena();
+    bench.send(Message::ReadV2Request(ReadV2Request {
+        size: 8,
+        source_stag: Stag::new(1),
+        source_to: To::new(0),
+    }));
+    let half = Untagged {
+        last: false,
+        ..untagged(Opcode::ReadV2Response, 1)
+    };
+    bench.feed(&fpdu(half, b"0123")).unwrap();
+    let rnr = Control::Rnr {
+        rsn: Rsn::ZERO,
+        timer: timer(),
+    };
+    let refused = bench.refuses(&control(&rnr, 2));
+    assert_eq!(refused, Violation::OutOfPlace("RNR"));
+}
