@@ -44,7 +44,7 @@ struct Seeds {
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
     /// How many seeds, counting up from the first
-    #[arg(long, default_value_t = 1, value_name = "M")]
+    #[arg(long, default_value_t = 1, value_name = "M", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Runs this workload with every seed instead of the one the seed picks
     #[arg(long, value_name = "NAME")]

@@ -71,8 +71,12 @@ impl Place {
                 stag,
                 to: to.checked_add(u64::from(n)).unwrap_or(to),
             },
-            Place::Receive { offset } => Place::Receive { offset: offset + n },
-            Place::Sink { offset } => Place::Sink { offset: offset + n },
+            Place::Receive { offset } => Place::Receive {
+                offset: offset.saturating_add(n),
+            },
+            Place::Sink { offset } => Place::Sink {
+                offset: offset.saturating_add(n),
+            },
             Place::Discard => Place::Discard,
         }
     }

@@ -20,7 +20,9 @@ pub enum State {
     Open,
     /// A request found no receive; it and all after it are discarded.
     Waiting,
-    /// A receive is there and the peer was told; requests are discarded until RESUME.
+    /// A receive is there and READY waits to leave.
+    Promised,
+    /// The peer was told; requests are discarded until RESUME.
     Readied,
 }
 
@@ -31,30 +33,39 @@ pub enum Event {
     NoReceive,
     /// A receive was posted.
     Posted,
+    /// READY has been framed.
+    ReadySent,
     /// RESUME came.
     Resume,
 }
 
 impl State {
     /// Every state, for tables.
-    pub const ALL: [State; 3] = [State::Open, State::Waiting, State::Readied];
+    pub const ALL: [State; 4] = [State::Open, State::Waiting, State::Promised, State::Readied];
 
     /// The state after `event`; `None` when it cannot happen.
     pub fn next(self, event: Event) -> Option<State> {
         match (self, event) {
             (State::Open, Event::NoReceive) => Some(State::Waiting),
-            (State::Waiting, Event::Posted) => Some(State::Readied),
-            (State::Open | State::Readied, Event::Posted) => Some(self),
+            (State::Waiting, Event::Posted) => Some(State::Promised),
+            (State::Open | State::Promised | State::Readied, Event::Posted) => Some(self),
+            (State::Promised, Event::ReadySent) => Some(State::Readied),
             (State::Readied, Event::Resume) => Some(State::Open),
-            (State::Waiting | State::Readied, Event::NoReceive)
-            | (State::Open | State::Waiting, Event::Resume) => None,
+            (State::Waiting | State::Promised | State::Readied, Event::NoReceive)
+            | (State::Open | State::Waiting | State::Readied, Event::ReadySent)
+            | (State::Open | State::Waiting | State::Promised, Event::Resume) => None,
         }
     }
 }
 
 impl Event {
     /// Every event, for tables.
-    pub const ALL: [Event; 3] = [Event::NoReceive, Event::Posted, Event::Resume];
+    pub const ALL: [Event; 4] = [
+        Event::NoReceive,
+        Event::Posted,
+        Event::ReadySent,
+        Event::Resume,
+    ];
 }
 
 /// When an acknowledgement is owed.
@@ -173,6 +184,13 @@ impl Responder {
         let was = self.state;
         self.state = was.next(Event::Posted)?;
         (was == State::Waiting).then_some(self.next)
+    }
+
+    /// READY leaves now: from here on the peer may resume.
+    pub(crate) fn handle_ready_sent(&mut self) {
+        if let Some(next) = self.state.next(Event::ReadySent) {
+            self.state = next;
+        }
     }
 
     /// A bystander saw this side say RNR(n): whatever it delivered from n on was discarded here.

@@ -133,12 +133,21 @@ fn key(segment: &Segment<'_>) -> (SocketAddr, SocketAddr) {
     if a <= b { (a, b) } else { (b, a) }
 }
 
+/// A number and its noun.
+fn counted(n: impl TryInto<u64>, noun: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {noun}{plural}")
+}
+
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} packets, {} MPA streams, {} other TCP connections",
-            self.packets, self.streams, self.other_flows
+            "{}, {}, {}",
+            counted(self.packets, "packet"),
+            counted(self.streams, "MPA stream"),
+            counted(self.other_flows, "other TCP connection"),
         )?;
         if self.refused_flows > 0 {
             write!(

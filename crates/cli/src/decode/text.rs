@@ -52,19 +52,31 @@ fn write_startup(f: &mut Formatter<'_>, s: &Startup) -> fmt::Result {
     }
     let bytes = s.private_data.len() / 2;
     if bytes > 0 {
-        let shown = s.private_data.get(..2 * PRIVATE_SHOWN);
-        write!(
-            f,
-            " private data {bytes}: {}",
-            shown.unwrap_or(&s.private_data)
-        )?;
-        f.write_str(if shown.is_some() && bytes > PRIVATE_SHOWN {
-            "…"
-        } else {
-            ""
-        })?;
+        write!(f, " private data {bytes}: ")?;
+        match readable(&s.private_data) {
+            Some(text) => write!(f, "{text:?}")?,
+            None => write_hex(f, &s.private_data)?,
+        }
     }
     Ok(())
+}
+
+/// Private data that is plain text, as people wrote it.
+fn readable(hex: &str) -> Option<String> {
+    let bytes = (0..hex.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok());
+    let text: String = bytes.map(|b| b.map(char::from)).collect::<Option<_>>()?;
+    text.chars()
+        .all(|c| (' '..='~').contains(&c))
+        .then_some(text)
+}
+
+fn write_hex(f: &mut Formatter<'_>, hex: &str) -> fmt::Result {
+    match hex.get(..2 * PRIVATE_SHOWN) {
+        Some(shown) if shown.len() < hex.len() => write!(f, "{shown}…"),
+        _ => f.write_str(hex),
+    }
 }
 
 /// A read depth; the largest value means that none was negotiated (RFC 6581 §9.1).

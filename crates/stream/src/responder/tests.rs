@@ -64,6 +64,13 @@ fn refusal_and_resumption_keep_the_number() {
     );
     assert_eq!(r.handle_posted(), Some(Rsn::wrapping(1)));
     assert_eq!(r.handle_posted(), None, "told once");
+    let early = r.handle_resume(Rsn::wrapping(1));
+    assert_eq!(
+        early,
+        Err(Violation::OutOfPlace("RESUME")),
+        "READY has not left"
+    );
+    r.handle_ready_sent();
     assert!(r.handle_resume(Rsn::wrapping(2)).is_err());
     assert_eq!(r.handle_resume(Rsn::wrapping(1)), Ok(()));
     assert_eq!(r.next(), Rsn::wrapping(1));

@@ -18,7 +18,7 @@ pub struct Terms {
     pub markers: bool,
     /// Inbound reads and atomics we can serve at once.
     pub ird: u16,
-    /// Outbound reads and atomics we would like to have at once.
+    /// Outbound reads and atomics we would like to have at once; [`Terms::NOT_NEGOTIATED`] leaves it open.
     pub ord: u16,
     /// Initiator: ask for the peer-to-peer model, in which a ready-to-receive message comes first (RFC 6581 §9.2).
     pub peer_to_peer: bool,
@@ -52,6 +52,9 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// A depth that the startup does not settle (RFC 6581 §9.1): the other side answers in kind.
+    pub const NOT_NEGOTIATED: u16 = Depth::NOT_NEGOTIATED.get();
+
     /// The same wishes at revision 1, for a peer that dropped a revision-2 Request.
     pub fn fallback(&self) -> Terms {
         Terms {
@@ -86,7 +89,12 @@ impl Terms {
     }
 }
 
-/// A depth that fits the 14-bit field; the largest value means "not negotiated" and is never sent by accident.
+/// A depth that fits the 14-bit field. Its largest value means "not negotiated": asked for by that very number, it is
+/// sent; a larger wish becomes the largest depth there is.
 pub(super) fn depth(n: u16) -> Depth {
-    Depth::new(n.min(Depth::NOT_NEGOTIATED.get() - 1)).unwrap_or(Depth::NOT_NEGOTIATED)
+    let none = Depth::NOT_NEGOTIATED;
+    if n == none.get() {
+        return none;
+    }
+    Depth::new(n.min(none.get() - 1)).unwrap_or(none)
 }

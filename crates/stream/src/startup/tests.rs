@@ -155,6 +155,31 @@ fn depths_that_are_not_negotiated_stay_as_they_are() {
 }
 
 #[test]
+fn an_outbound_depth_may_be_left_open() {
+    let open = Terms {
+        ord: Terms::NOT_NEGOTIATED,
+        ..standard()
+    };
+    let mut a = Endpoint::initiator(open, b"", NOW).unwrap();
+    let request = a.poll_transmit();
+    assert_eq!(request[22..24], [0xff, 0xff], "C, D and all of ORD");
+    let mut b = Endpoint::responder(standard(), NOW);
+    b.handle_bytes(&request);
+    b.accept(7, 7, b"").unwrap();
+    a.handle_bytes(&b.poll_transmit());
+    let Some(Outcome::Established(agreement)) = a.into_outcome() else {
+        panic!("agrees");
+    };
+    assert_eq!(agreement.ord, Terms::NOT_NEGOTIATED, "for others to settle");
+    let wish = Terms {
+        ord: u16::MAX,
+        ..standard()
+    };
+    let request = Endpoint::initiator(wish, b"", NOW).unwrap().poll_transmit();
+    assert_eq!(request[22..24], [0xff, 0xfe], "never by accident");
+}
+
+#[test]
 fn the_ready_to_receive_message_is_one_both_support() {
     for (ours, theirs, chosen) in [
         (kinds(true, true, true), kinds(true, true, true), Rtr::Write),

@@ -79,6 +79,9 @@ impl Stream {
     }
 
     /// A receive was posted: a peer that waits for it is told.
+    ///
+    /// Whoever finds no receive and answers [`Claim::NotReady`] must keep others from posting in between, or call this
+    /// once more afterwards: a receive that nobody is told of wakes nobody.
     pub fn receive_posted(&mut self) {
         if let Some(rsn) = self.ledger.responder.handle_posted() {
             self.control.ready = Some(rsn);

@@ -60,6 +60,9 @@ impl Stream {
             return self.rtr_frame(rtr);
         }
         if let Some(control) = self.control.next() {
+            if matches!(control, Control::Ready(_)) {
+                self.ledger.responder.handle_ready_sent();
+            }
             return Some(self.tx.control(&control));
         }
         self.ack_frame(flush)

@@ -172,6 +172,7 @@ fn resume_drops_a_message_the_sender_left_unfinished() {
     bench.feed(&fpdu(part, b"left open")).unwrap();
     bench.claim = Claim::Granted { capacity: 100 };
     bench.stream.receive_posted();
+    assert!(!bench.control(false).is_empty(), "RNR and READY leave");
     bench
         .feed(&control(&Control::Resume(Rsn::ZERO), 2))
         .unwrap();

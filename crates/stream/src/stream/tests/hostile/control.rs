@@ -76,15 +76,19 @@ fn refusals_and_answers_to_them_that_cannot_be_true() {
         answered(&mut bench, unspecified());
     }
     // We refused the peer's request 0: RESUME(0) follows our READY, not before and with no other number.
-    for (ready, said, violation) in [
-        (false, 0, Violation::OutOfPlace("RESUME")),
-        (true, 1, impossible("RESUME", 0, 0, rsn(1))),
+    for (posted, sent, said, violation) in [
+        (false, true, 0, Violation::OutOfPlace("RESUME")),
+        (true, false, 0, Violation::OutOfPlace("RESUME")),
+        (true, true, 1, impossible("RESUME", 0, 0, rsn(1))),
     ] {
         let mut bench = Bench::verbena();
         bench.claim = Claim::NotReady { timer: timer() };
         bench.feed(&fpdu(send(1, 0, true), b"no place")).unwrap();
-        if ready {
+        if posted {
             bench.stream.receive_posted();
+        }
+        if sent {
+            assert!(!bench.control(false).is_empty());
         }
         let resume = Control::Resume(rsn(said));
         assert_eq!(bench.refuses(&control(&resume, 2)), violation);
