@@ -23,6 +23,10 @@ const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
 impl Inner {
     /// Takes bytes and everything that follows from them.
     pub(super) fn take_bytes(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
+        if self.stream.is_none() {
+            // Nobody will ever understand them: a stream that is gone took its place in the bytes with it.
+            return;
+        }
         self.counters.bytes_in += bytes.len() as u64;
         let mut stage = core::mem::take(&mut self.stage);
         stage.extend_from_slice(bytes);
