@@ -75,6 +75,16 @@ impl Tpt {
         self.indexes.lock().len()
     }
 
+    /// Entries in use of one domain, windows that are bound to nothing among them.
+    pub fn len_of(&self, pd: Pd) -> u32 {
+        self.indexes.lock().len_of(pd)
+    }
+
+    /// The STag indexes it may give out.
+    pub fn range(&self) -> Range<u32> {
+        self.range.clone()
+    }
+
     /// No entry is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -233,7 +243,7 @@ impl Tpt {
     }
 
     fn install(&self, entry: Entry) -> Result<Stag, Misuse> {
-        let index = self.allocate(Purpose::Region)?;
+        let index = self.allocate(Purpose::Region(entry.pd))?;
         let slot = self.slot_or_make(index);
         let misuse = Misuse::Full(self.capacity());
         // The index is ours alone, so its slot is free.

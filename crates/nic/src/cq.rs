@@ -86,6 +86,11 @@ impl Cq {
         self.len() == 0
     }
 
+    /// Entries that fit.
+    pub fn capacity(&self) -> usize {
+        self.inner.lock().capacity
+    }
+
     /// Entries were lost: the queue is of no further use.
     pub fn has_overflowed(&self) -> bool {
         self.inner.lock().overflowed
@@ -156,6 +161,9 @@ impl Cq {
 
     /// Removes the entries of a queue pair that is being destroyed.
     pub fn forget(&self, qpn: u32) {
+        if self.is_empty() {
+            return;
+        }
         let mut inner = self.inner.lock();
         inner.entries.retain(|wc| wc.qpn != qpn);
         self.waiting.store(inner.entries.len(), Ordering::Release);

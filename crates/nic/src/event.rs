@@ -2,6 +2,8 @@
 //! An [`Event`] names the object and the cause; [`Raise`] is the end of the notification pipeline that nothing bypasses.
 //! It refuses to know who listens.
 
+use std::collections::VecDeque;
+
 /// Something happened to an object of the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
@@ -64,9 +66,16 @@ pub trait Raise: Send + Sync {
 }
 
 /// Events and everything else that must wait until all locks are released.
+///
+/// Whoever drives a queue pair hands its outbox to [`Function::settle`](crate::Function::settle) before it flushes it:
+/// queue pairs that must be woken and queue pairs that an overflow strikes are reached from there, one lock at a time.
 #[derive(Debug, Default)]
 pub struct Outbox {
     events: Vec<Event>,
+    /// Queue pairs that a shared receive queue has a receive for.
+    wakes: VecDeque<u32>,
+    /// Completion queues whose queue pairs must fail.
+    overflows: VecDeque<u32>,
 }
 
 impl Outbox {
@@ -77,7 +86,25 @@ impl Outbox {
 
     /// Remembers an event.
     pub fn push(&mut self, event: Event) {
+        if let Event::CqOverflow { cq } = event {
+            self.overflows.push_back(cq);
+        }
         self.events.push(event);
+    }
+
+    /// Remembers that a queue pair was promised a receive and must be told so.
+    pub fn wake(&mut self, qp: u32) {
+        self.wakes.push_back(qp);
+    }
+
+    /// The next queue pair whose [`receive_ready`](crate::Qp::receive_ready) must be called.
+    pub fn next_wake(&mut self) -> Option<u32> {
+        self.wakes.pop_front()
+    }
+
+    /// The next completion queue whose queue pairs must be failed by [`fail_overflowed`](crate::Qp::fail_overflowed).
+    pub fn next_overflow(&mut self) -> Option<u32> {
+        self.overflows.pop_front()
     }
 
     /// What waits, oldest first.

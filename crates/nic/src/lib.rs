@@ -3,7 +3,8 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`qp`] (the queue pair) → [`event`].
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`qp`] (the queue pair) → [`event`] → [`function`] (the tables and the
+//! verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -11,8 +12,11 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+pub mod adapter;
 pub mod cq;
+pub mod error;
 pub mod event;
+pub mod function;
 pub mod qp;
 pub mod receive;
 pub mod srq;
@@ -22,8 +26,11 @@ mod testing;
 pub mod wc;
 pub mod wr;
 
+pub use adapter::{Adapter, Ranges};
 pub use cq::{Arm, Cq};
-pub use event::{Event, Raise};
+pub use error::{Error, Kind, Object};
+pub use event::{Event, Outbox, Raise};
+pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
 pub use qp::{Qp, QpInit};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;

@@ -8,12 +8,14 @@ mod inner;
 mod memory;
 mod modify;
 mod post;
+mod query;
 mod receive;
 mod send;
 mod wqe;
 
 pub use inner::Counters;
 pub use post::PostError;
+pub use query::View;
 
 use std::sync::Arc;
 

@@ -77,6 +77,11 @@ impl ReceiveQueue {
         self.depth
     }
 
+    /// Most pieces of one receive.
+    pub fn pieces(&self) -> usize {
+        self.pieces
+    }
+
     /// Adds a receive.
     pub fn post(&mut self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         if self.queue.len() >= self.depth {

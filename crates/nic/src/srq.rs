@@ -2,7 +2,8 @@
 //! Queue pairs that found it empty wait in a line; each posted receive is promised to the first in the line.
 //! It refuses to know connections: a waiter is a number, and whoever posts is told which to wake.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parking_lot::Mutex;
 use verbena_mem::Pd;
@@ -25,9 +26,39 @@ struct Inner {
     /// Fires once when fewer receives than this wait; 0 is disarmed.
     limit: usize,
     /// Queue pairs that found the queue empty, first come first served.
-    line: VecDeque<u32>,
-    /// Receives promised to waiters that have been woken and have not come yet.
-    promised: VecDeque<u32>,
+    line: Line,
+    /// Waiters that have been woken and have not come yet; each is sure of one receive.
+    promised: HashSet<u32>,
+}
+
+/// Waiters in the order they came; joining, leaving and being served cost the same however many wait.
+#[derive(Debug, Default)]
+struct Line {
+    next_ticket: u64,
+    by_ticket: BTreeMap<u64, u32>,
+    tickets: HashMap<u32, u64>,
+}
+
+impl Line {
+    fn join(&mut self, qpn: u32) {
+        if let Entry::Vacant(vacant) = self.tickets.entry(qpn) {
+            vacant.insert(self.next_ticket);
+            self.by_ticket.insert(self.next_ticket, qpn);
+            self.next_ticket += 1;
+        }
+    }
+
+    fn leave(&mut self, qpn: u32) {
+        if let Some(ticket) = self.tickets.remove(&qpn) {
+            self.by_ticket.remove(&ticket);
+        }
+    }
+
+    fn serve(&mut self) -> Option<u32> {
+        let (_, qpn) = self.by_ticket.pop_first()?;
+        self.tickets.remove(&qpn);
+        Some(qpn)
+    }
 }
 
 impl Srq {
@@ -39,8 +70,8 @@ impl Srq {
             inner: Mutex::new(Inner {
                 queue: ReceiveQueue::new(depth, pieces),
                 limit: 0,
-                line: VecDeque::new(),
-                promised: VecDeque::new(),
+                line: Line::default(),
+                promised: HashSet::new(),
             }),
         }
     }
@@ -69,7 +100,7 @@ impl Srq {
     pub fn post(&self, wr: &ReceiveWr<'_>) -> Result<Option<u32>, PostError> {
         let mut inner = self.inner.lock();
         inner.queue.post(wr)?;
-        let woken = inner.line.pop_front();
+        let woken = inner.line.serve();
         inner.promised.extend(woken);
         Ok(woken)
     }
@@ -79,15 +110,10 @@ impl Srq {
     /// Receives that were promised to others are not taken away from them.
     pub fn take(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
         let mut inner = self.inner.lock();
-        let promise = inner.promised.iter().position(|p| *p == qpn);
-        if promise.is_none() && inner.queue.len() <= inner.promised.len() {
-            if !inner.line.contains(&qpn) {
-                inner.line.push_back(qpn);
-            }
+        let promised = inner.promised.remove(&qpn);
+        if !promised && inner.queue.len() <= inner.promised.len() {
+            inner.line.join(qpn);
             return None;
-        }
-        if let Some(at) = promise {
-            inner.promised.remove(at);
         }
         let receive = inner.queue.take()?;
         if inner.limit > 0 && inner.queue.len() < inner.limit {
@@ -100,15 +126,28 @@ impl Srq {
     /// A queue pair needs no receive any more; returns who may have the one it was promised.
     pub fn leave(&self, qpn: u32) -> Option<u32> {
         let mut inner = self.inner.lock();
-        inner.line.retain(|w| *w != qpn);
-        let before = inner.promised.len();
-        inner.promised.retain(|w| *w != qpn);
-        if inner.promised.len() == before {
+        inner.line.leave(qpn);
+        if !inner.promised.remove(&qpn) {
             return None;
         }
-        let heir = inner.line.pop_front();
+        let heir = inner.line.serve();
         inner.promised.extend(heir);
         heir
+    }
+
+    /// Most receives that may wait.
+    pub fn depth(&self) -> usize {
+        self.inner.lock().queue.depth()
+    }
+
+    /// Most pieces of one receive.
+    pub fn pieces(&self) -> usize {
+        self.inner.lock().queue.pieces()
+    }
+
+    /// Below how many receives the limit event fires; 0 if it is not armed.
+    pub fn limit(&self) -> usize {
+        self.inner.lock().limit
     }
 
     /// Arms the limit event, or disarms it with 0; false if the queue can never hold that many.

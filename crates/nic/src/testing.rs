@@ -88,39 +88,7 @@ impl Side {
     fn attach(&mut self, role: Role, setup: Setup) {
         let out = &mut self.out;
         self.qp.modify(QpState::Init, out);
-        let agreement = Agreement {
-            role,
-            revision: Revision::Two,
-            crc: true,
-            markers_tx: false,
-            markers_rx: false,
-            ird: 4,
-            ord: 4,
-            rtr: if setup.extensions {
-                Rtr::Caps
-            } else {
-                Rtr::None
-            },
-            extensions: setup.extensions,
-            private_data: Vec::new(),
-        };
-        let settings = Settings {
-            max_ulpdu: 1000,
-            rfc7306: setup.rfc7306,
-            rnr_retry: setup.rnr_retry,
-            caps: Caps {
-                version: 1,
-                max_ulpdu: 65535,
-                features: setup.features,
-                personality: setup.personality,
-                qp_type: setup.qp_type,
-                min_rnr_timer: RnrTimer::DEFAULT,
-                ird: 4,
-                nonce: 1,
-                same_host: None,
-            },
-        };
-        let stream = Stream::new(&agreement, settings);
+        let stream = stream(role, setup);
         assert!(self.qp.attach(stream, setup.rfc7306, &mut self.out));
     }
 
@@ -188,7 +156,44 @@ impl Side {
     }
 }
 
-fn poll(cq: &Cq) -> Vec<Wc> {
+/// A stream as both sides agreed on it.
+pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
+    let agreement = Agreement {
+        role,
+        revision: Revision::Two,
+        crc: true,
+        markers_tx: false,
+        markers_rx: false,
+        ird: 4,
+        ord: 4,
+        rtr: if setup.extensions {
+            Rtr::Caps
+        } else {
+            Rtr::None
+        },
+        extensions: setup.extensions,
+        private_data: Vec::new(),
+    };
+    let settings = Settings {
+        max_ulpdu: 1000,
+        rfc7306: setup.rfc7306,
+        rnr_retry: setup.rnr_retry,
+        caps: Caps {
+            version: 1,
+            max_ulpdu: 65535,
+            features: setup.features,
+            personality: setup.personality,
+            qp_type: setup.qp_type,
+            min_rnr_timer: RnrTimer::DEFAULT,
+            ird: 4,
+            nonce: 1,
+            same_host: None,
+        },
+    };
+    Stream::new(&agreement, settings)
+}
+
+pub(crate) fn poll(cq: &Cq) -> Vec<Wc> {
     let blank = Wc {
         id: 0,
         qpn: 0,

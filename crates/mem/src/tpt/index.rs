@@ -2,7 +2,8 @@
 //! Indexes look random to a peer, are reused as late as possible, and yet lie close together in memory.
 //! It refuses to know what an entry holds; it remembers only what an index was taken for.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::ops::Range;
 
 use crate::entry::Pd;
@@ -17,8 +18,16 @@ const REST: usize = 1024;
 /// What an index was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    Region,
+    Region(Pd),
     Window(WindowType, Pd),
+}
+
+impl Purpose {
+    fn pd(self) -> Pd {
+        match self {
+            Purpose::Region(pd) | Purpose::Window(_, pd) => pd,
+        }
+    }
 }
 
 /// The free indexes of a table.
@@ -30,6 +39,8 @@ pub(super) struct Indexes {
     fresh: u32,
     resting: VecDeque<u32>,
     taken: HashMap<u32, Purpose>,
+    /// How many of them each domain has.
+    domains: HashMap<Pd, u32>,
 }
 
 impl Indexes {
@@ -40,6 +51,7 @@ impl Indexes {
             fresh: 0,
             resting: VecDeque::new(),
             taken: HashMap::new(),
+            domains: HashMap::new(),
         }
     }
 
@@ -55,23 +67,35 @@ impl Indexes {
             self.next_fresh().or_else(|| self.resting.pop_front())
         }?;
         self.taken.insert(index, purpose);
+        *self.domains.entry(purpose.pd()).or_default() += 1;
         Some(index)
     }
 
     /// Gives an index back; false if it was not taken.
     pub(super) fn free(&mut self, index: u32) -> bool {
-        let was = self.taken.remove(&index).is_some();
-        if was {
-            self.resting.push_back(index);
+        let Some(purpose) = self.taken.remove(&index) else {
+            return false;
+        };
+        self.resting.push_back(index);
+        if let Entry::Occupied(mut count) = self.domains.entry(purpose.pd()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
-        was
+        true
+    }
+
+    /// Indexes taken for a domain.
+    pub(super) fn len_of(&self, pd: Pd) -> u32 {
+        self.domains.get(&pd).copied().unwrap_or(0)
     }
 
     /// The type and domain of a window's index.
     pub(super) fn window(&self, index: u32) -> Option<(WindowType, Pd)> {
         match self.taken.get(&index)? {
             Purpose::Window(ty, pd) => Some((*ty, *pd)),
-            Purpose::Region => None,
+            Purpose::Region(_) => None,
         }
     }
 

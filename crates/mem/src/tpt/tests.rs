@@ -108,6 +108,20 @@ fn an_old_stag_is_refused_when_its_index_is_reused() {
 }
 
 #[test]
+fn entries_are_counted_by_domain() {
+    let tpt = table();
+    let mut bytes = [0; 8];
+    let region = register(&tpt, &mut bytes, Access::ALL);
+    let shared = tpt.register_shared(region, To::new(0), Pd(2), Access::LOCAL_READ);
+    let window = tpt.allocate_window(WindowType::One, Pd(2)).unwrap();
+    assert_eq!((tpt.len_of(Pd(1)), tpt.len_of(Pd(2))), (1, 2));
+    for stag in [region, shared.unwrap(), window] {
+        tpt.deregister(stag).unwrap();
+    }
+    assert_eq!((tpt.len_of(Pd(1)), tpt.len_of(Pd(2))), (0, 0));
+}
+
+#[test]
 fn index_zero_names_nothing() {
     let tpt = Tpt::new(0..5, Policy::Verbs, 3);
     let mut bytes = [0; 8];

@@ -83,6 +83,10 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
+    /// `LastWqe` has been told since the queue pair began to work.
+    pub(super) last_told: bool,
+    /// The queue pair is destroyed; whoever still holds it can do nothing with it.
+    pub(super) retired: bool,
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
     /// The peer takes atomics and immediate data.
@@ -113,6 +117,8 @@ impl Inner {
             now: Time::ZERO,
             gone: false,
             drained: false,
+            last_told: false,
+            retired: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,
             rfc7306: false,

@@ -5,6 +5,7 @@
 use verbena_stream::{Claim, Stream, Time};
 use verbena_wire::rdmap::{Cause, RdmapError};
 
+use super::complete::leave_line;
 use super::inner::Inner;
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
@@ -24,8 +25,9 @@ impl Qp {
 }
 
 impl Inner {
-    fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
-        let Some(next) = self.state.next(init.personality, QpEvent::Modify(to)) else {
+    pub(super) fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
+        let next = self.state.next(init.personality, QpEvent::Modify(to));
+        let Some(next) = next.filter(|_| !self.retired) else {
             return false;
         };
         match next {
@@ -36,7 +38,10 @@ impl Inner {
                 self.state = QpState::Err;
                 self.flush(init, out);
             }
-            QpState::Reset => *self = Inner::new(init),
+            QpState::Reset => {
+                leave_line(init, out);
+                *self = Inner::new(init);
+            }
             // RDMAC: a graceful close needs an empty send queue.
             QpState::Closing if !self.sends.is_empty() => {
                 self.cause
@@ -72,10 +77,11 @@ impl Inner {
 
     pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
         let next = self.state.next(init.personality, QpEvent::Connected);
-        let Some(next) = next.filter(|_| self.stream.is_none()) else {
+        let Some(next) = next.filter(|_| self.stream.is_none() && !self.retired) else {
             return false;
         };
         self.state = next;
+        self.last_told = false;
         self.stream = Some(stream);
         self.rfc7306 = rfc7306;
         true
@@ -96,6 +102,8 @@ impl Inner {
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
         match init.personality {
             // InfiniBand knows no goodbye: only requests that need the peer notice.
+            // A receive promised to it would wait for a message that cannot come, unless one has arrived already.
+            Personality::Roce if self.blocked.is_none() => leave_line(init, out),
             Personality::Roce => {}
             Personality::Iwarp if idle && !cut && !reset => {
                 self.end_gently(init, out);

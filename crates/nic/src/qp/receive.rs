@@ -24,6 +24,10 @@ impl Inner {
     /// Takes bytes and everything that follows from them.
     pub(super) fn take_bytes(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
+        if self.stream.is_none() {
+            // Nobody will ever understand them: a stream that is gone took its place in the bytes with it.
+            return;
+        }
         self.counters.bytes_in += bytes.len() as u64;
         let mut stage = core::mem::take(&mut self.stage);
         stage.extend_from_slice(bytes);

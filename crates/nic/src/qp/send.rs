@@ -36,6 +36,14 @@ impl Inner {
         bytes
     }
 
+    /// What is framed already and what the stream itself owes the peer; nothing new is begun.
+    pub(super) fn last_words(&mut self) -> Vec<u8> {
+        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
+            self.put(&frame, nothing);
+        }
+        core::mem::take(&mut self.outbox).into()
+    }
+
     /// One more frame, or one more step towards it; false when there is nothing to do.
     fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let Some(stream) = &mut self.stream else {

@@ -1,0 +1,145 @@
+//! Why a verb refuses: one error for every object of a function, which says whose fault it is (DESIGN §10, N9).
+//! An error promises that nothing has changed and carries the numbers that did not fit.
+//! It refuses to know errno; the faces translate.
+
+use core::fmt;
+
+use verbena_mem::Pd;
+
+use crate::cq::CqError;
+use crate::qp::PostError;
+use crate::receive;
+use crate::state::QpState;
+
+/// Whose fault a refusal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The caller asked for something that makes no sense.
+    Misuse,
+    /// The request is fine, but a limit is reached.
+    Exhausted,
+}
+
+/// The objects of a function that have numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// A protection domain.
+    Pd,
+    /// A completion queue.
+    Cq,
+    /// A shared receive queue.
+    Srq,
+    /// A queue pair.
+    Qp,
+    /// An entry of the translation and protection table.
+    Stag,
+    /// A function.
+    Function,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Object::Pd => "protection domain",
+            Object::Cq => "completion queue",
+            Object::Srq => "shared receive queue",
+            Object::Qp => "queue pair",
+            Object::Stag => "STag",
+            Object::Function => "function",
+        })
+    }
+}
+
+/// A verb was refused. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No object of this function has the number.
+    #[error("no {object} has number {number}")]
+    NoSuch {
+        /// What was named.
+        object: Object,
+        /// The number.
+        number: u32,
+    },
+    /// It cannot be destroyed while others use it.
+    #[error("{object} {number} is in use by {users} others")]
+    InUse {
+        /// What was named.
+        object: Object,
+        /// The number.
+        number: u32,
+        /// How many use it.
+        users: u32,
+    },
+    /// The function has as many as it may.
+    #[error("all {limit} of kind {object} are in use")]
+    Limit {
+        /// What was asked for.
+        object: Object,
+        /// How many there may be.
+        limit: u32,
+    },
+    /// Larger than the function allows; its attributes say how large it may be.
+    #[error("{what}: {asked} asked for, at most {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How much was asked for.
+        asked: usize,
+        /// How much is allowed.
+        limit: usize,
+    },
+    /// A queue pair and its shared receive queue must have one domain.
+    #[error("shared receive queue {srq} belongs to protection domain {}, not {}", owner.0, asker.0)]
+    Domain {
+        /// The queue.
+        srq: u32,
+        /// Its domain.
+        owner: Pd,
+        /// The queue pair's.
+        asker: Pd,
+    },
+    /// The state does not allow the change.
+    #[error("queue pair {number} cannot go from {from:?} to {to:?}")]
+    Transition {
+        /// The queue pair.
+        number: u32,
+        /// Where it stands.
+        from: QpState,
+        /// Where it should go.
+        to: QpState,
+    },
+    /// A completion queue refuses.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// A receive cannot be posted to a shared queue.
+    #[error(transparent)]
+    Receive(#[from] receive::PostError),
+    /// A request cannot be posted to a queue pair.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// Memory refuses.
+    #[error(transparent)]
+    Memory(#[from] verbena_mem::Misuse),
+}
+
+impl Error {
+    /// Whose fault it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Error::Limit { .. }
+            | Error::Receive(receive::PostError::Full(_))
+            | Error::Post(PostError::Full(_))
+            | Error::Memory(verbena_mem::Misuse::Full(_)) => Kind::Exhausted,
+            Error::NoSuch { .. }
+            | Error::InUse { .. }
+            | Error::TooLarge { .. }
+            | Error::Domain { .. }
+            | Error::Transition { .. }
+            | Error::Cq(_)
+            | Error::Receive(_)
+            | Error::Post(_)
+            | Error::Memory(_) => Kind::Misuse,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A function of the adapter: the tables of everything one consumer may have, and the verbs on them (N1, N9, DESIGN §9).
+//! It promises that every number is checked, that nothing is destroyed while others use it, and that each of its limits holds;
+//! its numbers are its own. It refuses to know other functions, sockets and clocks.
+//!
+//! Verbs that may have something to tell take an [`Outbox`]; with no lock held, the caller flushes it.
+
+mod attributes;
+mod memory;
+mod pairs;
+mod queues;
+mod table;
+
+pub use attributes::{Attributes, Shares};
+pub use pairs::{NewQp, QpInfo};
+pub use queues::{CqInfo, SrqInfo};
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use verbena_mem::{Pd, Policy, Tpt};
+
+use crate::error::{Error, Object};
+use crate::event::{Outbox, Raise};
+use pairs::Pair;
+use queues::{CqRow, SrqRow};
+use table::{Table, Use, Users};
+
+/// Queue pairs 0 and 1 mean something special to programs that know InfiniBand.
+pub(crate) const FIRST_QP: u32 = 2;
+/// Number 0 names nothing: a handle that was never set must not find an object.
+const FIRST: u32 = 1;
+
+/// One function, physical or virtual.
+#[derive(Debug)]
+pub struct Function {
+    number: u32,
+    attributes: Attributes,
+    tpt: Arc<Tpt>,
+    pds: Table<Arc<Users>>,
+    cqs: Table<CqRow>,
+    srqs: Table<SrqRow>,
+    qps: Table<Pair>,
+}
+
+impl Function {
+    /// A function whose STag indexes lie in `stags`; `seed` makes them hard to guess.
+    pub(crate) fn new(
+        number: u32,
+        shares: Shares,
+        stags: Range<u32>,
+        policy: Policy,
+        seed: u64,
+    ) -> Function {
+        Function {
+            number,
+            attributes: Attributes::new(shares),
+            tpt: Arc::new(Tpt::new(stags, policy, seed)),
+            pds: Table::new(Object::Pd, FIRST, shares.pds),
+            cqs: Table::new(Object::Cq, FIRST, shares.cqs),
+            srqs: Table::new(Object::Srq, FIRST, shares.srqs),
+            qps: Table::new(Object::Qp, FIRST_QP, shares.qps),
+        }
+    }
+
+    /// Its number; the physical function is 0.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it offers.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Objects in use now.
+    pub fn used(&self) -> Shares {
+        Shares {
+            qps: self.qps.len(),
+            cqs: self.cqs.len(),
+            srqs: self.srqs.len(),
+            pds: self.pds.len(),
+            stags: self.tpt.len(),
+        }
+    }
+
+    /// A fresh protection domain.
+    pub fn allocate_pd(&self) -> Result<Pd, Error> {
+        let number = core::cell::Cell::new(0);
+        let make = |n| {
+            number.set(n);
+            Ok(Arc::default())
+        };
+        self.pds.add(make, |_| Pd(number.get()))
+    }
+
+    /// Frees a domain that has no queue pair, shared receive queue, region or window.
+    pub fn free_pd(&self, pd: Pd) -> Result<(), Error> {
+        // Whoever registers memory is a user until it is done, so no entry can appear while the table is locked.
+        let users = |users: &Arc<Users>| users.count() + self.tpt.len_of(pd);
+        self.pds.remove(pd.0, users).map(drop)
+    }
+
+    /// A use of a domain, which keeps it.
+    fn use_pd(&self, pd: Pd) -> Result<Use, Error> {
+        self.pds.with(pd.0, Use::of)
+    }
+
+    /// Does what could not be done under the locks of whoever filled the outbox: wakes queue pairs that were promised a
+    /// receive, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
+    pub fn settle(&self, out: &mut Outbox) {
+        loop {
+            if let Some(number) = out.next_wake() {
+                // A queue pair that is gone by now has passed its promise on when it left the line.
+                if let Ok(qp) = self.qp(number) {
+                    qp.receive_ready(out);
+                }
+            } else if let Some(cq) = out.next_overflow() {
+                for qp in self.qps.collect(|pair| pair.completes_in(cq)) {
+                    qp.fail_overflowed(out);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Settles the outbox and raises its events.
+    pub fn deliver(&self, out: &mut Outbox, raise: &dyn Raise) {
+        self.settle(out);
+        out.flush(raise);
+    }
+}
+
+#[cfg(test)]
+mod tests;

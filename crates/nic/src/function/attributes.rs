@@ -1,0 +1,88 @@
+//! What a function has and how large its objects may be: the limits that a query answers.
+//! They promise to be true: each is the number that the verb itself compares with.
+//! They refuse to promise what a connection agrees on, such as read depths.
+
+use crate::cq;
+use crate::error::Error;
+use crate::qp::Limits;
+
+/// How many objects a function may have; each function's are its own (DESIGN §9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// Queue pairs.
+    pub qps: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
+    /// Protection domains.
+    pub pds: u32,
+    /// Regions and windows together.
+    pub stags: u32,
+}
+
+impl Default for Shares {
+    /// Enough for ten thousand connections and a hundred thousand regions, many times over.
+    fn default() -> Shares {
+        Shares {
+            qps: 1 << 17,
+            cqs: 1 << 17,
+            srqs: 1 << 17,
+            pds: 1 << 17,
+            stags: 1 << 20,
+        }
+    }
+}
+
+/// What a function offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// How many objects it may have.
+    pub shares: Shares,
+    /// Send requests, and receives, of one queue pair.
+    pub requests: usize,
+    /// Pieces of one request, reads included: the sink of a read needs no single STag here (V3).
+    pub pieces: usize,
+    /// Bytes of inline data.
+    pub inline: usize,
+    /// Entries of one completion queue.
+    pub entries: usize,
+    /// Receives of one shared receive queue.
+    pub shared_receives: usize,
+    /// Bytes of one message; eight are kept for immediate data that travels with it.
+    pub message: u32,
+}
+
+impl Attributes {
+    /// The attributes of a function with these shares.
+    pub fn new(shares: Shares) -> Attributes {
+        Attributes {
+            shares,
+            requests: 1 << 15,
+            pieces: 64,
+            inline: 4096,
+            entries: cq::MAX_ENTRIES,
+            shared_receives: 1 << 18,
+            message: u32::MAX - 8,
+        }
+    }
+
+    pub(super) fn check_qp(&self, limits: &Limits) -> Result<(), Error> {
+        at_most("send requests", limits.sends, self.requests)?;
+        at_most("receives", limits.receives, self.requests)?;
+        at_most("pieces of a request", limits.pieces, self.pieces)?;
+        at_most("bytes of inline data", limits.inline, self.inline)
+    }
+
+    pub(super) fn check_srq(&self, receives: usize, pieces: usize) -> Result<(), Error> {
+        at_most("shared receives", receives, self.shared_receives)?;
+        at_most("pieces of a receive", pieces, self.pieces)
+    }
+}
+
+pub(super) fn at_most(what: &'static str, asked: usize, limit: usize) -> Result<(), Error> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(Error::TooLarge { what, asked, limit })
+}

@@ -1,0 +1,58 @@
+//! Regions and windows of a function: registered under a domain that exists, and counted by it.
+//! It promises that a domain stays while memory is being registered under it and while an entry of it is left.
+//! It refuses foreign memory of its own accord: whoever has some registers it here with an `unsafe` of their own.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Misuse, Pd, Tpt, WindowType};
+use verbena_wire::{Stag, To};
+
+use super::Function;
+use crate::error::Error;
+
+impl Function {
+    /// The table of its regions and windows, for accesses. Registrations go through the function, which knows its domains.
+    pub fn tpt(&self) -> &Arc<Tpt> {
+        &self.tpt
+    }
+
+    /// Allocates and registers memory; it is deregistered and freed when the buffer is dropped.
+    pub fn register_buffer(&self, pd: Pd, len: usize, access: Access) -> Result<Buffer, Error> {
+        let _used = self.use_pd(pd)?;
+        Ok(Buffer::new(&self.tpt, len, pd, access)?)
+    }
+
+    /// Registers what the caller has, by a call of the caller's on the table: foreign memory needs an `unsafe`, and
+    /// its argument belongs where the memory is known. The domain is kept meanwhile.
+    pub fn register_with(
+        &self,
+        pd: Pd,
+        register: impl FnOnce(&Tpt) -> Result<Stag, Misuse>,
+    ) -> Result<Stag, Error> {
+        let _used = self.use_pd(pd)?;
+        Ok(register(&self.tpt)?)
+    }
+
+    /// Registers the memory of a region once more, with its own domain, address and rights (M5).
+    pub fn register_shared(
+        &self,
+        of: Stag,
+        start: To,
+        pd: Pd,
+        access: Access,
+    ) -> Result<Stag, Error> {
+        self.register_with(pd, |tpt| tpt.register_shared(of, start, pd, access))
+    }
+
+    /// A window that is bound to nothing yet (M8).
+    pub fn allocate_window(&self, ty: WindowType, pd: Pd) -> Result<Stag, Error> {
+        self.register_with(pd, |tpt| tpt.allocate_window(ty, pd))
+    }
+
+    /// Removes a region or window: when this returns, no access to it is running and none will begin.
+    ///
+    /// A [`Buffer`] deregisters itself; an STag of another function names nothing here.
+    pub fn deregister(&self, stag: Stag) -> Result<(), Error> {
+        Ok(self.tpt.deregister(stag)?)
+    }
+}

@@ -1,0 +1,183 @@
+//! Queue pairs of a function: create, query, modify, destroy.
+//! They promise that all parts of a queue pair exist, fit together and stay while it lives (N1, N9),
+//! and that nothing of a destroyed one is left in any queue. They refuse to move bytes; the queue pair does.
+
+use std::sync::Arc;
+
+use verbena_mem::Pd;
+
+use super::Function;
+use super::table::Use;
+use crate::cq::Cq;
+use crate::error::Error;
+use crate::event::Outbox;
+use crate::qp::{Limits, Qp, QpInit, View};
+use crate::srq::Srq;
+use crate::state::{Personality, QpState, QpType, RdmacState};
+
+/// A queue pair to create, its parts named by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewQp {
+    /// Its domain.
+    pub pd: Pd,
+    /// Whose manners it has.
+    pub personality: Personality,
+    /// Reliable or unreliable.
+    pub qp_type: QpType,
+    /// Where its sends complete.
+    pub send_cq: u32,
+    /// Where its receives complete; may be the same.
+    pub recv_cq: u32,
+    /// A shared receive queue of the same domain, instead of its own.
+    pub srq: Option<u32>,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// What a query of a queue pair answers (N1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QpInfo {
+    /// What it was made of.
+    pub made: NewQp,
+    /// What of it changes: state, what the peer may do, first cause, counters, work outstanding.
+    pub view: View,
+    /// The state in the words of the RDMA Consortium.
+    pub rdmac: RdmacState,
+    /// The state in the verbs' numbers.
+    pub verbs: u8,
+}
+
+/// A queue pair and its uses of its parts.
+#[derive(Debug)]
+pub(super) struct Pair {
+    qp: Arc<Qp>,
+    made: NewQp,
+    _uses: Uses,
+}
+
+/// Released together, when the queue pair is out of its table.
+#[derive(Debug)]
+struct Uses {
+    _pd: Use,
+    _send_cq: Use,
+    /// None if it is the other one: a queue counts queue pairs, not work queues.
+    _recv_cq: Option<Use>,
+    _srq: Option<Use>,
+}
+
+impl Pair {
+    /// The queue pair, if it completes in this queue.
+    pub(super) fn completes_in(&self, cq: u32) -> Option<Arc<Qp>> {
+        let here = self.made.send_cq == cq || self.made.recv_cq == cq;
+        here.then(|| self.qp.clone())
+    }
+}
+
+impl Function {
+    /// A queue pair in `Reset`.
+    pub fn create_qp(&self, new: NewQp) -> Result<Arc<Qp>, Error> {
+        self.attributes.check_qp(&new.limits)?;
+        let pd = self.use_pd(new.pd)?;
+        let (send_cq, send_use) = self.use_cq(new.send_cq)?;
+        let (recv_cq, recv_use) = if new.recv_cq == new.send_cq {
+            (send_cq.clone(), None)
+        } else {
+            let (cq, used) = self.use_cq(new.recv_cq)?;
+            (cq, Some(used))
+        };
+        let (srq, srq_use) = match new.srq {
+            Some(number) => {
+                let (srq, used) = self.use_srq(number, new.pd)?;
+                (Some(srq), Some(used))
+            }
+            None => (None, None),
+        };
+        let make = |number| {
+            Ok(Pair {
+                qp: Arc::new(Qp::new(QpInit {
+                    number,
+                    pd: new.pd,
+                    personality: new.personality,
+                    qp_type: new.qp_type,
+                    send_cq,
+                    recv_cq,
+                    srq,
+                    tpt: self.tpt.clone(),
+                    limits: new.limits,
+                })),
+                made: new,
+                _uses: Uses {
+                    _pd: pd,
+                    _send_cq: send_use,
+                    _recv_cq: recv_use,
+                    _srq: srq_use,
+                },
+            })
+        };
+        self.qps.add(make, |pair| pair.qp.clone())
+    }
+
+    /// The queue pair with this number.
+    pub fn qp(&self, number: u32) -> Result<Arc<Qp>, Error> {
+        self.qps.with(number, |pair| pair.qp.clone())
+    }
+
+    /// What a queue pair is and does.
+    pub fn query_qp(&self, number: u32) -> Result<QpInfo, Error> {
+        let (made, qp) = self.qps.with(number, |pair| (pair.made, pair.qp.clone()))?;
+        let view = qp.view();
+        Ok(QpInfo {
+            made,
+            rdmac: view.state.rdmac(),
+            verbs: view.state.verbs(),
+            view,
+        })
+    }
+
+    /// Asks a queue pair for a state.
+    pub fn modify_qp(&self, number: u32, to: QpState, out: &mut Outbox) -> Result<(), Error> {
+        let qp = self.qp(number)?;
+        let from = qp.state();
+        let done = qp.modify(to, out);
+        self.settle(out);
+        if done {
+            Ok(())
+        } else {
+            Err(Error::Transition { number, from, to })
+        }
+    }
+
+    /// Destroys a queue pair in any state: its completions are removed, its promised receive goes to the next in the line.
+    ///
+    /// Returns the bytes its connection should still carry before it is closed.
+    pub fn destroy_qp(&self, number: u32, out: &mut Outbox) -> Result<Vec<u8>, Error> {
+        let qp = self.qp(number)?;
+        // Of two who destroy it at once, one retires it; the number is free only when nothing is left of it.
+        let last = qp.retire(out).ok_or(self.qps.no_such(number))?;
+        let init = qp.init();
+        init.send_cq.forget(number);
+        init.recv_cq.forget(number);
+        self.qps.remove(number, |_| 0).map(drop)?;
+        self.settle(out);
+        Ok(last)
+    }
+
+    fn use_cq(&self, number: u32) -> Result<(Arc<Cq>, Use), Error> {
+        self.cqs
+            .with(number, |row| (row.cq.clone(), Use::of(&row.users)))
+    }
+
+    fn use_srq(&self, number: u32, pd: Pd) -> Result<(Arc<Srq>, Use), Error> {
+        let (srq, used) = self
+            .srqs
+            .with(number, |row| (row.srq.clone(), Use::of(&row.users)))?;
+        if srq.pd() != pd {
+            return Err(Error::Domain {
+                srq: number,
+                owner: srq.pd(),
+                asker: pd,
+            });
+        }
+        Ok((srq, used))
+    }
+}

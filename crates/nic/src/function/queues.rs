@@ -1,0 +1,160 @@
+//! Completion queues and shared receive queues of a function: create, query, change, destroy.
+//! They promise that a queue with queue pairs attached stays, and that a posted receive reaches the queue pair it was promised to.
+//! They refuse to look into entries and receives; the queues do that themselves.
+
+use std::sync::Arc;
+
+use verbena_mem::Pd;
+
+use super::Function;
+use super::attributes::at_most;
+use super::table::{Use, Users};
+use crate::cq::Cq;
+use crate::error::Error;
+use crate::event::Outbox;
+use crate::srq::Srq;
+use crate::wr::ReceiveWr;
+
+/// A completion queue and who uses it.
+#[derive(Debug)]
+pub(super) struct CqRow {
+    pub(super) cq: Arc<Cq>,
+    pub(super) users: Arc<Users>,
+}
+
+/// A shared receive queue, who uses it, and its use of its domain.
+#[derive(Debug)]
+pub(super) struct SrqRow {
+    pub(super) srq: Arc<Srq>,
+    pub(super) users: Arc<Users>,
+    _pd: Use,
+}
+
+/// What a query of a completion queue answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CqInfo {
+    /// Entries that fit.
+    pub entries: usize,
+    /// Entries that wait.
+    pub waiting: usize,
+    /// Entries were lost.
+    pub overflowed: bool,
+    /// Queue pairs that complete here.
+    pub users: u32,
+}
+
+/// What a query of a shared receive queue answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SrqInfo {
+    /// Its domain.
+    pub pd: Pd,
+    /// Most receives that may wait.
+    pub receives: usize,
+    /// Most pieces of one receive.
+    pub pieces: usize,
+    /// Receives that wait.
+    pub waiting: usize,
+    /// Below how many the limit event fires; 0 if it is not armed.
+    pub limit: usize,
+    /// Queue pairs that take from it.
+    pub users: u32,
+}
+
+impl Function {
+    /// A completion queue for `entries` entries.
+    pub fn create_cq(&self, entries: usize) -> Result<Arc<Cq>, Error> {
+        let make = |number| {
+            Ok(CqRow {
+                cq: Arc::new(Cq::new(number, entries)?),
+                users: Arc::default(),
+            })
+        };
+        self.cqs.add(make, |row| row.cq.clone())
+    }
+
+    /// The completion queue with this number.
+    pub fn cq(&self, number: u32) -> Result<Arc<Cq>, Error> {
+        self.cqs.with(number, |row| row.cq.clone())
+    }
+
+    /// What a completion queue is and holds.
+    pub fn query_cq(&self, number: u32) -> Result<CqInfo, Error> {
+        self.cqs.with(number, |row| CqInfo {
+            entries: row.cq.capacity(),
+            waiting: row.cq.len(),
+            overflowed: row.cq.has_overflowed(),
+            users: row.users.count(),
+        })
+    }
+
+    /// Changes the size of a completion queue; entries that wait stay.
+    pub fn resize_cq(&self, number: u32, entries: usize) -> Result<(), Error> {
+        Ok(self.cq(number)?.resize(entries)?)
+    }
+
+    /// Destroys a completion queue that no queue pair completes in.
+    pub fn destroy_cq(&self, number: u32) -> Result<(), Error> {
+        self.cqs.remove(number, |row| row.users.count()).map(drop)
+    }
+
+    /// A shared receive queue for `receives` receives of at most `pieces` pieces.
+    pub fn create_srq(&self, pd: Pd, receives: usize, pieces: usize) -> Result<Arc<Srq>, Error> {
+        self.attributes.check_srq(receives, pieces)?;
+        let used = self.use_pd(pd)?;
+        let make = |number| {
+            Ok(SrqRow {
+                srq: Arc::new(Srq::new(number, pd, receives, pieces)),
+                users: Arc::default(),
+                _pd: used,
+            })
+        };
+        self.srqs.add(make, |row| row.srq.clone())
+    }
+
+    /// The shared receive queue with this number.
+    pub fn srq(&self, number: u32) -> Result<Arc<Srq>, Error> {
+        self.srqs.with(number, |row| row.srq.clone())
+    }
+
+    /// Arms the limit event of a shared receive queue, or disarms it with 0.
+    pub fn modify_srq(&self, number: u32, limit: usize) -> Result<(), Error> {
+        let srq = self.srq(number)?;
+        if srq.set_limit(limit) {
+            return Ok(());
+        }
+        at_most("limit of shared receives", limit, srq.depth())
+    }
+
+    /// What a shared receive queue is and holds.
+    pub fn query_srq(&self, number: u32) -> Result<SrqInfo, Error> {
+        self.srqs.with(number, |row| SrqInfo {
+            pd: row.srq.pd(),
+            receives: row.srq.depth(),
+            pieces: row.srq.pieces(),
+            waiting: row.srq.len(),
+            limit: row.srq.limit(),
+            users: row.users.count(),
+        })
+    }
+
+    /// Posts a receive; if a queue pair waits for it, it goes on.
+    ///
+    /// The queue pair is called after the shared queue's lock is released: the lock order is connection, then queue.
+    pub fn post_srq_receive(
+        &self,
+        number: u32,
+        wr: &ReceiveWr<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        if let Some(qp) = self.srq(number)?.post(wr)? {
+            out.wake(qp);
+        }
+        self.settle(out);
+        Ok(())
+    }
+
+    /// Destroys a shared receive queue that no queue pair takes from; receives that wait are gone.
+    pub fn destroy_srq(&self, number: u32) -> Result<(), Error> {
+        self.srqs.remove(number, |row| row.users.count()).map(drop)
+    }
+}

@@ -1,0 +1,242 @@
+//! The end of queue pairs: nothing of them is left in any queue, and whoever waited behind them goes on.
+
+use verbena_mem::Buffer;
+use verbena_stream::{Role, Time};
+
+use super::*;
+use crate::event::Event;
+use crate::testing::{Setup, poll, stream};
+use crate::wc::Status;
+use crate::wr::{Data, Flags, ReceiveWr, SendOp, SendWr};
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+/// Connections between two functions: clients on one, servers with one shared receive queue on the other.
+struct World {
+    clients: Function,
+    servers: Function,
+    pairs: Vec<(Arc<Qp>, Arc<Qp>)>,
+    srq: u32,
+    server_cq: u32,
+    out: Outbox,
+    _memory: Buffer,
+}
+
+impl World {
+    fn new(count: usize) -> World {
+        let (clients, client_pd, client_cq) = furnished();
+        let (servers, pd, server_cq) = furnished();
+        let memory = servers.register_buffer(pd, 4096, Access::ALL).unwrap();
+        let srq = servers.create_srq(pd, 100, 1).unwrap().number();
+        let mut world = World {
+            clients,
+            servers,
+            pairs: Vec::new(),
+            srq,
+            server_cq,
+            out: Outbox::new(),
+            _memory: memory,
+        };
+        for _ in 0..count {
+            let client = world.clients.create_qp(new_qp(client_pd, client_cq));
+            let server = world.servers.create_qp(NewQp {
+                srq: Some(srq),
+                ..new_qp(pd, server_cq)
+            });
+            let pair = (client.unwrap(), server.unwrap());
+            for (qp, role) in [(&pair.0, Role::Initiator), (&pair.1, Role::Responder)] {
+                qp.modify(QpState::Init, &mut world.out);
+                let stream = stream(role, Setup::default());
+                assert!(qp.attach(stream, true, &mut world.out));
+            }
+            world.pairs.push(pair);
+        }
+        world.run();
+        world
+    }
+
+    /// Carries bytes until all is silent, as whoever drives queue pairs must: settle after every call.
+    fn run(&mut self) {
+        loop {
+            let mut moved = 0;
+            for (client, server) in &self.pairs {
+                let bytes = client.transmit(4000, Time::ZERO, &mut self.out);
+                server.handle_bytes(&bytes, Time::ZERO, &mut self.out);
+                self.servers.settle(&mut self.out);
+                let back = server.transmit(4000, Time::ZERO, &mut self.out);
+                self.servers.settle(&mut self.out);
+                client.handle_bytes(&back, Time::ZERO, &mut Outbox::new());
+                moved += bytes.len() + back.len();
+            }
+            if moved == 0 {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, pair: usize, id: u64) {
+        let wr = SendWr {
+            id,
+            op: SEND,
+            flags: Flags::SIGNALED,
+            data: Data::Inline(&[]),
+        };
+        self.pairs[pair].0.post_send(&wr, &mut self.out).unwrap();
+        self.run();
+    }
+
+    fn receive(&mut self, id: u64) {
+        let wr = ReceiveWr { id, scatter: &[] };
+        self.servers
+            .post_srq_receive(self.srq, &wr, &mut self.out)
+            .unwrap();
+    }
+
+    /// Which server got which receive.
+    fn received(&self) -> Vec<(u32, u64)> {
+        let cq = self.servers.cq(self.server_cq).unwrap();
+        poll(&cq).iter().map(|wc| (wc.qpn, wc.id)).collect()
+    }
+
+    fn server(&self, pair: usize) -> u32 {
+        self.pairs[pair].1.number()
+    }
+}
+
+#[test]
+fn a_receive_posted_to_the_shared_queue_wakes_the_first_waiter() {
+    let mut world = World::new(3);
+    for pair in [1, 0, 2] {
+        world.send(pair, 5);
+    }
+    assert!(world.received().is_empty());
+    for id in 0..3 {
+        world.receive(id);
+        world.run();
+    }
+    let order = [world.server(1), world.server(0), world.server(2)];
+    assert_eq!(
+        world.received(),
+        [(order[0], 0), (order[1], 1), (order[2], 2)]
+    );
+}
+
+/// Everything that makes a queue pair leave the line while a receive is promised to it.
+#[test]
+fn who_leaves_with_a_promise_wakes_its_heir() {
+    type Leave = fn(&mut World, u32);
+    let ways: [(&str, Leave); 4] = [
+        ("destroyed", |w, qp| {
+            w.servers.destroy_qp(qp, &mut w.out).unwrap();
+        }),
+        ("failed", |w, qp| {
+            w.servers.modify_qp(qp, QpState::Err, &mut w.out).unwrap();
+        }),
+        ("emptied", |w, qp| {
+            w.servers.modify_qp(qp, QpState::Reset, &mut w.out).unwrap();
+        }),
+        ("left by its peer", |w, qp| {
+            let qp = w.servers.qp(qp).unwrap();
+            qp.handle_eof(true, &mut w.out);
+            w.servers.settle(&mut w.out);
+        }),
+    ];
+    for (name, leave) in ways {
+        let mut world = World::new(2);
+        world.send(0, 1);
+        world.send(1, 2);
+        // Promised to the first, whose peer does not hear of it.
+        world.receive(7);
+        let first = world.server(0);
+        leave(&mut world, first);
+        world.pairs.remove(0);
+        world.run();
+        assert_eq!(world.received(), [(world.server(0), 7)], "{name}");
+    }
+}
+
+#[test]
+fn a_destroyed_queue_pair_leaves_no_completion_and_does_nothing_more() {
+    let mut world = World::new(2);
+    for pair in 0..2 {
+        world.receive(10 + pair as u64);
+        world.send(pair, 1);
+    }
+    let cq = world.servers.cq(world.server_cq).unwrap();
+    assert_eq!(cq.len(), 2);
+    let (gone, left) = (world.pairs[0].1.clone(), world.server(1));
+    let out = &mut Outbox::new();
+    world.servers.destroy_qp(gone.number(), out).unwrap();
+    assert!(world.servers.destroy_qp(gone.number(), out).is_err());
+    assert_eq!(world.received(), [(left, 11)]);
+    // Somebody still holds it: nothing can be done with it any more.
+    assert!(!gone.modify(QpState::Init, out) && !gone.modify(QpState::Err, out));
+    assert!(!gone.attach(stream(Role::Responder, Setup::default()), true, out));
+    gone.handle_bytes(&[1; 100], Time::ZERO, out);
+    gone.handle_eof(true, out);
+    gone.fail_overflowed(out);
+    assert!(gone.transmit(1000, Time::ZERO, out).is_empty());
+    assert!(cq.is_empty() && out.events().is_empty());
+}
+
+#[test]
+fn the_last_words_of_a_destroyed_queue_pair_acknowledge_what_it_took() {
+    let mut world = World::new(1);
+    world.receive(1);
+    let (client, server) = world.pairs[0].clone();
+    let out = &mut Outbox::new();
+    let wr = SendWr {
+        id: 9,
+        op: SEND,
+        flags: Flags::SIGNALED,
+        data: Data::Inline(&[]),
+    };
+    client.post_send(&wr, out).unwrap();
+    let bytes = client.transmit(4000, Time::ZERO, out);
+    server.handle_bytes(&bytes, Time::ZERO, out);
+    let last = world.servers.destroy_qp(server.number(), out).unwrap();
+    client.handle_bytes(&last, Time::ZERO, out);
+    client.handle_eof(false, out);
+    let done = poll(&client.init().send_cq);
+    assert_eq!((done.len(), done[0].status), (1, Status::Success));
+}
+
+#[test]
+fn an_overflow_strikes_every_queue_pair_that_completes_there() {
+    let mut world = World::new(3);
+    world.servers.resize_cq(world.server_cq, 1).unwrap();
+    let pd = world.pairs[0].1.init().pd;
+    let cq = world.servers.create_cq(10).unwrap().number();
+    let bystander = world.servers.create_qp(new_qp(pd, cq)).unwrap();
+    bystander.modify(QpState::Init, &mut world.out);
+    for id in 0..2 {
+        world.receive(id);
+        world.send(0, id);
+    }
+    for (_, server) in &world.pairs {
+        assert_eq!(server.state(), QpState::Err);
+        assert_eq!(server.cause().unwrap(), "a completion queue overflowed");
+    }
+    assert_eq!(bystander.state(), QpState::Init);
+    let told = world.out.events().iter();
+    let told = told
+        .filter(|e| matches!(e, Event::CqOverflow { .. }))
+        .count();
+    assert_eq!(told, 1);
+}
+
+#[test]
+fn the_last_receive_is_told_once() {
+    let mut world = World::new(1);
+    let qp = world.server(0);
+    for _ in 0..2 {
+        let out = &mut world.out;
+        world.servers.modify_qp(qp, QpState::Err, out).unwrap();
+    }
+    let told = world.out.events().iter();
+    let told = told.filter(|e| **e == Event::LastWqe { qp }).count();
+    assert_eq!(told, 1);
+}
