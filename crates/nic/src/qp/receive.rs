@@ -9,7 +9,7 @@ use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
 use super::answer::access;
-use super::inner::{Inner, Owed};
+use super::inner::{Inner, Owed, empty};
 use super::memory::scatter;
 use super::wqe::{Payload, Progress};
 use crate::event::{Event, Outbox};
@@ -28,16 +28,21 @@ impl Inner {
             return;
         }
         self.counters.bytes_in += bytes.len() as u64;
+        // What arrives whole is understood where it lies; only what is left over is staged.
         let mut stage = core::mem::take(&mut self.stage);
-        stage.extend_from_slice(bytes);
+        let staged = !stage.is_empty();
+        if staged {
+            stage.extend_from_slice(bytes);
+        }
+        let input = if staged { &stage[..] } else { bytes };
         let mut at = 0;
         while let Some(stream) = &mut self.stream {
-            let rest = stage.get(at..).unwrap_or_default();
+            let rest = input.get(at..).unwrap_or_default();
             let (used, step) = match stream.handle(rest, now) {
                 Ok(handled) => handled,
                 Err(violation) => {
                     self.violated(init, &violation, out);
-                    at = stage.len();
+                    at = input.len();
                     break;
                 }
             };
@@ -46,7 +51,7 @@ impl Inner {
                 Step::More(_) => false,
                 Step::Claim { .. } => self.claim(init, now, out),
                 Step::Place(run) => {
-                    let rest = stage.get(at..).unwrap_or_default();
+                    let rest = input.get(at..).unwrap_or_default();
                     let n = rest.len().min(run.len as usize);
                     at += n;
                     n > 0 && self.place(init, run, &rest[..n], out)
@@ -57,7 +62,11 @@ impl Inner {
                 break;
             }
         }
-        stage.drain(..at);
+        match (staged, input.len() - at) {
+            (true, 0) => empty(&mut stage),
+            (true, _) => drop(stage.drain(..at)),
+            (false, _) => stage.extend_from_slice(&bytes[at..]),
+        }
         self.stage = stage;
     }
 
