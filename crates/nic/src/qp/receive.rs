@@ -9,6 +9,7 @@ use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
 use super::answer::access;
+use super::complete::leave_line;
 use super::inner::{Inner, Owed, empty};
 use super::memory::scatter;
 use super::wqe::{Payload, Progress};
@@ -83,7 +84,11 @@ impl Inner {
                 self.claimed = Some(receive);
                 Claim::Granted { capacity }
             }
-            None if init.qp_type == QpType::Uc => Claim::Drop,
+            None if init.qp_type == QpType::Uc => {
+                // The message is gone and nobody waits for a receive: one promised to us would be kept from others.
+                leave_line(init, out);
+                Claim::Drop
+            }
             None => match self.missing_receive(init, now) {
                 Some(claim) => claim,
                 None => return false,
