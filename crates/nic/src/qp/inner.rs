@@ -124,10 +124,8 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
-    /// `LastWqe` has been told since the queue pair began to work.
-    pub(super) last_told: bool,
-    /// The queue pair is destroyed; whoever still holds it can do nothing with it.
-    pub(super) retired: bool,
+    /// `LastWqe` has been told.
+    pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
     /// The peer takes atomics and immediate data.
@@ -136,6 +134,8 @@ pub(super) struct Inner {
     pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
+    /// The queue pair is destroyed; whoever still holds it can do nothing with it.
+    pub(super) retired: bool,
 }
 
 impl Inner {
@@ -157,14 +157,14 @@ impl Inner {
             blocked: None,
             gone: false,
             drained: false,
-            last_told: false,
-            retired: false,
+            last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,
             rfc7306: false,
             answered_last: false,
             cause: None,
             counters: Counters::default(),
+            retired: false,
         }
     }
 

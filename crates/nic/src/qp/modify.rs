@@ -5,7 +5,6 @@
 use verbena_stream::{Claim, Stream, Time};
 use verbena_wire::rdmap::{Cause, RdmapError};
 
-use super::complete::leave_line;
 use super::inner::Inner;
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
@@ -39,7 +38,7 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
-                leave_line(init, out);
+                self.leave_line(init, out);
                 *self = Inner::new(init);
             }
             // RDMAC: a graceful close needs an empty send queue.
@@ -81,7 +80,7 @@ impl Inner {
             return false;
         };
         self.state = next;
-        self.last_told = false;
+        self.last_wqe_told = false;
         self.stream = Some(stream);
         self.rfc7306 = rfc7306;
         true
@@ -97,13 +96,15 @@ impl Inner {
             return;
         }
         self.gone = true;
+        // A receive promised to it would wait for a message that cannot come, unless one has arrived already.
+        if self.blocked.is_none() {
+            self.leave_line(init, out);
+        }
         let qp = init.number;
         out.push(Event::Disconnected { qp });
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
         match init.personality {
             // InfiniBand knows no goodbye: only requests that need the peer notice.
-            // A receive promised to it would wait for a message that cannot come, unless one has arrived already.
-            Personality::Roce if self.blocked.is_none() => leave_line(init, out),
             Personality::Roce => {}
             Personality::Iwarp if idle && !cut && !reset => {
                 self.end_gently(init, out);

@@ -9,7 +9,6 @@ use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
 use super::answer::access;
-use super::complete::leave_line;
 use super::inner::{Inner, Owed, empty};
 use super::memory::scatter;
 use super::wqe::{Payload, Progress};
@@ -85,8 +84,8 @@ impl Inner {
                 Claim::Granted { capacity }
             }
             None if init.qp_type == QpType::Uc => {
-                // The message is gone and nobody waits for a receive: one promised to us would be kept from others.
-                leave_line(init, out);
+                // What is dropped does not wait.
+                self.leave_line(init, out);
                 Claim::Drop
             }
             None => match self.missing_receive(init, now) {
