@@ -134,6 +134,8 @@ pub(super) struct Inner {
     pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
+    /// The peer is gone, by reset or not, behind a message that waits for a receive.
+    pub(super) ending: Option<bool>,
     /// The queue pair is destroyed; whoever still holds it can do nothing with it.
     pub(super) retired: bool,
 }
@@ -164,6 +166,7 @@ impl Inner {
             answered_last: false,
             cause: None,
             counters: Counters::default(),
+            ending: None,
             retired: false,
         }
     }

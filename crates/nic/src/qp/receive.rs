@@ -149,6 +149,7 @@ impl Inner {
         if self.blocked.is_some() {
             self.take_bytes(init, &[], Time::ZERO, out);
             self.settle(init, out);
+            self.end_at_last(init, out);
         }
     }
 
