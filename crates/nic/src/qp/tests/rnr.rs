@@ -156,6 +156,38 @@ fn a_standard_peer_is_kept_waiting_for_a_second_and_then_ended() {
 }
 
 #[test]
+fn an_honest_iwarp_adapter_ends_the_stream_at_once() {
+    let mut pair = Pair::new(Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    });
+    pair.a.post(1, SEND, &[]);
+    pair.run();
+    assert_eq!(pair.b.qp.state(), QpState::Terminate);
+    assert_eq!(pair.a.qp.state(), QpState::Terminate);
+    let cause = pair.a.qp.cause().unwrap();
+    assert!(cause.contains("no buffer"), "{cause}");
+}
+
+#[test]
+fn an_unreliable_connection_drops_what_finds_no_receive() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    pair.a.post(1, SEND, &[]);
+    pair.run();
+    let scatter = [pair.b.sge(0, 4)];
+    pair.b.receive(5, &scatter);
+    let gather = [pair.a.sge(0, 4)];
+    pair.a.post(2, SEND, &gather);
+    pair.run();
+    assert_eq!(pair.a.statuses(), success(1..3));
+    assert_eq!(pair.b.received().len(), 1);
+    assert_eq!(pair.b.qp.state(), QpState::Rts);
+}
+
+#[test]
 fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
     for shared in [false, true] {
         let mut pair = Pair::new(Setup {
@@ -191,36 +223,4 @@ fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
     assert_eq!(pair.b.qp.state(), QpState::Err);
     let gone = Event::Disconnected { qp: 2 };
     assert!(pair.b.events().contains(&gone));
-}
-
-#[test]
-fn an_honest_iwarp_adapter_ends_the_stream_at_once() {
-    let mut pair = Pair::new(Setup {
-        personality: Personality::Iwarp,
-        ..Setup::default()
-    });
-    pair.a.post(1, SEND, &[]);
-    pair.run();
-    assert_eq!(pair.b.qp.state(), QpState::Terminate);
-    assert_eq!(pair.a.qp.state(), QpState::Terminate);
-    let cause = pair.a.qp.cause().unwrap();
-    assert!(cause.contains("no buffer"), "{cause}");
-}
-
-#[test]
-fn an_unreliable_connection_drops_what_finds_no_receive() {
-    let mut pair = Pair::new(Setup {
-        qp_type: QpType::Uc,
-        ..Setup::default()
-    });
-    pair.a.post(1, SEND, &[]);
-    pair.run();
-    let scatter = [pair.b.sge(0, 4)];
-    pair.b.receive(5, &scatter);
-    let gather = [pair.a.sge(0, 4)];
-    pair.a.post(2, SEND, &gather);
-    pair.run();
-    assert_eq!(pair.a.statuses(), success(1..3));
-    assert_eq!(pair.b.received().len(), 1);
-    assert_eq!(pair.b.qp.state(), QpState::Rts);
 }
