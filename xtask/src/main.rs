@@ -6,6 +6,7 @@ mod bench;
 mod command;
 mod demo;
 mod fuzz;
+mod loom;
 mod packages;
 mod sim;
 mod step;
@@ -29,7 +30,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run everything that must hold: format, clippy, tidy, all tests, docs, simulator seeds
+    /// Run everything that must hold: format, clippy, tidy, all tests, models, docs, simulator seeds
     Test(test::Options),
     /// Check the house rules: dependency arrows, pure crates, headers, sizes, unsafe, docs
     Tidy(tidy::Options),
@@ -39,6 +40,8 @@ enum Task {
     Sim(sim::Options),
     /// Fuzz a target with coverage guidance, on the stable toolchain
     Fuzz(fuzz::Options),
+    /// Run the models of lock-free code: every interleaving of its threads, by loom
+    Loom(loom::Options),
     /// Run the benchmarks (arguments go to `cargo bench`)
     Bench(bench::Options),
 }
@@ -62,6 +65,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Demo(options) => demo::run(&workspace, options),
         Task::Sim(options) => sim::run(&workspace, options),
         Task::Fuzz(options) => fuzz::run(&workspace, options),
+        Task::Loom(options) => loom::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use crate::command::Tool;
 use crate::step::Steps;
 use crate::workspace::Workspace;
-use crate::{packages, sim, tidy};
+use crate::{loom, packages, sim, tidy};
 
 /// Seeds that the simulator runs in every test run.
 const SEEDS: u64 = 200;
@@ -34,6 +34,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     steps.add("clippy", || clippy(workspace).run());
     steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));
     steps.add("tests", || tests(workspace, options.long).run());
+    steps.add("models", || loom::run(workspace, &loom::Options::default()));
     steps.add("documentation", || documentation(workspace).run());
     let seeds = if options.long { SEEDS_LONG } else { SEEDS };
     steps.add("simulator", || {

@@ -2,8 +2,6 @@
 //! An [`Event`] names the object and the cause; [`Raise`] is the end of the notification pipeline that nothing bypasses.
 //! It refuses to know who listens.
 
-use std::collections::VecDeque;
-
 /// Something happened to an object of the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
@@ -71,11 +69,10 @@ pub trait Raise: Send + Sync {
 /// queue pairs that must be woken and queue pairs that an overflow strikes are reached from there, one lock at a time.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    events: Vec<Event>,
-    /// Queue pairs that a shared receive queue has a receive for.
-    wakes: VecDeque<u32>,
     /// Completion queues whose queue pairs must fail.
-    overflows: VecDeque<u32>,
+    overflows: Vec<u32>,
+    events: Vec<Event>,
+    woken: Vec<u32>,
 }
 
 impl Outbox {
@@ -87,29 +84,31 @@ impl Outbox {
     /// Remembers an event.
     pub fn push(&mut self, event: Event) {
         if let Event::CqOverflow { cq } = event {
-            self.overflows.push_back(cq);
+            self.overflows.push(cq);
         }
         self.events.push(event);
     }
 
-    /// Remembers that a queue pair was promised a receive and must be told so.
-    pub fn wake(&mut self, qp: u32) {
-        self.wakes.push_back(qp);
+    /// Remembers a queue pair that a shared receive queue has a receive for now.
+    pub fn wake(&mut self, qpn: u32) {
+        self.woken.push(qpn);
     }
 
-    /// The next queue pair whose [`receive_ready`](crate::Qp::receive_ready) must be called.
-    pub fn next_wake(&mut self) -> Option<u32> {
-        self.wakes.pop_front()
-    }
-
-    /// The next completion queue whose queue pairs must be failed by [`fail_overflowed`](crate::Qp::fail_overflowed).
-    pub fn next_overflow(&mut self) -> Option<u32> {
-        self.overflows.pop_front()
+    /// Queue pairs whose [`receive_ready`](crate::Qp::receive_ready) must be called. The caller holds no lock.
+    #[must_use = "a queue pair that is not told waits for ever"]
+    pub fn take_woken(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.woken)
     }
 
     /// What waits, oldest first.
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// Completion queues whose queue pairs must be failed by [`fail_overflowed`](crate::Qp::fail_overflowed).
+    #[must_use = "a queue pair that is not failed trusts a queue that lost entries"]
+    pub fn take_overflows(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.overflows)
     }
 
     /// Raises everything that waits. The caller holds no lock.

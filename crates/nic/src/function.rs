@@ -109,17 +109,18 @@ impl Function {
     /// receive, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
     pub fn settle(&self, out: &mut Outbox) {
         loop {
-            if let Some(number) = out.next_wake() {
-                // A queue pair that is gone by now has passed its promise on when it left the line.
-                if let Ok(qp) = self.qp(number) {
-                    qp.receive_ready(out);
-                }
-            } else if let Some(cq) = out.next_overflow() {
+            let (woken, overflows) = (out.take_woken(), out.take_overflows());
+            if woken.is_empty() && overflows.is_empty() {
+                return;
+            }
+            // A queue pair that is gone by now has passed its promise on when it left the line.
+            for qp in woken.iter().filter_map(|number| self.qp(*number).ok()) {
+                qp.receive_ready(out);
+            }
+            for cq in overflows {
                 for qp in self.qps.collect(|pair| pair.completes_in(cq)) {
                     qp.fail_overflowed(out);
                 }
-            } else {
-                return;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Tests of translation: every order and page size against a naive walk, and the ends of a region.
 
+#[cfg(not(loom))]
 use proptest::prelude::*;
 
 use super::*;
@@ -60,6 +61,7 @@ fn page_lists_that_do_not_cover_the_region() {
     assert!(!made(1, u64::MAX));
 }
 
+#[cfg(not(loom))]
 proptest! {
     #[test]
     fn runs_are_the_naive_bytes(

@@ -1,5 +1,6 @@
 //! Tests of the table: registration and its refusals, keys, sharing, windows, revocation under use, scale.
 
+#[cfg(not(loom))]
 mod model;
 
 use super::*;

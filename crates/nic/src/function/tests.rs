@@ -1,6 +1,7 @@
 //! Tests of a function by its verbs: what each refuses and why, what is destroyed and what stays, who is woken.
 
 mod destroy;
+mod race;
 mod scale;
 
 use std::sync::Arc;

@@ -246,18 +246,18 @@ impl Inner {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
-        if init.srq.is_some() && !core::mem::replace(&mut self.last_told, true) {
+        self.leave_line(init, out);
+        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_told, true) {
             out.push(Event::LastWqe { qp: init.number });
         }
-        leave_line(init, out);
     }
-}
 
-/// Nothing more will be taken from the shared queue: a receive that was promised to us goes to the next in the line,
-/// which must hear of it, or its peer waits for ever.
-pub(super) fn leave_line(init: &QpInit, out: &mut Outbox) {
-    if let Some(heir) = init.srq.as_ref().and_then(|srq| srq.leave(init.number)) {
-        out.wake(heir);
+    /// No message will take a receive of the shared queue any more: the one that was promised goes to the next in line.
+    pub(super) fn leave_line(&self, init: &QpInit, out: &mut Outbox) {
+        let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
+        if let Some(qpn) = heir {
+            out.wake(qpn);
+        }
     }
 }
 

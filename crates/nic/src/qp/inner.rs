@@ -54,6 +54,49 @@ impl Current {
     }
 }
 
+/// A buffer larger than this is given back when it is empty: an idle queue pair holds no memory for data.
+pub(super) const KEEP: usize = 1024;
+
+/// Whole frames, of which the first `taken` bytes have been handed out.
+#[derive(Debug, Default)]
+pub(super) struct Outgo {
+    pub(super) frames: Vec<u8>,
+    taken: usize,
+}
+
+impl Outgo {
+    pub(super) fn len(&self) -> usize {
+        self.frames.len() - self.taken
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hands out the next `n` bytes, or all there are; all of them at once cost no copy.
+    pub(super) fn take(&mut self, n: usize) -> Vec<u8> {
+        if self.taken == 0 && n >= self.frames.len() {
+            return core::mem::take(&mut self.frames);
+        }
+        let end = self.frames.len().min(self.taken + n);
+        let bytes = self.frames[self.taken..end].to_vec();
+        self.taken = end;
+        if self.is_empty() {
+            self.taken = 0;
+            empty(&mut self.frames);
+        }
+        bytes
+    }
+}
+
+/// Empties a buffer and gives a large one back.
+pub(super) fn empty(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    if buffer.capacity() > KEEP {
+        *buffer = Vec::new();
+    }
+}
+
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -69,7 +112,7 @@ pub(super) struct Inner {
     /// Received and not yet understood.
     pub(super) stage: Vec<u8>,
     /// Framed and not yet accepted.
-    pub(super) outbox: VecDeque<u8>,
+    pub(super) outbox: Outgo,
     /// Stream bytes framed and accepted so far.
     pub(super) framed: u64,
     pub(super) accepted: u64,
@@ -83,10 +126,8 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
-    /// `LastWqe` has been told since the queue pair began to work.
-    pub(super) last_told: bool,
-    /// The queue pair is destroyed; whoever still holds it can do nothing with it.
-    pub(super) retired: bool,
+    /// `LastWqe` has been told.
+    pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
     /// The peer takes atomics and immediate data.
@@ -95,6 +136,10 @@ pub(super) struct Inner {
     pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
+    /// The peer is gone, by reset or not, behind a message that waits for a receive.
+    pub(super) ending: Option<bool>,
+    /// The queue pair is destroyed; whoever still holds it can do nothing with it.
+    pub(super) retired: bool,
 }
 
 impl Inner {
@@ -109,7 +154,7 @@ impl Inner {
             owed: VecDeque::new(),
             current: None,
             stage: Vec::new(),
-            outbox: VecDeque::new(),
+            outbox: Outgo::default(),
             framed: 0,
             accepted: 0,
             next_id: 1,
@@ -117,14 +162,15 @@ impl Inner {
             now: Time::ZERO,
             gone: false,
             drained: false,
-            last_told: false,
-            retired: false,
+            last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,
             rfc7306: false,
             answered_last: false,
             cause: None,
             counters: Counters::default(),
+            ending: None,
+            retired: false,
         }
     }
 

@@ -5,7 +5,6 @@
 use verbena_stream::{Claim, Stream, Time};
 use verbena_wire::rdmap::{Cause, RdmapError};
 
-use super::complete::leave_line;
 use super::inner::Inner;
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
@@ -19,6 +18,7 @@ impl Qp {
         let done = inner.modify(&self.init, to, out);
         if done {
             inner.settle(&self.init, out);
+            inner.end_at_last(&self.init, out);
         }
         done
     }
@@ -39,7 +39,7 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
-                leave_line(init, out);
+                self.leave_line(init, out);
                 *self = Inner::new(init);
             }
             // RDMAC: a graceful close needs an empty send queue.
@@ -81,7 +81,7 @@ impl Inner {
             return false;
         };
         self.state = next;
-        self.last_told = false;
+        self.last_wqe_told = false;
         self.stream = Some(stream);
         self.rfc7306 = rfc7306;
         true
@@ -89,6 +89,11 @@ impl Inner {
 
     /// The peer closed its direction, or the connection broke.
     pub(super) fn peer_gone(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
+        if self.blocked.is_some() {
+            // A message that is here already waits for a receive, and its sender knows it as sent: the end comes after it.
+            self.ending = Some(reset || self.ending == Some(true));
+            return;
+        }
         let Some(stream) = &mut self.stream else {
             return;
         };
@@ -97,13 +102,12 @@ impl Inner {
             return;
         }
         self.gone = true;
+        self.leave_line(init, out);
         let qp = init.number;
         out.push(Event::Disconnected { qp });
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
         match init.personality {
             // InfiniBand knows no goodbye: only requests that need the peer notice.
-            // A receive promised to it would wait for a message that cannot come, unless one has arrived already.
-            Personality::Roce if self.blocked.is_none() => leave_line(init, out),
             Personality::Roce => {}
             Personality::Iwarp if idle && !cut && !reset => {
                 self.end_gently(init, out);
@@ -112,6 +116,16 @@ impl Inner {
                 out.push(Event::QpFatal { qp });
                 self.lose(init, "the peer closed with work outstanding", out);
             }
+        }
+    }
+
+    /// The end of the stream that had to wait for a message before it.
+    pub(super) fn end_at_last(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.blocked.is_none()
+            && let Some(reset) = self.ending.take()
+        {
+            self.peer_gone(init, reset, out);
+            self.settle(init, out);
         }
     }
 

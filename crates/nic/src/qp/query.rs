@@ -2,7 +2,6 @@
 //! It promises one consistent look at everything that changes (N1), and that a destroyed queue pair completes nothing more.
 //! It refuses to know the tables that name it.
 
-use super::complete::leave_line;
 use super::inner::{Counters, Inner};
 use super::{Enabled, Qp};
 use crate::event::Outbox;
@@ -63,7 +62,7 @@ impl Qp {
             return None;
         }
         let last = inner.last_words();
-        leave_line(&self.init, out);
+        inner.leave_line(&self.init, out);
         *inner = Inner::new(&self.init);
         inner.retired = true;
         Some(last)

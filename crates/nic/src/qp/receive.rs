@@ -9,7 +9,7 @@ use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
 use super::answer::access;
-use super::inner::{Inner, Owed};
+use super::inner::{Inner, Owed, empty};
 use super::memory::scatter;
 use super::wqe::{Payload, Progress};
 use crate::event::{Event, Outbox};
@@ -29,16 +29,21 @@ impl Inner {
             return;
         }
         self.counters.bytes_in += bytes.len() as u64;
+        // What arrives whole is understood where it lies; only what is left over is staged.
         let mut stage = core::mem::take(&mut self.stage);
-        stage.extend_from_slice(bytes);
+        let staged = !stage.is_empty();
+        if staged {
+            stage.extend_from_slice(bytes);
+        }
+        let input = if staged { &stage[..] } else { bytes };
         let mut at = 0;
         while let Some(stream) = &mut self.stream {
-            let rest = stage.get(at..).unwrap_or_default();
+            let rest = input.get(at..).unwrap_or_default();
             let (used, step) = match stream.handle(rest, now) {
                 Ok(handled) => handled,
                 Err(violation) => {
                     self.violated(init, &violation, out);
-                    at = stage.len();
+                    at = input.len();
                     break;
                 }
             };
@@ -47,7 +52,7 @@ impl Inner {
                 Step::More(_) => false,
                 Step::Claim { .. } => self.claim(init, now, out),
                 Step::Place(run) => {
-                    let rest = stage.get(at..).unwrap_or_default();
+                    let rest = input.get(at..).unwrap_or_default();
                     let n = rest.len().min(run.len as usize);
                     at += n;
                     n > 0 && self.place(init, run, &rest[..n], out)
@@ -58,7 +63,11 @@ impl Inner {
                 break;
             }
         }
-        stage.drain(..at);
+        match (staged, input.len() - at) {
+            (true, 0) => empty(&mut stage),
+            (true, _) => drop(stage.drain(..at)),
+            (false, _) => stage.extend_from_slice(&bytes[at..]),
+        }
         self.stage = stage;
     }
 
@@ -75,7 +84,11 @@ impl Inner {
                 self.claimed = Some(receive);
                 Claim::Granted { capacity }
             }
-            None if init.qp_type == QpType::Uc => Claim::Drop,
+            None if init.qp_type == QpType::Uc => {
+                // What is dropped does not wait.
+                self.leave_line(init, out);
+                Claim::Drop
+            }
             None => match self.missing_receive(init, now) {
                 Some(claim) => claim,
                 None => return false,
@@ -137,6 +150,7 @@ impl Inner {
         if self.blocked.is_some() {
             self.take_bytes(init, &[], self.now, out);
             self.settle(init, out);
+            self.end_at_last(init, out);
         }
     }
 

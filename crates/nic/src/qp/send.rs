@@ -29,10 +29,9 @@ impl Inner {
     ) -> Vec<u8> {
         self.now = self.now.max(now);
         while self.outbox.len() < room && self.frame_next(init, out) {}
-        let n = room.min(self.outbox.len());
-        let bytes: Vec<u8> = self.outbox.drain(..n).collect();
-        self.accepted += n as u64;
-        self.counters.bytes_out += n as u64;
+        let bytes = self.outbox.take(room);
+        self.accepted += bytes.len() as u64;
+        self.counters.bytes_out += bytes.len() as u64;
         bytes
     }
 
@@ -41,7 +40,7 @@ impl Inner {
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
             self.put(&frame, nothing);
         }
-        core::mem::take(&mut self.outbox).into()
+        self.outbox.take(usize::MAX)
     }
 
     /// One more frame, or one more step towards it; false when there is nothing to do.
@@ -68,10 +67,8 @@ impl Inner {
 
     /// Puts a frame into the outbox.
     pub(super) fn put(&mut self, frame: &Frame, fill: impl FnMut(u32, &mut [u8])) {
-        let mut bytes = Vec::with_capacity(frame.size());
-        frame.write(&mut bytes, fill);
-        self.framed += bytes.len() as u64;
-        self.outbox.extend(bytes);
+        frame.write(&mut self.outbox.frames, fill);
+        self.framed += frame.size() as u64;
     }
 
     /// Begins the next part of the next request, if it may start now.
@@ -188,7 +185,8 @@ impl Inner {
         let (Some(stream), Some(at)) = (&mut self.stream, self.begun.checked_sub(1)) else {
             return false;
         };
-        match make_frame(init, stream, &self.sends[at], &mut outgoing) {
+        let frames = &mut self.outbox.frames;
+        match make_frame(init, stream, &self.sends[at], &mut outgoing, frames) {
             Err(refusal) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
@@ -196,9 +194,8 @@ impl Inner {
             }
             // The peer discards it: it begins again when the peer is ready.
             Ok(None) => {}
-            Ok(Some(bytes)) => {
-                self.framed += bytes.len() as u64;
-                self.outbox.extend(bytes);
+            Ok(Some(size)) => {
+                self.framed += size as u64;
                 if outgoing.is_done() {
                     self.part_sent(at);
                 } else {
@@ -247,7 +244,7 @@ impl Inner {
     }
 }
 
-/// The next frame of a request, its payload copied; `None` if the peer discards the message.
+/// Adds the next frame of a request to `frames`, its payload copied, and returns its size; `None` if the peer discards the message.
 ///
 /// All the memory a frame could take is granted before it is made: a frame once made must be finished.
 fn make_frame(
@@ -255,7 +252,8 @@ fn make_frame(
     stream: &mut Stream,
     wqe: &Wqe,
     outgoing: &mut Outgoing,
-) -> Result<Option<Vec<u8>>, Refusal> {
+    frames: &mut Vec<u8>,
+) -> Result<Option<usize>, Refusal> {
     let left = outgoing.message().payload_len() - outgoing.sent();
     let source = if left == 0 {
         Source::Inline(&[])
@@ -266,7 +264,6 @@ fn make_frame(
     let Some(frame) = stream.next_frame(outgoing) else {
         return Ok(None);
     };
-    let mut bytes = Vec::with_capacity(frame.size());
-    frame.write(&mut bytes, |offset, hole| source.copy(offset, hole));
-    Ok(Some(bytes))
+    frame.write(frames, |offset, hole| source.copy(offset, hole));
+    Ok(Some(frame.size()))
 }

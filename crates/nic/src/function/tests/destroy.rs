@@ -27,6 +27,10 @@ struct World {
 
 impl World {
     fn new(count: usize) -> World {
+        World::of(&vec![QpType::Rc; count])
+    }
+
+    fn of(types: &[QpType]) -> World {
         let (clients, client_pd, client_cq) = furnished();
         let (servers, pd, server_cq) = furnished();
         let memory = servers.register_buffer(pd, 4096, Access::ALL).unwrap();
@@ -40,16 +44,24 @@ impl World {
             out: Outbox::new(),
             _memory: memory,
         };
-        for _ in 0..count {
-            let client = world.clients.create_qp(new_qp(client_pd, client_cq));
+        for &qp_type in types {
+            let client = world.clients.create_qp(NewQp {
+                qp_type,
+                ..new_qp(client_pd, client_cq)
+            });
             let server = world.servers.create_qp(NewQp {
+                qp_type,
                 srq: Some(srq),
                 ..new_qp(pd, server_cq)
             });
             let pair = (client.unwrap(), server.unwrap());
             for (qp, role) in [(&pair.0, Role::Initiator), (&pair.1, Role::Responder)] {
                 qp.modify(QpState::Init, &mut world.out);
-                let stream = stream(role, Setup::default());
+                let setup = Setup {
+                    qp_type,
+                    ..Setup::default()
+                };
+                let stream = stream(role, setup);
                 assert!(qp.attach(stream, true, &mut world.out));
             }
             world.pairs.push(pair);
@@ -156,6 +168,16 @@ fn who_leaves_with_a_promise_wakes_its_heir() {
         world.run();
         assert_eq!(world.received(), [(world.server(0), 7)], "{name}");
     }
+}
+
+#[test]
+fn an_unreliable_queue_pair_that_drops_a_message_waits_for_nothing() {
+    let mut world = World::of(&[QpType::Uc, QpType::Rc]);
+    world.send(0, 1);
+    world.send(1, 2);
+    world.receive(7);
+    world.run();
+    assert_eq!(world.received(), [(world.server(1), 7)]);
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! How things go wrong: each row of the error table, both sides, both personalities; flushes; overflow; goodbyes.
 
-use verbena_mem::{Access, Buffer, Pd, Policy};
+use verbena_mem::{Access, Bind, Buffer, Pd, Policy, WindowType};
 use verbena_wire::{Stag, To};
 
 use crate::event::Event;
 use crate::qp::Enabled;
 use crate::state::{Personality, QpState, QpType};
-use crate::testing::{Pair, Setup};
+use crate::testing::{PD, Pair, SIZE, Setup, Side};
 use crate::wc::{Status, WcOp};
-use crate::wr::{Remote, SendOp};
+use crate::wr::{Remote, SendOp, Sge};
 
 const SEND: SendOp = SendOp::Send {
     invalidate: None,
@@ -360,4 +360,82 @@ fn a_shared_queue_is_not_flushed_but_its_last_receive_is_told() {
     assert!(pair.b.received().is_empty());
     assert!(pair.b.events().contains(&Event::LastWqe { qp: 2 }));
     assert_eq!(pair.b.srq.as_ref().unwrap().len(), 1);
+}
+
+/// Pieces of this side's own memory that break one check of M6 each; the last lacks a right that only writers need.
+fn bad_pieces(side: &Side) -> Vec<(&'static str, Sge, Option<Buffer>)> {
+    let good = side.sge(0, 8);
+    let of = |buffer: &Buffer| Sge {
+        at: buffer.at(),
+        len: 8,
+        stag: buffer.stag(),
+    };
+    let window = side.tpt.allocate_window(WindowType::One, PD).unwrap();
+    let bind = Bind {
+        window,
+        region: good.stag,
+        at: good.at,
+        len: 8,
+        access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+        pd: PD,
+        qp: side.qp.number(),
+        key: 0,
+        zero_based: false,
+        one_touch: false,
+    };
+    let window = side.tpt.bind(&bind).unwrap();
+    let foreign = Buffer::new(&side.tpt, 8, Pd(2), Access::ALL).unwrap();
+    let read_only = Buffer::new(&side.tpt, 8, PD, Access::LOCAL_READ).unwrap();
+    let stag = |stag| Sge { stag, ..good };
+    let at = |at| Sge { at, ..good };
+    vec![
+        ("no entry", stag(Stag::new(0xff_ff00)), None),
+        ("old instance", stag(Stag::new(good.stag.get() ^ 1)), None),
+        ("a window", stag(window), None),
+        ("another domain", of(&foreign), Some(foreign)),
+        ("begins too early", at(good.at - 1), None),
+        ("ends too late", at(good.at + SIZE as u64 - 7), None),
+        ("wraps", at(u64::MAX - 3), None),
+        ("no right to write", of(&read_only), Some(read_only)),
+    ]
+}
+
+#[test]
+fn each_local_check_fails_its_request_and_touches_nothing() {
+    let rows = bad_pieces(&Pair::roce().a).len();
+    for row in 0..rows {
+        // A gather, the sink of a read, and the scatter list of a receive.
+        for way in 0..3 {
+            let mut pair = Pair::roce();
+            pair.a.memory.write(0, &[1; SIZE]);
+            pair.b.memory.write(0, &[2; SIZE]);
+            let side = if way == 2 { &pair.b } else { &pair.a };
+            let (name, piece, keep) = bad_pieces(side).remove(row);
+            if way == 0 && name == "no right to write" {
+                continue;
+            }
+            let remote = pair.b.remote(0);
+            match way {
+                0 => pair.a.post(1, write(remote), &[piece]),
+                1 => pair.a.post(1, read(remote), &[piece]),
+                _ => {
+                    pair.b.receive(9, &[piece]);
+                    let gather = [pair.a.sge(0, 8)];
+                    pair.a.post(1, SEND, &gather);
+                }
+            }
+            pair.run();
+            if way == 2 {
+                let status = pair.b.received().first().map(|wc| (wc.id, wc.status));
+                assert_eq!(status, Some((9, Status::LocProtErr)), "{name}");
+                assert_eq!(pair.a.statuses().len(), 1, "{name}: the sender hears of it");
+            } else {
+                let expected = [(1, Status::LocProtErr)];
+                assert_eq!(pair.a.statuses(), expected, "{name}");
+            }
+            assert!(pair.a.memory.read(0, SIZE).iter().all(|b| *b == 1));
+            assert!(pair.b.memory.read(0, SIZE).iter().all(|b| *b == 2));
+            assert!(keep.is_none_or(|k| k.read(0, 8) == [0; 8]), "{name}");
+        }
+    }
 }

@@ -188,3 +188,41 @@ fn an_unreliable_connection_drops_what_finds_no_receive() {
     assert_eq!(pair.b.received().len(), 1);
     assert_eq!(pair.b.qp.state(), QpState::Rts);
 }
+
+#[test]
+fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
+    for shared in [false, true] {
+        let mut pair = Pair::new(Setup {
+            extensions: false,
+            shared,
+            ..Setup::default()
+        });
+        let gather = [pair.a.sge(0, 3)];
+        pair.a.post(1, SEND, &gather);
+        pair.run();
+        pair.b.qp.handle_eof(false, &mut pair.b.out);
+        assert!(
+            pair.b.events().is_empty(),
+            "the end comes after the message"
+        );
+        let scatter = [pair.b.sge(0, 3)];
+        pair.b.receive(7, &scatter);
+        assert_eq!(pair.b.events(), [Event::Disconnected { qp: 2 }]);
+        let received = pair.b.received();
+        assert_eq!(received.len(), 1, "shared: {shared}");
+        assert_eq!((received[0].id, received[0].status), (7, Status::Success));
+    }
+    // Without a receive the end comes when the patience ends.
+    let mut pair = Pair::new(Setup {
+        extensions: false,
+        ..Setup::default()
+    });
+    pair.a.post(1, SEND, &[]);
+    pair.run();
+    pair.b.qp.handle_eof(false, &mut pair.b.out);
+    let later = Time::ZERO + Duration::from_secs(1);
+    pair.b.qp.handle_timeout(later, &mut pair.b.out);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    let gone = Event::Disconnected { qp: 2 };
+    assert!(pair.b.events().contains(&gone));
+}

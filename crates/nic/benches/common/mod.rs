@@ -1,0 +1,203 @@
+//! What the benchmarks share: two functions, queue pairs joined by a perfect wire, and work between them.
+//! Everything goes by public verbs, as an engine would do it, with nothing else in between.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Pd, Policy};
+use verbena_nic::qp::{Limits, Qp};
+use verbena_nic::wr::{Data, Remote};
+use verbena_nic::{
+    Adapter, Cq, Flags, Function, NewQp, Outbox, Personality, QpState, QpType, ReceiveWr, SendOp,
+    SendWr, Sge, Shares, Status, Wc, WcOp,
+};
+use verbena_stream::startup::{Agreement, Rtr};
+use verbena_stream::{RnrRetry, Role, Settings, Stream, Time};
+use verbena_wire::To;
+use verbena_wire::ext::{Caps, Features, RnrTimer};
+use verbena_wire::mpa::startup::Revision;
+
+/// Bytes that one turn of the wire carries at most.
+const ROOM: usize = 1 << 20;
+
+pub(crate) const BLANK: Wc = Wc {
+    id: 0,
+    qpn: 0,
+    status: Status::Success,
+    op: WcOp::Send,
+    len: 0,
+    immediate: None,
+    invalidated: None,
+    solicited: false,
+};
+
+/// A function with a domain and a completion queue.
+pub(crate) struct Host {
+    pub(crate) function: Arc<Function>,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Arc<Cq>,
+    pub(crate) out: Outbox,
+}
+
+impl Host {
+    pub(crate) fn new() -> Host {
+        let adapter = Adapter::new(Shares::default(), Policy::Verbs, 7).expect("it fits");
+        let function = adapter.function(0).expect("there from the start");
+        let pd = function.allocate_pd().expect("the first");
+        let cq = function.create_cq(1000).expect("the first");
+        Host {
+            function,
+            pd,
+            cq,
+            out: Outbox::new(),
+        }
+    }
+
+    pub(crate) fn qp(&self) -> Arc<Qp> {
+        let new = NewQp {
+            pd: self.pd,
+            personality: Personality::Roce,
+            qp_type: QpType::Rc,
+            send_cq: self.cq.number(),
+            recv_cq: self.cq.number(),
+            srq: None,
+            limits: Limits::default(),
+        };
+        self.function.create_qp(new).expect("within the limits")
+    }
+
+    pub(crate) fn connect(&mut self, qp: &Qp, role: Role, crc: bool) {
+        qp.modify(QpState::Init, &mut self.out);
+        assert!(qp.attach(stream(role, crc), true, &mut self.out));
+    }
+}
+
+fn stream(role: Role, crc: bool) -> Stream {
+    let agreement = Agreement {
+        role,
+        revision: Revision::Two,
+        crc,
+        markers_tx: false,
+        markers_rx: false,
+        ird: 16,
+        ord: 16,
+        rtr: Rtr::Caps,
+        extensions: true,
+        private_data: Vec::new(),
+    };
+    let settings = Settings {
+        max_ulpdu: u16::MAX,
+        rfc7306: true,
+        rnr_retry: RnrRetry::Forever,
+        caps: Caps {
+            version: Caps::VERSION,
+            max_ulpdu: u16::MAX,
+            features: Features::READ_V2 | Features::SEND_IMM,
+            personality: Personality::Roce,
+            qp_type: QpType::Rc,
+            min_rnr_timer: RnrTimer::DEFAULT,
+            ird: 16,
+            nonce: 1,
+            same_host: None,
+        },
+    };
+    Stream::new(&agreement, settings)
+}
+
+/// Carries bytes both ways until both are silent.
+pub(crate) fn run(a: &Qp, out_a: &mut Outbox, b: &Qp, out_b: &mut Outbox) {
+    loop {
+        let there = a.transmit(ROOM, Time::ZERO, out_a);
+        if !there.is_empty() {
+            b.handle_bytes(&there, Time::ZERO, out_b);
+        }
+        let back = b.transmit(ROOM, Time::ZERO, out_b);
+        if !back.is_empty() {
+            a.handle_bytes(&back, Time::ZERO, out_a);
+        }
+        if there.is_empty() && back.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Two connected queue pairs with memory, on adapters of their own.
+pub(crate) struct Joined {
+    pub(crate) a: Host,
+    pub(crate) b: Host,
+    pub(crate) qp_a: Arc<Qp>,
+    pub(crate) qp_b: Arc<Qp>,
+    pub(crate) memory_a: Buffer,
+    pub(crate) memory_b: Buffer,
+}
+
+impl Joined {
+    pub(crate) fn new(crc: bool) -> Joined {
+        let (mut a, mut b) = (Host::new(), Host::new());
+        let (qp_a, qp_b) = (a.qp(), b.qp());
+        a.connect(&qp_a, Role::Initiator, crc);
+        b.connect(&qp_b, Role::Responder, crc);
+        let memory = |host: &Host| {
+            let buffer = host.function.register_buffer(host.pd, 1 << 17, Access::ALL);
+            buffer.expect("memory is there")
+        };
+        let mut joined = Joined {
+            memory_a: memory(&a),
+            memory_b: memory(&b),
+            a,
+            b,
+            qp_a,
+            qp_b,
+        };
+        joined.run();
+        joined
+    }
+
+    pub(crate) fn run(&mut self) {
+        run(&self.qp_a, &mut self.a.out, &self.qp_b, &mut self.b.out);
+    }
+
+    /// The peer's memory as requests name it.
+    pub(crate) fn remote(&self) -> Remote {
+        Remote {
+            stag: self.memory_b.stag(),
+            to: To::new(self.memory_b.at()),
+        }
+    }
+
+    /// One request from post to completion, both sides; a Send consumes a receive.
+    #[inline(never)]
+    pub(crate) fn once(&mut self, op: SendOp, len: u32) {
+        let ours = [Sge {
+            at: self.memory_a.at(),
+            len,
+            stag: self.memory_a.stag(),
+        }];
+        let theirs = [Sge {
+            at: self.memory_b.at(),
+            len,
+            stag: self.memory_b.stag(),
+        }];
+        let mut wc = [BLANK];
+        let consumes = matches!(op, SendOp::Send { .. });
+        if consumes {
+            let wr = ReceiveWr {
+                id: 1,
+                scatter: &theirs,
+            };
+            let posted = self.qp_b.post_receive(&wr, &mut self.b.out);
+            posted.expect("the queue has room");
+        }
+        let wr = SendWr {
+            id: 2,
+            op,
+            flags: Flags::SIGNALED,
+            data: Data::Gather(&ours),
+        };
+        let posted = self.qp_a.post_send(&wr, &mut self.a.out);
+        posted.expect("the queue has room");
+        self.run();
+        assert_eq!(self.a.cq.poll(&mut wc), 1);
+        assert_eq!(wc[0].status, Status::Success);
+        assert_eq!(self.b.cq.poll(&mut wc), usize::from(consumes));
+    }
+}

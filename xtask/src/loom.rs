@@ -1,0 +1,91 @@
+//! `cargo xtask loom`: runs the models of lock-free code, which try every interleaving of their threads.
+//! They are built apart from everything else, because one flag changes every crate; only the packages listed here have any.
+//! It knows where models are, not what they claim.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::command::Tool;
+use crate::workspace::Workspace;
+
+/// Packages with models, and the module of the library's tests that holds them.
+const MODELS: &[(&str, &str)] = &[("verbena-mem", "slot::tests::model")];
+
+/// How often a thread may be interrupted: bugs need few, and each one more multiplies the time.
+const PREEMPTIONS: u32 = 3;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How often a thread may be interrupted where it need not be
+    #[arg(long, default_value_t = PREEMPTIONS)]
+    preemptions: u32,
+    /// Only models whose name begins with this
+    filter: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            preemptions: PREEMPTIONS,
+            filter: None,
+        }
+    }
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    for (package, module) in MODELS {
+        model(workspace, package, module, options).run()?;
+    }
+    Ok(())
+}
+
+fn model(workspace: &Workspace, package: &str, module: &str, options: &Options) -> Tool {
+    let filter = options.filter.as_deref().unwrap_or_default();
+    let test = ["test", "--release", "--package", package, "--lib"];
+    workspace
+        .cargo()
+        .args(test)
+        .args(["--", &format!("{module}::{filter}")])
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", workspace.target.join("loom"))
+        .env("LOOM_MAX_PREEMPTIONS", options.preemptions.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspace() -> Workspace {
+        Workspace::load().unwrap()
+    }
+
+    #[test]
+    fn every_package_with_models_exists() {
+        let workspace = workspace();
+        for (package, _) in MODELS {
+            let found = workspace.packages.iter().any(|p| p.name == *package);
+            assert!(found, "{package}");
+        }
+    }
+
+    /// A module that was renamed would leave nothing to run, and nothing to fail.
+    #[test]
+    fn every_module_of_models_exists() {
+        let workspace = workspace();
+        for (package, module) in MODELS {
+            let found = workspace.packages.iter().find(|p| p.name == *package);
+            let mut path = found.unwrap().manifest_path.with_file_name("src");
+            let (files, last) = module.rsplit_once("::").unwrap();
+            path.extend(files.split("::"));
+            let text = std::fs::read_to_string(path.with_extension("rs")).unwrap();
+            assert!(text.contains(&format!("mod {last} {{")), "{module}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_run_from_its_package_alone() {
+        let tool = model(&workspace(), "p", "m", &Options::default());
+        let shown = "test --release --package p --lib -- m::";
+        assert!(tool.shown().ends_with(shown), "{}", tool.shown());
+    }
+}
