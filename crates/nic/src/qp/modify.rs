@@ -2,10 +2,11 @@
 //! It promises that a refused change leaves everything as it was.
 //! It refuses to open or close connections; it says when one may be closed.
 
-use verbena_stream::{Claim, Stream, Time};
+use verbena_stream::{Stream, Time};
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
+use super::receive::{PATIENCE, UNTIMED};
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState};
@@ -129,15 +130,10 @@ impl Inner {
                 .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
             self.strike(init, at, Status::RnrRetryExcErr, out);
         }
-        if self.blocked.is_some_and(|until| now >= until) {
-            let timer = self.rnr_timer;
-            let answered = self
-                .stream
-                .as_mut()
-                .map(|s| s.claim(Claim::NotReady { timer }));
-            if let Some(Err(violation)) = answered {
-                self.violated(init, &violation, out);
-            }
+        if self.blocked == Some(UNTIMED) {
+            self.blocked = Some(now + PATIENCE);
+        } else if self.blocked.is_some_and(|until| now >= until) {
+            self.no_receive(init, out);
         }
     }
 

@@ -4,6 +4,7 @@
 
 use verbena_mem::{Access, Reach};
 use verbena_stream::{Claim, Delivery, Place, Run, Step, Time, Violation};
+use verbena_wire::ext::Caps;
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag};
 
@@ -18,7 +19,10 @@ use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
 
 /// How long a standard peer's message may wait for a receive before the stream is ended.
-const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
+pub(super) const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
+
+/// A deadline that must be computed as soon as somebody tells the time.
+pub(super) const UNTIMED: Time = Time::ZERO;
 
 impl Inner {
     /// Takes bytes and everything that follows from them.
@@ -71,7 +75,12 @@ impl Inner {
                 Claim::Granted { capacity }
             }
             None if init.qp_type == QpType::Uc => Claim::Drop,
-            None => match self.missing_receive(init, now) {
+            // An honest iWARP adapter does not ask for patience.
+            None if init.personality == Personality::Iwarp => {
+                self.no_receive(init, out);
+                return false;
+            }
+            None => match self.missing_receive(now) {
                 Some(claim) => claim,
                 None => return false,
             },
@@ -79,23 +88,33 @@ impl Inner {
         self.answer_claim(init, answer, out)
     }
 
+    /// A message found no receive, and its sender cannot be asked to wait any longer (RFC 5040 §5.1).
+    pub(super) fn no_receive(&mut self, init: &QpInit, out: &mut Outbox) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let violation = Violation::NoReceive {
+            msn: stream.claimed_msn(),
+        };
+        stream.fail(violation);
+        self.violated(init, &violation, out);
+    }
+
     /// What a missing receive means here; `None` to stop reading for a while.
-    fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
+    fn missing_receive(&mut self, now: Time) -> Option<Claim> {
         let timer = self.rnr_timer;
-        let roce = init.personality == Personality::Roce;
+        // A peer that completes on acceptance has given its data back and cannot send again: it is kept waiting as a
+        // standard peer is.
+        let can_resend = |caps: &Caps| caps.personality == Personality::Roce;
         let own_peer = self
             .stream
             .as_ref()
-            .is_some_and(|s| s.peer_caps().is_some());
-        if roce && !own_peer {
-            let until = *self.blocked.get_or_insert(now + PATIENCE);
-            if now < until {
-                return None;
-            }
+            .is_some_and(|s| s.peer_caps().is_some_and(can_resend));
+        if !own_peer {
+            self.blocked.get_or_insert(now + PATIENCE);
+            return None;
         }
-        if roce && own_peer {
-            self.counters.rnr_sent += 1;
-        }
+        self.counters.rnr_sent += 1;
         Some(Claim::NotReady { timer })
     }
 
@@ -103,19 +122,7 @@ impl Inner {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        let iwarp_miss =
-            matches!(claim, Claim::NotReady { .. }) && init.personality == Personality::Iwarp;
-        let answered = if iwarp_miss {
-            // An honest iWARP adapter does not ask for patience (RFC 5040 §5.1).
-            let violation = Violation::NoReceive {
-                msn: stream.claimed_msn(),
-            };
-            stream.fail(violation);
-            Err(violation)
-        } else {
-            stream.claim(claim)
-        };
-        match answered {
+        match stream.claim(claim) {
             Ok(()) => true,
             Err(violation) => {
                 self.violated(init, &violation, out);
@@ -131,6 +138,8 @@ impl Inner {
         }
         if self.blocked.is_some() {
             self.take_bytes(init, &[], Time::ZERO, out);
+            // If the next message waits now, it does so since a moment that nobody told us: ask for the time at once.
+            self.blocked = self.blocked.map(|_| UNTIMED);
             self.settle(init, out);
         }
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use verbena_mem::Buffer;
 use verbena_nic::wr::Data;
-use verbena_nic::{Flags, ReceiveWr, SendOp, SendWr, Status};
+use verbena_nic::{Flags, Personality, ReceiveWr, SendOp, SendWr, Status};
 
 use super::*;
 
@@ -161,4 +161,29 @@ fn a_stall_delays_and_loses_nothing() {
     assert!(fabric.sent(qps[0]).is_empty());
     fabric.run();
     assert_eq!(statuses(&fabric.sent(qps[0])), [(1, Status::Success)]);
+}
+
+/// An iWARP sender has forgotten a message when it is told that no receive was there: it must not be told so.
+#[test]
+fn a_message_of_an_iwarp_sender_waits_for_its_receive_and_is_not_lost() {
+    let mut fabric = Fabric::new(6);
+    let hosts = [fabric.host(), fabric.host()];
+    let options = QpOptions {
+        personality: Personality::Iwarp,
+        ..QpOptions::default()
+    };
+    let qps = [fabric.qp_with(hosts[0], options), fabric.qp(hosts[1])];
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    post(&mut fabric, qps[0], 1, SEND, &memory[0], 10);
+    fabric.run_for(Duration::from_millis(500));
+    let scatter = [piece(&memory[1], 0, 100)];
+    let wr = ReceiveWr {
+        id: 9,
+        scatter: &scatter,
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    fabric.run();
+    assert_eq!(statuses(&fabric.received(qps[1])), [(9, Status::Success)]);
 }
