@@ -67,6 +67,7 @@ pub trait Raise: Send + Sync {
 #[derive(Debug, Default)]
 pub struct Outbox {
     events: Vec<Event>,
+    woken: Vec<u32>,
 }
 
 impl Outbox {
@@ -78,6 +79,17 @@ impl Outbox {
     /// Remembers an event.
     pub fn push(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    /// Remembers a queue pair that a shared receive queue has a receive for now.
+    pub fn wake(&mut self, qpn: u32) {
+        self.woken.push(qpn);
+    }
+
+    /// Queue pairs whose [`receive_ready`](crate::Qp::receive_ready) must be called. The caller holds no lock.
+    #[must_use = "a queue pair that is not told waits for ever"]
+    pub fn take_woken(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.woken)
     }
 
     /// What waits, oldest first.

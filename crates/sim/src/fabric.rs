@@ -129,12 +129,14 @@ impl Fabric {
         answer
     }
 
-    /// Keeps the events that a call left behind.
+    /// Keeps the events that a call left behind, and tells those who were promised a receive.
     fn note(&mut self, host: HostId, out: &mut Outbox) {
         let now = self.clock.now();
         let events = out.events().iter().map(|event| (now, *event));
         self.hosts[host.0].events.extend(events);
+        let woken = out.take_woken();
         *out = Outbox::new();
+        self.wake(woken);
     }
 
     /// Tells queue pairs that the shared receive queue has a receive for them.

@@ -25,6 +25,9 @@ impl Inner {
 
     /// Completes what has ended at the front of the send queue.
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.gone && init.qp_type == QpType::Uc && self.state == QpState::Rts {
+            self.let_go(init, out);
+        }
         let by_ack = self.is_acknowledged(init);
         let acked = self.stream.as_ref().map(|s| s.ledger().requester.acked());
         while let Some(wqe) = self.sends.front() {
@@ -53,9 +56,22 @@ impl Inner {
             }
         }
         self.tell_drained(init, out);
-        if self.gone && !self.sends.is_empty() && !self.state.flushes() {
+        let notices = init.qp_type != QpType::Uc;
+        if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() {
             // Nobody will answer what is left.
             self.lose(init, "the peer is gone", out);
+        }
+    }
+
+    /// An unreliable connection does not notice that its peer is gone: what is sent succeeds and arrives nowhere.
+    fn let_go(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.current = None;
+        while let Some(at) = self.sends.iter().position(|w| !w.is_done()) {
+            if self.sends[at].op.is_local() {
+                self.run_local(init, at, out);
+            } else {
+                self.sends[at].progress = Progress::Done(Status::Success);
+            }
         }
     }
 
@@ -211,9 +227,17 @@ impl Inner {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
-        if let Some(srq) = &init.srq {
-            srq.leave(init.number);
+        self.leave_line(init, out);
+        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_told, true) {
             out.push(Event::LastWqe { qp: init.number });
+        }
+    }
+
+    /// No message will take a receive of the shared queue any more: the one that was promised goes to the next in line.
+    pub(super) fn leave_line(&self, init: &QpInit, out: &mut Outbox) {
+        let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
+        if let Some(qpn) = heir {
+            out.wake(qpn);
         }
     }
 }

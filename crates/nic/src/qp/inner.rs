@@ -81,6 +81,8 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
+    /// `LastWqe` has been told.
+    pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
     /// The peer takes atomics and immediate data.
@@ -110,6 +112,7 @@ impl Inner {
             blocked: None,
             gone: false,
             drained: false,
+            last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,
             rfc7306: false,

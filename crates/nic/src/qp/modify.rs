@@ -37,7 +37,10 @@ impl Inner {
                 self.state = QpState::Err;
                 self.flush(init, out);
             }
-            QpState::Reset => *self = Inner::new(init),
+            QpState::Reset => {
+                self.leave_line(init, out);
+                *self = Inner::new(init);
+            }
             // RDMAC: a graceful close needs an empty send queue.
             QpState::Closing if !self.sends.is_empty() => {
                 self.cause
@@ -92,6 +95,7 @@ impl Inner {
             return;
         }
         self.gone = true;
+        self.leave_line(init, out);
         let qp = init.number;
         out.push(Event::Disconnected { qp });
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();

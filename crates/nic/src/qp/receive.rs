@@ -74,7 +74,11 @@ impl Inner {
                 self.claimed = Some(receive);
                 Claim::Granted { capacity }
             }
-            None if init.qp_type == QpType::Uc => Claim::Drop,
+            None if init.qp_type == QpType::Uc => {
+                // What is dropped does not wait.
+                self.leave_line(init, out);
+                Claim::Drop
+            }
             // An honest iWARP adapter does not ask for patience.
             None if init.personality == Personality::Iwarp => {
                 self.no_receive(init, out);
