@@ -105,7 +105,10 @@ impl Inner {
             Violation::ReceiveBuffer => Some(Status::LocProtErr),
             _ => None,
         };
-        if let (Some(status), Some(receive)) = (status, self.claimed.take()) {
+        // Any other violation leaves the claimed receive to the flush.
+        if let Some(status) = status
+            && let Some(receive) = self.claimed.take()
+        {
             let wc = receive_flush(init, receive.id, status);
             init.recv_cq.push(wc, out);
         }

@@ -81,6 +81,8 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
+    /// The last message of an unreliable peer was a Write that memory refused.
+    pub(super) write_dropped: bool,
     /// `LastWqe` has been told.
     pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
@@ -112,6 +114,7 @@ impl Inner {
             blocked: None,
             gone: false,
             drained: false,
+            write_dropped: false,
             last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,

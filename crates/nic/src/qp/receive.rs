@@ -44,7 +44,7 @@ impl Inner {
             at += used;
             let go_on = match step {
                 Step::More(_) => false,
-                Step::Claim { .. } => self.claim(init, now, out),
+                Step::Claim { opcode, .. } => self.claim(init, opcode, now, out),
                 Step::Place(run) => {
                     let rest = stage.get(at..).unwrap_or_default();
                     let n = rest.len().min(run.len as usize);
@@ -62,7 +62,12 @@ impl Inner {
     }
 
     /// A message wants a receive; false if the stream must wait for one.
-    fn claim(&mut self, init: &QpInit, now: Time, out: &mut Outbox) -> bool {
+    fn claim(&mut self, init: &QpInit, opcode: Opcode, now: Time, out: &mut Outbox) -> bool {
+        let immediate = matches!(opcode, Opcode::Immediate | Opcode::ImmediateSe);
+        if core::mem::take(&mut self.write_dropped) && immediate {
+            // Immediate data says that its Write is there; this one's is not.
+            return self.answer_claim(init, Claim::Drop, out);
+        }
         let receive = match &init.srq {
             Some(srq) => srq.take(init.number, out),
             None => self.receives.take(),
@@ -165,8 +170,11 @@ impl Inner {
         };
         match verdict {
             Ok(()) => stream.placed(bytes.len() as u32),
-            // An unreliable connection drops what memory refuses and tells nobody.
-            Err(_) if init.qp_type == QpType::Uc => {
+            // An unreliable connection drops what memory refuses a peer and tells nobody; a receive that its own side
+            // put into bad memory is another matter, and must end.
+            Err(violation)
+                if init.qp_type == QpType::Uc && violation != Violation::ReceiveBuffer =>
+            {
                 stream.drop_message();
                 stream.placed(bytes.len() as u32);
             }
@@ -278,7 +286,10 @@ impl Inner {
                 let wc = self.receive_wc(init, op, len, Some(data.imm()), opcode.solicited());
                 self.complete_receive(init, wc, out);
             }
-            Delivery::Write { .. } => self.counters.messages_in += 1,
+            Delivery::Write { .. } => {
+                self.write_dropped = false;
+                self.counters.messages_in += 1;
+            }
             Delivery::ReadRequest {
                 header, request, ..
             } => self.owed.push_back(Owed::Read(header, request)),
@@ -299,6 +310,9 @@ impl Inner {
                 return false;
             }
             Delivery::Caps(_) => out.push(Event::Established { qp: init.number }),
+            Delivery::Discarded(Opcode::Write) => {
+                self.write_dropped = init.qp_type == QpType::Uc;
+            }
             Delivery::Discarded(_)
             | Delivery::Rtr
             | Delivery::Acked(_)
