@@ -4,11 +4,12 @@
 //!
 //! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that keeps it) → [`plan`] and
 //! [`workload`] (what programs intend) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the verdict) → [`run`].
-//! Whole adapters live in a [`fabric`].
+//! Whole adapters live in a [`fabric`]; [`adapters`] has worlds of them.
 
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod adapters;
 pub mod capture;
 pub mod checker;
 pub mod clock;
