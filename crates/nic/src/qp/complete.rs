@@ -25,6 +25,9 @@ impl Inner {
 
     /// Completes what has ended at the front of the send queue.
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.late_eof && self.blocked.is_none() {
+            self.peer_gone(init, false, out);
+        }
         if self.gone && init.qp_type == QpType::Uc && self.state == QpState::Rts {
             self.let_go(init, out);
         }

@@ -81,6 +81,8 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
+    /// The peer closed behind a message that still waits for a receive.
+    pub(super) late_eof: bool,
     /// The last message of an unreliable peer was a Write that memory refused.
     pub(super) write_dropped: bool,
     /// `LastWqe` has been told.
@@ -114,6 +116,7 @@ impl Inner {
             blocked: None,
             gone: false,
             drained: false,
+            late_eof: false,
             write_dropped: false,
             last_wqe_told: false,
             enabled: Enabled::default(),

@@ -90,6 +90,11 @@ impl Inner {
         let Some(stream) = &mut self.stream else {
             return;
         };
+        // A standard peer is not read while its message waits: what it said before it closed is still to come.
+        self.late_eof = !reset && self.blocked.is_some();
+        if self.late_eof {
+            return;
+        }
         let cut = stream.handle_eof(self.stage.len()).is_err();
         if self.gone {
             return;

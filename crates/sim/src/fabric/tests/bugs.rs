@@ -244,3 +244,30 @@ fn slow() -> ConnectOptions {
         ..ConnectOptions::default()
     }
 }
+
+/// What a standard peer said before it closed is heard, although the message in front waits for a receive.
+#[test]
+fn a_peer_that_closes_behind_a_waiting_message_is_heard_out() {
+    let mut fabric = Fabric::new(13);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    let mut options = ConnectOptions::default();
+    options.sides[0].terms.extensions = false;
+    fabric.connect_with(qps[0], qps[1], options);
+    fabric.run();
+    post(&mut fabric, qps[0], 1, SEND, &memory[0], 50);
+    fabric.run_for(Duration::from_millis(1));
+    fabric.modify(qps[0], QpState::Err);
+    fabric.run_for(Duration::from_millis(1));
+    let scatter = [piece(&memory[1], 0, 50)];
+    let wr = ReceiveWr {
+        id: 3,
+        scatter: &scatter,
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    fabric.run();
+    assert_eq!(statuses(&fabric.received(qps[1])), [(3, Status::Success)]);
+    let cause = fabric.queue_pair(qps[1]).cause().unwrap();
+    assert!(cause.contains("the peer says"), "{cause}");
+}
