@@ -299,7 +299,7 @@ impl Inner {
             Delivery::AtomicRequest {
                 header, request, ..
             } => self.owed.push_back(Owed::Atomic(header, request)),
-            Delivery::ReadDone(read) => self.read_done(init, read.rsn),
+            Delivery::ReadDone(read) => return self.read_done(init, read.rsn, out),
             Delivery::AtomicDone(read, response) => {
                 return self.atomic_done(init, read.rsn, response.original, out);
             }
@@ -350,20 +350,21 @@ impl Inner {
         }
     }
 
-    fn read_done(&mut self, init: &QpInit, rsn: Rsn) {
+    fn read_done(&mut self, init: &QpInit, rsn: Rsn, out: &mut Outbox) -> bool {
         let Some(at) = self.find(rsn) else {
-            return;
+            return true;
         };
-        let mut status = Status::Success;
         if let SendOp::Read {
             local_invalidate: Some(stag),
             ..
         } = self.sends[at].op
             && init.tpt.invalidate_local(stag, init.pd).is_err()
         {
-            status = Status::LocProtErr;
+            self.strike(init, at, Status::LocProtErr, out);
+            return false;
         }
-        self.sends[at].progress = Progress::Done(status);
+        self.sends[at].progress = Progress::Done(Status::Success);
+        true
     }
 
     fn atomic_done(&mut self, init: &QpInit, rsn: Rsn, original: u64, out: &mut Outbox) -> bool {

@@ -271,3 +271,25 @@ fn a_peer_that_closes_behind_a_waiting_message_is_heard_out() {
     let cause = fabric.queue_pair(qps[1]).cause().unwrap();
     assert!(cause.contains("the peer says"), "{cause}");
 }
+
+/// A request that fails ends its queue pair; a read whose invalidation fails is no exception.
+#[test]
+fn a_read_that_cannot_invalidate_ends_its_queue_pair() {
+    let mut fabric = Fabric::new(14);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    let op = SendOp::Read {
+        remote: remote(&memory[1], 0),
+        // A region cannot be invalidated.
+        local_invalidate: Some(memory[0].stag()),
+    };
+    post(&mut fabric, qps[0], 1, op, &memory[0], 100);
+    post(&mut fabric, qps[0], 2, read(&memory[1]), &memory[0], 100);
+    fabric.run();
+    let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+    assert_eq!(statuses(&fabric.sent(qps[0])), ends);
+    assert_eq!(fabric.queue_pair(qps[0]).state(), QpState::Err);
+}
