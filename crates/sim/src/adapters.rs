@@ -2,7 +2,7 @@
 //! them, and has every outcome judged. It promises the same story for the same seed, and a failure that says how to see it again.
 //! It refuses to look inside adapters: programs know what they posted and what they were told.
 //!
-//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `program` (what
+//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `refused`, `program` (what
 //! happens) → [`checker`] (the verdict).
 
 pub mod checker;
@@ -11,6 +11,7 @@ mod drive;
 mod memory;
 mod program;
 pub mod record;
+mod refused;
 mod request;
 
 use core::fmt;

@@ -91,7 +91,7 @@ impl Record {
         };
         let answered = matches!(
             self.ops[op].kind,
-            Kind::Read | Kind::Add { .. } | Kind::Swap
+            Kind::Read { .. } | Kind::Add { .. } | Kind::Swap
         );
         let done = self.end_of(op) == Some(Status::Success);
         done && (answered || qp.acked || (qp.reliable && !self.is_disturbed(qp.pair)))

@@ -35,6 +35,8 @@ pub(super) struct World {
     pub(super) windows: Vec<Window>,
     /// Counters and what was added to each so far: host, room, bits used.
     pub(super) counters: Vec<(usize, (usize, usize), u32)>,
+    /// Programs sometimes forget the receives of those who do not wait.
+    pub(super) starving: bool,
     /// `SqDrained` was raised since the queue pair was asked to drain.
     drained: Vec<u32>,
 }
@@ -55,6 +57,7 @@ impl World {
             areas: Vec::new(),
             windows: Vec::new(),
             counters: Vec::new(),
+            starving: false,
             drained: Vec::new(),
         }
     }
@@ -70,6 +73,7 @@ impl World {
         if self.rng.coin() {
             self.fabric.run();
         }
+        self.starving = self.rng.chance(Ratio::per_mille(100));
         let steps = self.rng.len(20, 120);
         let faults = Ratio::per_mille(self.rng.pick(&[0, 0, 5, 20]));
         for _ in 0..steps {
@@ -99,7 +103,7 @@ impl World {
 
     fn fault(&mut self) {
         let pair = self.rng.below(self.record.pairs.len() as u64) as usize;
-        match self.rng.below(12) {
+        match self.rng.below(15) {
             0..3 => {
                 self.blame(pair, Fault::Reset);
                 self.fabric.reset(self.connections[pair]);

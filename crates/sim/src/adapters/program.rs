@@ -8,7 +8,7 @@ use verbena_wire::{Stag, To};
 
 use super::drive::World;
 use super::memory::Zone;
-use super::record::{Kind, Op, Queue, Supply, Touch, Use};
+use super::record::{Fault, Kind, Op, Queue, Supply, Touch, Use};
 use super::request::RECEIVE;
 use crate::rng::Ratio;
 
@@ -77,7 +77,13 @@ impl World {
                 let window = *window;
                 self.windows[window].known = true;
             }
-            Some(Kind::Bind { window } | Kind::Invalidate { window }) => self.snapshot(*window),
+            Some(
+                Kind::Bind { window }
+                | Kind::Invalidate { window }
+                | Kind::Read {
+                    invalidates: Some(window),
+                },
+            ) => self.snapshot(*window),
             _ => {}
         }
     }
@@ -153,7 +159,11 @@ impl World {
         // Who completes on acceptance cannot send again, so it is not asked to wait.
         let both = self.record.qps[peer].roce && self.record.qps[qp].roce;
         let patient = both && self.record.qps[qp].extended;
-        if op.wants_receive() && !patient && self.record.qps[peer].srq.is_none() {
+        let needs = op.wants_receive() && !patient && self.record.qps[peer].srq.is_none();
+        if needs && self.starving && self.rng.chance(Ratio::per_mille(200)) {
+            return self.blame(self.record.qps[qp].pair, Fault::Bad);
+        }
+        if needs {
             let messages = match op.kind {
                 Kind::Send {
                     immediate: true, ..
@@ -259,10 +269,9 @@ impl World {
         self.post_local(qp, kind, op, vec![Touch::Own(window)]);
     }
 
-    /// A window of the peer's that a Send may invalidate.
-    pub(super) fn victim(&mut self, qp: usize) -> Option<usize> {
-        let peer = self.record.qps[qp].peer;
-        let fits = |w: &Window| w.qp == peer && w.known && !w.doubtful && w.ty.can_be_invalidated();
+    /// A window bound by a queue pair that a request may invalidate.
+    pub(super) fn victim_of(&mut self, qp: usize) -> Option<usize> {
+        let fits = |w: &Window| w.qp == qp && w.known && !w.doubtful && w.ty.can_be_invalidated();
         let found = self.windows.iter().position(fits)?;
         self.rng.chance(Ratio::per_mille(300)).then_some(found)
     }

@@ -100,7 +100,10 @@ pub enum Kind {
         immediate: bool,
     },
     /// A read.
-    Read,
+    Read {
+        /// The window of its own side that ends with it.
+        invalidates: Option<usize>,
+    },
     /// Adds this bit to a counter.
     Add {
         /// The counter.

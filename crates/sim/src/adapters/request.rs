@@ -4,27 +4,28 @@
 
 use verbena_nic::wr::{Data, Remote};
 use verbena_nic::{Flags, QpState, SendOp, SendWr, Sge, Status};
-use verbena_wire::To;
 
 use super::drive::World;
 use super::memory::Zone;
-use super::record::{Fault, Kind, Op, Touch, Use};
+use super::record::{Kind, Op, Touch, Use};
 use crate::rng::Ratio;
 
 /// Bits of a counter one addition owns: its own and one for a carry.
 const BITS_PER_ADD: u32 = 2;
+/// Most bytes given inline.
+const INLINE: usize = 256;
 /// Most bytes of a message.
-const LONGEST: usize = 3000;
+pub(super) const LONGEST: usize = 3000;
 /// Room of every receive.
 pub(super) const RECEIVE: usize = LONGEST;
 
 /// A request in the making.
-struct Draft {
-    kind: Kind,
-    op: SendOp,
-    data: Option<Sge>,
-    bad: Option<Status>,
-    touches: Vec<Touch>,
+pub(super) struct Draft {
+    pub(super) kind: Kind,
+    pub(super) op: SendOp,
+    pub(super) data: Option<Sge>,
+    pub(super) bad: Option<Status>,
+    pub(super) touches: Vec<Touch>,
 }
 
 impl World {
@@ -43,45 +44,7 @@ impl World {
         self.post(qp, draft);
     }
 
-    /// A request that the peer, or we ourselves, must refuse.
-    pub(super) fn request_bad(&mut self) {
-        let Some(qp) = self.a_sender().filter(|qp| self.record.qps[*qp].reliable) else {
-            return;
-        };
-        let mut draft = self.write(qp);
-        let peer = self.record.qps[self.record.qps[qp].peer].host;
-        let Some(data) = &mut draft.data else {
-            return;
-        };
-        let mut remote = match draft.op {
-            SendOp::Write { remote, .. } => remote,
-            _ => return,
-        };
-        draft.bad = Some(Status::RemAccessErr);
-        let immediate = None;
-        match self.rng.below(5) {
-            0 => remote.to = To::new(remote.to.get().wrapping_sub(1 << 30)),
-            1 => remote.to = To::new(u64::MAX - 2),
-            2 => remote.stag = verbena_wire::Stag::new(remote.stag.get() ^ 0x8000_0000),
-            3 => {
-                let room = self.room(peer, Zone::ReadOnly, LONGEST);
-                remote = self.remote(room);
-            }
-            _ => {
-                draft.bad = Some(Status::LocProtErr);
-                data.at += 1 << 30;
-            }
-        }
-        draft.op = SendOp::Write { remote, immediate };
-        draft.kind = Kind::Write {
-            len: data.len as usize,
-            immediate: false,
-        };
-        self.blame(self.record.qps[qp].pair, Fault::Bad);
-        self.post(qp, draft);
-    }
-
-    fn a_sender(&mut self) -> Option<usize> {
+    pub(super) fn a_sender(&mut self) -> Option<usize> {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
         let dead = self.fabric.is_dead(self.hosts[self.record.qps[qp].host]);
         let state = self.fabric.queue_pair(self.ids[qp]).state();
@@ -90,7 +53,7 @@ impl World {
         (!dead && takes).then_some(qp)
     }
 
-    fn takes_7306(&self, qp: usize) -> bool {
+    pub(super) fn takes_7306(&self, qp: usize) -> bool {
         self.rfc7306[self.record.qps[qp].pair]
     }
 
@@ -103,14 +66,14 @@ impl World {
     }
 
     /// Bytes of our own to send.
-    fn source(&mut self, qp: usize, bytes: &[u8]) -> (Sge, Touch) {
+    pub(super) fn source(&mut self, qp: usize, bytes: &[u8]) -> (Sge, Touch) {
         let (host, zone) = (self.record.qps[qp].host, self.zone());
         let room = self.room(host, zone, bytes.len());
         self.slot(room, bytes.len(), Use::Fixed(bytes.to_vec()));
         (self.piece(room, bytes.len()), Touch::Local(room.0))
     }
 
-    fn next_op(&self) -> usize {
+    pub(super) fn next_op(&self) -> usize {
         self.record.ops.len()
     }
 
@@ -121,7 +84,7 @@ impl World {
         let (data, touch) = self.source(qp, &payload);
         let mut touches = vec![touch];
         let mut stag = None;
-        let invalidates = self.victim(qp);
+        let invalidates = self.victim_of(self.record.qps[qp].peer);
         if let Some(window) = invalidates {
             stag = Some(self.windows[window].stag);
             self.windows[window].doubtful = true;
@@ -143,7 +106,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, qp: usize) -> Draft {
+    pub(super) fn write(&mut self, qp: usize) -> Draft {
         let len = self.len();
         let payload = self.payload(len);
         let (data, touch) = self.source(qp, &payload);
@@ -206,15 +169,21 @@ impl World {
         let sink = self.room(host, zone, len);
         let op = self.next_op();
         self.slot(sink, len, Use::Target(op, bytes));
+        let mut touches = vec![Touch::Local(sink.0), Touch::Remote(from.0)];
+        let invalidates = self.victim_of(qp);
+        if let Some(window) = invalidates {
+            self.windows[window].doubtful = true;
+            touches.push(Touch::Own(window));
+        }
         Draft {
             op: SendOp::Read {
                 remote: self.remote(from),
-                local_invalidate: None,
+                local_invalidate: invalidates.map(|w| self.windows[w].stag),
             },
-            kind: Kind::Read,
+            kind: Kind::Read { invalidates },
             data: Some(self.piece(sink, len)),
             bad: None,
-            touches: vec![Touch::Local(sink.0), Touch::Remote(from.0)],
+            touches,
         }
     }
 
@@ -287,13 +256,13 @@ impl World {
     }
 
     /// Posts a draft, with the receives an impatient peer needs for it.
-    fn post(&mut self, qp: usize, draft: Draft) {
+    pub(super) fn post(&mut self, qp: usize, draft: Draft) {
         let Draft {
             kind,
             op,
             data,
             bad,
-            touches,
+            mut touches,
         } = draft;
         let mut flags = Flags::NONE;
         let signaled = self.rng.chance(Ratio::per_mille(700));
@@ -306,6 +275,7 @@ impl World {
             flags = if set { flags | flag } else { flags };
         }
         let number = self.next_op();
+        let inline = self.inline(&op, bad, data, &mut touches);
         let entry = Op {
             qp,
             kind,
@@ -319,7 +289,10 @@ impl World {
             id: number as u64,
             op,
             flags,
-            data: Data::Gather(&pieces),
+            data: match &inline {
+                Some(bytes) => Data::Inline(bytes),
+                None => Data::Gather(&pieces),
+            },
         };
         self.tell(format!("qp {qp}: post {number} {:?}", wr.op));
         // A request that is refused here was never posted: it keeps its number, and must leave no trace.
@@ -328,6 +301,25 @@ impl World {
             entry.qp = usize::MAX;
         }
         self.record.ops.push(entry);
+    }
+
+    /// Sometimes a short message is given inline (V4): then its memory may go at once.
+    fn inline(
+        &mut self,
+        op: &SendOp,
+        bad: Option<Status>,
+        data: Option<Sge>,
+        touches: &mut Vec<Touch>,
+    ) -> Option<Vec<u8>> {
+        let data = data.filter(|d| d.len as usize <= INLINE)?;
+        let chosen = op.takes_inline() && bad.is_none() && self.rng.chance(Ratio::per_mille(300));
+        let Some(Touch::Local(area)) = touches.first().copied().filter(|_| chosen) else {
+            return None;
+        };
+        touches.remove(0);
+        let buffer = &self.areas[area].buffer;
+        let offset = data.at - buffer.at();
+        Some(buffer.read(offset as usize, data.len as usize))
     }
 
     /// Posts a request that needs no data and no peer.

@@ -59,6 +59,7 @@ fn the_workloads_reach_every_kind_of_trouble() {
         Status::LocProtErr,
         Status::RemAccessErr,
         Status::RemOpErr,
+        Status::RemInvReqErr,
         Status::RetryExcErr,
         Status::RnrRetryExcErr,
     ] {

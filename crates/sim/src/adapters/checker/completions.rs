@@ -30,7 +30,7 @@ fn name(kind: &Kind) -> &'static str {
     match kind {
         Kind::Send { .. } => "send",
         Kind::Write { .. } => "write",
-        Kind::Read => "read",
+        Kind::Read { .. } => "read",
         Kind::Add { .. } => "add",
         Kind::Swap => "swap",
         Kind::Bind { .. } => "bind",
@@ -55,6 +55,16 @@ fn order(record: &Record, qp: usize) -> Result<(), String> {
                 break;
             }
             silent(qp, id, op, failed, lossy)?;
+        }
+        let local = matches!(
+            record.ops[wc.id as usize].kind,
+            Kind::Bind { .. } | Kind::Invalidate { .. }
+        );
+        if failed && wc.status == Status::Success && !local {
+            let id = wc.id;
+            return Err(format!(
+                "queue pair {qp}: request {id} succeeded after a failure"
+            ));
         }
         failed |= wc.status != Status::Success;
     }
@@ -91,8 +101,13 @@ fn may_end(record: &Record, op: &Op, status: Status) -> bool {
         Status::MwBindErr => matches!(op.kind, Kind::Bind { .. }) && own_memory_taken(record, op),
         // The peer's words are about this request if it acknowledges; without, or while it still owed the answer to an
         // earlier read, they strike the first request that was not executed, whoever is to blame.
-        Status::RemAccessErr if qp.acked && !is_answered(op) => peer_refuses(record, op),
-        Status::RemAccessErr => record.ops_of(op.qp).any(|(_, o)| peer_refuses(record, o)),
+        Status::RemAccessErr | Status::RemInvReqErr if qp.acked && !is_answered(op) => {
+            peer_refuses(record, op, status)
+        }
+        Status::RemAccessErr | Status::RemInvReqErr => {
+            let mut before = record.ops_of(op.qp);
+            before.any(|(_, o)| peer_refuses(record, o, status))
+        }
         // An address beyond the last offset cannot even be asked for.
         Status::LocQpOpErr => op.bad.is_some(),
         // The peer's side failed by itself.
@@ -102,7 +117,7 @@ fn may_end(record: &Record, op: &Op, status: Status) -> bool {
 }
 
 fn is_answered(op: &Op) -> bool {
-    matches!(op.kind, Kind::Read | Kind::Add { .. } | Kind::Swap)
+    matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap)
 }
 
 fn own_memory_taken(record: &Record, op: &Op) -> bool {
@@ -113,12 +128,12 @@ fn own_memory_taken(record: &Record, op: &Op) -> bool {
         .any(|t| record.is_doubtful(*t))
 }
 
-fn peer_refuses(record: &Record, op: &Op) -> bool {
+fn peer_refuses(record: &Record, op: &Op, status: Status) -> bool {
     let theirs = |t: &&Touch| matches!(t, Touch::Remote(_) | Touch::Window(_));
-    op.bad == Some(Status::RemAccessErr)
-        || op
-            .touches
-            .iter()
-            .filter(theirs)
-            .any(|t| record.is_doubtful(*t))
+    let taken = op
+        .touches
+        .iter()
+        .filter(theirs)
+        .any(|t| record.is_doubtful(*t));
+    op.bad == Some(status) || (status == Status::RemAccessErr && taken)
 }

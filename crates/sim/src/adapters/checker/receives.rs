@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use verbena_nic::Status;
 
-use crate::adapters::record::{Queue, Record, Touch};
+use crate::adapters::record::{Kind, Op, Queue, Record, Supply, Touch};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
     let mut seen = BTreeSet::new();
@@ -37,6 +37,7 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
             let allowed = match wc.status {
                 Status::Success | Status::WrFlushErr => true,
                 Status::LocProtErr => record.is_doubtful(Touch::Local(area)),
+                Status::LocLenErr => was_sent_too_much(record, queue_pair.peer),
                 _ => false,
             };
             if !allowed {
@@ -46,6 +47,11 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
     }
     missing(record, &seen)?;
     shared(record)
+}
+
+fn was_sent_too_much(record: &Record, sender: usize) -> bool {
+    let too_long = |op: &Op| matches!(op.kind, Kind::Send { .. }) && op.bad.is_some();
+    record.ops_of(sender).any(|(_, op)| too_long(op))
 }
 
 /// Receives of a queue pair all end; it was failed at the end.
@@ -64,7 +70,7 @@ fn missing(record: &Record, seen: &BTreeSet<u64>) -> Result<(), String> {
 /// What was posted to a shared queue was taken or is still there.
 fn shared(record: &Record) -> Result<(), String> {
     for (srq, left) in record.shared_left.iter().enumerate() {
-        let here = |s: &&crate::adapters::record::Supply| s.queue == Queue::Shared(srq);
+        let here = |s: &&Supply| s.queue == Queue::Shared(srq);
         let posted = record.supplies.iter().filter(here).count();
         let users = record.qps.iter().filter(|q| q.srq == Some(srq));
         let (mut ended, mut lossy) = (0, false);
