@@ -193,7 +193,6 @@ impl Qp {
         let mut inner = self.inner.lock();
         inner.time_passed(&self.init, now, out);
         inner.settle(&self.init, out);
-        inner.end_at_last(&self.init, out);
     }
 
     /// The connection can be closed: nothing more will be sent.

@@ -4,13 +4,16 @@
 //!
 //! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that keeps it) → [`plan`] and
 //! [`workload`] (what programs intend) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the verdict) → [`run`].
+//! Whole adapters live in a [`fabric`]; [`adapters`] has worlds of them.
 
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod adapters;
 pub mod capture;
 pub mod checker;
 pub mod clock;
+pub mod fabric;
 pub mod link;
 pub mod peer;
 pub mod plan;
@@ -22,6 +25,7 @@ pub mod workload;
 pub mod world;
 
 pub use actor::Actor;
+pub use fabric::Fabric;
 pub use peer::{Peer, Profile};
 pub use plan::Plan;
 pub use rng::{Ratio, Rng};

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use verbena_sim::Workload;
+use verbena_sim::adapters;
 use verbena_sim::capture;
 use verbena_sim::run::{Tally, run};
 
@@ -49,6 +50,9 @@ struct Seeds {
     /// Runs this workload with every seed instead of the one the seed picks
     #[arg(long, value_name = "NAME")]
     workload: Option<Workload>,
+    /// Runs only whole adapters; without it, each seed does so after its workload
+    #[arg(long, conflicts_with = "workload")]
+    adapters: bool,
     /// Prints a line per seed
     #[arg(long)]
     verbose: bool,
@@ -71,6 +75,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// The worlds of one seed: peers, adapters, or both.
+fn run_seed(seed: u64, seeds: &Seeds) -> Result<Tally, String> {
+    let mut tally = Tally::default();
+    if !seeds.adapters {
+        tally.add(&run(seed, seeds.workload).map_err(|f| f.to_string())?);
+    }
+    if seeds.workload.is_none() {
+        tally.add(&adapters::run(seed).map_err(|f| f.to_string())?);
+    }
+    Ok(tally)
+}
+
 fn run_seeds(seeds: &Seeds) -> ExitCode {
     // A panic inside a run is reported as a failure with its seed; the default message would only repeat it.
     std::panic::set_hook(Box::new(|_| {}));
@@ -87,7 +103,7 @@ fn run_seeds(seeds: &Seeds) -> ExitCode {
             );
             let _ = std::io::stderr().flush();
         }
-        match run(seed, seeds.workload) {
+        match run_seed(seed, seeds) {
             Ok(one) => {
                 if seeds.verbose {
                     println!("seed {seed}: {one}");

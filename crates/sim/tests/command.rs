@@ -38,6 +38,7 @@ fn bad_usage_ends_with_two() {
     for args in [
         &["--seed", "x"][..],
         &["--workload", "nonsense"],
+        &["--adapters", "--workload", "mixed"],
         &["capture"],
         &["--unknown"],
     ] {
@@ -65,10 +66,26 @@ fn help_names_everything() {
         "--seed",
         "--count",
         "--workload",
+        "--adapters",
         "--verbose",
         "capture",
         "EXIT CODES",
     ] {
         assert!(said.contains(word), "{word} is missing from\n{said}");
     }
+}
+
+#[test]
+fn adapters_alone_or_behind_the_workload() {
+    let connections = |args: &[&str]| {
+        let said = text(&sim(args).stdout);
+        let (_, rest) = said.split_once("failed: ").unwrap_or_default();
+        let number = rest.split(' ').next().unwrap_or_default();
+        number.parse::<u64>().expect("a number of connections")
+    };
+    let alone = connections(&["--seed", "4", "--adapters"]);
+    let peers = connections(&["--seed", "4", "--workload", "mixed"]);
+    assert!(alone > 0 && peers > 0);
+    let both = connections(&["--seed", "4"]);
+    assert!(both > alone, "a seed runs both");
 }

@@ -2,12 +2,14 @@
 //! They promise that every workload is among them.
 //! The long run is `cargo xtask sim`.
 
+use verbena_sim::adapters;
 use verbena_sim::run::{Tally, run};
 use verbena_sim::work::{Report, Status};
 use verbena_sim::{Rng, Workload, World};
 use verbena_stream::{Outcome, Time, Violation};
 
 const KEPT: &str = include_str!("../regressions/seeds.txt");
+const KEPT_ADAPTERS: &str = include_str!("../regressions/adapters.txt");
 
 #[test]
 fn kept_seeds_pass() {
@@ -29,6 +31,21 @@ fn kept_seeds_pass() {
         count += 1;
     }
     assert!(count >= 3, "kept seeds are missing");
+}
+
+#[test]
+fn kept_adapter_seeds_pass() {
+    let lines = KEPT_ADAPTERS.lines().filter(|l| !l.starts_with('#'));
+    let mut count = 0;
+    for line in lines {
+        let (seed, shown) = line.split_once(' ').expect("a seed and what it showed");
+        assert!(!shown.is_empty());
+        if let Err(failure) = adapters::run(seed.parse().expect("a number")) {
+            panic!("{line}\n{failure}");
+        }
+        count += 1;
+    }
+    assert!(count >= 5, "kept seeds are missing");
 }
 
 #[test]

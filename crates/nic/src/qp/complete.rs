@@ -25,6 +25,15 @@ impl Inner {
 
     /// Completes what has ended at the front of the send queue.
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.blocked.is_none()
+            && let Some(reset) = self.ending.take()
+        {
+            // The end of the stream had to wait for a message before it.
+            self.peer_gone(init, reset, out);
+        }
+        if self.gone && init.qp_type == QpType::Uc && self.state == QpState::Rts {
+            self.let_go(init, out);
+        }
         let by_ack = self.is_acknowledged(init);
         let acked = self.stream.as_ref().map(|s| s.ledger().requester.acked());
         while let Some(wqe) = self.sends.front() {
@@ -53,26 +62,21 @@ impl Inner {
             }
         }
         self.tell_drained(init, out);
-        if self.gone && init.qp_type == QpType::Uc {
-            // Nobody promised that an unreliable message arrives.
-            return self.succeed_unheard(init, out);
-        }
-        if self.gone && !self.sends.is_empty() && !self.state.flushes() {
+        let notices = init.qp_type != QpType::Uc;
+        if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() {
             // Nobody will answer what is left.
             self.lose(init, "the peer is gone", out);
         }
     }
 
-    fn succeed_unheard(&mut self, init: &QpInit, out: &mut Outbox) {
+    /// An unreliable connection does not notice that its peer is gone: what is sent succeeds and arrives nowhere.
+    fn let_go(&mut self, init: &QpInit, out: &mut Outbox) {
         self.current = None;
-        self.begun = 0;
-        while let Some(wqe) = self.sends.pop_front() {
-            let status = match wqe.progress {
-                Progress::Done(status) => status,
-                _ => Status::Success,
-            };
-            if wqe.flags.contains(Flags::SIGNALED) || status != Status::Success {
-                init.send_cq.push(send_wc(init, &wqe, status), out);
+        while let Some(at) = self.sends.iter().position(|w| !w.is_done()) {
+            if self.sends[at].op.is_local() {
+                self.run_local(init, at, out);
+            } else {
+                self.sends[at].progress = Progress::Done(Status::Success);
             }
         }
     }
@@ -124,7 +128,10 @@ impl Inner {
             Violation::ReceiveBuffer => Some(Status::LocProtErr),
             _ => None,
         };
-        if let (Some(status), Some(receive)) = (status, self.claimed.take()) {
+        // Any other violation leaves the claimed receive to the flush.
+        if let Some(status) = status
+            && let Some(receive) = self.claimed.take()
+        {
             let wc = receive_flush(init, receive.id, status);
             init.recv_cq.push(wc, out);
         }

@@ -126,6 +126,8 @@ pub(super) struct Inner {
     pub(super) gone: bool,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
+    /// The last message of an unreliable peer was a Write that memory refused.
+    pub(super) write_dropped: bool,
     /// `LastWqe` has been told.
     pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
@@ -162,6 +164,7 @@ impl Inner {
             now: Time::ZERO,
             gone: false,
             drained: false,
+            write_dropped: false,
             last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,

@@ -2,10 +2,11 @@
 //! It promises that a refused change leaves everything as it was.
 //! It refuses to open or close connections; it says when one may be closed.
 
-use verbena_stream::{Claim, Stream, Time};
+use verbena_stream::{Stream, Time};
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
+use super::receive::{PATIENCE, UNTIMED};
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState};
@@ -18,7 +19,6 @@ impl Qp {
         let done = inner.modify(&self.init, to, out);
         if done {
             inner.settle(&self.init, out);
-            inner.end_at_last(&self.init, out);
         }
         done
     }
@@ -119,16 +119,6 @@ impl Inner {
         }
     }
 
-    /// The end of the stream that had to wait for a message before it.
-    pub(super) fn end_at_last(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.blocked.is_none()
-            && let Some(reset) = self.ending.take()
-        {
-            self.peer_gone(init, reset, out);
-            self.settle(init, out);
-        }
-    }
-
     fn end_gently(&mut self, init: &QpInit, out: &mut Outbox) {
         if let Some(next) = self.state.next(init.personality, QpEvent::PeerClosed) {
             self.state = next;
@@ -152,15 +142,10 @@ impl Inner {
                 .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
             self.strike(init, at, Status::RnrRetryExcErr, out);
         }
-        if self.blocked.is_some_and(|until| now >= until) {
-            let timer = self.rnr_timer;
-            let answered = self
-                .stream
-                .as_mut()
-                .map(|s| s.claim(Claim::NotReady { timer }));
-            if let Some(Err(violation)) = answered {
-                self.violated(init, &violation, out);
-            }
+        if self.blocked == Some(UNTIMED) {
+            self.blocked = Some(now + PATIENCE);
+        } else if self.blocked.is_some_and(|until| now >= until) {
+            self.no_receive(init, out);
         }
     }
 

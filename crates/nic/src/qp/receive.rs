@@ -4,6 +4,7 @@
 
 use verbena_mem::{Access, Reach};
 use verbena_stream::{Claim, Delivery, Place, Run, Step, Time, Violation};
+use verbena_wire::ext::Caps;
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag};
 
@@ -18,7 +19,10 @@ use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
 
 /// How long a standard peer's message may wait for a receive before the stream is ended.
-const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
+pub(super) const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
+
+/// A deadline that must be computed as soon as somebody tells the time.
+pub(super) const UNTIMED: Time = Time::ZERO;
 
 impl Inner {
     /// Takes bytes and everything that follows from them.
@@ -50,7 +54,7 @@ impl Inner {
             at += used;
             let go_on = match step {
                 Step::More(_) => false,
-                Step::Claim { .. } => self.claim(init, now, out),
+                Step::Claim { opcode, .. } => self.claim(init, opcode, now, out),
                 Step::Place(run) => {
                     let rest = input.get(at..).unwrap_or_default();
                     let n = rest.len().min(run.len as usize);
@@ -72,7 +76,12 @@ impl Inner {
     }
 
     /// A message wants a receive; false if the stream must wait for one.
-    fn claim(&mut self, init: &QpInit, now: Time, out: &mut Outbox) -> bool {
+    fn claim(&mut self, init: &QpInit, opcode: Opcode, now: Time, out: &mut Outbox) -> bool {
+        let immediate = matches!(opcode, Opcode::Immediate | Opcode::ImmediateSe);
+        if core::mem::take(&mut self.write_dropped) && immediate {
+            // Immediate data says that its Write is there; this one's is not.
+            return self.answer_claim(init, Claim::Drop, out);
+        }
         let receive = match &init.srq {
             Some(srq) => srq.take(init.number, out),
             None => self.receives.take(),
@@ -89,7 +98,12 @@ impl Inner {
                 self.leave_line(init, out);
                 Claim::Drop
             }
-            None => match self.missing_receive(init, now) {
+            // An honest iWARP adapter does not ask for patience.
+            None if init.personality == Personality::Iwarp => {
+                self.no_receive(init, out);
+                return false;
+            }
+            None => match self.missing_receive(now) {
                 Some(claim) => claim,
                 None => return false,
             },
@@ -97,23 +111,33 @@ impl Inner {
         self.answer_claim(init, answer, out)
     }
 
+    /// A message found no receive, and its sender cannot be asked to wait any longer (RFC 5040 §5.1).
+    pub(super) fn no_receive(&mut self, init: &QpInit, out: &mut Outbox) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let violation = Violation::NoReceive {
+            msn: stream.claimed_msn(),
+        };
+        stream.fail(violation);
+        self.violated(init, &violation, out);
+    }
+
     /// What a missing receive means here; `None` to stop reading for a while.
-    fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
+    fn missing_receive(&mut self, now: Time) -> Option<Claim> {
         let timer = self.rnr_timer;
-        let roce = init.personality == Personality::Roce;
+        // A peer that completes on acceptance has given its data back and cannot send again: it is kept waiting as a
+        // standard peer is.
+        let can_resend = |caps: &Caps| caps.personality == Personality::Roce;
         let own_peer = self
             .stream
             .as_ref()
-            .is_some_and(|s| s.peer_caps().is_some());
-        if roce && !own_peer {
-            let until = *self.blocked.get_or_insert(now + PATIENCE);
-            if now < until {
-                return None;
-            }
+            .is_some_and(|s| s.peer_caps().is_some_and(can_resend));
+        if !own_peer {
+            self.blocked.get_or_insert(now + PATIENCE);
+            return None;
         }
-        if roce && own_peer {
-            self.counters.rnr_sent += 1;
-        }
+        self.counters.rnr_sent += 1;
         Some(Claim::NotReady { timer })
     }
 
@@ -121,19 +145,7 @@ impl Inner {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        let iwarp_miss =
-            matches!(claim, Claim::NotReady { .. }) && init.personality == Personality::Iwarp;
-        let answered = if iwarp_miss {
-            // An honest iWARP adapter does not ask for patience (RFC 5040 §5.1).
-            let violation = Violation::NoReceive {
-                msn: stream.claimed_msn(),
-            };
-            stream.fail(violation);
-            Err(violation)
-        } else {
-            stream.claim(claim)
-        };
-        match answered {
+        match stream.claim(claim) {
             Ok(()) => true,
             Err(violation) => {
                 self.violated(init, &violation, out);
@@ -149,8 +161,9 @@ impl Inner {
         }
         if self.blocked.is_some() {
             self.take_bytes(init, &[], self.now, out);
+            // If the next message waits now, it does so since a moment that nobody told us: ask for the time at once.
+            self.blocked = self.blocked.map(|_| UNTIMED);
             self.settle(init, out);
-            self.end_at_last(init, out);
         }
     }
 
@@ -171,8 +184,11 @@ impl Inner {
         };
         match verdict {
             Ok(()) => stream.placed(bytes.len() as u32),
-            // An unreliable connection drops what memory refuses and tells nobody.
-            Err(_) if init.qp_type == QpType::Uc => {
+            // An unreliable connection drops what memory refuses a peer and tells nobody; a receive that its own side
+            // put into bad memory is another matter, and must end.
+            Err(violation)
+                if init.qp_type == QpType::Uc && violation != Violation::ReceiveBuffer =>
+            {
                 stream.drop_message();
                 stream.placed(bytes.len() as u32);
             }
@@ -284,7 +300,10 @@ impl Inner {
                 let wc = self.receive_wc(init, op, len, Some(data.imm()), opcode.solicited());
                 self.complete_receive(init, wc, out);
             }
-            Delivery::Write { .. } => self.counters.messages_in += 1,
+            Delivery::Write { .. } => {
+                self.write_dropped = false;
+                self.counters.messages_in += 1;
+            }
             Delivery::ReadRequest {
                 header, request, ..
             } => self.owed.push_back(Owed::Read(header, request)),
@@ -294,7 +313,7 @@ impl Inner {
             Delivery::AtomicRequest {
                 header, request, ..
             } => self.owed.push_back(Owed::Atomic(header, request)),
-            Delivery::ReadDone(read) => self.read_done(init, read.rsn),
+            Delivery::ReadDone(read) => return self.read_done(init, read.rsn, out),
             Delivery::AtomicDone(read, response) => {
                 return self.atomic_done(init, read.rsn, response.original, out);
             }
@@ -305,6 +324,9 @@ impl Inner {
                 return false;
             }
             Delivery::Caps(_) => out.push(Event::Established { qp: init.number }),
+            Delivery::Discarded(Opcode::Write) => {
+                self.write_dropped = init.qp_type == QpType::Uc;
+            }
             Delivery::Discarded(_)
             | Delivery::Rtr
             | Delivery::Acked(_)
@@ -342,20 +364,21 @@ impl Inner {
         }
     }
 
-    fn read_done(&mut self, init: &QpInit, rsn: Rsn) {
+    fn read_done(&mut self, init: &QpInit, rsn: Rsn, out: &mut Outbox) -> bool {
         let Some(at) = self.find(rsn) else {
-            return;
+            return true;
         };
-        let mut status = Status::Success;
         if let SendOp::Read {
             local_invalidate: Some(stag),
             ..
         } = self.sends[at].op
             && init.tpt.invalidate_local(stag, init.pd).is_err()
         {
-            status = Status::LocProtErr;
+            self.strike(init, at, Status::LocProtErr, out);
+            return false;
         }
-        self.sends[at].progress = Progress::Done(status);
+        self.sends[at].progress = Progress::Done(Status::Success);
+        true
     }
 
     fn atomic_done(&mut self, init: &QpInit, rsn: Rsn, original: u64, out: &mut Outbox) -> bool {

@@ -160,7 +160,7 @@ impl Inner {
     }
 
     /// Bind and local invalidate: done at once, in their turn.
-    fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
+    pub(super) fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
         let status = match self.sends[at].op {
             SendOp::Bind(bind) => match init.tpt.bind(&bind) {
                 Ok(_) => Status::Success,

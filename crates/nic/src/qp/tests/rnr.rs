@@ -158,6 +158,26 @@ fn a_standard_peer_is_kept_waiting_for_a_second_and_then_ended() {
 }
 
 #[test]
+fn the_second_message_of_a_standard_peer_gets_a_second_of_its_own() {
+    let mut pair = Pair::new(Setup {
+        extensions: false,
+        ..Setup::default()
+    });
+    pair.now = Time::ZERO + Duration::from_secs(100);
+    let gather = [pair.a.sge(0, 3)];
+    pair.a.post(1, SEND, &gather);
+    pair.a.post(2, SEND, &gather);
+    pair.run();
+    let scatter = [pair.b.sge(0, 3)];
+    pair.b.receive(7, &scatter);
+    // The receive came at a moment nobody told the queue pair; it asks, and the second begins then.
+    let asked = pair.now + Duration::from_millis(900);
+    pair.b.qp.handle_timeout(asked, &mut pair.b.out);
+    assert_eq!(pair.b.qp.deadline(), Some(asked + Duration::from_secs(1)));
+    assert_eq!(pair.b.qp.state(), QpState::Rts);
+}
+
+#[test]
 fn an_honest_iwarp_adapter_ends_the_stream_at_once() {
     let mut pair = Pair::new(Setup {
         personality: Personality::Iwarp,

@@ -1,0 +1,96 @@
+//! Adapter worlds: a seed makes hosts, queue pairs and memory in a [`Fabric`](crate::Fabric), lets programs use and abuse
+//! them, and has every outcome judged. It promises the same story for the same seed, and a failure that says how to see it again.
+//! It refuses to look inside adapters: programs know what they posted and what they were told.
+//!
+//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `refused`, `program` (what
+//! happens) → [`checker`] (the verdict).
+
+pub mod checker;
+mod draw;
+mod drive;
+mod memory;
+mod program;
+pub mod record;
+mod refused;
+mod request;
+
+use core::fmt;
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
+use verbena_nic::Status;
+use verbena_stream::Time;
+
+use crate::run::Tally;
+use drive::World;
+use record::{Fault, Record};
+
+/// An adapter world that a checker objected to.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The objection.
+    pub why: String,
+    /// The last things that happened.
+    pub story: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {} failed among adapters: {}", self.seed, self.why)?;
+        for line in &self.story {
+            writeln!(f, "{line}")?;
+        }
+        write!(f, "again: verbena-sim --adapters --seed {}", self.seed)
+    }
+}
+
+/// Lines of the story that a failure shows.
+const LAST_LINES: usize = 80;
+
+/// Runs the adapter world of a seed and judges it.
+pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
+    let fail = |why, story| Box::new(Failure { seed, why, story });
+    let record = play(seed).map_err(|why| fail(why, Vec::new()))?;
+    match checker::check(&record) {
+        Ok(()) => Ok(tally(&record)),
+        Err(why) => {
+            let from = record.story.len().saturating_sub(LAST_LINES);
+            Err(fail(why, record.story[from..].to_vec()))
+        }
+    }
+}
+
+/// Runs the adapter world of a seed without judging it; a panic inside is a finding like any other.
+pub fn play(seed: u64) -> Result<Record, String> {
+    catch_unwind(AssertUnwindSafe(|| World::new(seed).play())).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        format!("panic: {}", text.unwrap_or_default())
+    })
+}
+
+fn tally(record: &Record) -> Tally {
+    let of = |fault| {
+        record
+            .pairs
+            .iter()
+            .filter(move |p| p.faults.contains(&fault))
+    };
+    let sent = record.qps.iter().flat_map(|q| &q.sent);
+    let received = record.qps.iter().flat_map(|q| &q.received);
+    Tally {
+        sessions: record.pairs.len() as u64,
+        works: sent.filter(|w| w.status == Status::Success).count() as u64,
+        messages: received.filter(|w| w.status == Status::Success).count() as u64,
+        bytes: record.bytes,
+        rnrs: record.rnrs,
+        resets: (of(Fault::Reset).count() + of(Fault::Killed).count()) as u64,
+        flips: 0,
+        time: record.end.since(Time::ZERO),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Every request ends once, in posting order, with a status that its circumstances allow (the error table of docs/connections.md).
+//! A pair that nothing happened to promises success for all it was asked.
+//! It refuses to look at memory.
+
+use verbena_nic::Status;
+
+use crate::adapters::record::{Fault, Kind, Op, Record, Touch};
+
+pub(super) fn check(record: &Record) -> Result<(), String> {
+    for qp in 0..record.qps.len() {
+        order(record, qp)?;
+        for wc in &record.qps[qp].sent {
+            let op = &record.ops[wc.id as usize];
+            if !may_end(record, op, wc.status) {
+                let (id, status, kind) = (wc.id, wc.status, name(&op.kind));
+                let faults = &record.pairs[record.qps[qp].pair].faults;
+                return Err(format!(
+                    "request {id} ({kind}) of queue pair {qp} ended in {status:?}, with {faults:?}"
+                ));
+            }
+        }
+        if record.qps[qp].undrained {
+            return Err(format!("queue pair {qp} is drained and did not say so"));
+        }
+    }
+    Ok(())
+}
+
+fn name(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Send { .. } => "send",
+        Kind::Write { .. } => "write",
+        Kind::Read { .. } => "read",
+        Kind::Add { .. } => "add",
+        Kind::Swap => "swap",
+        Kind::Bind { .. } => "bind",
+        Kind::Invalidate { .. } => "invalidate",
+    }
+}
+
+/// One completion per signalled or failed request, in posting order.
+fn order(record: &Record, qp: usize) -> Result<(), String> {
+    let mut posted = record.ops_of(qp).peekable();
+    let mut failed = false;
+    let lossy = record.qps[qp].lossy[0];
+    for wc in &record.qps[qp].sent {
+        loop {
+            let Some((id, op)) = posted.next() else {
+                let id = wc.id;
+                return Err(format!(
+                    "queue pair {qp}: completion of {id} out of order, twice, or of nothing"
+                ));
+            };
+            if id as u64 == wc.id {
+                break;
+            }
+            silent(qp, id, op, failed, lossy)?;
+        }
+        let local = matches!(
+            record.ops[wc.id as usize].kind,
+            Kind::Bind { .. } | Kind::Invalidate { .. }
+        );
+        if failed && wc.status == Status::Success && !local {
+            let id = wc.id;
+            return Err(format!(
+                "queue pair {qp}: request {id} succeeded after a failure"
+            ));
+        }
+        failed |= wc.status != Status::Success;
+    }
+    for (id, op) in posted {
+        silent(qp, id, op, failed, lossy)?;
+    }
+    Ok(())
+}
+
+/// A request without completion was unsignalled and succeeded; a local one may do so ahead of its turn.
+fn silent(qp: usize, id: usize, op: &Op, failed: bool, lossy: bool) -> Result<(), String> {
+    let local = matches!(op.kind, Kind::Bind { .. } | Kind::Invalidate { .. });
+    if lossy || (!op.signaled && (!failed || local)) {
+        return Ok(());
+    }
+    let kind = name(&op.kind);
+    Err(format!(
+        "queue pair {qp}: request {id} ({kind}) never ended"
+    ))
+}
+
+fn may_end(record: &Record, op: &Op, status: Status) -> bool {
+    let qp = &record.qps[op.qp];
+    let faults = &record.pairs[qp.pair].faults;
+    let disturbed = record.is_disturbed(qp.pair);
+    let broken = faults.contains(&Fault::Reset) || faults.contains(&Fault::Killed);
+    match status {
+        // Where the peer does not say what it executed, even a refused request was accepted before.
+        Status::Success => op.bad.is_none() || (!qp.acked && op.bad != Some(Status::LocProtErr)),
+        Status::WrFlushErr => disturbed,
+        Status::RetryExcErr => broken && qp.roce && qp.reliable,
+        Status::RnrRetryExcErr => faults.contains(&Fault::Impatient) && op.wants_receive(),
+        Status::LocProtErr => op.bad == Some(status) || own_memory_taken(record, op),
+        Status::MwBindErr => matches!(op.kind, Kind::Bind { .. }) && own_memory_taken(record, op),
+        // The peer's words are about this request if it acknowledges; without, or while it still owed the answer to an
+        // earlier read, they strike the first request that was not executed, whoever is to blame.
+        Status::RemAccessErr | Status::RemInvReqErr if qp.acked && !is_answered(op) => {
+            peer_refuses(record, op, status)
+        }
+        Status::RemAccessErr | Status::RemInvReqErr => {
+            let mut before = record.ops_of(op.qp);
+            before.any(|(_, o)| peer_refuses(record, o, status))
+        }
+        // An address beyond the last offset cannot even be asked for.
+        Status::LocQpOpErr => op.bad.is_some(),
+        // The peer's side failed by itself.
+        Status::RemOpErr => disturbed,
+        _ => false,
+    }
+}
+
+fn is_answered(op: &Op) -> bool {
+    matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap)
+}
+
+fn own_memory_taken(record: &Record, op: &Op) -> bool {
+    let own = |t: &&Touch| matches!(t, Touch::Local(_) | Touch::Own(_));
+    op.touches
+        .iter()
+        .filter(own)
+        .any(|t| record.is_doubtful(*t))
+}
+
+fn peer_refuses(record: &Record, op: &Op, status: Status) -> bool {
+    let theirs = |t: &&Touch| matches!(t, Touch::Remote(_) | Touch::Window(_));
+    let taken = op
+        .touches
+        .iter()
+        .filter(theirs)
+        .any(|t| record.is_doubtful(*t));
+    op.bad == Some(status) || (status == Status::RemAccessErr && taken)
+}

@@ -1,0 +1,124 @@
+//! Messages are delivered once and in order: what a queue pair received is the beginning of what its peer sent it.
+//! Where success means that the peer has it, the peer has it; a message that was refused to the end was never delivered.
+//! It refuses to know statuses of receives; [`super::receives`] does.
+
+use verbena_nic::{Status, Wc, WcOp};
+
+use crate::adapters::record::{FRESH, Kind, Record};
+
+/// A message as the receiver sees it.
+#[derive(Debug)]
+struct Message<'a> {
+    op: usize,
+    /// What a receive holds; nothing for immediate data alone.
+    payload: Option<&'a [u8]>,
+    len: usize,
+    immediate: bool,
+}
+
+pub(super) fn check(record: &Record) -> Result<(), String> {
+    for qp in 0..record.qps.len() {
+        arrivals(record, qp).map_err(|why| format!("queue pair {qp}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Everything that queue pair `qp` was sent.
+fn messages(record: &Record, qp: usize) -> Vec<Message<'_>> {
+    let mut out = Vec::new();
+    let sender = record.qps[qp].peer;
+    for (op, entry) in record.ops_of(sender) {
+        let alone = |len| Message {
+            op,
+            payload: None,
+            len,
+            immediate: true,
+        };
+        match &entry.kind {
+            Kind::Send {
+                payload, immediate, ..
+            } => {
+                // V7: towards a peer without the feature, the immediate data is a message of its own.
+                let together = record.qps[sender].send_imm;
+                out.push(Message {
+                    op,
+                    payload: Some(payload),
+                    len: payload.len(),
+                    immediate: *immediate && together,
+                });
+                if *immediate && !together {
+                    out.push(alone(0));
+                }
+            }
+            Kind::Write {
+                len,
+                immediate: true,
+            } => out.push(alone(*len)),
+            _ => {}
+        }
+    }
+    out
+}
+
+fn arrivals(record: &Record, qp: usize) -> Result<(), String> {
+    let (receiver, sent) = (&record.qps[qp], messages(record, qp));
+    let gaps = !receiver.reliable || receiver.lossy[1];
+    let mut next = 0;
+    for wc in receiver
+        .received
+        .iter()
+        .filter(|w| w.status == Status::Success)
+    {
+        let found = sent[next..].iter().position(|m| matches(record, m, wc));
+        match found {
+            Some(skipped) if skipped == 0 || gaps => next += skipped + 1,
+            _ => {
+                let awaited = sent.get(next).map(|m| m.op);
+                return Err(format!(
+                    "receive {} does not hold request {awaited:?}",
+                    wc.id
+                ));
+            }
+        }
+    }
+    if gaps {
+        return Ok(());
+    }
+    for message in &sent[next..] {
+        if record.is_certain(message.op) {
+            return Err(format!(
+                "request {} succeeded and was not delivered",
+                message.op
+            ));
+        }
+    }
+    for message in &sent[..next] {
+        if record.end_of(message.op) == Some(Status::RnrRetryExcErr) && !two_parts(&sent, message) {
+            return Err(format!(
+                "request {} found no receive and was delivered",
+                message.op
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The first half of a request may be delivered without the second.
+fn two_parts(sent: &[Message<'_>], message: &Message<'_>) -> bool {
+    sent.iter().filter(|m| m.op == message.op).count() > 1
+}
+
+fn matches(record: &Record, message: &Message<'_>, wc: &Wc) -> bool {
+    let immediate = message.immediate.then_some(message.op as u32);
+    if wc.immediate != immediate || wc.len as usize != message.len {
+        return false;
+    }
+    let held = record.bytes_of(record.supplies[wc.id as usize].slot);
+    match message.payload {
+        None => wc.op == WcOp::ReceiveWriteImm && held.iter().all(|b| *b == FRESH),
+        Some(payload) => {
+            let (text, rest) = held.split_at(payload.len().min(held.len()));
+            wc.op == WcOp::Receive && text == payload && rest.iter().all(|b| *b == FRESH)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Every byte of every region is explained: written by its program, by the one request that owns its slot, or fresh.
+//! Memory that was taken back promises not to change any more from the moment its owner knew.
+//! It refuses to know words that atomics change; [`super::atomics`] does.
+
+use verbena_nic::Status;
+
+use crate::adapters::record::{FRESH, Kind, Queue, Record, Slot, Use};
+
+pub(super) fn check(record: &Record) -> Result<(), String> {
+    for slot in &record.slots {
+        inside(record, slot)?;
+    }
+    for (area, entry) in record.areas.iter().enumerate() {
+        outside(record, area)?;
+        if entry.revoked.as_ref().is_some_and(|r| *r != entry.image) {
+            return Err(format!("region {area} changed after it was deregistered"));
+        }
+    }
+    for (at, window) in record.windows.iter().enumerate() {
+        let now = &record.areas[window.area].image[window.at..window.at + window.len];
+        if window.revoked.as_ref().is_some_and(|then| then != now) {
+            return Err(format!("window {at} was written after it was invalidated"));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that belong to no slot are fresh.
+fn outside(record: &Record, area: usize) -> Result<(), String> {
+    let image = &record.areas[area].image;
+    let mut free = vec![true; image.len()];
+    for slot in record.slots.iter().filter(|s| s.area == area) {
+        free[slot.at..slot.at + slot.len].fill(false);
+    }
+    let touched = (0..image.len()).find(|at| free[*at] && image[*at] != FRESH);
+    match touched {
+        Some(at) => Err(format!(
+            "byte {at} of region {area} belongs to nobody and was written"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn inside(record: &Record, slot: &Slot) -> Result<(), String> {
+    let held = &record.areas[slot.area].image[slot.at..slot.at + slot.len];
+    let place = |at: usize| format!("byte {} of region {}", slot.at + at, slot.area);
+    match &slot.usage {
+        Use::Fixed(bytes) => match differs(held, bytes) {
+            Some(at) => Err(format!("{} changed, and nobody may write it", place(at))),
+            None => Ok(()),
+        },
+        Use::Target(op, bytes) => target(record, *op, held, bytes, place),
+        Use::Receive(supply) => receive(record, *supply, held, place),
+        Use::Counter | Use::Result(_) | Use::Swap(..) => Ok(()),
+    }
+}
+
+fn differs(held: &[u8], bytes: &[u8]) -> Option<usize> {
+    (0..held.len()).find(|at| held[*at] != bytes[*at])
+}
+
+fn target(
+    record: &Record,
+    op: usize,
+    held: &[u8],
+    bytes: &[u8],
+    place: impl Fn(usize) -> String,
+) -> Result<(), String> {
+    let entry = &record.ops[op];
+    let posted = record.qps.get(entry.qp).is_some();
+    let odd = (0..held.len()).find(|at| held[*at] != FRESH && held[*at] != bytes[*at]);
+    if let Some(at) = odd {
+        return Err(format!("{} holds what request {op} never wrote", place(at)));
+    }
+    if entry.bad.is_some() || !posted {
+        return match held.iter().position(|b| *b != FRESH) {
+            Some(at) => Err(format!("{} was written by refused request {op}", place(at))),
+            None => Ok(()),
+        };
+    }
+    match differs(held, bytes) {
+        Some(at) if record.is_certain(op) => Err(format!(
+            "{} is missing from request {op}, which succeeded",
+            place(at)
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A receive that took no message holds at most the beginning of one that was meant for its queue.
+fn receive(
+    record: &Record,
+    supply: usize,
+    held: &[u8],
+    place: impl Fn(usize) -> String,
+) -> Result<(), String> {
+    let ended = record.qps.iter().flat_map(|q| &q.received);
+    let filled = ended
+        .filter(|w| w.id == supply as u64)
+        .any(|w| w.status == Status::Success);
+    if filled || held.iter().all(|b| *b == FRESH) {
+        return Ok(());
+    }
+    let queue = record.supplies[supply].queue;
+    let meant = |qp: usize| match queue {
+        Queue::Own(owner) => record.qps[qp].peer == owner,
+        Queue::Shared(srq) => record.qps[record.qps[qp].peer].srq == Some(srq),
+    };
+    let explained = record.ops.iter().any(|op| match &op.kind {
+        Kind::Send { payload, .. } => {
+            let payload = |at: usize| payload.get(at).copied().unwrap_or(FRESH);
+            record.qps.get(op.qp).is_some()
+                && meant(op.qp)
+                && (0..held.len()).all(|at| held[at] == FRESH || held[at] == payload(at))
+        }
+        _ => false,
+    });
+    if explained {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: receive {supply} holds what nobody sent",
+        place(0)
+    ))
+}

@@ -1,0 +1,311 @@
+//! Each judge is shown a good record and a damaged one.
+//! They promise that a law is really looked after: the damage is found by the judge whose law it breaks.
+//! They know records only.
+
+use verbena_nic::Wc;
+
+use super::*;
+use crate::adapters::play;
+use crate::adapters::record::{FRESH, Use};
+
+/// Damages a record; false if it has nothing to damage.
+type Damage = fn(&mut Record) -> bool;
+
+/// The damage is done to records of the first seeds that can take it, and the judge objects to each.
+fn finds(judge: &str, damage: Damage) {
+    let law = ALL.into_iter().find(|(name, _)| *name == judge).unwrap().1;
+    let mut found = 0;
+    for seed in 0..60 {
+        let mut record = play(seed).unwrap();
+        assert_eq!(law(&record), Ok(()), "seed {seed}");
+        if damage(&mut record) {
+            assert!(law(&record).is_err(), "{judge} missed it in seed {seed}");
+            found += 1;
+        }
+    }
+    assert!(found > 2, "no seed can be damaged so");
+}
+
+fn healthy(record: &Record) -> impl Iterator<Item = usize> {
+    let healthy = |qp: &usize| !record.is_disturbed(qp / 2) && record.qps[*qp].lossy == [false; 2];
+    (0..record.qps.len())
+        .filter(healthy)
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn with_sent(record: &Record, least: usize) -> Option<usize> {
+    healthy(record).find(|qp| record.qps[*qp].sent.len() >= least)
+}
+
+#[test]
+fn a_lost_completion() {
+    finds("completions", |record| {
+        let Some(qp) = with_sent(record, 1) else {
+            return false;
+        };
+        record.qps[qp].sent.pop();
+        true
+    });
+}
+
+#[test]
+fn a_doubled_completion() {
+    finds("completions", |record| {
+        let Some(qp) = with_sent(record, 1) else {
+            return false;
+        };
+        let wc: Wc = record.qps[qp].sent[0];
+        record.qps[qp].sent.insert(0, wc);
+        true
+    });
+}
+
+#[test]
+fn completions_out_of_order() {
+    finds("completions", |record| {
+        let Some(qp) = with_sent(record, 2) else {
+            return false;
+        };
+        record.qps[qp].sent.swap(0, 1);
+        true
+    });
+}
+
+#[test]
+fn a_failure_on_a_healthy_connection() {
+    for status in [
+        Status::WrFlushErr,
+        Status::RetryExcErr,
+        Status::RemAccessErr,
+        Status::RnrRetryExcErr,
+        Status::LocProtErr,
+        Status::RemOpErr,
+        Status::GeneralErr,
+    ] {
+        let law = ALL[0].1;
+        let mut found = 0;
+        for seed in 0..40 {
+            let mut record = play(seed).unwrap();
+            if let Some(qp) = with_sent(&record, 1) {
+                if let Some(wc) = record.qps[qp].sent.last_mut() {
+                    wc.status = status;
+                }
+                assert!(law(&record).is_err(), "{status:?} in seed {seed}");
+                found += 1;
+            }
+        }
+        assert!(found > 2);
+    }
+}
+
+#[test]
+fn a_refused_request_that_succeeded() {
+    finds("completions", |record| {
+        let acked = |qp: usize| record.qps[qp].acked;
+        let sent = record.qps.iter().enumerate();
+        let first = sent
+            .filter(|(qp, _)| acked(*qp))
+            .find_map(|(_, q)| q.sent.iter().find(|w| w.status == Status::Success));
+        let Some(id) = first.map(|w| w.id as usize) else {
+            return false;
+        };
+        record.ops[id].bad = Some(Status::RemAccessErr);
+        true
+    });
+}
+
+#[test]
+fn a_drain_that_was_not_told() {
+    finds("completions", |record| {
+        record.qps[0].undrained = true;
+        true
+    });
+}
+
+#[test]
+fn a_receive_that_never_ended_or_ended_twice() {
+    finds("receives", |record| {
+        let Some(qp) = healthy(record).find(|qp| !record.qps[*qp].received.is_empty()) else {
+            return false;
+        };
+        record.qps[qp].received.pop();
+        // A neighbour of the shared queue that lost completions would excuse it.
+        !record.qps.iter().any(|q| q.lossy[1])
+    });
+    finds("receives", |record| {
+        let Some(qp) = healthy(record).find(|qp| !record.qps[*qp].received.is_empty()) else {
+            return false;
+        };
+        let wc = record.qps[qp].received[0];
+        record.qps[qp].received.push(wc);
+        true
+    });
+}
+
+#[test]
+fn a_shared_receive_that_vanished() {
+    finds("receives", |record| {
+        let Some(left) = record.shared_left.iter_mut().find(|n| **n > 0) else {
+            return false;
+        };
+        *left += 1;
+        true
+    });
+}
+
+fn delivered(record: &Record) -> Option<(usize, usize)> {
+    let good = |w: &Wc| w.status == Status::Success;
+    healthy(record)
+        .filter(|qp| record.qps[*qp].reliable)
+        .find_map(|qp| Some((qp, record.qps[qp].received.iter().position(good)?)))
+}
+
+#[test]
+fn a_message_delivered_twice() {
+    finds("delivery", |record| {
+        let Some((qp, at)) = delivered(record) else {
+            return false;
+        };
+        let wc = record.qps[qp].received[at];
+        record.qps[qp].received.insert(at, wc);
+        true
+    });
+}
+
+#[test]
+fn a_message_that_succeeded_and_never_came() {
+    finds("delivery", |record| {
+        let Some((qp, at)) = delivered(record) else {
+            return false;
+        };
+        record.qps[qp].received.remove(at);
+        true
+    });
+}
+
+#[test]
+fn a_damaged_message() {
+    finds("delivery", |record| {
+        let Some((qp, at)) = delivered(record) else {
+            return false;
+        };
+        let supply = record.qps[qp].received[at].id as usize;
+        let slot = record.supplies[supply].slot;
+        let (area, at) = (record.slots[slot].area, record.slots[slot].at);
+        record.areas[area].image[at] ^= 1;
+        true
+    });
+}
+
+fn poke(record: &mut Record, slot: usize, word: u64) {
+    let (area, at) = (record.slots[slot].area, record.slots[slot].at);
+    record.areas[area].image[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+}
+
+#[test]
+fn additions_twice_never_or_by_nobody() {
+    let certain = |record: &Record| {
+        (0..record.ops.len()).find_map(|op| match record.ops[op].kind {
+            Kind::Add { counter, add } if record.is_certain(op) => Some((counter, add)),
+            _ => None,
+        })
+    };
+    let law = ALL[3].1;
+    let mut found = 0;
+    for seed in 0..60 {
+        let record = play(seed).unwrap();
+        let Some((counter, add)) = certain(&record) else {
+            continue;
+        };
+        let bytes = record.bytes_of(counter).try_into().unwrap();
+        let value = u64::from_ne_bytes(bytes);
+        for wrong in [value + add, value & !add, value | 1 << 63] {
+            let mut damaged = record.clone();
+            poke(&mut damaged, counter, wrong);
+            assert!(law(&damaged).is_err(), "{value:#x} became {wrong:#x}");
+        }
+        found += 1;
+    }
+    assert!(found > 2);
+}
+
+#[test]
+fn a_swap_that_did_something_else() {
+    finds("atomics", |record| {
+        let swap = |u: &Use| matches!(u, Use::Swap(..));
+        let Some(slot) = record.slots.iter().position(|s| swap(&s.usage)) else {
+            return false;
+        };
+        poke(record, slot, 42);
+        true
+    });
+}
+
+#[test]
+fn bytes_nobody_may_write() {
+    finds("memory", |record| {
+        record.areas[0].image[0] = !FRESH;
+        true
+    });
+    finds("memory", |record| {
+        let fixed = |u: &Use| matches!(u, Use::Fixed(_));
+        let Some(slot) = record.slots.iter().find(|s| fixed(&s.usage)) else {
+            return false;
+        };
+        record.areas[slot.area].image[slot.at] ^= 1;
+        true
+    });
+}
+
+#[test]
+fn a_write_that_succeeded_and_is_missing() {
+    finds("memory", |record| {
+        let slots = record.slots.iter();
+        let target = slots.into_iter().find(|s| match s.usage {
+            Use::Target(op, _) => record.is_certain(op),
+            _ => false,
+        });
+        let Some((area, at)) = target.map(|s| (s.area, s.at)) else {
+            return false;
+        };
+        record.areas[area].image[at] = FRESH;
+        true
+    });
+}
+
+#[test]
+fn memory_that_changed_after_it_was_taken_back() {
+    finds("memory", |record| {
+        let Some(area) = record.areas.iter_mut().find(|a| a.revoked.is_some()) else {
+            return false;
+        };
+        area.image.swap(0, 8);
+        area.image[8] ^= 1;
+        true
+    });
+    finds("memory", |record| {
+        let windows = record.windows.iter_mut();
+        let Some(bytes) = windows.filter_map(|w| w.revoked.as_mut()).next() else {
+            return false;
+        };
+        bytes[399] ^= 1;
+        true
+    });
+}
+
+#[test]
+fn leaks() {
+    finds("leaks", |record| {
+        record.qps[0].left.1 = 1;
+        true
+    });
+    finds("leaks", |record| {
+        record.entries_left[0] = 1;
+        true
+    });
+    finds("leaks", |record| {
+        record.strays = 1;
+        true
+    });
+}

@@ -1,0 +1,189 @@
+//! Who is there in an adapter world: hosts, shared queues, and pairs of queue pairs with their links.
+//! The seed picks personalities, standard-only sides, unreliable pairs, small completion queues and habits of links.
+//! It refuses to post anything.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena_nic::{Cq, Personality, QpType};
+use verbena_stream::{RnrRetry, Terms};
+use verbena_wire::ext::{Features, RnrTimer};
+
+use super::drive::World;
+use super::record::{Fault, Pair, QueuePair};
+use crate::fabric::{ConnectOptions, QpOptions, SideOptions};
+use crate::link::{Chunks, LinkOptions};
+use crate::rng::{Ratio, Rng};
+
+/// The manners of one connection.
+#[derive(Debug, Clone, Copy)]
+struct Manners {
+    roce: [bool; 2],
+    extensions: bool,
+    qp_type: QpType,
+    send_imm: bool,
+    rfc7306: bool,
+}
+
+impl World {
+    /// Hosts, their shared queues, and the first connections.
+    pub(super) fn populate(&mut self) {
+        let hosts = self.rng.len(2, 3);
+        for _ in 0..hosts {
+            let host = self.fabric.host();
+            self.hosts.push(host);
+            let depth = self.rng.len(4, 40);
+            let srq = self.fabric.srq(depth);
+            self.srqs.push(srq);
+            let size = if self.rng.chance(Ratio::per_mille(60)) {
+                self.rng.len(2, 6)
+            } else {
+                4096
+            };
+            let cq = self.fabric.cq(size);
+            self.cqs.push(cq);
+        }
+        let pairs = self.rng.len(1, 4);
+        for _ in 0..pairs {
+            self.pair();
+        }
+    }
+
+    /// Two more queue pairs, joined.
+    pub(super) fn pair(&mut self) {
+        let a = self.rng.below(self.hosts.len() as u64) as usize;
+        let step = self.rng.len(1, self.hosts.len() - 1);
+        let sides = [a, (a + step) % self.hosts.len()];
+        if sides.iter().any(|h| self.fabric.is_dead(self.hosts[*h])) {
+            return;
+        }
+        let manners = draw_manners(&mut self.rng);
+        let (pair, first) = (self.record.pairs.len(), self.record.qps.len());
+        let mut faults = Pair::default();
+        let ids = [0, 1].map(|k| {
+            let host = sides[k];
+            let shared = self.may_share(manners).then(|| self.srqs[host].clone());
+            let options = QpOptions {
+                personality: if manners.roce[k] {
+                    Personality::Roce
+                } else {
+                    Personality::Iwarp
+                },
+                qp_type: manners.qp_type,
+                send_cq: self.draw_cq(host),
+                recv_cq: self.draw_cq(host),
+                srq: shared.clone(),
+                ..QpOptions::default()
+            };
+            self.record.qps.push(QueuePair {
+                host,
+                pair,
+                peer: first + 1 - k,
+                roce: manners.roce[k],
+                extended: manners.extensions,
+                acked: manners.extensions && manners.roce[k] && manners.qp_type == QpType::Rc,
+                reliable: manners.qp_type == QpType::Rc,
+                send_imm: manners.send_imm && manners.extensions,
+                srq: shared.map(|_| host),
+                sent: Vec::new(),
+                received: Vec::new(),
+                lossy: [false; 2],
+                left: (0, 0),
+                undrained: false,
+            });
+            self.fabric.qp_with(self.hosts[host], options)
+        });
+        self.ids.extend(ids);
+        self.rfc7306.push(manners.rfc7306 || manners.extensions);
+        let connect = self.draw_connection(manners, &mut faults);
+        let connection = self.fabric.connect_with(ids[0], ids[1], connect);
+        self.connections.push(connection);
+        self.tell(format!("pair {pair}: hosts {sides:?}, {manners:?}"));
+        self.record.pairs.push(faults);
+    }
+
+    /// Receives of an impatient adapter must be there in time, which sharing them cannot promise.
+    fn may_share(&mut self, manners: Manners) -> bool {
+        let patient = manners.roce == [true; 2] && manners.extensions;
+        let unreliable = manners.qp_type == QpType::Uc;
+        (patient || unreliable) && self.rng.chance(Ratio::per_mille(400))
+    }
+
+    fn draw_cq(&mut self, host: usize) -> Option<Arc<Cq>> {
+        self.rng.coin().then(|| self.cqs[host].clone())
+    }
+
+    fn draw_connection(&mut self, manners: Manners, pair: &mut Pair) -> ConnectOptions {
+        let rng = &mut self.rng;
+        let mut sides = [0, 1].map(|_| draw_side(rng, manners));
+        if !manners.extensions {
+            // One side is standard only; it does not matter which.
+            sides[rng.below(2) as usize].terms.extensions = false;
+        }
+        if rng.chance(Ratio::per_mille(150)) {
+            sides[0].rnr_retry = RnrRetry::Times(rng.range(1, 6) as u8);
+            pair.faults.insert(Fault::Impatient);
+        }
+        ConnectOptions {
+            sides,
+            links: [0, 1].map(|_| draw_link(rng)),
+        }
+    }
+}
+
+fn draw_manners(rng: &mut Rng) -> Manners {
+    let roce = !rng.chance(Ratio::per_mille(350));
+    let mixed = rng.chance(Ratio::per_mille(150));
+    // iWARP knows no unreliable connections.
+    let unreliable = roce && !mixed && rng.chance(Ratio::per_mille(180));
+    Manners {
+        roce: [roce, roce ^ mixed],
+        extensions: rng.chance(Ratio::per_mille(750)),
+        qp_type: if unreliable { QpType::Uc } else { QpType::Rc },
+        send_imm: rng.chance(Ratio::per_mille(700)),
+        rfc7306: rng.chance(Ratio::per_mille(700)),
+    }
+}
+
+fn draw_side(rng: &mut Rng, manners: Manners) -> SideOptions {
+    let mut features = Features::from_bits(0);
+    if rng.coin() {
+        features = features | Features::READ_V2;
+    }
+    if manners.send_imm {
+        features = features | Features::SEND_IMM;
+    }
+    SideOptions {
+        terms: Terms {
+            crc: rng.coin(),
+            markers: rng.chance(Ratio::per_mille(100)),
+            ird: rng.range(1, 8) as u16,
+            ord: rng.range(1, 8) as u16,
+            ..Terms::default()
+        },
+        max_ulpdu: rng.pick(&[128, 256, 777, 1400, 9000]),
+        rfc7306: manners.rfc7306,
+        features,
+        rnr_retry: RnrRetry::Forever,
+        rnr_timer: RnrTimer::new(rng.range(1, 14) as u8).unwrap_or(RnrTimer::DEFAULT),
+    }
+}
+
+fn draw_link(rng: &mut Rng) -> LinkOptions {
+    let micros = Duration::from_micros;
+    let low = rng.pick(&[0, 1, 10, 50]);
+    LinkOptions {
+        chunks: match rng.below(4) {
+            0 => Chunks::Whole,
+            1 => Chunks::Fixed(rng.len(20, 1500)),
+            2 => Chunks::UpTo(rng.len(20, 200)),
+            _ => Chunks::UpTo(rng.len(60, 20_000)),
+        },
+        window: rng.len(200, 60_000),
+        short_write: Ratio::per_mille(rng.pick(&[0, 0, 100, 500])),
+        latency: (micros(low), micros(low + rng.pick(&[0, 5, 100]))),
+        stall: Ratio::per_mille(rng.pick(&[0, 0, 1, 10])),
+        stall_time: micros(rng.range(100, 5_000)),
+        flip: Ratio::NEVER,
+    }
+}

@@ -1,0 +1,255 @@
+//! The course of an adapter world: programs act at random moments while bytes are under way, then everything is brought to an end.
+//! It promises that at the end every request has had its chance: receives are there, drained queues are resumed.
+//! It refuses to judge what came of it.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena_nic::{Cq, Event, QpState, Srq};
+
+use super::memory::Live;
+use super::program::Window;
+use super::record::{Fault, Record, WindowRecord};
+use crate::fabric::{ConnectionId, Fabric, HostId, QpId};
+use crate::rng::{Ratio, Rng};
+
+/// Rounds of supplying receives before what still waits counts as stuck.
+const LAST_ROUNDS: usize = 40;
+
+/// An adapter world under way.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) fabric: Fabric,
+    pub(super) rng: Rng,
+    pub(super) record: Record,
+    pub(super) hosts: Vec<HostId>,
+    pub(super) srqs: Vec<Arc<Srq>>,
+    pub(super) cqs: Vec<Arc<Cq>>,
+    /// The queue pairs, as the record numbers them.
+    pub(super) ids: Vec<QpId>,
+    /// The connections, as the record numbers pairs.
+    pub(super) connections: Vec<ConnectionId>,
+    /// Immediate data and atomics pass, by pair.
+    pub(super) rfc7306: Vec<bool>,
+    pub(super) areas: Vec<Live>,
+    pub(super) windows: Vec<Window>,
+    /// Counters and what was added to each so far: host, room, bits used.
+    pub(super) counters: Vec<(usize, (usize, usize), u32)>,
+    /// Programs sometimes forget the receives of those who do not wait.
+    pub(super) starving: bool,
+    /// `SqDrained` was raised since the queue pair was asked to drain.
+    drained: Vec<u32>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        World {
+            fabric: Fabric::new(rng.draw()),
+            rng,
+            record: Record::default(),
+            hosts: Vec::new(),
+            srqs: Vec::new(),
+            cqs: Vec::new(),
+            ids: Vec::new(),
+            connections: Vec::new(),
+            rfc7306: Vec::new(),
+            areas: Vec::new(),
+            windows: Vec::new(),
+            counters: Vec::new(),
+            starving: false,
+            drained: Vec::new(),
+        }
+    }
+
+    pub(super) fn tell(&mut self, line: impl core::fmt::Display) {
+        self.record
+            .story
+            .push(format!("{} {line}", self.fabric.now()));
+    }
+
+    pub(super) fn play(mut self) -> Record {
+        self.populate();
+        if self.rng.coin() {
+            self.fabric.run();
+        }
+        self.starving = self.rng.chance(Ratio::per_mille(100));
+        let steps = self.rng.len(20, 120);
+        let faults = Ratio::per_mille(self.rng.pick(&[0, 0, 5, 20]));
+        for _ in 0..steps {
+            self.step(faults);
+            if self.rng.coin() {
+                let span = self.rng.pick(&[0, 1, 10, 100, 1000]);
+                self.fabric.run_for(Duration::from_micros(span));
+            }
+        }
+        self.finish()
+    }
+
+    fn step(&mut self, faults: Ratio) {
+        if self.rng.chance(faults) {
+            return self.fault();
+        }
+        match self.rng.below(100) {
+            0..55 => self.request(),
+            55..75 => self.supply(),
+            75..90 => self.poll(),
+            90..94 => self.cycle(),
+            94..97 => self.bind(),
+            97..99 => self.unbind(),
+            _ => self.stall(),
+        }
+    }
+
+    fn fault(&mut self) {
+        let pair = self.rng.below(self.record.pairs.len() as u64) as usize;
+        match self.rng.below(15) {
+            0..3 => {
+                self.blame(pair, Fault::Reset);
+                self.fabric.reset(self.connections[pair]);
+            }
+            3 => self.kill(),
+            4..7 => {
+                let qp = 2 * pair + self.rng.below(2) as usize;
+                self.blame(pair, Fault::Failed);
+                if self.fabric.queue_pair(self.ids[qp]).state() == QpState::Init {
+                    // It will refuse its stream, which the peer sees as a break.
+                    self.blame(pair, Fault::Reset);
+                }
+                self.fabric.modify(self.ids[qp], QpState::Err);
+            }
+            7..10 => self.revoke_region(),
+            10 => self.pair(),
+            _ => self.request_bad(),
+        }
+    }
+
+    /// Notes that something is wrong with a pair from here on.
+    pub(super) fn blame(&mut self, pair: usize, fault: Fault) {
+        self.tell(format!("pair {pair}: {fault:?}"));
+        self.record.pairs[pair].faults.insert(fault);
+    }
+
+    fn kill(&mut self) {
+        let host = self.rng.below(self.hosts.len() as u64) as usize;
+        for qp in 0..self.ids.len() {
+            if self.record.qps[qp].host == host {
+                self.blame(self.record.qps[qp].pair, Fault::Killed);
+            }
+        }
+        self.fabric.kill(self.hosts[host]);
+    }
+
+    fn stall(&mut self) {
+        let at = self.rng.below(self.connections.len() as u64) as usize;
+        let span = Duration::from_micros(self.rng.range(10, 20_000));
+        self.fabric.stall(self.connections[at], span);
+    }
+
+    /// RTS to SQD or back; `roce` only, elsewhere it would be the end.
+    fn cycle(&mut self) {
+        let qp = self.rng.below(self.ids.len() as u64) as usize;
+        if !self.record.qps[qp].roce {
+            return;
+        }
+        let queue_pair = self.fabric.queue_pair(self.ids[qp]);
+        let (number, to) = match queue_pair.state() {
+            QpState::Rts => (queue_pair.number(), QpState::Sqd),
+            QpState::Sqd => (queue_pair.number(), QpState::Rts),
+            _ => return,
+        };
+        self.take_events();
+        self.drained.retain(|n| *n != number);
+        self.tell(format!("qp {qp}: to {to:?}"));
+        self.fabric.modify(self.ids[qp], to);
+    }
+
+    /// Reads the events of all hosts.
+    fn take_events(&mut self) {
+        for host in self.hosts.clone() {
+            for (_, event) in self.fabric.events(host) {
+                if let Event::SqDrained { qp } = event {
+                    self.drained.push(qp);
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Record {
+        self.fabric.run();
+        self.check_drained();
+        for qp in 0..self.ids.len() {
+            if self.fabric.queue_pair(self.ids[qp]).state() == QpState::Sqd {
+                self.fabric.modify(self.ids[qp], QpState::Rts);
+            }
+        }
+        for _ in 0..LAST_ROUNDS {
+            self.fabric.run();
+            self.poll();
+            if !self.supply_all() {
+                break;
+            }
+        }
+        self.note_overflows(Some(Fault::Overflow));
+        self.tell("the end: all queue pairs are failed");
+        for qp in self.ids.clone() {
+            self.fabric.modify(qp, QpState::Err);
+            self.poll();
+        }
+        self.fabric.run();
+        self.poll();
+        self.note_overflows(None);
+        self.close_books()
+    }
+
+    /// After all is quiet, a draining queue pair with nothing wrong has said that it is drained.
+    fn check_drained(&mut self) {
+        self.take_events();
+        for qp in 0..self.ids.len() {
+            let queue_pair = self.fabric.queue_pair(self.ids[qp]);
+            let silent =
+                queue_pair.state() == QpState::Sqd && !self.drained.contains(&queue_pair.number());
+            let healthy = self.record.pairs[self.record.qps[qp].pair]
+                .faults
+                .is_empty();
+            // What it began may still wait for a receive; then it is not drained.
+            let waiting = queue_pair.outstanding().0 > 0;
+            self.record.qps[qp].undrained = silent && healthy && !waiting;
+        }
+    }
+
+    fn note_overflows(&mut self, blame: Option<Fault>) {
+        for qp in 0..self.ids.len() {
+            let init = self.fabric.queue_pair(self.ids[qp]).init();
+            let lossy = [&init.send_cq, &init.recv_cq].map(|cq| cq.has_overflowed());
+            self.record.qps[qp].lossy = lossy;
+            if let Some(fault) = blame
+                && lossy != [false; 2]
+            {
+                self.blame(self.record.qps[qp].pair, fault);
+            }
+        }
+    }
+
+    fn close_books(mut self) -> Record {
+        for qp in 0..self.ids.len() {
+            let queue_pair = self.fabric.queue_pair(self.ids[qp]);
+            self.record.qps[qp].left = queue_pair.outstanding();
+            self.record.rnrs += queue_pair.counters().rnr_sent;
+        }
+        self.record.shared_left = self.srqs.iter().map(|s| s.len()).collect();
+        self.record.entries_left = self.give_up_memory();
+        for window in core::mem::take(&mut self.windows) {
+            self.record.windows.push(WindowRecord {
+                area: window.room.0,
+                at: window.room.1,
+                len: window.len,
+                doubtful: window.doubtful,
+                revoked: window.revoked,
+            });
+        }
+        self.record.bytes = self.fabric.bytes();
+        self.record.end = self.fabric.now();
+        self.record
+    }
+}

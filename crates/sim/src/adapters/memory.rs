@@ -1,0 +1,155 @@
+//! The memory of an adapter world's programs: regions that grow on demand, cut into slots that are used once.
+//! A slot used once promises that every byte found in it later has one possible author.
+//! It refuses to know requests.
+
+use verbena_mem::{Access, Buffer, Pd};
+use verbena_nic::Sge;
+use verbena_nic::wr::Remote;
+
+use super::drive::World;
+use super::record::{Area, FRESH, Slot, Use};
+use crate::fabric::{piece, remote};
+
+const PD: Pd = Pd(1);
+/// Bytes between two slots that nobody may touch.
+const GUARD: usize = 8;
+/// Least bytes of a region.
+const REGION: usize = 4096;
+
+/// What may become of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zone {
+    /// Stays to the end, with every right.
+    Stable,
+    /// May be deregistered at any moment.
+    Passing,
+    /// Is reached through windows only.
+    Windowed,
+    /// Peers may read it.
+    ReadOnly,
+}
+
+/// A region in use.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) host: usize,
+    pub(super) zone: Zone,
+    pub(super) buffer: Buffer,
+    next: usize,
+    pub(super) revoked: Option<Vec<u8>>,
+}
+
+impl Live {
+    pub(super) fn image(&self) -> Vec<u8> {
+        self.buffer.read(0, self.buffer.len())
+    }
+}
+
+impl World {
+    /// Room for `len` bytes, aligned for atomics; its region and where it begins.
+    pub(super) fn room(&mut self, host: usize, zone: Zone, len: usize) -> (usize, usize) {
+        let fits = |live: &Live| {
+            live.host == host
+                && live.zone == zone
+                && live.revoked.is_none()
+                && live.next + len + GUARD <= live.buffer.len()
+        };
+        let found = self.areas.iter().position(fits);
+        let area = found.unwrap_or_else(|| self.region(host, zone, len));
+        let at = self.areas[area].next;
+        self.areas[area].next = (at + len + GUARD).next_multiple_of(8);
+        (area, at)
+    }
+
+    fn region(&mut self, host: usize, zone: Zone, len: usize) -> usize {
+        let access = match zone {
+            Zone::ReadOnly => Access::LOCAL_READ | Access::REMOTE_READ,
+            Zone::Windowed => Access::LOCAL_READ | Access::LOCAL_WRITE | Access::BIND,
+            Zone::Stable | Zone::Passing => Access::ALL,
+        };
+        let size = REGION.max(len + 2 * GUARD);
+        let buffer = self
+            .fabric
+            .memory_with(self.hosts[host], size, PD, access)
+            .expect("the table has room");
+        buffer.write(0, &vec![FRESH; size]);
+        self.areas.push(Live {
+            host,
+            zone,
+            buffer,
+            next: GUARD,
+            revoked: None,
+        });
+        self.areas.len() - 1
+    }
+
+    /// A slot for one purpose; fixed bytes and zero words are written at once.
+    pub(super) fn slot(&mut self, (area, at): (usize, usize), len: usize, usage: Use) -> usize {
+        let buffer = &self.areas[area].buffer;
+        match &usage {
+            Use::Fixed(bytes) => buffer.write(at, bytes),
+            Use::Counter => buffer.write(at, &[0; 8]),
+            Use::Swap(_, from, _) => buffer.write(at, &from.to_ne_bytes()),
+            Use::Target(..) | Use::Receive(_) | Use::Result(_) => true,
+        };
+        self.record.slots.push(Slot {
+            area,
+            at,
+            len,
+            usage,
+        });
+        self.record.slots.len() - 1
+    }
+
+    /// Bytes that are told from fresh memory.
+    pub(super) fn payload(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = self.rng.bytes(len);
+        for byte in &mut bytes {
+            *byte = if *byte == FRESH { !FRESH } else { *byte };
+        }
+        bytes
+    }
+
+    pub(super) fn piece(&self, (area, at): (usize, usize), len: usize) -> Sge {
+        piece(&self.areas[area].buffer, at, len)
+    }
+
+    pub(super) fn remote(&self, (area, at): (usize, usize)) -> Remote {
+        remote(&self.areas[area].buffer, at)
+    }
+
+    /// Deregisters a passing region, whatever happens in it.
+    pub(super) fn revoke_region(&mut self) {
+        let passing: Vec<usize> = (0..self.areas.len())
+            .filter(|a| self.areas[*a].zone == Zone::Passing && self.areas[*a].revoked.is_none())
+            .collect();
+        if passing.is_empty() {
+            return;
+        }
+        let area = self.rng.pick(&passing);
+        let live = &mut self.areas[area];
+        let tpt = self.fabric.tpt(self.hosts[live.host]);
+        if tpt.deregister(live.buffer.stag()).is_ok() {
+            live.revoked = Some(live.image());
+            self.tell(format!("region {area} deregistered"));
+        }
+    }
+
+    /// The record of all regions; deregisters them. Returns what is left in each table.
+    pub(super) fn give_up_memory(&mut self) -> Vec<u32> {
+        for window in &self.windows {
+            let tpt = self.fabric.tpt(self.hosts[window.host]);
+            // Whether bound, unbound or invalidated: its owner may free it. What stays shows in the count below.
+            let _ = tpt.deregister(window.stag);
+        }
+        for live in core::mem::take(&mut self.areas) {
+            self.record.areas.push(Area {
+                host: live.host,
+                revoked: live.revoked.clone(),
+                image: live.image(),
+            });
+        }
+        let hosts = self.hosts.iter();
+        hosts.map(|h| self.fabric.tpt(*h).len()).collect()
+    }
+}

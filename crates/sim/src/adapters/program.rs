@@ -1,0 +1,298 @@
+//! The rest of what an adapter world's programs do: poll, supply receives, bind and give up windows.
+//! It promises to write down every completion, and to take a snapshot of a window the moment its end is known.
+//! It refuses to judge.
+
+use verbena_mem::{Access, Bind, Pd, WindowType};
+use verbena_nic::{QpState, ReceiveWr, SendOp, Status, Wc, WcOp};
+use verbena_wire::{Stag, To};
+
+use super::drive::World;
+use super::memory::Zone;
+use super::record::{Fault, Kind, Op, Queue, Supply, Touch, Use};
+use super::request::RECEIVE;
+use crate::rng::Ratio;
+
+/// Bytes under a window.
+const WINDOW: usize = 400;
+const PD: Pd = Pd(1);
+
+/// A window of a program.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) host: usize,
+    /// The queue pair that binds it, and through whose peer it is used.
+    qp: usize,
+    pub(super) stag: Stag,
+    ty: WindowType,
+    pub(super) room: (usize, usize),
+    pub(super) len: usize,
+    zero_based: bool,
+    next: usize,
+    /// Peers have been told of it.
+    known: bool,
+    /// Its end was asked for.
+    pub(super) doubtful: bool,
+    pub(super) revoked: Option<Vec<u8>>,
+}
+
+impl World {
+    /// Takes all completions of all living hosts.
+    pub(super) fn poll(&mut self) {
+        for qp in 0..self.ids.len() {
+            for wc in self.fabric.sent(self.ids[qp]) {
+                self.completed(&wc);
+            }
+            for wc in self.fabric.received(self.ids[qp]) {
+                self.completed(&wc);
+            }
+        }
+    }
+
+    fn completed(&mut self, wc: &Wc) {
+        let number = |qp: &usize| self.fabric.queue_pair(self.ids[*qp]).number();
+        let Some(qp) = (0..self.ids.len()).find(|qp| number(qp) == wc.qpn) else {
+            self.record.strays += 1;
+            return;
+        };
+        self.tell(format!("qp {qp}: {:?} {} {:?}", wc.op, wc.id, wc.status));
+        if matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) {
+            self.record.qps[qp].received.push(*wc);
+            let gone = wc.invalidated.filter(|_| wc.status == Status::Success);
+            let window = gone.and_then(|stag| {
+                let host = self.record.qps[qp].host;
+                let mut windows = self.windows.iter();
+                windows.position(|w| w.stag == stag && w.host == host)
+            });
+            if let Some(window) = window {
+                self.snapshot(window);
+            }
+            return;
+        }
+        self.record.qps[qp].sent.push(*wc);
+        if wc.status != Status::Success {
+            return;
+        }
+        match self.record.ops.get(wc.id as usize).map(|op| &op.kind) {
+            Some(Kind::Bind { window }) if !self.windows[*window].known => {
+                let window = *window;
+                self.windows[window].known = true;
+            }
+            Some(
+                Kind::Bind { window }
+                | Kind::Invalidate { window }
+                | Kind::Read {
+                    invalidates: Some(window),
+                },
+            ) => self.snapshot(*window),
+            _ => {}
+        }
+    }
+
+    fn snapshot(&mut self, window: usize) {
+        let w = &self.windows[window];
+        let bytes = self.areas[w.room.0].buffer.read(w.room.1, w.len);
+        self.windows[window].revoked = Some(bytes);
+    }
+
+    /// Supplies some receives somewhere.
+    pub(super) fn supply(&mut self) {
+        let qp = self.rng.below(self.ids.len() as u64) as usize;
+        for _ in 0..self.rng.len(1, 3) {
+            self.supply_one(qp);
+        }
+    }
+
+    fn supply_one(&mut self, qp: usize) -> bool {
+        let (host, srq) = (self.record.qps[qp].host, self.record.qps[qp].srq);
+        if self.fabric.is_dead(self.hosts[host]) {
+            return false;
+        }
+        let zone = if self.rng.chance(Ratio::per_mille(50)) {
+            Zone::Passing
+        } else {
+            Zone::Stable
+        };
+        let room = self.room(host, zone, RECEIVE);
+        let number = self.record.supplies.len();
+        let scatter = [
+            self.piece(room, 40),
+            self.piece((room.0, room.1 + 40), RECEIVE - 40),
+        ];
+        let wr = ReceiveWr {
+            id: number as u64,
+            scatter: &scatter,
+        };
+        let posted = match srq {
+            Some(srq) => self.fabric.post_shared(&self.srqs[srq].clone(), &wr),
+            None => self.fabric.post_receive(self.ids[qp], &wr),
+        };
+        if posted.is_err() {
+            return false;
+        }
+        let slot = self.slot(room, RECEIVE, Use::Receive(number));
+        let queue = srq.map_or(Queue::Own(qp), Queue::Shared);
+        self.tell(format!("qp {qp}: receive {number} to {queue:?}"));
+        self.record.supplies.push(Supply { queue, slot });
+        true
+    }
+
+    /// Receives for everything that may still wait for one; false when nothing waits.
+    pub(super) fn supply_all(&mut self) -> bool {
+        let mut waits = false;
+        for qp in 0..self.ids.len() {
+            let outstanding = self.fabric.queue_pair(self.ids[qp]).outstanding().0;
+            let alive = self.fabric.queue_pair(self.ids[qp]).state() == QpState::Rts;
+            if outstanding == 0 || !alive {
+                continue;
+            }
+            waits = true;
+            for _ in 0..outstanding.min(3) {
+                self.supply_one(self.record.qps[qp].peer);
+            }
+        }
+        waits
+    }
+
+    /// An adapter that does not wait must have its receives before the message comes.
+    pub(super) fn provide(&mut self, qp: usize, op: &Op) {
+        let peer = self.record.qps[qp].peer;
+        // Who completes on acceptance cannot send again, so it is not asked to wait.
+        let both = self.record.qps[peer].roce && self.record.qps[qp].roce;
+        let patient = both && self.record.qps[qp].extended;
+        let needs = op.wants_receive() && !patient && self.record.qps[peer].srq.is_none();
+        if needs && self.starving && self.rng.chance(Ratio::per_mille(200)) {
+            return self.blame(self.record.qps[qp].pair, Fault::Bad);
+        }
+        if needs {
+            let messages = match op.kind {
+                Kind::Send {
+                    immediate: true, ..
+                } => 2,
+                _ => 1,
+            };
+            for _ in 0..messages {
+                self.supply_one(peer);
+            }
+        }
+    }
+
+    /// A new window, bound by a request.
+    pub(super) fn bind(&mut self) {
+        let Some(qp) = self.a_binder() else {
+            return;
+        };
+        let host = self.record.qps[qp].host;
+        let ty = self
+            .rng
+            .pick(&[WindowType::One, WindowType::TwoA, WindowType::TwoB]);
+        let tpt = self.fabric.tpt(self.hosts[host]).clone();
+        let Ok(fresh) = tpt.allocate_window(ty, PD) else {
+            return;
+        };
+        let room = self.room(host, Zone::Windowed, WINDOW);
+        let zero_based = ty != WindowType::One && self.rng.coin();
+        let key = self.rng.draw() as u8;
+        let bind = Bind {
+            window: fresh,
+            region: self.areas[room.0].buffer.stag(),
+            at: self.areas[room.0].buffer.at() + room.1 as u64,
+            len: WINDOW as u64,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            pd: PD,
+            qp: self.fabric.queue_pair(self.ids[qp]).number(),
+            key,
+            zero_based,
+            one_touch: false,
+        };
+        let key = match ty {
+            WindowType::One => fresh.key().wrapping_add(1),
+            _ => key,
+        };
+        let window = self.windows.len();
+        self.windows.push(Window {
+            host,
+            qp,
+            stag: Stag::from_parts(fresh.index(), key).unwrap_or(fresh),
+            ty,
+            room,
+            len: WINDOW,
+            zero_based,
+            next: 0,
+            known: false,
+            doubtful: false,
+            revoked: None,
+        });
+        let touches = vec![Touch::Own(window)];
+        self.post_local(qp, Kind::Bind { window }, SendOp::Bind(bind), touches);
+    }
+
+    fn a_binder(&mut self) -> Option<usize> {
+        let qp = self.rng.below(self.ids.len() as u64) as usize;
+        let dead = self.fabric.is_dead(self.hosts[self.record.qps[qp].host]);
+        let state = self.fabric.queue_pair(self.ids[qp]).state();
+        (!dead && state == QpState::Rts).then_some(qp)
+    }
+
+    /// Gives up a window by a request of its own side, whoever may be using it.
+    pub(super) fn unbind(&mut self) {
+        let known: Vec<usize> = (0..self.windows.len())
+            .filter(|w| self.windows[*w].known && !self.windows[*w].doubtful)
+            .collect();
+        if known.is_empty() {
+            return;
+        }
+        let window = self.rng.pick(&known);
+        let w = &self.windows[window];
+        let (qp, stag) = (w.qp, w.stag);
+        let state = self.fabric.queue_pair(self.ids[qp]).state();
+        if state != QpState::Rts || self.fabric.is_dead(self.hosts[w.host]) {
+            return;
+        }
+        let (kind, op) = if w.ty == WindowType::One {
+            let bind = Bind {
+                window: stag,
+                region: self.areas[w.room.0].buffer.stag(),
+                at: 0,
+                len: 0,
+                access: Access::NONE,
+                pd: PD,
+                qp: self.fabric.queue_pair(self.ids[qp]).number(),
+                key: 0,
+                zero_based: false,
+                one_touch: false,
+            };
+            (Kind::Bind { window }, SendOp::Bind(bind))
+        } else {
+            (Kind::Invalidate { window }, SendOp::LocalInvalidate(stag))
+        };
+        self.windows[window].doubtful = true;
+        self.post_local(qp, kind, op, vec![Touch::Own(window)]);
+    }
+
+    /// A window bound by a queue pair that a request may invalidate.
+    pub(super) fn victim_of(&mut self, qp: usize) -> Option<usize> {
+        let fits = |w: &Window| w.qp == qp && w.known && !w.doubtful && w.ty.can_be_invalidated();
+        let found = self.windows.iter().position(fits)?;
+        self.rng.chance(Ratio::per_mille(300)).then_some(found)
+    }
+
+    /// Unused room in a window of the peer's, and how the peer names it.
+    pub(super) fn window_room(&mut self, qp: usize) -> Option<(usize, To, (usize, usize), usize)> {
+        let peer = self.record.qps[qp].peer;
+        let len = self.rng.len(1, 80);
+        // A window that is being given up may still be written: that is the race.
+        let fits =
+            |w: &Window| w.qp == peer && w.known && w.revoked.is_none() && w.next + len <= w.len;
+        let at = self.windows.iter().rposition(fits)?;
+        let w = &mut self.windows[at];
+        let offset = w.next;
+        w.next += len;
+        let start = if w.zero_based {
+            0
+        } else {
+            self.areas[w.room.0].buffer.at() + w.room.1 as u64
+        };
+        let to = To::new(start + offset as u64);
+        Some((at, to, (w.room.0, w.room.1 + offset), len))
+    }
+}

@@ -1,0 +1,70 @@
+//! Adapter worlds that run with every `cargo test`: the first seeds, and what they must reach.
+//! They promise that the workloads come to every kind of trouble they were made for.
+//! The long run is `verbena-sim --adapters`.
+
+use std::collections::BTreeSet;
+
+use super::record::Kind;
+use super::*;
+
+#[test]
+fn the_first_seeds_pass() {
+    let mut all = Tally::default();
+    for seed in 0..60 {
+        match run(seed) {
+            Ok(tally) => all.add(&tally),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    assert!(all.works > 1000 && all.messages > 500, "{all}");
+    assert!(all.rnrs > 50 && all.resets > 5, "{all}");
+}
+
+#[test]
+fn a_seed_is_one_story() {
+    let told = |record: Record| {
+        // Addresses differ from run to run; what happens does not depend on them.
+        let story = record.story.iter().filter(|l| !l.contains("post"));
+        (story.cloned().collect::<Vec<_>>(), record.bytes, record.end)
+    };
+    for seed in [3, 17] {
+        assert_eq!(told(play(seed).unwrap()), told(play(seed).unwrap()));
+    }
+}
+
+#[test]
+fn the_workloads_reach_every_kind_of_trouble() {
+    let (mut statuses, mut faults) = (BTreeSet::new(), BTreeSet::new());
+    let (mut windows, mut regions, mut invalidated) = (0, 0, 0);
+    for seed in 0..400 {
+        let record = play(seed).unwrap();
+        faults.extend(record.pairs.iter().flat_map(|p| p.faults.clone()));
+        for qp in &record.qps {
+            statuses.extend(qp.sent.iter().map(|w| w.status as u8));
+            let by_peer = qp.received.iter().filter(|w| w.invalidated.is_some());
+            invalidated += by_peer.count();
+        }
+        windows += record
+            .windows
+            .iter()
+            .filter(|w| w.revoked.is_some())
+            .count();
+        regions += record.areas.iter().filter(|a| a.revoked.is_some()).count();
+        let swaps = |k: &Kind| matches!(k, Kind::Swap);
+        statuses.extend(record.ops.iter().any(|o| swaps(&o.kind)).then_some(0));
+    }
+    for status in [
+        Status::Success,
+        Status::WrFlushErr,
+        Status::LocProtErr,
+        Status::RemAccessErr,
+        Status::RemOpErr,
+        Status::RemInvReqErr,
+        Status::RetryExcErr,
+        Status::RnrRetryExcErr,
+    ] {
+        assert!(statuses.contains(&(status as u8)), "never seen: {status:?}");
+    }
+    assert_eq!(faults.len(), 6, "{faults:?}");
+    assert!(windows > 20 && regions > 20 && invalidated > 5);
+}

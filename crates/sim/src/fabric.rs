@@ -1,0 +1,158 @@
+//! Whole adapters in one process: hosts with memory and queue pairs, joined by simulated connections in virtual time.
+//! A fabric promises that its seed and the calls made on it decide everything that happens, and that faults happen when asked for.
+//! It refuses to interpret: completions, events and memory are handed to the caller as the adapters report them.
+//!
+//! Two hosts, a write and a read:
+//!
+//! ```
+//! use verbena_nic::{Flags, SendOp, SendWr, Status, wr::Data};
+//! use verbena_sim::fabric::{Fabric, piece, remote};
+//!
+//! let mut fabric = Fabric::new(7);
+//! let (alice, bob) = (fabric.host(), fabric.host());
+//! let (a, b) = (fabric.qp(alice), fabric.qp(bob));
+//! fabric.connect(a, b);
+//! fabric.run();
+//!
+//! let (ours, theirs) = (fabric.memory(alice, 64), fabric.memory(bob, 64));
+//! ours.write(0, b"over the wire");
+//! let write = SendOp::Write { remote: remote(&theirs, 8), immediate: None };
+//! let read = SendOp::Read { remote: remote(&theirs, 8), local_invalidate: None };
+//! for (id, op, offset) in [(1, write, 0), (2, read, 32)] {
+//!     let data = [piece(&ours, offset, 13)];
+//!     let wr = SendWr { id, op, flags: Flags::SIGNALED, data: Data::Gather(&data) };
+//!     fabric.post_send(a, &wr)?;
+//! }
+//! fabric.run();
+//!
+//! assert!(fabric.sent(a).iter().all(|wc| wc.status == Status::Success));
+//! assert_eq!(theirs.read(8, 13), b"over the wire");
+//! assert_eq!(ours.read(32, 13), b"over the wire");
+//! # Ok::<(), verbena_nic::qp::PostError>(())
+//! ```
+
+mod connection;
+mod host;
+mod options;
+mod run;
+
+pub use host::{HostId, QpId, piece, remote};
+pub use options::{ConnectOptions, QpOptions, SideOptions};
+pub use run::ConnectionId;
+
+use std::sync::Arc;
+
+use verbena_nic::event::Outbox;
+use verbena_nic::qp::PostError;
+use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wc};
+use verbena_stream::Time;
+
+use crate::clock::Clock;
+use crate::rng::Rng;
+use connection::Connection;
+use host::{Host, drain};
+
+/// Adapters, what joins them, and their time.
+#[derive(Debug)]
+pub struct Fabric {
+    rng: Rng,
+    clock: Clock,
+    hosts: Vec<Host>,
+    qps: Vec<(HostId, Arc<Qp>)>,
+    connections: Vec<Connection>,
+    next_queue: u32,
+}
+
+impl Fabric {
+    /// An empty fabric. The seed decides what chance decides: keys, pieces, delays.
+    pub fn new(seed: u64) -> Fabric {
+        Fabric {
+            rng: Rng::new(seed),
+            clock: Clock::default(),
+            hosts: Vec::new(),
+            qps: Vec::new(),
+            connections: Vec::new(),
+            next_queue: 1,
+        }
+    }
+
+    /// The moment.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// A queue pair itself, to look at.
+    pub fn queue_pair(&self, qp: QpId) -> &Qp {
+        &self.qps[qp.0].1
+    }
+
+    /// Asks for a state; false if it is refused.
+    pub fn modify(&mut self, qp: QpId, to: QpState) -> bool {
+        self.with(qp, |qp, out| qp.modify(to, out))
+    }
+
+    /// Posts a request to a send queue.
+    pub fn post_send(&mut self, qp: QpId, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.with(qp, |qp, out| qp.post_send(wr, out))
+    }
+
+    /// Posts a receive to a queue pair's own receive queue.
+    pub fn post_receive(&mut self, qp: QpId, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        self.with(qp, |qp, out| qp.post_receive(wr, out))
+    }
+
+    /// Posts a receive to a shared receive queue, and wakes the queue pair it was promised to.
+    pub fn post_shared(&mut self, srq: &Srq, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        let woken = srq.post(wr)?;
+        self.wake(woken.into_iter().collect());
+        Ok(())
+    }
+
+    /// What has completed on the send side since the last look, oldest first.
+    ///
+    /// Queue pairs may share a completion queue; then this takes the completions of all of them.
+    pub fn sent(&self, qp: QpId) -> Vec<Wc> {
+        drain(&self.queue_pair(qp).init().send_cq)
+    }
+
+    /// What has completed on the receive side since the last look, oldest first.
+    pub fn received(&self, qp: QpId) -> Vec<Wc> {
+        drain(&self.queue_pair(qp).init().recv_cq)
+    }
+
+    /// A call on a queue pair, and everything that must wait until it has returned.
+    fn with<T>(&mut self, qp: QpId, call: impl FnOnce(&Qp, &mut Outbox) -> T) -> T {
+        let mut out = Outbox::new();
+        let (host, queue_pair) = &self.qps[qp.0];
+        let (host, answer) = (*host, call(queue_pair, &mut out));
+        self.note(host, &mut out);
+        answer
+    }
+
+    /// Keeps the events that a call left behind, and tells those who were promised a receive.
+    fn note(&mut self, host: HostId, out: &mut Outbox) {
+        let now = self.clock.now();
+        let events = out.events().iter().map(|event| (now, *event));
+        self.hosts[host.0].events.extend(events);
+        let woken = out.take_woken();
+        *out = Outbox::new();
+        self.wake(woken);
+    }
+
+    /// Tells queue pairs that the shared receive queue has a receive for them.
+    fn wake(&mut self, numbers: Vec<u32>) {
+        for number in numbers {
+            if let Some(qp) = self.find(number) {
+                self.with(qp, Qp::receive_ready);
+            }
+        }
+    }
+
+    fn find(&self, number: u32) -> Option<QpId> {
+        let at = self.qps.iter().position(|(_, qp)| qp.number() == number);
+        at.map(QpId)
+    }
+}
+
+#[cfg(test)]
+mod tests;

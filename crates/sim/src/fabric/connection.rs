@@ -1,0 +1,291 @@
+//! One connection of a fabric: two queue pairs, the startup that joins them, and a link each way.
+//! It promises to carry bytes, ends of stream and timeouts to the queue pairs exactly as sockets would.
+//! It refuses to know what is said; when something happens is decided by its caller.
+
+use std::sync::Arc;
+
+use verbena_nic::event::Outbox;
+use verbena_nic::{Qp, QpState};
+use verbena_stream::startup::State as Startup;
+use verbena_stream::{Endpoint, Outcome, Role, Settings, Stream, Time};
+use verbena_wire::ext::Caps;
+
+use super::host::HostId;
+use super::{ConnectOptions, SideOptions};
+use crate::link::Link;
+use crate::rng::Rng;
+
+/// A queue pair at one end.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) host: HostId,
+    qp: Arc<Qp>,
+    options: SideOptions,
+    /// Until the startup is over.
+    endpoint: Option<Endpoint>,
+    /// Bytes of the startup that the link had no room for.
+    unsent: Vec<u8>,
+    pub(super) outcome: Option<Outcome>,
+    /// The queue pair has the stream.
+    attached: bool,
+    /// Nothing moves here any more.
+    over: bool,
+    pub(super) out: Outbox,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) ends: [End; 2],
+    links: [Link; 2],
+    held_until: Time,
+    pub(super) reset: bool,
+}
+
+impl End {
+    fn new(role: Role, (host, qp): (HostId, Arc<Qp>), options: SideOptions, now: Time) -> End {
+        let terms = options.terms.clone();
+        let endpoint = match role {
+            Role::Initiator => Endpoint::initiator(terms, &[], now).ok(),
+            Role::Responder => Some(Endpoint::responder(terms, now)),
+        };
+        End {
+            host,
+            qp,
+            options,
+            endpoint,
+            unsent: Vec::new(),
+            outcome: None,
+            attached: false,
+            over: false,
+            out: Outbox::new(),
+        }
+    }
+
+    fn settings(&self, ird: u16) -> Settings {
+        let options = &self.options;
+        Settings {
+            max_ulpdu: options.max_ulpdu,
+            rfc7306: options.rfc7306,
+            rnr_retry: options.rnr_retry,
+            caps: Caps {
+                version: Caps::VERSION,
+                max_ulpdu: u16::MAX,
+                features: options.features,
+                personality: self.qp.init().personality,
+                qp_type: self.qp.init().qp_type,
+                min_rnr_timer: options.rnr_timer,
+                ird,
+                nonce: u64::from(self.qp.number()),
+                same_host: None,
+            },
+        }
+    }
+
+    fn receive(&mut self, bytes: &[u8], now: Time) {
+        let mut rest = bytes;
+        if let Some(endpoint) = &mut self.endpoint {
+            let used = endpoint.handle_bytes(rest);
+            if endpoint.state() == Startup::Deciding {
+                // An empty answer always fits, so there is nothing to refuse.
+                let (ird, ord) = (self.options.terms.ird, self.options.terms.ord);
+                let _ = endpoint.accept(ird, ord, &[]);
+            }
+            rest = &rest[used..];
+            self.startup_moved();
+        }
+        if self.attached && !rest.is_empty() {
+            self.qp.handle_bytes(rest, now, &mut self.out);
+        }
+    }
+
+    /// Takes what the startup has to say and its result.
+    fn startup_moved(&mut self) {
+        let Some(mut endpoint) = self.endpoint.take() else {
+            return;
+        };
+        self.unsent.extend(endpoint.poll_transmit());
+        if !endpoint.state().is_final() {
+            self.endpoint = Some(endpoint);
+            return;
+        }
+        self.outcome = endpoint.into_outcome();
+        if let Some(Outcome::Established(agreement)) = &self.outcome {
+            let stream = Stream::new(agreement, self.settings(agreement.ird));
+            let rfc7306 = self.options.rfc7306 || agreement.extensions;
+            self.attached = self.qp.attach(stream, rfc7306, &mut self.out);
+        }
+    }
+
+    fn transmit(&mut self, room: usize, now: Time) -> Vec<u8> {
+        self.startup_moved();
+        if !self.unsent.is_empty() {
+            let n = room.min(self.unsent.len());
+            return self.unsent.drain(..n).collect();
+        }
+        if self.attached {
+            self.qp.transmit(room, now, &mut self.out)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Nothing more will be sent.
+    fn wants_close(&self) -> bool {
+        if self.endpoint.is_some() || !self.unsent.is_empty() {
+            return false;
+        }
+        // A queue pair that was emptied has let go of its stream without a word.
+        !self.attached || self.qp.state() == QpState::Reset || self.qp.wants_close()
+    }
+
+    fn end_of_stream(&mut self, reset: bool) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.handle_eof();
+            self.startup_moved();
+        } else if self.attached {
+            self.qp.handle_eof(reset, &mut self.out);
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match &self.endpoint {
+            Some(endpoint) => endpoint.deadline(),
+            None if self.attached => self.qp.deadline(),
+            None => None,
+        }
+    }
+
+    fn expire(&mut self, now: Time) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.handle_timeout(now);
+            self.startup_moved();
+        } else {
+            self.qp.handle_timeout(now, &mut self.out);
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        parties: [(HostId, Arc<Qp>); 2],
+        options: ConnectOptions,
+        rng: &mut Rng,
+        now: Time,
+    ) -> Connection {
+        let [a, b] = parties;
+        let [oa, ob] = options.sides;
+        for ((_, qp), side) in [(&a, &oa), (&b, &ob)] {
+            qp.set_rnr_timer(side.rnr_timer);
+        }
+        Connection {
+            ends: [
+                End::new(Role::Initiator, a, oa, now),
+                End::new(Role::Responder, b, ob, now),
+            ],
+            links: options.links.map(|link| Link::new(link, rng.fork())),
+            held_until: now,
+            reset: false,
+        }
+    }
+
+    /// One turn of one end at the present moment; false when nothing moved.
+    pub(super) fn turn(&mut self, side: usize, now: Time) -> bool {
+        if self.ends[side].over {
+            return false;
+        }
+        let arrived = self.arrive(side, now);
+        let end = &mut self.ends[side];
+        let expired = end.deadline().is_some_and(|d| d <= now);
+        if expired {
+            end.expire(now);
+        }
+        arrived | expired | self.transmit(side, now)
+    }
+
+    fn arrive(&mut self, side: usize, now: Time) -> bool {
+        if now < self.held_until {
+            return false;
+        }
+        let link = &mut self.links[1 - side];
+        if let Some(bytes) = link.arrive(now) {
+            self.ends[side].receive(&bytes, now);
+            return true;
+        }
+        let eof = link.take_eof(now);
+        if eof {
+            self.ends[side].end_of_stream(false);
+        }
+        eof
+    }
+
+    fn transmit(&mut self, side: usize, now: Time) -> bool {
+        let (end, link) = (&mut self.ends[side], &mut self.links[side]);
+        let room = link.room();
+        if room > 0 {
+            let bytes = end.transmit(room, now);
+            assert!(bytes.len() <= room, "sent more than there was room for");
+            if !bytes.is_empty() {
+                link.send(&bytes, false, now);
+                return true;
+            }
+        }
+        let closes = end.wants_close() && !link.is_closed();
+        if closes {
+            link.close(now);
+        }
+        closes
+    }
+
+    /// When something happens next.
+    pub(super) fn next_moment(&self) -> Option<Time> {
+        let arrivals = [0, 1]
+            .into_iter()
+            .filter(|side| !self.ends[*side].over)
+            .filter_map(|side| self.links[1 - side].next_arrival())
+            .map(|at| at.max(self.held_until));
+        let live = self.ends.iter().filter(|end| !end.over);
+        arrivals.chain(live.filter_map(End::deadline)).min()
+    }
+
+    /// Both directions break at once; everything under way is lost.
+    pub(super) fn break_off(&mut self) {
+        if self.reset {
+            return;
+        }
+        self.reset = true;
+        for side in 0..2 {
+            self.links[side].cut();
+            if !self.ends[side].over {
+                self.ends[side].end_of_stream(true);
+            }
+        }
+    }
+
+    /// One end is gone without a word to its queue pair.
+    pub(super) fn abandon(&mut self, host: HostId) {
+        let ends = self.ends.iter_mut().filter(|end| end.host == host);
+        let mut left = false;
+        for end in ends {
+            end.over = true;
+            left = true;
+        }
+        if left {
+            self.break_off();
+        }
+    }
+
+    /// Nothing arrives before `until`.
+    pub(super) fn hold(&mut self, until: Time) {
+        self.held_until = self.held_until.max(until);
+    }
+
+    /// Both directions have ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.links.iter().all(Link::is_closed)
+    }
+
+    /// Bytes sent both ways.
+    pub(super) fn bytes(&self) -> u64 {
+        self.links.iter().map(Link::sent).sum()
+    }
+}

@@ -1,0 +1,170 @@
+//! Hosts of a fabric: a table of memory, the objects made on it, and what it was told.
+//! Making an object promises that its number is unique in the whole fabric, so that an event names one thing.
+//! It refuses to move bytes and time.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Misuse, Pd, Policy, Tpt};
+use verbena_nic::wr::Remote;
+use verbena_nic::{Cq, Event, Qp, QpInit, Sge, Srq, Status, Wc, WcOp};
+use verbena_stream::Time;
+use verbena_wire::To;
+
+use super::{Fabric, QpOptions};
+
+/// The domain of everything made without naming one.
+pub(super) const DEFAULT_PD: Pd = Pd(1);
+/// Completions a queue pair's own completion queue holds.
+const CQ_SIZE: usize = 512;
+/// Pieces of a receive in a shared queue.
+const SRQ_PIECES: usize = 16;
+/// Regions and windows a host may have.
+const ENTRIES: u32 = 1 << 16;
+
+/// A host of a fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(pub(super) usize);
+
+/// A queue pair of a fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QpId(pub(super) usize);
+
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) tpt: Arc<Tpt>,
+    pub(super) events: Vec<(Time, Event)>,
+    pub(super) dead: bool,
+}
+
+impl Fabric {
+    /// A new host, open to peers as verbs are.
+    pub fn host(&mut self) -> HostId {
+        self.host_with(Policy::Verbs)
+    }
+
+    /// A new host with a policy for remote access (M7).
+    pub fn host_with(&mut self, policy: Policy) -> HostId {
+        let tpt = Tpt::new(1..ENTRIES, policy, self.rng.draw());
+        self.hosts.push(Host {
+            tpt: Arc::new(tpt),
+            events: Vec::new(),
+            dead: false,
+        });
+        HostId(self.hosts.len() - 1)
+    }
+
+    /// The memory table of a host.
+    pub fn tpt(&self, host: HostId) -> &Arc<Tpt> {
+        &self.hosts[host.0].tpt
+    }
+
+    /// Zeroed memory of a host with every right.
+    ///
+    /// # Panics
+    /// If the host's table is full.
+    pub fn memory(&self, host: HostId, len: usize) -> Buffer {
+        self.memory_with(host, len, DEFAULT_PD, Access::ALL)
+            .expect("a fabric's host has room for this region")
+    }
+
+    /// Zeroed memory of a host with these rights.
+    pub fn memory_with(
+        &self,
+        host: HostId,
+        len: usize,
+        pd: Pd,
+        access: Access,
+    ) -> Result<Buffer, Misuse> {
+        Buffer::new(self.tpt(host), len, pd, access)
+    }
+
+    /// A completion queue for `capacity` entries, for queue pairs that share one.
+    ///
+    /// # Panics
+    /// If no completion queue has this size.
+    pub fn cq(&mut self, capacity: usize) -> Arc<Cq> {
+        let number = self.number();
+        Arc::new(Cq::new(number, capacity).expect("a size that completion queues have"))
+    }
+
+    /// A shared receive queue for `depth` receives.
+    pub fn srq(&mut self, depth: usize) -> Arc<Srq> {
+        let number = self.number();
+        Arc::new(Srq::new(number, DEFAULT_PD, depth, SRQ_PIECES))
+    }
+
+    /// A queue pair of the default kind, in `Reset`.
+    pub fn qp(&mut self, host: HostId) -> QpId {
+        self.qp_with(host, QpOptions::default())
+    }
+
+    /// A queue pair, in `Reset`.
+    pub fn qp_with(&mut self, host: HostId, options: QpOptions) -> QpId {
+        let send_cq = options.send_cq.unwrap_or_else(|| self.cq(CQ_SIZE));
+        let recv_cq = options.recv_cq.unwrap_or_else(|| self.cq(CQ_SIZE));
+        let qp = Qp::new(QpInit {
+            number: self.number(),
+            pd: options.pd,
+            personality: options.personality,
+            qp_type: options.qp_type,
+            send_cq,
+            recv_cq,
+            srq: options.srq,
+            tpt: self.tpt(host).clone(),
+            limits: options.limits,
+        });
+        self.qps.push((host, Arc::new(qp)));
+        QpId(self.qps.len() - 1)
+    }
+
+    /// The host of a queue pair.
+    pub fn host_of(&self, qp: QpId) -> HostId {
+        self.qps[qp.0].0
+    }
+
+    /// What a host was told since the last look, oldest first.
+    pub fn events(&mut self, host: HostId) -> Vec<(Time, Event)> {
+        core::mem::take(&mut self.hosts[host.0].events)
+    }
+
+    fn number(&mut self) -> u32 {
+        let number = self.next_queue;
+        self.next_queue += 1;
+        number
+    }
+}
+
+/// A piece of registered memory, as its owner names it.
+pub fn piece(memory: &Buffer, offset: usize, len: usize) -> Sge {
+    Sge {
+        at: memory.at() + offset as u64,
+        len: len as u32,
+        stag: memory.stag(),
+    }
+}
+
+/// A place in registered memory, as a peer names it.
+pub fn remote(memory: &Buffer, offset: usize) -> Remote {
+    Remote {
+        stag: memory.stag(),
+        to: To::new(memory.at() + offset as u64),
+    }
+}
+
+/// Everything that waits in a completion queue.
+pub(super) fn drain(cq: &Cq) -> Vec<Wc> {
+    let blank = Wc {
+        id: 0,
+        qpn: 0,
+        status: Status::Success,
+        op: WcOp::Send,
+        len: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    };
+    let mut out = vec![blank; cq.len()];
+    let n = cq.poll(&mut out);
+    out.truncate(n);
+    out
+}

@@ -1,0 +1,166 @@
+//! Stories between whole adapters, the two deadlock traps of docs/connections.md among them.
+//! They promise that a fabric behaves as its documentation says and that its faults are seen by both sides.
+//! What chance finds is elsewhere: the adapter worlds have their own checkers.
+
+mod bugs;
+
+use core::time::Duration;
+
+use verbena_mem::Buffer;
+use verbena_nic::wr::Data;
+use verbena_nic::{Flags, ReceiveWr, SendOp, SendWr, Status};
+
+use super::*;
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+fn post(fabric: &mut Fabric, qp: QpId, id: u64, op: SendOp, memory: &Buffer, len: usize) {
+    let data = [piece(memory, 0, len)];
+    let wr = SendWr {
+        id,
+        op,
+        flags: Flags::SIGNALED,
+        data: Data::Gather(&data),
+    };
+    fabric.post_send(qp, &wr).unwrap();
+}
+
+fn statuses(wcs: &[Wc]) -> Vec<(u64, Status)> {
+    wcs.iter().map(|wc| (wc.id, wc.status)).collect()
+}
+
+fn read(memory: &Buffer) -> SendOp {
+    SendOp::Read {
+        remote: remote(memory, 0),
+        local_invalidate: None,
+    }
+}
+
+/// RC: a missing receive on both sides must not stop the read responses and acknowledgements behind it.
+#[test]
+fn trap_missing_receives_both_ways_with_reads_outstanding_both_ways() {
+    let mut fabric = Fabric::new(1);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 8000));
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    for side in 0..2 {
+        let theirs = &memory[1 - side];
+        post(&mut fabric, qps[side], 1, read(theirs), &memory[side], 8000);
+        post(&mut fabric, qps[side], 2, SEND, &memory[side], 100);
+        post(&mut fabric, qps[side], 3, read(theirs), &memory[side], 8000);
+    }
+    fabric.run();
+    for qp in qps {
+        assert_eq!(statuses(&fabric.sent(qp)), [(1, Status::Success)]);
+    }
+    for side in 0..2 {
+        let scatter = [piece(&memory[side], 0, 100)];
+        let wr = ReceiveWr {
+            id: 9,
+            scatter: &scatter,
+        };
+        fabric.post_receive(qps[side], &wr).unwrap();
+    }
+    fabric.run();
+    for qp in qps {
+        let rest = [(2, Status::Success), (3, Status::Success)];
+        assert_eq!(statuses(&fabric.sent(qp)), rest);
+        assert_eq!(statuses(&fabric.received(qp)), [(9, Status::Success)]);
+    }
+}
+
+/// RC: waiters of a shared receive queue are served in line, one per receive.
+#[test]
+fn trap_competing_queue_pairs_on_an_empty_shared_receive_queue() {
+    let mut fabric = Fabric::new(2);
+    let (server, client) = (fabric.host(), fabric.host());
+    let srq = fabric.srq(16);
+    let memory = [fabric.memory(server, 1000), fabric.memory(client, 1000)];
+    let mut pairs = Vec::new();
+    for _ in 0..4 {
+        let options = QpOptions {
+            srq: Some(srq.clone()),
+            ..QpOptions::default()
+        };
+        let pair = (fabric.qp_with(server, options), fabric.qp(client));
+        fabric.connect(pair.1, pair.0);
+        pairs.push(pair);
+    }
+    fabric.run();
+    for (_, client) in &pairs {
+        for id in 0..3 {
+            post(&mut fabric, *client, id, SEND, &memory[1], 50);
+        }
+    }
+    fabric.run();
+    let scatter = [piece(&memory[0], 0, 50)];
+    for id in 0..12 {
+        let wr = ReceiveWr {
+            id,
+            scatter: &scatter,
+        };
+        fabric.post_shared(&srq, &wr).unwrap();
+        fabric.run();
+    }
+    assert!(srq.is_empty());
+    for (server, client) in pairs {
+        let all = [0, 1, 2].map(|id| (id, Status::Success));
+        assert_eq!(statuses(&fabric.sent(client)), all);
+        assert_eq!(fabric.received(server).len(), 3);
+    }
+}
+
+#[test]
+fn a_reset_ends_what_waits_for_the_peer() {
+    let mut fabric = Fabric::new(3);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = fabric.memory(hosts[0], 100);
+    let connection = fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    post(&mut fabric, qps[0], 1, SEND, &memory, 10);
+    post(&mut fabric, qps[0], 2, SEND, &memory, 10);
+    fabric.run();
+    fabric.reset(connection);
+    let ends = [(1, Status::RetryExcErr), (2, Status::WrFlushErr)];
+    assert_eq!(statuses(&fabric.sent(qps[0])), ends);
+    assert!(fabric.is_closed(connection));
+}
+
+#[test]
+fn a_killed_host_is_silent_and_its_peer_notices() {
+    let mut fabric = Fabric::new(4);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = fabric.memory(hosts[0], 100);
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    post(&mut fabric, qps[0], 1, SEND, &memory, 10);
+    fabric.run();
+    fabric.kill(hosts[1]);
+    fabric.run();
+    let ends = [(1, Status::RetryExcErr)];
+    assert_eq!(statuses(&fabric.sent(qps[0])), ends);
+    assert!(fabric.is_dead(hosts[1]) && !fabric.is_dead(hosts[0]));
+}
+
+#[test]
+fn a_stall_delays_and_loses_nothing() {
+    let mut fabric = Fabric::new(5);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    let connection = fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    fabric.stall(connection, Duration::from_millis(20));
+    post(&mut fabric, qps[0], 1, read(&memory[1]), &memory[0], 100);
+    fabric.run_for(Duration::from_millis(19));
+    assert!(fabric.sent(qps[0]).is_empty());
+    fabric.run();
+    assert_eq!(statuses(&fabric.sent(qps[0])), [(1, Status::Success)]);
+}

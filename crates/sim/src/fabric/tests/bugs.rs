@@ -1,0 +1,295 @@
+//! Stories of bugs that adapter worlds found, each as short as it can be told.
+//! They promise that the behaviour stays right, whatever the generators draw in the future.
+//! The seeds that found them are named where there was one.
+
+use verbena_nic::{Event, Personality, QpType};
+
+use super::*;
+use crate::link::{Chunks, LinkOptions};
+
+/// An iWARP sender has forgotten a message when it is told that no receive was there: it must not be told so.
+#[test]
+fn a_message_of_an_iwarp_sender_waits_for_its_receive_and_is_not_lost() {
+    let mut fabric = Fabric::new(6);
+    let hosts = [fabric.host(), fabric.host()];
+    let options = QpOptions {
+        personality: Personality::Iwarp,
+        ..QpOptions::default()
+    };
+    let qps = [fabric.qp_with(hosts[0], options), fabric.qp(hosts[1])];
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    post(&mut fabric, qps[0], 1, SEND, &memory[0], 10);
+    fabric.run_for(Duration::from_millis(500));
+    let scatter = [piece(&memory[1], 0, 100)];
+    let wr = ReceiveWr {
+        id: 9,
+        scatter: &scatter,
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    fabric.run();
+    assert_eq!(statuses(&fabric.received(qps[1])), [(9, Status::Success)]);
+}
+
+/// Two clients wait for one receive; the first in line goes away before it takes the one it was promised.
+fn promised_receive_is_inherited(leave: impl Fn(&mut Fabric, QpId, ConnectionId)) {
+    let mut fabric = Fabric::new(7);
+    let (server, client) = (fabric.host(), fabric.host());
+    let srq = fabric.srq(16);
+    let memory = [fabric.memory(server, 100), fabric.memory(client, 100)];
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let options = QpOptions {
+            srq: Some(srq.clone()),
+            ..QpOptions::default()
+        };
+        let (near, far) = (fabric.qp_with(server, options), fabric.qp(client));
+        let connection = fabric.connect(far, near);
+        fabric.run();
+        post(&mut fabric, far, 1, SEND, &memory[1], 50);
+        fabric.run();
+        ends.push((near, far, connection));
+    }
+    let scatter = [piece(&memory[0], 0, 50)];
+    let wr = ReceiveWr {
+        id: 5,
+        scatter: &scatter,
+    };
+    fabric.post_shared(&srq, &wr).unwrap();
+    leave(&mut fabric, ends[0].0, ends[0].2);
+    fabric.run();
+    assert_eq!(
+        statuses(&fabric.received(ends[1].0)),
+        [(5, Status::Success)]
+    );
+    assert_eq!(statuses(&fabric.sent(ends[1].1)), [(1, Status::Success)]);
+    let events = fabric.events(server).into_iter();
+    let last = events.filter(|(_, e)| matches!(e, Event::LastWqe { .. }));
+    assert!(last.count() < 2, "told once");
+}
+
+#[test]
+fn a_failed_queue_pair_leaves_its_promised_receive_to_the_next_in_line() {
+    promised_receive_is_inherited(|fabric, qp, _| {
+        assert!(fabric.modify(qp, QpState::Err));
+        assert!(fabric.modify(qp, QpState::Err));
+    });
+}
+
+#[test]
+fn a_queue_pair_put_back_to_reset_leaves_its_promised_receive_to_the_next_in_line() {
+    promised_receive_is_inherited(|fabric, qp, _| assert!(fabric.modify(qp, QpState::Reset)));
+}
+
+#[test]
+fn a_broken_connection_leaves_its_promised_receive_to_the_next_in_line() {
+    promised_receive_is_inherited(|fabric, _, connection| fabric.reset(connection));
+}
+
+/// RC: an unreliable connection drops what finds no receive; it must not stand in the line of those who wait.
+#[test]
+fn an_unreliable_queue_pair_does_not_wait_for_a_shared_receive() {
+    let mut fabric = Fabric::new(8);
+    let (server, client) = (fabric.host(), fabric.host());
+    let srq = fabric.srq(16);
+    let memory = [fabric.memory(server, 100), fabric.memory(client, 100)];
+    let ends = [QpType::Uc, QpType::Rc].map(|qp_type| {
+        let options = QpOptions {
+            qp_type,
+            ..QpOptions::default()
+        };
+        let far = fabric.qp_with(client, options.clone());
+        let srq = Some(srq.clone());
+        let near = fabric.qp_with(server, QpOptions { srq, ..options });
+        fabric.connect(far, near);
+        fabric.run();
+        post(&mut fabric, far, 1, SEND, &memory[1], 50);
+        fabric.run();
+        (near, far)
+    });
+    let scatter = [piece(&memory[0], 0, 50)];
+    let wr = ReceiveWr {
+        id: 5,
+        scatter: &scatter,
+    };
+    fabric.post_shared(&srq, &wr).unwrap();
+    fabric.run();
+    assert_eq!(statuses(&fabric.sent(ends[1].1)), [(1, Status::Success)]);
+}
+
+/// RC: an unreliable connection whose stream is lost still sends.
+#[test]
+fn an_unreliable_queue_pair_does_not_notice_that_its_peer_is_gone() {
+    let mut fabric = Fabric::new(9);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| {
+        let options = QpOptions {
+            qp_type: QpType::Uc,
+            ..QpOptions::default()
+        };
+        fabric.qp_with(h, options)
+    });
+    let memory = fabric.memory(hosts[0], 100);
+    let connection = fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    fabric.reset(connection);
+    post(&mut fabric, qps[0], 1, SEND, &memory, 50);
+    fabric.run();
+    assert_eq!(statuses(&fabric.sent(qps[0])), [(1, Status::Success)]);
+    assert_eq!(fabric.queue_pair(qps[0]).state(), QpState::Rts);
+}
+
+/// A receive that was claimed must end, on an unreliable connection too (adapter seed 1868: it was forgotten).
+#[test]
+fn a_receive_in_bad_memory_ends_on_an_unreliable_connection() {
+    let mut fabric = Fabric::new(10);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| {
+        let options = QpOptions {
+            qp_type: QpType::Uc,
+            ..QpOptions::default()
+        };
+        fabric.qp_with(h, options)
+    });
+    let memory = fabric.memory(hosts[0], 100);
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    let gone = fabric.memory(hosts[1], 100);
+    let scatter = [piece(&gone, 0, 100)];
+    let wr = ReceiveWr {
+        id: 3,
+        scatter: &scatter,
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    drop(gone);
+    post(&mut fabric, qps[0], 1, SEND, &memory, 50);
+    fabric.run();
+    assert_eq!(
+        statuses(&fabric.received(qps[1])),
+        [(3, Status::LocProtErr)]
+    );
+}
+
+/// A Write that an unreliable connection drops takes its immediate data with it (adapter seed 4515).
+#[test]
+fn immediate_data_of_a_dropped_write_is_dropped() {
+    let mut fabric = Fabric::new(11);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| {
+        let options = QpOptions {
+            qp_type: QpType::Uc,
+            ..QpOptions::default()
+        };
+        fabric.qp_with(h, options)
+    });
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    let wr = ReceiveWr {
+        id: 3,
+        scatter: &[],
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    let write = |offset, number| SendOp::Write {
+        remote: remote(&memory[1], offset),
+        immediate: Some(number),
+    };
+    post(&mut fabric, qps[0], 1, write(90, 1), &memory[0], 50);
+    post(&mut fabric, qps[0], 2, write(0, 2), &memory[0], 50);
+    fabric.run();
+    let received = fabric.received(qps[1]);
+    assert_eq!(received.len(), 1);
+    assert_eq!((received[0].immediate, received[0].len), (Some(2), 50));
+}
+
+/// A failure found while a message is half received must not forget its receive (adapter seed 17813).
+#[test]
+fn a_claimed_receive_is_flushed_whatever_the_violation() {
+    let mut fabric = Fabric::new(12);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 4000));
+    fabric.connect_with(qps[0], qps[1], slow());
+    fabric.run();
+    let scatter = [piece(&memory[1], 0, 4000)];
+    let wr = ReceiveWr {
+        id: 3,
+        scatter: &scatter,
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    // The read is refused while the message behind it is half there.
+    let outside = SendOp::Read {
+        remote: remote(&memory[1], 4000),
+        local_invalidate: None,
+    };
+    post(&mut fabric, qps[0], 1, outside, &memory[0], 10);
+    post(&mut fabric, qps[0], 2, SEND, &memory[0], 3000);
+    fabric.run();
+    assert_eq!(
+        statuses(&fabric.received(qps[1])),
+        [(3, Status::WrFlushErr)]
+    );
+}
+
+fn slow() -> ConnectOptions {
+    let link = LinkOptions {
+        chunks: Chunks::Fixed(2000),
+        window: 2000,
+        latency: (Duration::from_millis(1), Duration::from_millis(1)),
+        ..LinkOptions::calm()
+    };
+    ConnectOptions {
+        links: [link.clone(), link],
+        ..ConnectOptions::default()
+    }
+}
+
+/// What a standard peer said before it closed is heard, although the message in front waits for a receive.
+#[test]
+fn a_peer_that_closes_behind_a_waiting_message_is_heard_out() {
+    let mut fabric = Fabric::new(13);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    let mut options = ConnectOptions::default();
+    options.sides[0].terms.extensions = false;
+    fabric.connect_with(qps[0], qps[1], options);
+    fabric.run();
+    post(&mut fabric, qps[0], 1, SEND, &memory[0], 50);
+    fabric.run_for(Duration::from_millis(1));
+    fabric.modify(qps[0], QpState::Err);
+    fabric.run_for(Duration::from_millis(1));
+    let scatter = [piece(&memory[1], 0, 50)];
+    let wr = ReceiveWr {
+        id: 3,
+        scatter: &scatter,
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    fabric.run();
+    assert_eq!(statuses(&fabric.received(qps[1])), [(3, Status::Success)]);
+    let cause = fabric.queue_pair(qps[1]).cause().unwrap();
+    assert!(cause.contains("the peer says"), "{cause}");
+}
+
+/// A request that fails ends its queue pair; a read whose invalidation fails is no exception.
+#[test]
+fn a_read_that_cannot_invalidate_ends_its_queue_pair() {
+    let mut fabric = Fabric::new(14);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    fabric.connect(qps[0], qps[1]);
+    fabric.run();
+    let op = SendOp::Read {
+        remote: remote(&memory[1], 0),
+        // A region cannot be invalidated.
+        local_invalidate: Some(memory[0].stag()),
+    };
+    post(&mut fabric, qps[0], 1, op, &memory[0], 100);
+    post(&mut fabric, qps[0], 2, read(&memory[1]), &memory[0], 100);
+    fabric.run();
+    let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+    assert_eq!(statuses(&fabric.sent(qps[0])), ends);
+    assert_eq!(fabric.queue_pair(qps[0]).state(), QpState::Err);
+}
