@@ -140,7 +140,7 @@ fn an_unreliable_queue_pair_does_not_notice_that_its_peer_is_gone() {
     assert_eq!(fabric.queue_pair(qps[0]).state(), QpState::Rts);
 }
 
-/// A receive that was claimed must end, on an unreliable connection too (adapter seed 1868: it was forgotten).
+/// A receive that was claimed must end, on an unreliable connection too (adapter seed 543: it was forgotten).
 #[test]
 fn a_receive_in_bad_memory_ends_on_an_unreliable_connection() {
     let mut fabric = Fabric::new(10);
@@ -171,7 +171,7 @@ fn a_receive_in_bad_memory_ends_on_an_unreliable_connection() {
     );
 }
 
-/// A Write that an unreliable connection drops takes its immediate data with it (adapter seed 4515).
+/// A Write that an unreliable connection drops takes its immediate data with it (adapter seed 2906).
 #[test]
 fn immediate_data_of_a_dropped_write_is_dropped() {
     let mut fabric = Fabric::new(11);
@@ -203,7 +203,7 @@ fn immediate_data_of_a_dropped_write_is_dropped() {
     assert_eq!((received[0].immediate, received[0].len), (Some(2), 50));
 }
 
-/// A failure found while a message is half received must not forget its receive (adapter seed 17813).
+/// A failure found while a message is half received must not forget its receive (adapter seed 4482).
 #[test]
 fn a_claimed_receive_is_flushed_whatever_the_violation() {
     let mut fabric = Fabric::new(12);
