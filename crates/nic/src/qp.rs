@@ -4,6 +4,7 @@
 
 mod answer;
 mod complete;
+mod deliver;
 mod inner;
 mod memory;
 mod modify;

@@ -1,0 +1,159 @@
+//! What a queue pair does with a message that has arrived in full.
+//! It promises that a message completes exactly one receive and that an answer ends exactly the request it belongs to.
+//! It refuses to place bytes; by now they are where they belong.
+
+use verbena_stream::Delivery;
+use verbena_wire::Rsn;
+use verbena_wire::rdmap::Opcode;
+
+use super::QpInit;
+use super::answer::access;
+use super::inner::{Inner, Owed};
+use super::memory::scatter;
+use super::wqe::{Payload, Progress};
+use crate::event::{Event, Outbox};
+use crate::state::QpType;
+use crate::wc::{Status, Wc, WcOp};
+use crate::wr::SendOp;
+
+impl Inner {
+    /// Acts on something that has arrived in full; false if the stream is over.
+    pub(super) fn deliver(&mut self, init: &QpInit, delivery: &Delivery, out: &mut Outbox) -> bool {
+        match *delivery {
+            Delivery::Send {
+                opcode,
+                len,
+                invalidate,
+                immediate,
+                ..
+            } => {
+                if let Some(stag) = invalidate
+                    && let Err(refusal) = init.tpt.invalidate_remote(stag, init.pd, init.number)
+                {
+                    let violation = access(opcode, stag, &refusal);
+                    if let Some(stream) = &mut self.stream {
+                        stream.fail(violation);
+                    }
+                    self.violated(init, &violation, out);
+                    return false;
+                }
+                let immediate = immediate.map(|i| i.imm());
+                let wc = self.receive_wc(init, WcOp::Receive, len, immediate, opcode.solicited());
+                self.complete_receive(
+                    init,
+                    Wc {
+                        invalidated: invalidate,
+                        ..wc
+                    },
+                    out,
+                );
+            }
+            Delivery::Immediate {
+                opcode,
+                data,
+                write_len,
+                ..
+            } => {
+                let (op, len) = (WcOp::ReceiveWriteImm, write_len.unwrap_or(0));
+                let wc = self.receive_wc(init, op, len, Some(data.imm()), opcode.solicited());
+                self.complete_receive(init, wc, out);
+            }
+            Delivery::Write { .. } => {
+                self.write_dropped = false;
+                self.counters.messages_in += 1;
+            }
+            Delivery::ReadRequest {
+                header, request, ..
+            } => self.owed.push_back(Owed::Read(header, request)),
+            Delivery::ReadV2Request {
+                header, request, ..
+            } => self.owed.push_back(Owed::ReadV2(header, request)),
+            Delivery::AtomicRequest {
+                header, request, ..
+            } => self.owed.push_back(Owed::Atomic(header, request)),
+            Delivery::ReadDone(read) => return self.read_done(init, read.rsn, out),
+            Delivery::AtomicDone(read, response) => {
+                return self.atomic_done(init, read.rsn, response.original, out);
+            }
+            Delivery::Rnr(_) => self.counters.rnr_received += 1,
+            Delivery::Ready(n) => self.rewind(n),
+            Delivery::Terminate(ref terminate, _) => {
+                self.peer_terminated(init, terminate, out);
+                return false;
+            }
+            Delivery::Caps(_) => out.push(Event::Established { qp: init.number }),
+            Delivery::Discarded(Opcode::Write) => {
+                self.write_dropped = init.qp_type == QpType::Uc;
+            }
+            Delivery::Discarded(_)
+            | Delivery::Rtr
+            | Delivery::Acked(_)
+            | Delivery::Resumed(_)
+            | Delivery::Active(_)
+            | Delivery::Path(..) => {}
+        }
+        true
+    }
+
+    fn receive_wc(
+        &self,
+        init: &QpInit,
+        op: WcOp,
+        len: u32,
+        immediate: Option<u32>,
+        solicited: bool,
+    ) -> Wc {
+        Wc {
+            id: self.claimed.as_ref().map_or(0, |r| r.id),
+            qpn: init.number,
+            status: Status::Success,
+            op,
+            len,
+            immediate,
+            invalidated: None,
+            solicited,
+        }
+    }
+
+    fn complete_receive(&mut self, init: &QpInit, wc: Wc, out: &mut Outbox) {
+        self.counters.messages_in += 1;
+        if self.claimed.take().is_some() && !init.recv_cq.push(wc, out) {
+            self.overflowed(init, out);
+        }
+    }
+
+    fn read_done(&mut self, init: &QpInit, rsn: Rsn, out: &mut Outbox) -> bool {
+        let Some(at) = self.find(rsn) else {
+            return true;
+        };
+        if let SendOp::Read {
+            local_invalidate: Some(stag),
+            ..
+        } = self.sends[at].op
+            && init.tpt.invalidate_local(stag, init.pd).is_err()
+        {
+            self.strike(init, at, Status::LocProtErr, out);
+            return false;
+        }
+        self.sends[at].progress = Progress::Done(Status::Success);
+        true
+    }
+
+    fn atomic_done(&mut self, init: &QpInit, rsn: Rsn, original: u64, out: &mut Outbox) -> bool {
+        let Some(at) = self.find(rsn) else {
+            return true;
+        };
+        let placed = match &self.sends[at].payload {
+            Payload::Gather(sges) => scatter(init, sges, 0, &original.to_ne_bytes()),
+            Payload::Inline(_) => Ok(()),
+        };
+        if let Err(refusal) = placed {
+            self.cause
+                .get_or_insert_with(|| format!("the result of an atomic: {refusal}"));
+            self.strike(init, at, Status::LocProtErr, out);
+            return false;
+        }
+        self.sends[at].progress = Progress::Done(Status::Success);
+        true
+    }
+}
