@@ -81,7 +81,7 @@ impl Terms {
             read: false,
         };
         (self.revision == Revision::Two).then_some(Enhanced {
-            ird: depth(self.ird),
+            ird: promise(self.ird),
             ord: depth(self.ord),
             peer_to_peer: self.peer_to_peer,
             rtr: if self.peer_to_peer { self.rtr } else { none },
@@ -89,7 +89,12 @@ impl Terms {
     }
 }
 
-/// A depth that fits the 14-bit field. Its largest value means "not negotiated": asked for by that very number, it is
+/// The depth we serve, as it fits the 14-bit field: always a promise, never left open.
+pub(super) fn promise(n: u16) -> Depth {
+    depth(n.min(Terms::NOT_NEGOTIATED - 1))
+}
+
+/// A depth we ask for, as it fits the 14-bit field. Its largest value means "not negotiated": asked for by that very number, it is
 /// sent; a larger wish becomes the largest depth there is.
 pub(super) fn depth(n: u16) -> Depth {
     let none = Depth::NOT_NEGOTIATED;

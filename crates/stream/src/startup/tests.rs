@@ -171,12 +171,14 @@ fn an_outbound_depth_may_be_left_open() {
         panic!("agrees");
     };
     assert_eq!(agreement.ord, Terms::NOT_NEGOTIATED, "for others to settle");
+    // Neither a larger wish nor what we serve is ever left open by accident.
     let wish = Terms {
+        ird: Terms::NOT_NEGOTIATED,
         ord: u16::MAX,
         ..standard()
     };
     let request = Endpoint::initiator(wish, b"", NOW).unwrap().poll_transmit();
-    assert_eq!(request[22..24], [0xff, 0xfe], "never by accident");
+    assert_eq!(request[20..24], [0xbf, 0xfe, 0xff, 0xfe]);
 }
 
 #[test]
