@@ -24,6 +24,13 @@ impl Window<'_> {
         span.unwrap_or(Span::new(core::ptr::null_mut(), 0))
     }
 
+    /// Adds all of it to `spans`, as many runs as fit; returns the bytes added.
+    fn spans(&self, spans: &mut Spans) -> u64 {
+        let before = spans.bytes();
+        self.walk(0, self.len, |span| spans.push(span));
+        (spans.bytes() - before) as u64
+    }
+
     /// Calls `f` with each run of `len` bytes from `from` on, until it says stop.
     fn walk(&self, from: u64, len: u64, mut f: impl FnMut(Span) -> bool) {
         let (mut at, end) = (from, from.saturating_add(len).min(self.len));
@@ -58,9 +65,7 @@ impl Placement<'_> {
 
     /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
     pub fn spans(&self, spans: &mut Spans) -> u64 {
-        let before = spans.bytes();
-        self.0.walk(0, self.0.len, |span| spans.push(span));
-        (spans.bytes() - before) as u64
+        self.0.spans(spans)
     }
 
     /// Copies `bytes` to `at` bytes into the grant; what does not fit is left out. Returns bytes copied.
@@ -98,9 +103,7 @@ impl Gather<'_> {
 
     /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
     pub fn spans(&self, spans: &mut Spans) -> u64 {
-        let before = spans.bytes();
-        self.0.walk(0, self.0.len, |span| spans.push(span));
-        (spans.bytes() - before) as u64
+        self.0.spans(spans)
     }
 
     /// Copies from `at` bytes into the grant to `to`; returns bytes copied.

@@ -184,6 +184,29 @@ impl Qp {
         inner.settle(&self.init, out);
     }
 
+    /// Both directions of the connection are closed and nothing of it is left.
+    ///
+    /// An `iwarp` queue pair that closed gracefully can be connected again; one that was terminated is in error now.
+    pub fn handle_closed(&self, out: &mut Outbox) {
+        let mut inner = self.inner.lock();
+        inner.closed(&self.init);
+        inner.settle(&self.init, out);
+    }
+
+    /// The peer has not answered for as long as the consumer allows: whatever needs it fails.
+    ///
+    /// Whoever drives the connection decides that; a peer that merely does not read is not dead.
+    pub fn handle_peer_dead(&self, out: &mut Outbox) {
+        let mut inner = self.inner.lock();
+        inner.peer_dead(&self.init, out);
+        inner.settle(&self.init, out);
+    }
+
+    /// Requests wait for an answer of the peer, so that its silence counts.
+    pub fn awaits_peer(&self) -> bool {
+        self.inner.lock().begun > 0
+    }
+
     /// When [`handle_timeout`](Qp::handle_timeout) wants to be called.
     pub fn deadline(&self) -> Option<Time> {
         self.inner.lock().deadline()

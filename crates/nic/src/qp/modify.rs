@@ -9,7 +9,7 @@ use super::inner::Inner;
 use super::receive::{PATIENCE, UNTIMED};
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
-use crate::state::{Personality, QpEvent, QpState};
+use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::Status;
 
 impl Qp {
@@ -117,6 +117,28 @@ impl Inner {
                 self.lose(init, "the peer closed with work outstanding", out);
             }
         }
+    }
+
+    /// Nothing is left of the connection.
+    pub(super) fn closed(&mut self, init: &QpInit) {
+        let was = self.state;
+        if let Some(next) = was.next(init.personality, QpEvent::Closed) {
+            self.state = next;
+        }
+        // RDMAC: Closing ends in Idle, from where another stream may begin.
+        if was == QpState::Closing && self.state != was {
+            let (state, cause, counters) = (self.state, self.cause.take(), self.counters);
+            *self = Inner::new(init);
+            (self.state, self.cause, self.counters) = (state, cause, counters);
+        }
+    }
+
+    pub(super) fn peer_dead(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.sends.is_empty() || self.state.flushes() || init.qp_type == QpType::Uc {
+            return;
+        }
+        self.gone = true;
+        self.lose(init, "the peer does not answer", out);
     }
 
     fn end_gently(&mut self, init: &QpInit, out: &mut Outbox) {

@@ -312,6 +312,47 @@ fn a_peer_that_is_gone() {
 }
 
 #[test]
+fn a_graceful_close_ends_where_another_stream_may_begin() {
+    let mut pair = Pair::new(Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    });
+    assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+    pair.run();
+    assert_eq!(pair.a.qp.state(), QpState::Closing);
+    assert_eq!(pair.b.qp.state(), QpState::Closing);
+    for side in [&mut pair.a, &mut pair.b] {
+        side.qp.handle_closed(&mut side.out);
+        assert_eq!(side.qp.state(), QpState::Init);
+    }
+    let mut pair = Pair::new(Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    });
+    assert!(pair.a.qp.modify(QpState::Terminate, &mut pair.a.out));
+    pair.run();
+    pair.a.qp.handle_closed(&mut pair.a.out);
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+}
+
+#[test]
+fn a_peer_that_is_silent_fails_what_waits_for_it() {
+    let mut pair = Pair::roce();
+    pair.a.qp.handle_peer_dead(&mut pair.a.out);
+    assert_eq!(pair.a.qp.state(), QpState::Rts, "nothing waits");
+    assert!(!pair.a.qp.awaits_peer());
+    pair.a.post(1, SEND, &[]);
+    pair.a.post(2, SEND, &[]);
+    pair.a.qp.transmit(10_000, pair.now, &mut pair.a.out);
+    assert!(pair.a.qp.awaits_peer());
+    pair.a.qp.handle_peer_dead(&mut pair.a.out);
+    let expected = [(1, Status::RetryExcErr), (2, Status::WrFlushErr)];
+    assert_eq!(pair.a.statuses(), expected);
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    assert_eq!(pair.a.qp.cause().unwrap(), "the peer does not answer");
+}
+
+#[test]
 fn posts_to_a_failed_queue_pair_flush_at_once() {
     let mut pair = Pair::roce();
     assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
