@@ -35,8 +35,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 
     heading(
         "2. `verbena decode` reads the capture",
-        "One line per RDMAP message, then a summary per stream. `i2r` is the direction from\n\
-         the initiator of the connection to its responder, `r2i` the other one.",
+        "One line per RDMAP message: time, stream, direction, kind, length. `>` runs from the\n\
+         initiator of the connection to its responder, `<` back. A summary per stream follows.",
     );
     decode(workspace, &capture, &options.decode)?;
 
