@@ -157,15 +157,6 @@ impl Requester {
         self.state == State::Flowing && self.unacknowledged() < MAX_UNACKNOWLEDGED
     }
 
-    /// Should this request still go on? Not if the responder stopped at it or before it, even if it is ready again.
-    pub fn is_live(&self, rsn: Rsn) -> bool {
-        let end = match self.state {
-            State::Flowing => self.next,
-            State::Paused | State::GaveUp => self.stopped,
-        };
-        rsn.is_before(end)
-    }
-
     /// When the wait for the receiver ends.
     pub fn deadline(&self) -> Option<Time> {
         self.deadline
