@@ -118,4 +118,15 @@ impl Gather<'_> {
         });
         done
     }
+
+    /// Appends `len` bytes from `at` bytes into the grant to `to`; returns bytes appended.
+    pub fn append_to(&self, at: u64, len: usize, to: &mut Vec<u8>) -> usize {
+        let before = to.len();
+        self.0.walk(at, len as u64, |span| {
+            // SAFETY: the grant is ours to read until we are dropped; `to` is a private buffer.
+            unsafe { span.append_to(to) };
+            true
+        });
+        to.len() - before
+    }
 }

@@ -5,7 +5,7 @@
 //! the program that owns it and the peers that may write it do so at any time.
 //!
 //! Reading order: [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
-//! [`tpt`] → [`grant`] → [`window`] → [`atomic`] → [`probe`].
+//! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`atomic`] → [`probe`].
 
 pub mod access;
 pub mod atomic;
@@ -17,8 +17,10 @@ pub mod grant;
 pub mod probe;
 pub mod refusal;
 mod slot;
+pub mod sources;
 pub mod span;
 mod sync;
+pub mod targets;
 pub mod tpt;
 pub mod window;
 
@@ -29,6 +31,8 @@ pub use check::{Policy, Reach};
 pub use entry::{Entry, Kind, Pd};
 pub use grant::{Gather, Placement};
 pub use refusal::{Misuse, Refusal};
+pub use sources::Sources;
 pub use span::{Span, Spans};
+pub use targets::Targets;
 pub use tpt::{Region, Tpt};
 pub use window::{Bind, Scope, WindowType};

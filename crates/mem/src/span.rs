@@ -2,8 +2,11 @@
 //! A span promises nothing about what the bytes are: others may change them at any time, so it is copied from and to, never borrowed.
 //! It refuses to become a slice.
 
-/// A run of bytes that others may read and write meanwhile.
+use arrayvec::ArrayVec;
+
+/// A run of bytes that others may read and write meanwhile; laid out like the system's `struct iovec`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Span {
     start: *mut u8,
     len: usize,
@@ -56,33 +59,37 @@ impl Span {
         // SAFETY: the grant keeps the memory mapped; see `copy_in` for races.
         unsafe { core::ptr::copy_nonoverlapping(self.start, to.as_mut_ptr(), to.len()) }
     }
+
+    /// Appends a copy of the span to `to`.
+    ///
+    /// # Safety
+    /// The caller holds a grant to read this span, and `to` does not lie in it.
+    pub(crate) unsafe fn append_to(&self, to: &mut Vec<u8>) {
+        to.reserve(self.len);
+        // SAFETY: the grant keeps the memory mapped; the vector has room for as many bytes behind its end, and they
+        // are written before its length says so.
+        unsafe {
+            let end = to.as_mut_ptr().add(to.len());
+            core::ptr::copy_nonoverlapping(self.start, end, self.len);
+            to.set_len(to.len() + self.len);
+        }
+    }
 }
 
 /// Most spans that one system call is given.
 pub const MAX_SPANS: usize = 64;
 
 /// A bounded list of spans, in order.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Spans {
-    spans: [Span; MAX_SPANS],
-    count: usize,
+    spans: ArrayVec<Span, MAX_SPANS>,
     bytes: usize,
-}
-
-impl Default for Spans {
-    fn default() -> Spans {
-        Spans::new()
-    }
 }
 
 impl Spans {
     /// No spans.
-    pub const fn new() -> Spans {
-        Spans {
-            spans: [Span::new(core::ptr::null_mut(), 0); MAX_SPANS],
-            count: 0,
-            bytes: 0,
-        }
+    pub fn new() -> Spans {
+        Spans::default()
     }
 
     /// Adds a span, joined with the one before if they touch; false if the list is full.
@@ -90,25 +97,24 @@ impl Spans {
         if span.is_empty() {
             return true;
         }
-        if let Some(last) = self.spans[..self.count].last_mut()
-            && last.start.wrapping_add(last.len) == span.start
-        {
+        let touches = |last: &&mut Span| last.start.wrapping_add(last.len) == span.start;
+        if let Some(last) = self.spans.last_mut().filter(touches) {
             last.len += span.len;
-            self.bytes += span.len;
-            return true;
-        }
-        let Some(slot) = self.spans.get_mut(self.count) else {
+        } else if self.spans.try_push(span).is_err() {
             return false;
-        };
-        *slot = span;
-        self.count += 1;
+        }
         self.bytes += span.len;
         true
     }
 
+    /// No further span fits unless it touches the last one.
+    pub fn is_full(&self) -> bool {
+        self.spans.is_full()
+    }
+
     /// The spans.
     pub fn as_slice(&self) -> &[Span] {
-        &self.spans[..self.count]
+        &self.spans
     }
 
     /// Bytes in all of them.
@@ -118,7 +124,8 @@ impl Spans {
 
     /// Forgets them.
     pub fn clear(&mut self) {
-        (self.count, self.bytes) = (0, 0);
+        self.spans.clear();
+        self.bytes = 0;
     }
 }
 

@@ -1,0 +1,69 @@
+//! Where the next bytes of a stream come from: heads and trailers of the sender's own, payload in granted memory between them.
+//! It promises that every span it names may be read for as long as it lives, since it holds the grants and borrows the rest;
+//! that is why copying out of it needs no `unsafe`. It refuses to know what the bytes mean.
+
+use core::marker::PhantomData;
+
+use arrayvec::ArrayVec;
+
+use crate::grant::Gather;
+use crate::span::{Span, Spans};
+
+/// Most pieces of registered memory that one write takes.
+pub const MAX_GATHERS: usize = 32;
+
+/// Sources for one write.
+#[derive(Debug, Default)]
+pub struct Sources<'a> {
+    spans: Spans,
+    gathers: ArrayVec<Gather<'a>, MAX_GATHERS>,
+    own: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Sources<'a> {
+    /// No source yet.
+    pub fn new() -> Sources<'a> {
+        Sources::default()
+    }
+
+    /// Adds granted memory; returns how much of it fits. After a part nothing may follow.
+    pub fn gather(&mut self, gather: Gather<'a>) -> usize {
+        if self.gathers.is_full() {
+            return 0;
+        }
+        let added = gather.spans(&mut self.spans);
+        self.gathers.push(gather);
+        added as usize
+    }
+
+    /// Adds bytes of the sender's own; false if there are too many sources already.
+    pub fn own(&mut self, bytes: &'a [u8]) -> bool {
+        self.spans
+            .push(Span::new(bytes.as_ptr().cast_mut(), bytes.len()))
+    }
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> usize {
+        self.spans.bytes()
+    }
+
+    /// The sources, for a system call that reads them before this is dropped. They must not be written.
+    pub fn spans(&self) -> &[Span] {
+        self.spans.as_slice()
+    }
+
+    /// Appends the first `most` bytes to `to`; returns how many.
+    pub fn copy_to(&self, to: &mut Vec<u8>, most: usize) -> usize {
+        let before = to.len();
+        for span in self.spans.as_slice() {
+            let left = most - (to.len() - before);
+            let part = Span::new(span.as_ptr(), span.len().min(left));
+            // SAFETY: the span is granted to us or borrowed by us for 'a; `to` is a private buffer.
+            unsafe { part.append_to(to) };
+        }
+        to.len() - before
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Where the next bytes of a stream go: granted memory first, then stages of the reader's own.
+//! It promises that every span it names may be written for as long as it lives, since it holds the grants and borrows the stages;
+//! that is why filling it needs no `unsafe`. It refuses to know what the bytes mean.
+
+use core::marker::PhantomData;
+
+use arrayvec::ArrayVec;
+
+use crate::grant::Placement;
+use crate::span::{Span, Spans};
+
+/// Most pieces of registered memory that one read goes to.
+pub const MAX_PLACES: usize = 32;
+
+/// Places for one read.
+#[derive(Debug, Default)]
+pub struct Targets<'a> {
+    spans: Spans,
+    places: ArrayVec<Placement<'a>, MAX_PLACES>,
+    stages: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Targets<'a> {
+    /// No place yet.
+    pub fn new() -> Targets<'a> {
+        Targets::default()
+    }
+
+    /// Adds granted memory; returns how much of it fits. After a part nothing may follow.
+    pub fn place(&mut self, place: Placement<'a>) -> usize {
+        if self.places.is_full() {
+            return 0;
+        }
+        let added = place.spans(&mut self.spans);
+        self.places.push(place);
+        added as usize
+    }
+
+    /// Adds a stage; false if there are too many places already.
+    pub fn stage(&mut self, stage: &'a mut [u8]) -> bool {
+        self.spans.push(Span::new(stage.as_mut_ptr(), stage.len()))
+    }
+
+    /// Bytes that fit in all.
+    pub fn bytes(&self) -> usize {
+        self.spans.bytes()
+    }
+
+    /// The places, for a system call that writes them before this is dropped.
+    pub fn spans(&self) -> &[Span] {
+        self.spans.as_slice()
+    }
+
+    /// Copies `bytes` to the places, in order, as far as they fit; returns how many.
+    pub fn fill(&mut self, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        for span in self.spans.as_slice() {
+            let (now, later) = rest.split_at(span.len().min(rest.len()));
+            // SAFETY: the span is granted to us or borrowed by us for 'a, and nobody else can have a reference to
+            // either: registered memory gets none, and a borrowed stage has only ours.
+            unsafe { span.copy_in(now) };
+            rest = later;
+        }
+        bytes.len() - rest.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Tests of targets: order of places, what does not fit, and that a living target keeps its memory from being revoked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::{Access, Buffer, Pd, Policy, Reach, Tpt};
+
+const PD: Pd = Pd(1);
+
+fn reach(buffer: &Buffer, offset: u64, len: u64) -> Reach {
+    Reach {
+        stag: buffer.stag(),
+        at: buffer.at() + offset,
+        len,
+        pd: PD,
+        qp: 1,
+        needs: Access::LOCAL_WRITE,
+    }
+}
+
+#[test]
+fn bytes_go_to_the_places_in_order() {
+    let tpt = Arc::new(Tpt::new(1..10, Policy::Verbs, 1));
+    let memory = Buffer::new(&tpt, 16, PD, Access::ALL).unwrap();
+    let mut stage = [0; 4];
+    let mut targets = Targets::new();
+    assert_eq!(
+        targets.place(tpt.place_local(&reach(&memory, 8, 3)).unwrap()),
+        3
+    );
+    assert_eq!(
+        targets.place(tpt.place_local(&reach(&memory, 0, 2)).unwrap()),
+        2
+    );
+    assert!(targets.stage(&mut stage));
+    assert_eq!((targets.bytes(), targets.spans().len()), (9, 3));
+    assert_eq!(targets.fill(b"abcdefg"), 7);
+    drop(targets);
+    assert_eq!(memory.read(8, 3), b"abc");
+    assert_eq!(memory.read(0, 2), b"de");
+    assert_eq!(&stage, b"fg\0\0");
+}
+
+#[test]
+fn what_does_not_fit_is_left() {
+    let mut stage = [0; 3];
+    let mut targets = Targets::new();
+    assert!(targets.stage(&mut stage));
+    assert_eq!(targets.fill(b"abcdef"), 3);
+}
+
+#[test]
+fn a_full_list_takes_no_more_places() {
+    let tpt = Arc::new(Tpt::new(1..10, Policy::Verbs, 1));
+    let memory = Buffer::new(&tpt, 1000, PD, Access::ALL).unwrap();
+    let mut targets = Targets::new();
+    let granted = |i: usize| tpt.place_local(&reach(&memory, 2 * i as u64, 1)).unwrap();
+    for i in 0..MAX_PLACES {
+        assert_eq!(targets.place(granted(i)), 1);
+    }
+    assert_eq!(targets.place(granted(MAX_PLACES)), 0);
+    assert_eq!(targets.bytes(), MAX_PLACES);
+}
+
+/// DESIGN §6: deregistration waits for running grants.
+#[test]
+fn memory_is_not_given_up_while_a_read_may_write_it() {
+    let tpt = Arc::new(Tpt::new(1..10, Policy::Verbs, 1));
+    let memory = Buffer::new(&tpt, 16, PD, Access::ALL).unwrap();
+    let stag = memory.stag();
+    let mut targets = Targets::new();
+    targets.place(tpt.place_local(&reach(&memory, 0, 16)).unwrap());
+    let revoker = {
+        let tpt = tpt.clone();
+        std::thread::spawn(move || tpt.deregister(stag))
+    };
+    // The revoker makes new grants fail, and then waits for us.
+    while tpt.place_local(&reach(&memory, 0, 1)).is_ok() {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(!revoker.is_finished());
+    targets.fill(&[7; 16]);
+    drop(targets);
+    assert!(revoker.join().unwrap().is_ok());
+    assert_eq!(memory.read(0, 16), [7; 16]);
+}
