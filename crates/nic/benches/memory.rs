@@ -7,7 +7,7 @@
 #[allow(dead_code, reason = "shared with the other benchmark")]
 mod common;
 
-use common::{BLANK, Host, run};
+use common::{BLANK, Host, Wire, run};
 use verbena_mem::{Access, Buffer};
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, Qp, ReceiveWr, SendOp, SendWr, Sge};
@@ -24,6 +24,7 @@ fn main() {
         size_of::<verbena_nic::Qp>()
     );
     let (mut a, mut b) = (Host::new(), Host::new());
+    let mut wire = Wire::default();
     let before = resident();
     let qps: Vec<_> = (0..QPS).map(|_| a.qp()).collect();
     report("a queue pair in Reset", before, QPS);
@@ -33,7 +34,7 @@ fn main() {
     for (qp, peer) in qps.iter().zip(&peers) {
         a.connect(qp, Role::Initiator, true);
         b.connect(peer, Role::Responder, true);
-        run(qp, &mut a.out, peer, &mut b.out);
+        run(&mut wire, qp, &mut a.out, peer, &mut b.out);
     }
     report(
         "a second one, and a connection between both, idle",
@@ -45,7 +46,7 @@ fn main() {
     let buffer = buffer.expect("memory is there");
     let before = resident();
     for (qp, peer) in qps.iter().zip(&peers) {
-        send_large(&mut a, qp, &mut b, peer, &buffer);
+        send_large(&mut wire, (&mut a, qp), (&mut b, peer), &buffer);
     }
     report("what both keep of a Send of 64 KiB", before, QPS);
 
@@ -61,7 +62,12 @@ fn main() {
 }
 
 /// A Send of 64 KiB that the peer takes without keeping it.
-fn send_large(a: &mut Host, qp: &Qp, b: &mut Host, peer: &Qp, from: &Buffer) {
+fn send_large(
+    wire: &mut Wire,
+    (a, qp): (&mut Host, &Qp),
+    (b, peer): (&mut Host, &Qp),
+    from: &Buffer,
+) {
     let to = b.function.register_buffer(b.pd, from.len(), Access::ALL);
     let to = to.expect("memory is there");
     let piece = |buffer: &Buffer| Sge {
@@ -82,7 +88,7 @@ fn send_large(a: &mut Host, qp: &Qp, b: &mut Host, peer: &Qp, from: &Buffer) {
         data: Data::Gather(&[piece(from)]),
     };
     qp.post_send(&wr, &mut a.out).expect("the queue has room");
-    run(qp, &mut a.out, peer, &mut b.out);
+    run(wire, qp, &mut a.out, peer, &mut b.out);
     for cq in [&a.cq, &b.cq] {
         assert_eq!(cq.poll(&mut [BLANK]), 1);
     }

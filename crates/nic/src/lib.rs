@@ -3,7 +3,7 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`qp`] (the queue pair) → [`event`] → [`function`] (the tables and the
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`function`] (the tables and the
 //! verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
 
 #![forbid(unsafe_code)]
@@ -13,6 +13,7 @@
 )]
 
 pub mod adapter;
+pub mod carrier;
 pub mod cq;
 pub mod error;
 pub mod event;
@@ -27,11 +28,12 @@ pub mod wc;
 pub mod wr;
 
 pub use adapter::{Adapter, Ranges};
+pub use carrier::{Carrier, Hand, Moved};
 pub use cq::{Arm, Cq};
 pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise};
 pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
-pub use qp::{Qp, QpInit};
+pub use qp::{Qp, QpInit, Receiving, Sending, Transfer};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};

@@ -8,14 +8,21 @@ mod deliver;
 mod inner;
 mod memory;
 mod modify;
+mod outgo;
+mod place;
 mod post;
+mod pull;
+mod push;
 mod query;
 mod receive;
 mod send;
+mod stage;
 mod wqe;
 
 pub use inner::Counters;
 pub use post::PostError;
+pub use pull::Receiving;
+pub use push::Sending;
 pub use query::View;
 
 use std::sync::Arc;
@@ -25,6 +32,7 @@ use verbena_mem::{Pd, Tpt};
 use verbena_stream::{Stream, Time};
 use verbena_wire::ext::RnrTimer;
 
+use crate::carrier::Carrier;
 use crate::cq::Cq;
 use crate::event::Outbox;
 use crate::srq::Srq;
@@ -52,6 +60,32 @@ pub struct QpInit {
     pub tpt: Arc<Tpt>,
     /// Its limits.
     pub limits: Limits,
+    /// How its bytes are moved.
+    pub transfer: Transfer,
+}
+
+/// When payload goes straight between the carrier and its memory, and how much is done at once.
+///
+/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Whatever is summed or
+/// marked (CRC, MPA markers) is staged: a program may change its memory at any time, and a sum would be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// The shortest run that goes directly.
+    pub direct_min: u32,
+    /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next.
+    pub lookahead: usize,
+    /// Bytes framed ahead of the carrier.
+    pub batch: usize,
+}
+
+impl Default for Transfer {
+    fn default() -> Transfer {
+        Transfer {
+            direct_min: 4096,
+            lookahead: 64,
+            batch: 256 << 10,
+        }
+    }
 }
 
 /// How much a queue pair holds.
@@ -162,19 +196,28 @@ impl Qp {
         connected
     }
 
-    /// Bytes arrived from the peer.
-    pub fn handle_bytes(&self, bytes: &[u8], now: Time, out: &mut Outbox) {
+    /// Reads once from the carrier, straight into memory where that pays, and acts on what came.
+    ///
+    /// `scratch` is where bytes land that are not payload of a long run: any size does, a few frames' worth does well.
+    pub fn receive(
+        &self,
+        carrier: &mut impl Carrier,
+        scratch: &mut [u8],
+        now: Time,
+        out: &mut Outbox,
+    ) -> Receiving {
         let mut inner = self.inner.lock();
-        inner.take_bytes(&self.init, bytes, now, out);
+        let receiving = inner.pull(&self.init, carrier, scratch, now, out);
         inner.settle(&self.init, out);
+        receiving
     }
 
-    /// Frames to send, at most about `room` bytes; they count as accepted.
-    pub fn transmit(&self, room: usize, now: Time, out: &mut Outbox) -> Vec<u8> {
+    /// Sends what may be sent until there is nothing left or the carrier takes no more.
+    pub fn transmit(&self, carrier: &mut impl Carrier, now: Time, out: &mut Outbox) -> Sending {
         let mut inner = self.inner.lock();
-        let bytes = inner.make_bytes(&self.init, room, now, out);
+        let sending = inner.push(&self.init, carrier, now, out);
         inner.settle(&self.init, out);
-        bytes
+        sending
     }
 
     /// The peer closed its direction; `reset` if ours is gone as well.
@@ -222,6 +265,11 @@ impl Qp {
     /// The connection can be closed: nothing more will be sent.
     pub fn wants_close(&self) -> bool {
         self.inner.lock().wants_close()
+    }
+
+    /// The connection must be broken off: the peer has the beginning of a frame whose rest is gone.
+    pub fn wants_reset(&self) -> bool {
+        self.inner.lock().severed
     }
 
     /// Send requests that have not completed, and receives that have not.

@@ -11,9 +11,10 @@ use verbena_wire::To;
 use verbena_wire::ext::{Caps, Features, RnrTimer};
 use verbena_wire::mpa::startup::Revision;
 
+use crate::carrier::Hand;
 use crate::cq::Cq;
 use crate::event::{Event, Outbox};
-use crate::qp::{Limits, Qp, QpInit};
+use crate::qp::{Limits, Qp, QpInit, Receiving, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp};
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) shared: bool,
     pub(crate) policy: Policy,
     pub(crate) cq_size: usize,
+    pub(crate) crc: bool,
+    pub(crate) transfer: Transfer,
 }
 
 impl Default for Setup {
@@ -45,6 +48,8 @@ impl Default for Setup {
             shared: false,
             policy: Policy::Verbs,
             cq_size: 100,
+            crc: true,
+            transfer: Transfer::default(),
         }
     }
 }
@@ -55,6 +60,8 @@ pub(crate) struct Side {
     pub(crate) memory: Buffer,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) out: Outbox,
+    /// What came while it would not read.
+    inbox: Vec<u8>,
 }
 
 pub(crate) const PD: Pd = Pd(1);
@@ -75,6 +82,7 @@ impl Side {
             srq: srq.clone(),
             tpt: tpt.clone(),
             limits: Limits::default(),
+            transfer: setup.transfer,
         });
         Side {
             qp,
@@ -82,7 +90,15 @@ impl Side {
             memory,
             srq,
             out: Outbox::new(),
+            inbox: Vec::new(),
         }
+    }
+
+    /// Bytes come: read now if it reads, later otherwise.
+    fn come(&mut self, bytes: &[u8], now: Time) {
+        self.inbox.extend_from_slice(bytes);
+        let read = feed(&self.qp, &self.inbox, now, &mut self.out);
+        self.inbox.drain(..read);
     }
 
     fn attach(&mut self, role: Role, setup: Setup) {
@@ -161,7 +177,7 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
     let agreement = Agreement {
         role,
         revision: Revision::Two,
-        crc: true,
+        crc: setup.crc,
         markers_tx: false,
         markers_rx: false,
         ird: 4,
@@ -277,9 +293,23 @@ impl Pair {
 }
 
 fn carry(from: &mut Side, to: &mut Side, now: Time) -> usize {
-    let bytes = from.qp.transmit(777, now, &mut from.out);
-    if !bytes.is_empty() {
-        to.qp.handle_bytes(&bytes, now, &mut to.out);
-    }
-    bytes.len()
+    let bytes = transmit(&from.qp, 777, now, &mut from.out);
+    let waited = to.inbox.len();
+    to.come(&bytes, now);
+    bytes.len() + waited.saturating_sub(to.inbox.len())
+}
+
+/// What a queue pair sends into `room` bytes.
+pub(crate) fn transmit(qp: &Qp, room: usize, now: Time, out: &mut Outbox) -> Vec<u8> {
+    let mut hand = Hand::open(room);
+    qp.transmit(&mut hand, now, out);
+    hand.went
+}
+
+/// Has a queue pair read; returns how much it did read.
+pub(crate) fn feed(qp: &Qp, bytes: &[u8], now: Time, out: &mut Outbox) -> usize {
+    let mut hand = Hand::with(bytes);
+    let mut scratch = [0; 600];
+    while let Receiving::Some(_) = qp.receive(&mut hand, &mut scratch, now, out) {}
+    bytes.len() - hand.came.len()
 }

@@ -6,7 +6,6 @@
 use verbena_wire::crc::crc32c;
 use verbena_wire::ddp::MAX_LEN;
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, Layout, Phase, pad_len};
-use verbena_wire::mpa::marker::Marker;
 
 /// Longest fixed-size body we send behind a DDP header: our CAPS.
 pub(crate) const MAX_BODY: usize = 60;
@@ -94,45 +93,56 @@ impl Frame {
     ///
     /// The checksum covers what was copied, not what the program may have written since.
     pub fn write(&self, stage: &mut Vec<u8>, mut fill: impl FnMut(u32, &mut [u8])) {
+        self.append(stage, |offset, len, stage| {
+            let at = stage.len();
+            stage.resize(at + len, 0);
+            fill(offset, &mut stage[at..]);
+        });
+    }
+
+    /// The same for who can append payload itself: `append(offset, len, stage)` adds `len` bytes from that offset of
+    /// the message. No byte of the stage is written twice.
+    pub fn append(&self, stage: &mut Vec<u8>, mut append: impl FnMut(u32, usize, &mut Vec<u8>)) {
         let start = stage.len();
-        stage.resize(start + self.size(), 0);
-        let out = &mut stage[start..];
-        self.write_head(out);
-        self.write_markers(out);
-        let (mut body, end) = (
-            self.head().len(),
-            self.head().len() + self.payload_len as usize,
-        );
-        let mut offset = self.payload_offset;
+        stage.reserve(self.size());
+        let head = self.head();
+        let (head_end, payload_end) = (head.len(), head.len() + usize::from(self.payload_len));
+        let end = payload_end + usize::from(self.pad);
+        let (mut body, mut marker) = (0, 0);
         while body < end {
-            let run = self.layout.run_at(body).min(end - body);
-            let at = self.layout.locate(body);
-            fill(offset, &mut out[at..at + run]);
-            body += run;
-            offset = offset.wrapping_add(run as u32);
+            self.append_markers(stage, start, self.layout.locate(body), &mut marker);
+            let run = self.layout.run_at(body);
+            let done = if body < head_end {
+                let run = run.min(head_end - body);
+                stage.extend_from_slice(&head[body..body + run]);
+                run
+            } else if body < payload_end {
+                let run = run.min(payload_end - body);
+                let offset = self.payload_offset.wrapping_add((body - head_end) as u32);
+                append(offset, run, stage);
+                run
+            } else {
+                let run = run.min(end - body);
+                stage.extend_from_slice(&ZEROS[..run]);
+                run
+            };
+            body += done;
+            debug_assert_eq!(stage.len() - start, self.layout.locate(body - 1) + 1);
         }
-        if self.crc {
-            let crc_at = self.layout.crc_at();
-            let crc = crc32c(&out[..crc_at]);
-            out[crc_at..crc_at + CRC_LEN].copy_from_slice(&crc.to_le_bytes());
-        }
+        self.append_markers(stage, start, self.layout.crc_at(), &mut marker);
+        let crc = if self.crc { crc32c(&stage[start..]) } else { 0 };
+        // The one little-endian field of the protocol (RFC 5044 §4.4).
+        stage.extend_from_slice(&crc.to_le_bytes());
     }
 
-    fn write_head(&self, out: &mut [u8]) {
-        let (head, mut body) = (self.head(), 0);
-        while body < head.len() {
-            let run = self.layout.run_at(body).min(head.len() - body);
-            let at = self.layout.locate(body);
-            out[at..at + run].copy_from_slice(&head[body..body + run]);
-            body += run;
-        }
-    }
-
-    fn write_markers(&self, out: &mut [u8]) {
-        for k in 0..self.layout.marker_count() {
-            if let Some((at, marker)) = self.layout.marker(k) {
-                out[at..at + Marker::LEN].copy_from_slice(&marker.emit());
-            }
+    /// Appends the markers that stand before frame offset `to`.
+    fn append_markers(&self, stage: &mut Vec<u8>, start: usize, to: usize, next: &mut usize) {
+        while stage.len() - start < to {
+            let Some((_, marker)) = self.layout.marker(*next) else {
+                return;
+            };
+            stage.extend_from_slice(&marker.emit());
+            *next += 1;
         }
     }
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, Buffer, Pd, Policy};
-use verbena_nic::qp::{Limits, Qp};
+use verbena_mem::{Access, Buffer, Pd, Policy, Sources, Targets};
+use verbena_nic::qp::{Limits, Qp, Transfer};
 use verbena_nic::wr::{Data, Remote};
 use verbena_nic::{
-    Adapter, Cq, Flags, Function, NewQp, Outbox, Personality, QpState, QpType, ReceiveWr, SendOp,
-    SendWr, Sge, Shares, Status, Wc, WcOp,
+    Adapter, Carrier, Cq, Flags, Function, Moved, NewQp, Outbox, Personality, QpState, QpType,
+    ReceiveWr, SendOp, SendWr, Sge, Shares, Status, Wc, WcOp,
 };
 use verbena_stream::startup::{Agreement, Rtr};
 use verbena_stream::{RnrRetry, Role, Settings, Stream, Time};
@@ -61,6 +61,7 @@ impl Host {
             recv_cq: self.cq.number(),
             srq: None,
             limits: Limits::default(),
+            transfer: Transfer::default(),
         };
         self.function.create_qp(new).expect("within the limits")
     }
@@ -103,21 +104,51 @@ fn stream(role: Role, crc: bool) -> Stream {
     Stream::new(&agreement, settings)
 }
 
-/// Carries bytes both ways until both are silent.
-pub(crate) fn run(a: &Qp, out_a: &mut Outbox, b: &Qp, out_b: &mut Outbox) {
-    loop {
-        let there = a.transmit(ROOM, Time::ZERO, out_a);
-        if !there.is_empty() {
-            b.handle_bytes(&there, Time::ZERO, out_b);
-        }
-        let back = b.transmit(ROOM, Time::ZERO, out_b);
-        if !back.is_empty() {
-            a.handle_bytes(&back, Time::ZERO, out_a);
-        }
-        if there.is_empty() && back.is_empty() {
-            return;
-        }
+/// A wire that is never full; its buffers are kept, as a socket's are.
+#[derive(Default)]
+pub(crate) struct Wire {
+    went: Vec<u8>,
+    read: usize,
+}
+
+impl Carrier for Wire {
+    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+        let n = targets.fill(&self.went[self.read..]);
+        self.read += n;
+        moved(n)
     }
+
+    fn write(&mut self, sources: &Sources<'_>) -> Moved {
+        moved(sources.copy_to(&mut self.went, ROOM))
+    }
+}
+
+fn moved(n: usize) -> Moved {
+    match n {
+        0 => Moved::Nothing,
+        n => Moved::Bytes(n),
+    }
+}
+
+impl Wire {
+    /// Carries what `from` has to say; false if that is nothing.
+    fn carry(&mut self, from: &Qp, from_out: &mut Outbox, to: &Qp, to_out: &mut Outbox) -> bool {
+        (self.read, _) = (0, self.went.clear());
+        from.transmit(self, Time::ZERO, from_out);
+        if self.went.is_empty() {
+            return false;
+        }
+        let mut scratch = [0; 16 << 10];
+        while self.read < self.went.len() {
+            to.receive(self, &mut scratch, Time::ZERO, to_out);
+        }
+        true
+    }
+}
+
+/// Carries bytes both ways until both are silent.
+pub(crate) fn run(wire: &mut Wire, a: &Qp, out_a: &mut Outbox, b: &Qp, out_b: &mut Outbox) {
+    while wire.carry(a, out_a, b, out_b) | wire.carry(b, out_b, a, out_a) {}
 }
 
 /// Two connected queue pairs with memory, on adapters of their own.
@@ -128,6 +159,7 @@ pub(crate) struct Joined {
     pub(crate) qp_b: Arc<Qp>,
     pub(crate) memory_a: Buffer,
     pub(crate) memory_b: Buffer,
+    wire: Wire,
 }
 
 impl Joined {
@@ -147,13 +179,15 @@ impl Joined {
             b,
             qp_a,
             qp_b,
+            wire: Wire::default(),
         };
         joined.run();
         joined
     }
 
     pub(crate) fn run(&mut self) {
-        run(&self.qp_a, &mut self.a.out, &self.qp_b, &mut self.b.out);
+        let (a, b) = (&mut self.a.out, &mut self.b.out);
+        run(&mut self.wire, &self.qp_a, a, &self.qp_b, b);
     }
 
     /// The peer's memory as requests name it.

@@ -11,7 +11,7 @@ use super::table::Use;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::Outbox;
-use crate::qp::{Limits, Qp, QpInit, View};
+use crate::qp::{Limits, Qp, QpInit, Transfer, View};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 
@@ -32,6 +32,8 @@ pub struct NewQp {
     pub srq: Option<u32>,
     /// Its limits.
     pub limits: Limits,
+    /// How its bytes are moved.
+    pub transfer: Transfer,
 }
 
 /// What a query of a queue pair answers (N1).
@@ -104,6 +106,7 @@ impl Function {
                     srq,
                     tpt: self.tpt.clone(),
                     limits: new.limits,
+                    transfer: new.transfer,
                 })),
                 made: new,
                 _uses: Uses {

@@ -34,6 +34,7 @@ fn new_qp(pd: Pd, cq: u32) -> NewQp {
         recv_cq: cq,
         srq: None,
         limits: Limits::default(),
+        transfer: crate::Transfer::default(),
     }
 }
 

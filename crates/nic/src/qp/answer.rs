@@ -11,17 +11,18 @@ use verbena_wire::{Stag, To};
 use super::QpInit;
 use super::inner::{Current, Inner, Owed};
 use super::memory::fault_of;
+use super::outgo::Origin;
 use crate::event::Outbox;
 
 impl Owed {
-    fn header(&self) -> &Untagged {
+    pub(super) fn header(&self) -> &Untagged {
         match self {
             Owed::Read(header, _) | Owed::ReadV2(header, _) | Owed::Atomic(header, _) => header,
         }
     }
 
     /// The source of a read: entry, address, bytes.
-    fn source(&self) -> (Stag, To, u32) {
+    pub(super) fn source(&self) -> (Stag, To, u32) {
         match self {
             Owed::Read(_, r) => (r.source_stag, r.source_to, r.size),
             Owed::ReadV2(_, r) => (r.source_stag, r.source_to, r.size),
@@ -157,18 +158,23 @@ impl Inner {
         let Some(frame) = stream.next_frame(&mut outgoing) else {
             return false;
         };
-        self.put(&frame, |offset, hole| {
-            if let Some(gather) = &granted {
-                gather.read(u64::from(offset - sent), hole);
-            }
-        });
+        self.framed += frame.size() as u64;
+        if frame.is_plain() && u32::from(frame.payload_len()) >= init.transfer.direct_min {
+            self.outgo.put_in_place(&frame, Origin::Answer(owed));
+        } else {
+            self.outgo.put(&frame, |offset, len, stage| {
+                if let Some(gather) = &granted {
+                    gather.append_to(u64::from(offset - sent), len, stage);
+                }
+            });
+        }
         if !outgoing.is_done() {
             self.current = Some(Current::Answer(owed, outgoing));
         }
         true
     }
 
-    fn refuse_answer(
+    pub(super) fn refuse_answer(
         &mut self,
         init: &QpInit,
         owed: &Owed,
@@ -181,6 +187,17 @@ impl Inner {
         }
         self.violated(init, &violation, out);
     }
+}
+
+/// A part of an answer, as the right to read it stands now.
+pub(super) fn part<'a>(
+    init: &'a QpInit,
+    owed: &Owed,
+    offset: u32,
+    len: u32,
+) -> Result<Gather<'a>, Refusal> {
+    let (stag, to, _) = owed.source();
+    gather(init, stag, to.get().wrapping_add(u64::from(offset)), len)
 }
 
 fn gather(init: &QpInit, stag: Stag, at: u64, len: u32) -> Result<Gather<'_>, Refusal> {

@@ -55,6 +55,7 @@ impl Inner {
                 break;
             };
             self.begun = self.begun.saturating_sub(1);
+            self.completed += 1;
             if (status != Status::Success || wqe.flags.contains(Flags::SIGNALED))
                 && !init.send_cq.push(send_wc(init, &wqe, status), out)
             {
@@ -224,6 +225,8 @@ impl Inner {
 
     /// Everything posted and not ended is flushed, each queue in posting order.
     pub(super) fn flush(&mut self, init: &QpInit, out: &mut Outbox) {
+        // Flushed requests give their memory back: what is framed of them must not need it any more.
+        self.copy_payload(init);
         self.current = None;
         self.owed.clear();
         self.blocked = None;
@@ -233,6 +236,7 @@ impl Inner {
             }
         }
         while let Some(wqe) = self.sends.pop_front() {
+            self.completed += 1;
             let Progress::Done(status) = wqe.progress else {
                 continue;
             };

@@ -9,6 +9,8 @@ use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
+use super::outgo::Outgo;
+use super::stage::Stage;
 use super::wqe::{Manner, Wqe};
 use super::{Enabled, QpInit};
 use crate::receive::{Receive, ReceiveQueue};
@@ -17,10 +19,12 @@ use crate::state::QpState;
 /// What a queue pair has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Bytes received and sent on the stream.
+    /// Bytes received on the stream.
     pub bytes_in: u64,
     /// Bytes sent on the stream.
     pub bytes_out: u64,
+    /// Payload bytes, both ways, that went straight between the carrier and registered memory (M20).
+    pub bytes_direct: u64,
     /// Messages the peer sent us, delivered.
     pub messages_in: u64,
     /// Messages we began to send, those begun again included.
@@ -29,6 +33,13 @@ pub struct Counters {
     pub rnr_sent: u64,
     /// Requests of ours that found no receive.
     pub rnr_received: u64,
+}
+
+impl Counters {
+    /// Bytes, both ways, that passed a buffer of ours: heads, trailers, and payload that was staged.
+    pub fn bytes_copied(&self) -> u64 {
+        self.bytes_in + self.bytes_out - self.bytes_direct
+    }
 }
 
 /// A request of the peer that we owe an answer.
@@ -54,49 +65,6 @@ impl Current {
     }
 }
 
-/// A buffer larger than this is given back when it is empty: an idle queue pair holds no memory for data.
-pub(super) const KEEP: usize = 1024;
-
-/// Whole frames, of which the first `taken` bytes have been handed out.
-#[derive(Debug, Default)]
-pub(super) struct Outgo {
-    pub(super) frames: Vec<u8>,
-    taken: usize,
-}
-
-impl Outgo {
-    pub(super) fn len(&self) -> usize {
-        self.frames.len() - self.taken
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Hands out the next `n` bytes, or all there are; all of them at once cost no copy.
-    pub(super) fn take(&mut self, n: usize) -> Vec<u8> {
-        if self.taken == 0 && n >= self.frames.len() {
-            return core::mem::take(&mut self.frames);
-        }
-        let end = self.frames.len().min(self.taken + n);
-        let bytes = self.frames[self.taken..end].to_vec();
-        self.taken = end;
-        if self.is_empty() {
-            self.taken = 0;
-            empty(&mut self.frames);
-        }
-        bytes
-    }
-}
-
-/// Empties a buffer and gives a large one back.
-pub(super) fn empty(buffer: &mut Vec<u8>) {
-    buffer.clear();
-    if buffer.capacity() > KEEP {
-        *buffer = Vec::new();
-    }
-}
-
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -105,14 +73,16 @@ pub(super) struct Inner {
     /// Requests in posting order; the first `begun` of them have been begun.
     pub(super) sends: VecDeque<Wqe>,
     pub(super) begun: usize,
+    /// Requests that have completed: what the front of `sends` is numbered.
+    pub(super) completed: u64,
     pub(super) receives: ReceiveQueue,
     pub(super) claimed: Option<Receive>,
     pub(super) owed: VecDeque<Owed>,
     pub(super) current: Option<Current>,
     /// Received and not yet understood.
-    pub(super) stage: Vec<u8>,
+    pub(super) stage: Stage,
     /// Framed and not yet accepted.
-    pub(super) outbox: Outgo,
+    pub(super) outgo: Outgo,
     /// Stream bytes framed and accepted so far.
     pub(super) framed: u64,
     pub(super) accepted: u64,
@@ -140,6 +110,8 @@ pub(super) struct Inner {
     pub(super) counters: Counters,
     /// The peer is gone, by reset or not, behind a message that waits for a receive.
     pub(super) ending: Option<bool>,
+    /// A frame was begun that cannot be finished: the connection can only be broken off.
+    pub(super) severed: bool,
     /// The queue pair is destroyed; whoever still holds it can do nothing with it.
     pub(super) retired: bool,
 }
@@ -151,12 +123,13 @@ impl Inner {
             stream: None,
             sends: VecDeque::new(),
             begun: 0,
+            completed: 0,
             receives: ReceiveQueue::new(init.limits.receives, init.limits.pieces),
             claimed: None,
             owed: VecDeque::new(),
             current: None,
-            stage: Vec::new(),
-            outbox: Outgo::default(),
+            stage: Stage::default(),
+            outgo: Outgo::default(),
             framed: 0,
             accepted: 0,
             next_id: 1,
@@ -173,6 +146,7 @@ impl Inner {
             cause: None,
             counters: Counters::default(),
             ending: None,
+            severed: false,
             retired: false,
         }
     }

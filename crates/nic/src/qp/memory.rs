@@ -3,10 +3,11 @@
 //! It refuses to hold a grant longer than one frame.
 
 use smallvec::SmallVec;
-use verbena_mem::{Access, Gather, Reach, Refusal};
+use verbena_mem::{Access, Gather, Placement, Reach, Refusal};
 use verbena_stream::AccessFault;
 
 use super::QpInit;
+use super::outgo::Granted;
 use super::wqe::{Payload, Wqe};
 use crate::wr::Sge;
 
@@ -20,28 +21,40 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Copies the message's bytes from `offset` on into `hole`.
-    pub(super) fn copy(&self, offset: u32, hole: &mut [u8]) {
+    /// Appends `len` of the message's bytes from `offset` on.
+    pub(super) fn append(&self, offset: u32, len: usize, to: &mut Vec<u8>) {
         match self {
             Source::Inline(bytes) => {
                 let from = offset as usize;
-                if let Some(part) = bytes.get(from..from + hole.len()) {
-                    hole.copy_from_slice(part);
-                }
+                to.extend_from_slice(bytes.get(from..from + len).unwrap_or_default());
             }
             Source::Memory(pieces) => {
-                let end = offset as usize + hole.len();
+                let (begin, end) = (offset as usize, offset as usize + len);
                 for (start, gather) in pieces {
-                    let (from, to) = (*start as usize, *start as usize + gather.len() as usize);
-                    let (low, high) = (from.max(offset as usize), to.min(end));
+                    let (from, until) = (*start as usize, *start as usize + gather.len() as usize);
+                    let (low, high) = (from.max(begin), until.min(end));
                     if low < high {
-                        let part = &mut hole[low - offset as usize..high - offset as usize];
-                        gather.read((low - from) as u64, part);
+                        gather.append_to((low - from) as u64, high - low, to);
                     }
                 }
             }
         }
     }
+}
+
+/// Grants for bytes `offset..offset + len` of a request's data in memory.
+pub(super) fn gathers<'a>(
+    init: &'a QpInit,
+    wqe: &Wqe,
+    offset: u32,
+    len: u32,
+) -> Result<Granted<'a>, Refusal> {
+    let Payload::Gather(sges) = &wqe.payload else {
+        return Ok(Granted::new());
+    };
+    let pieces = cut(sges, offset, len);
+    let grant = |(_, sge)| init.tpt.gather_local(&reach(init, &sge, Access::NONE));
+    pieces.map(grant).collect()
 }
 
 /// Grants for bytes `offset..offset + len` of a request's data.
@@ -73,6 +86,23 @@ pub(super) fn check_sink(init: &QpInit, sges: &[Sge]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Grants for bytes `offset..offset + len` of a list of pieces, one after the other until `each` has had enough.
+pub(super) fn places<'a>(
+    init: &'a QpInit,
+    sges: &[Sge],
+    offset: u32,
+    len: u32,
+    mut each: impl FnMut(Placement<'a>) -> bool,
+) -> Result<(), Refusal> {
+    for (_, sge) in cut(sges, offset, len) {
+        let reach = reach(init, &sge, Access::LOCAL_WRITE);
+        if !each(init.tpt.place_local(&reach)?) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Scatters `bytes` to offset `offset` of a list of pieces.
 pub(super) fn scatter(
     init: &QpInit,
@@ -80,14 +110,12 @@ pub(super) fn scatter(
     offset: u32,
     bytes: &[u8],
 ) -> Result<(), Refusal> {
-    for (start, sge) in cut(sges, offset, bytes.len() as u32) {
-        let place = init
-            .tpt
-            .place_local(&reach(init, &sge, Access::LOCAL_WRITE))?;
-        let from = (start - offset) as usize;
-        place.write(0, &bytes[from..from + sge.len as usize]);
-    }
-    Ok(())
+    let mut rest = bytes;
+    places(init, sges, offset, bytes.len() as u32, |place| {
+        let n = place.write(0, rest);
+        rest = &rest[n..];
+        true
+    })
 }
 
 /// The parts of a list that bytes `offset..offset + len` fall in, each with where it begins.

@@ -177,7 +177,7 @@ impl Inner {
             self.state,
             QpState::Closing | QpState::Terminate | QpState::Err
         );
-        self.outbox.is_empty() && (over || closing) && self.nothing_left_to_say()
+        self.severed || (self.outgo.is_empty() && (over || closing) && self.nothing_left_to_say())
     }
 
     fn nothing_left_to_say(&self) -> bool {

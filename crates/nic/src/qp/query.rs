@@ -61,7 +61,7 @@ impl Qp {
         if inner.retired {
             return None;
         }
-        let last = inner.last_words();
+        let last = inner.last_words(&self.init);
         inner.leave_line(&self.init, out);
         *inner = Inner::new(&self.init);
         inner.retired = true;

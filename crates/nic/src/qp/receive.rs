@@ -1,21 +1,15 @@
-//! The receive side of a queue pair: places bytes where the rights allow, and acts on what has arrived.
-//! It promises that memory is checked for every run (M7), that a message completes exactly one receive,
-//! and that a missing receive is treated as the personality and the peer demand. It refuses to send.
+//! The receive side of a queue pair: understands what came, and finds receives for messages.
+//! It promises that bytes are understood where they lie if they came whole, that a message takes exactly one receive,
+//! and that a missing receive is treated as the personality and the peer demand. It refuses to move payload and to send.
 
-use verbena_mem::{Access, Reach};
-use verbena_stream::{Claim, Place, Run, Step, Time, Violation};
+use verbena_stream::{Claim, Step, Time, Violation};
 use verbena_wire::ext::Caps;
 use verbena_wire::rdmap::Opcode;
-use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
-use super::answer::access;
-use super::inner::{Inner, empty};
-use super::memory::scatter;
-use super::wqe::Payload;
+use super::inner::Inner;
 use crate::event::Outbox;
 use crate::state::{Personality, QpType};
-use crate::wc::Status;
 
 /// How long a standard peer's message may wait for a receive before the stream is ended.
 pub(super) const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
@@ -25,34 +19,58 @@ pub(super) const UNTIMED: Time = Time::ZERO;
 
 impl Inner {
     /// Takes bytes and everything that follows from them.
-    pub(super) fn take_bytes(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
-        self.now = self.now.max(now);
-        if self.stream.is_none() {
-            // Nobody will ever understand them: a stream that is gone took its place in the bytes with it.
-            return;
+    pub(super) fn take(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
+        let mut rest = bytes;
+        // What is staged is older. It gets only what it needs: the rest is understood where it lies.
+        while !self.stage.is_empty() {
+            let (more, later) = rest.split_at(rest.len().min(self.stage.missing()));
+            self.stage.put(more);
+            rest = later;
+            if self.stage.missing() > 0 {
+                return;
+            }
+            let stage = core::mem::take(&mut self.stage);
+            let (used, need) = self.understand(init, stage.bytes(), now, out);
+            self.stage = stage;
+            self.stage.consume(used);
+            self.stage.set_need(need);
+            // Nothing understood and nothing asked for: somebody else must act first.
+            if self.blocked.is_some() || (used == 0 && self.stage.missing() == 0) {
+                break;
+            }
         }
-        self.counters.bytes_in += bytes.len() as u64;
-        // What arrives whole is understood where it lies; only what is left over is staged.
-        let mut stage = core::mem::take(&mut self.stage);
-        let staged = !stage.is_empty();
-        if staged {
-            stage.extend_from_slice(bytes);
+        if self.stage.is_empty() {
+            let (used, need) = self.understand(init, rest, now, out);
+            self.stage.set_need(need);
+            rest = &rest[used..];
         }
-        let input = if staged { &stage[..] } else { bytes };
-        let mut at = 0;
+        self.stage.put(rest);
+    }
+
+    /// Acts on as much of `input` as can be understood; returns how much that was, and how many bytes the rest needs.
+    fn understand(
+        &mut self,
+        init: &QpInit,
+        input: &[u8],
+        now: Time,
+        out: &mut Outbox,
+    ) -> (usize, usize) {
+        let (mut at, mut need) = (0, 0);
         while let Some(stream) = &mut self.stream {
             let rest = input.get(at..).unwrap_or_default();
             let (used, step) = match stream.handle(rest, now) {
                 Ok(handled) => handled,
                 Err(violation) => {
                     self.violated(init, &violation, out);
-                    at = input.len();
-                    break;
+                    return (input.len(), 0);
                 }
             };
             at += used;
             let go_on = match step {
-                Step::More(_) => false,
+                Step::More(bytes) => {
+                    need = bytes;
+                    false
+                }
                 Step::Claim { opcode, .. } => self.claim(init, opcode, now, out),
                 Step::Place(run) => {
                     let rest = input.get(at..).unwrap_or_default();
@@ -66,12 +84,7 @@ impl Inner {
                 break;
             }
         }
-        match (staged, input.len() - at) {
-            (true, 0) => empty(&mut stage),
-            (true, _) => drop(stage.drain(..at)),
-            (false, _) => stage.extend_from_slice(&bytes[at..]),
-        }
-        self.stage = stage;
+        (at, need)
     }
 
     /// A message wants a receive; false if the stream must wait for one.
@@ -81,10 +94,11 @@ impl Inner {
             // Immediate data says that its Write is there; this one's is not.
             return self.answer_claim(init, Claim::Drop, out);
         }
-        let receive = match &init.srq {
+        // A receive whose message was dropped is still there.
+        let receive = self.claimed.take().or_else(|| match &init.srq {
             Some(srq) => srq.take(init.number, out),
             None => self.receives.take(),
-        };
+        });
         let answer = match receive {
             Some(receive) => {
                 self.blocked = None;
@@ -159,102 +173,11 @@ impl Inner {
             stream.receive_posted();
         }
         if self.blocked.is_some() {
-            self.take_bytes(init, &[], self.now, out);
+            self.blocked = None;
+            self.take(init, &[], self.now, out);
             // If the next message waits now, it does so since a moment that nobody told us: ask for the time at once.
             self.blocked = self.blocked.map(|_| UNTIMED);
             self.settle(init, out);
         }
-    }
-
-    /// Moves bytes to their place; false if memory refused and the stream is over.
-    fn place(&mut self, init: &QpInit, run: Run, bytes: &[u8], out: &mut Outbox) -> bool {
-        let verdict = match run.place {
-            Place::Discard => Ok(()),
-            Place::Write { stag, to } => self.place_write(init, stag, to.get(), bytes),
-            Place::Receive { offset } => match &self.claimed {
-                Some(receive) => scatter(init, &receive.scatter, offset, bytes)
-                    .map_err(|_| Violation::ReceiveBuffer),
-                None => Ok(()),
-            },
-            Place::Sink { offset } => return self.place_sink(init, offset, bytes, out),
-        };
-        let Some(stream) = &mut self.stream else {
-            return false;
-        };
-        match verdict {
-            Ok(()) => stream.placed(bytes.len() as u32),
-            // An unreliable connection drops what memory refuses a peer and tells nobody; a receive that its own side
-            // put into bad memory is another matter, and must end.
-            Err(violation)
-                if init.qp_type == QpType::Uc && violation != Violation::ReceiveBuffer =>
-            {
-                stream.drop_message();
-                stream.placed(bytes.len() as u32);
-            }
-            Err(violation) => {
-                stream.fail(violation);
-                self.violated(init, &violation, out);
-                return false;
-            }
-        }
-        true
-    }
-
-    fn place_write(
-        &self,
-        init: &QpInit,
-        stag: Stag,
-        at: u64,
-        bytes: &[u8],
-    ) -> Result<(), Violation> {
-        if !self.enabled.write {
-            return Err(Violation::NotEnabled(Opcode::Write));
-        }
-        let reach = Reach {
-            stag,
-            at,
-            len: bytes.len() as u64,
-            pd: init.pd,
-            qp: init.number,
-            needs: Access::REMOTE_WRITE,
-        };
-        match init.tpt.place_remote(&reach) {
-            Ok(place) => {
-                place.write(0, bytes);
-                Ok(())
-            }
-            Err(refusal) => Err(access(Opcode::Write, stag, &refusal)),
-        }
-    }
-
-    /// The answer to our oldest read: into the pieces of its request.
-    fn place_sink(&mut self, init: &QpInit, offset: u32, bytes: &[u8], out: &mut Outbox) -> bool {
-        let head = self
-            .stream
-            .as_ref()
-            .and_then(|s| s.ledger().reads_out.head());
-        let at = head.and_then(|read| self.find(read.rsn));
-        let placed = match at.map(|at| &self.sends[at].payload) {
-            Some(Payload::Gather(sges)) => scatter(init, sges, offset, bytes),
-            _ => Ok(()),
-        };
-        if let Err(refusal) = placed {
-            self.cause
-                .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
-            self.strike(init, at.unwrap_or(0), Status::LocProtErr, out);
-            return false;
-        }
-        if let Some(stream) = &mut self.stream {
-            stream.placed(bytes.len() as u32);
-        }
-        true
-    }
-
-    /// The request whose part has this number.
-    pub(super) fn find(&self, rsn: Rsn) -> Option<usize> {
-        self.sends
-            .iter()
-            .take(self.begun)
-            .position(|w| w.rsn.contains(&Some(rsn)))
     }
 }

@@ -3,53 +3,43 @@
 //! It refuses to complete anything; [`super::complete`] does.
 
 use verbena_mem::Refusal;
-use verbena_stream::{Frame, Held, Outgoing, Stream, Time};
+use verbena_stream::{Held, Outgoing, Stream};
 use verbena_wire::Rsn;
 
 use super::QpInit;
 use super::inner::{Current, Inner};
 use super::memory::{Source, check_sink, source};
+use super::outgo::{Origin, Outgo};
 use super::wqe::{Payload, Progress, Wqe};
 use crate::event::Outbox;
 use crate::state::QpState;
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
 
-/// Nothing to copy into a frame.
-fn nothing(_: u32, _: &mut [u8]) {}
+/// Nothing to add to a frame.
+fn nothing(_: u32, _: usize, _: &mut Vec<u8>) {}
 
 impl Inner {
-    /// Frames up to about `room` bytes and hands them out as accepted.
-    pub(super) fn make_bytes(
-        &mut self,
-        init: &QpInit,
-        room: usize,
-        now: Time,
-        out: &mut Outbox,
-    ) -> Vec<u8> {
-        self.now = self.now.max(now);
-        while self.outbox.len() < room && self.frame_next(init, out) {}
-        let bytes = self.outbox.take(room);
-        self.accepted += bytes.len() as u64;
-        self.counters.bytes_out += bytes.len() as u64;
-        bytes
-    }
-
     /// What is framed already and what the stream itself owes the peer; nothing new is begun.
-    pub(super) fn last_words(&mut self) -> Vec<u8> {
-        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.put(&frame, nothing);
+    pub(super) fn last_words(&mut self, init: &QpInit) -> Vec<u8> {
+        self.copy_payload(init);
+        if self.severed {
+            return Vec::new();
         }
-        self.outbox.take(usize::MAX)
+        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
+            self.outgo.put(&frame, nothing);
+        }
+        self.outgo.take()
     }
 
     /// One more frame, or one more step towards it; false when there is nothing to do.
-    fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+    pub(super) fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let Some(stream) = &mut self.stream else {
             return false;
         };
         if let Some(frame) = stream.poll_control(true) {
-            self.put(&frame, nothing);
+            self.framed += frame.size() as u64;
+            self.outgo.put(&frame, nothing);
             return true;
         }
         match self.current.take() {
@@ -63,12 +53,6 @@ impl Inner {
             }
             None => self.begin_answer(init, out) || self.begin_request(init, out),
         }
-    }
-
-    /// Puts a frame into the outbox.
-    pub(super) fn put(&mut self, frame: &Frame, fill: impl FnMut(u32, &mut [u8])) {
-        frame.write(&mut self.outbox.frames, fill);
-        self.framed += frame.size() as u64;
     }
 
     /// Begins the next part of the next request, if it may start now.
@@ -185,8 +169,15 @@ impl Inner {
         let (Some(stream), Some(at)) = (&mut self.stream, self.begun.checked_sub(1)) else {
             return false;
         };
-        let frames = &mut self.outbox.frames;
-        match make_frame(init, stream, &self.sends[at], &mut outgoing, frames) {
+        let number = self.completed + at as u64;
+        let outgo = &mut self.outgo;
+        match make_frame(
+            init,
+            stream,
+            (number, &self.sends[at]),
+            &mut outgoing,
+            outgo,
+        ) {
             Err(refusal) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
@@ -244,15 +235,15 @@ impl Inner {
     }
 }
 
-/// Adds the next frame of a request to `frames`, its payload copied, and returns its size; `None` if the peer discards the message.
+/// Adds the next frame of a request to `outgo` and returns its size; `None` if the peer discards the message.
 ///
 /// All the memory a frame could take is granted before it is made: a frame once made must be finished.
 fn make_frame(
     init: &QpInit,
     stream: &mut Stream,
-    wqe: &Wqe,
+    (number, wqe): (u64, &Wqe),
     outgoing: &mut Outgoing,
-    frames: &mut Vec<u8>,
+    outgo: &mut Outgo,
 ) -> Result<Option<usize>, Refusal> {
     let left = outgoing.message().payload_len() - outgoing.sent();
     let source = if left == 0 {
@@ -264,6 +255,13 @@ fn make_frame(
     let Some(frame) = stream.next_frame(outgoing) else {
         return Ok(None);
     };
-    frame.write(frames, |offset, hole| source.copy(offset, hole));
+    let long = u32::from(frame.payload_len()) >= init.transfer.direct_min;
+    if long && frame.is_plain() && matches!(source, Source::Memory(_)) {
+        outgo.put_in_place(&frame, Origin::Request(number));
+    } else {
+        outgo.put(&frame, |offset, len, stage| {
+            source.append(offset, len, stage);
+        });
+    }
     Ok(Some(frame.size()))
 }

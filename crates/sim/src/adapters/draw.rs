@@ -5,7 +5,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbena_nic::{Cq, Personality, QpType};
+use verbena_nic::{Cq, Personality, QpType, Transfer};
 use verbena_stream::{RnrRetry, Terms};
 use verbena_wire::ext::{Features, RnrTimer};
 
@@ -73,6 +73,11 @@ impl World {
                 send_cq: self.draw_cq(host),
                 recv_cq: self.draw_cq(host),
                 srq: shared.clone(),
+                transfer: Transfer {
+                    direct_min: self.rng.pick(&[1, 50, 300, 4096]),
+                    lookahead: self.rng.pick(&[1, 20, 64, 1000]),
+                    batch: self.rng.pick(&[100, 3000, 1 << 18]),
+                },
                 ..QpOptions::default()
             };
             self.record.qps.push(QueuePair {

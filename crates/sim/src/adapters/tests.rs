@@ -10,14 +10,14 @@ use super::*;
 #[test]
 fn the_first_seeds_pass() {
     let mut all = Tally::default();
-    for seed in 0..60 {
+    for seed in 0..100 {
         match run(seed) {
             Ok(tally) => all.add(&tally),
             Err(failure) => panic!("{failure}"),
         }
     }
     assert!(all.works > 1000 && all.messages > 500, "{all}");
-    assert!(all.rnrs > 50 && all.resets > 5, "{all}");
+    assert!(all.rnrs > 50 && all.resets > 3, "{all}");
 }
 
 #[test]

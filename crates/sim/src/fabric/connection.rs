@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
-use verbena_nic::{Qp, QpState};
+use verbena_nic::{Hand, Qp, QpState, Receiving};
 use verbena_stream::startup::State as Startup;
 use verbena_stream::{Endpoint, Outcome, Role, Settings, Stream, Time};
 use verbena_wire::ext::Caps;
@@ -25,6 +25,12 @@ pub(super) struct End {
     endpoint: Option<Endpoint>,
     /// Bytes of the startup that the link had no room for.
     unsent: Vec<u8>,
+    /// What came and the queue pair would not read yet.
+    inbox: Vec<u8>,
+    /// The peer's direction is closed behind what came.
+    ended: bool,
+    /// Where bytes land that do not go straight to their place.
+    scratch: Vec<u8>,
     pub(super) outcome: Option<Outcome>,
     /// The queue pair has the stream.
     attached: bool,
@@ -42,7 +48,13 @@ pub(super) struct Connection {
 }
 
 impl End {
-    fn new(role: Role, (host, qp): (HostId, Arc<Qp>), options: SideOptions, now: Time) -> End {
+    fn new(
+        role: Role,
+        (host, qp): (HostId, Arc<Qp>),
+        options: SideOptions,
+        scratch: usize,
+        now: Time,
+    ) -> End {
         let terms = options.terms.clone();
         let endpoint = match role {
             Role::Initiator => Endpoint::initiator(terms, &[], now).ok(),
@@ -54,6 +66,9 @@ impl End {
             options,
             endpoint,
             unsent: Vec::new(),
+            inbox: Vec::new(),
+            ended: false,
+            scratch: vec![0; scratch],
             outcome: None,
             attached: false,
             over: false,
@@ -93,9 +108,29 @@ impl End {
             rest = &rest[used..];
             self.startup_moved();
         }
-        if self.attached && !rest.is_empty() {
-            self.qp.handle_bytes(rest, now, &mut self.out);
+        self.inbox.extend_from_slice(rest);
+        self.read(now);
+    }
+
+    /// Has the queue pair read what came; false if it read nothing.
+    fn read(&mut self, now: Time) -> bool {
+        if !self.attached {
+            return false;
         }
+        let mut hand = Hand::with(&self.inbox);
+        let (scratch, out) = (&mut self.scratch, &mut self.out);
+        while !hand.came.is_empty() {
+            match self.qp.receive(&mut hand, scratch, now, out) {
+                Receiving::Some(_) => {}
+                Receiving::Dry | Receiving::Held => break,
+                // Nobody reads any more.
+                Receiving::Ended => hand.came = &[],
+            }
+        }
+        let left = hand.came.len();
+        let read = self.inbox.len() - left;
+        self.inbox.drain(..read);
+        read > 0
     }
 
     /// Takes what the startup has to say and its result.
@@ -123,7 +158,9 @@ impl End {
             return self.unsent.drain(..n).collect();
         }
         if self.attached {
-            self.qp.transmit(room, now, &mut self.out)
+            let mut hand = Hand::open(room);
+            self.qp.transmit(&mut hand, now, &mut self.out);
+            hand.went
         } else {
             Vec::new()
         }
@@ -179,8 +216,8 @@ impl Connection {
         }
         Connection {
             ends: [
-                End::new(Role::Initiator, a, oa, now),
-                End::new(Role::Responder, b, ob, now),
+                End::new(Role::Initiator, a, oa, scratch(rng), now),
+                End::new(Role::Responder, b, ob, scratch(rng), now),
             ],
             links: options.links.map(|link| Link::new(link, rng.fork())),
             held_until: now,
@@ -199,7 +236,11 @@ impl Connection {
         if expired {
             end.expire(now);
         }
-        arrived | expired | self.transmit(side, now)
+        let sent = self.transmit(side, now);
+        if self.ends[side].qp.wants_reset() {
+            self.break_off();
+        }
+        arrived | expired | sent
     }
 
     fn arrive(&mut self, side: usize, now: Time) -> bool {
@@ -211,9 +252,15 @@ impl Connection {
             self.ends[side].receive(&bytes, now);
             return true;
         }
-        let eof = link.take_eof(now);
+        let end = &mut self.ends[side];
+        end.ended |= link.take_eof(now);
+        if !end.inbox.is_empty() {
+            return end.read(now);
+        }
+        // As on a socket, the end is seen when everything before it has been read.
+        let eof = core::mem::take(&mut end.ended);
         if eof {
-            self.ends[side].end_of_stream(false);
+            end.end_of_stream(false);
         }
         eof
     }
@@ -288,4 +335,9 @@ impl Connection {
     pub(super) fn bytes(&self) -> u64 {
         self.links.iter().map(Link::sent).sum()
     }
+}
+
+/// A size for the buffer of one end: any must do, even one that never holds a whole frame.
+fn scratch(rng: &mut Rng) -> usize {
+    rng.pick(&[32, 700, 8 << 10, 80 << 10])
 }

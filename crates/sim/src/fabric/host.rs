@@ -112,6 +112,7 @@ impl Fabric {
             srq: options.srq,
             tpt: self.tpt(host).clone(),
             limits: options.limits,
+            transfer: options.transfer,
         });
         self.qps.push((host, Arc::new(qp)));
         QpId(self.qps.len() - 1)

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use verbena_mem::Pd;
-use verbena_nic::qp::Limits;
+use verbena_nic::qp::{Limits, Transfer};
 use verbena_nic::{Cq, Personality, QpType, Srq};
 use verbena_stream::{RnrRetry, Terms};
 use verbena_wire::ext::{Features, RnrTimer};
@@ -30,6 +30,8 @@ pub struct QpOptions {
     pub srq: Option<Arc<Srq>>,
     /// How much it holds.
     pub limits: Limits,
+    /// How its bytes are moved.
+    pub transfer: Transfer,
 }
 
 impl Default for QpOptions {
@@ -42,6 +44,7 @@ impl Default for QpOptions {
             recv_cq: None,
             srq: None,
             limits: Limits::default(),
+            transfer: Transfer::default(),
         }
     }
 }

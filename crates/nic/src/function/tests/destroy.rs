@@ -5,7 +5,7 @@ use verbena_stream::{Role, Time};
 
 use super::*;
 use crate::event::Event;
-use crate::testing::{Setup, poll, stream};
+use crate::testing::{Setup, feed, poll, stream, transmit};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendOp, SendWr};
 
@@ -75,12 +75,12 @@ impl World {
         loop {
             let mut moved = 0;
             for (client, server) in &self.pairs {
-                let bytes = client.transmit(4000, Time::ZERO, &mut self.out);
-                server.handle_bytes(&bytes, Time::ZERO, &mut self.out);
+                let bytes = transmit(client, 4000, Time::ZERO, &mut self.out);
+                feed(server, &bytes, Time::ZERO, &mut self.out);
                 self.servers.settle(&mut self.out);
-                let back = server.transmit(4000, Time::ZERO, &mut self.out);
+                let back = transmit(server, 4000, Time::ZERO, &mut self.out);
                 self.servers.settle(&mut self.out);
-                client.handle_bytes(&back, Time::ZERO, &mut Outbox::new());
+                feed(client, &back, Time::ZERO, &mut Outbox::new());
                 moved += bytes.len() + back.len();
             }
             if moved == 0 {
@@ -197,10 +197,10 @@ fn a_destroyed_queue_pair_leaves_no_completion_and_does_nothing_more() {
     // Somebody still holds it: nothing can be done with it any more.
     assert!(!gone.modify(QpState::Init, out) && !gone.modify(QpState::Err, out));
     assert!(!gone.attach(stream(Role::Responder, Setup::default()), true, out));
-    gone.handle_bytes(&[1; 100], Time::ZERO, out);
+    feed(&gone, &[1; 100], Time::ZERO, out);
     gone.handle_eof(true, out);
     gone.fail_overflowed(out);
-    assert!(gone.transmit(1000, Time::ZERO, out).is_empty());
+    assert!(transmit(&gone, 1000, Time::ZERO, out).is_empty());
     assert!(cq.is_empty() && out.events().is_empty());
 }
 
@@ -217,10 +217,10 @@ fn the_last_words_of_a_destroyed_queue_pair_acknowledge_what_it_took() {
         data: Data::Inline(&[]),
     };
     client.post_send(&wr, out).unwrap();
-    let bytes = client.transmit(4000, Time::ZERO, out);
-    server.handle_bytes(&bytes, Time::ZERO, out);
+    let bytes = transmit(&client, 4000, Time::ZERO, out);
+    feed(&server, &bytes, Time::ZERO, out);
     let last = world.servers.destroy_qp(server.number(), out).unwrap();
-    client.handle_bytes(&last, Time::ZERO, out);
+    feed(&client, &last, Time::ZERO, out);
     client.handle_eof(false, out);
     let done = poll(&client.init().send_cq);
     assert_eq!((done.len(), done[0].status), (1, Status::Success));

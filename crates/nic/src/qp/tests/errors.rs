@@ -6,7 +6,7 @@ use verbena_wire::{Stag, To};
 use crate::event::Event;
 use crate::qp::Enabled;
 use crate::state::{Personality, QpState, QpType};
-use crate::testing::{PD, Pair, SIZE, Setup, Side};
+use crate::testing::{PD, Pair, SIZE, Setup, Side, transmit};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Remote, SendOp, Sge};
 
@@ -343,7 +343,7 @@ fn a_peer_that_is_silent_fails_what_waits_for_it() {
     assert!(!pair.a.qp.awaits_peer());
     pair.a.post(1, SEND, &[]);
     pair.a.post(2, SEND, &[]);
-    pair.a.qp.transmit(10_000, pair.now, &mut pair.a.out);
+    transmit(&pair.a.qp, 10_000, pair.now, &mut pair.a.out);
     assert!(pair.a.qp.awaits_peer());
     pair.a.qp.handle_peer_dead(&mut pair.a.out);
     let expected = [(1, Status::RetryExcErr), (2, Status::WrFlushErr)];

@@ -6,7 +6,7 @@ use verbena_wire::ext::Features;
 
 use crate::qp::PostError;
 use crate::state::{Personality, QpState};
-use crate::testing::{PD, Pair, Setup};
+use crate::testing::{PD, Pair, Setup, feed, transmit};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr};
 
@@ -271,9 +271,9 @@ fn a_fence_waits_for_the_read_before_it() {
     pair.a
         .post_flagged(2, write, &source, Flags::SIGNALED | Flags::FENCE);
     // Until the answer is back, the fenced write has not left.
-    let first = pair.a.qp.transmit(10_000, pair.now, &mut pair.a.out);
+    let first = transmit(&pair.a.qp, 10_000, pair.now, &mut pair.a.out);
     assert!(!first.windows(3).any(|w| w == b"new"));
-    pair.b.qp.handle_bytes(&first, pair.now, &mut pair.b.out);
+    feed(&pair.b.qp, &first, pair.now, &mut pair.b.out);
     pair.run();
     assert_eq!(pair.a.memory.read(0, 3), b"old");
     assert_eq!(pair.b.memory.read(0, 3), b"new");
@@ -398,11 +398,11 @@ fn a_draining_queue_tells_when_it_is_drained_and_goes_on() {
     };
     let gather = [pair.a.sge(0, 5000)];
     pair.a.post(1, write, &gather);
-    let begun = pair.a.qp.transmit(500, pair.now, &mut pair.a.out);
+    let begun = transmit(&pair.a.qp, 500, pair.now, &mut pair.a.out);
     assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
     pair.a.post(2, write, &gather);
     assert!(pair.a.events().is_empty(), "not drained yet");
-    pair.b.qp.handle_bytes(&begun, pair.now, &mut pair.b.out);
+    feed(&pair.b.qp, &begun, pair.now, &mut pair.b.out);
     pair.run();
     assert_eq!(pair.a.events(), [crate::Event::SqDrained { qp: 1 }]);
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);

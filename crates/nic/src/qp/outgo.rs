@@ -1,0 +1,244 @@
+//! What is framed and not yet accepted: bytes of our own, and between them payload that is still where its owner keeps it.
+//! It promises that bytes leave in the order they were framed, and that payload left in place is looked up anew for every write.
+//! It refuses to know what a frame says; it knows where each begins, since a frame once begun must be finished.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+use verbena_mem::{Gather, Refusal, Sources};
+use verbena_stream::Frame;
+
+use super::inner::Owed;
+
+/// A buffer larger than this is given back when it is empty: an idle queue pair holds no memory for data.
+const KEEP: usize = 1024;
+
+/// Bytes that were accepted are dropped from the front once they are this many and most of the buffer.
+const SHIFT: usize = 64 << 10;
+
+/// Whose payload it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Origin {
+    /// Of the request with this number since the connection began.
+    Request(u64),
+    /// Of the answer to this request of the peer.
+    Answer(Owed),
+}
+
+/// Payload that stands between two of our own bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub(super) origin: Origin,
+    /// Bytes from the message's start.
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    /// Where its frame begins among our own bytes.
+    frame_at: usize,
+    /// Before which of our own bytes it stands.
+    at: usize,
+}
+
+/// Grants on the pieces of one cut.
+pub(super) type Granted<'a> = SmallVec<[Gather<'a>; 2]>;
+
+/// Payload that is refused now.
+pub(super) struct Refused {
+    pub(super) cut: Cut,
+    pub(super) refusal: Refusal,
+    /// The peer has the beginning of its frame already.
+    pub(super) begun: bool,
+}
+
+/// Frames on their way. Invariant: cuts are in order of `at`, and none stands before `taken`.
+#[derive(Debug, Default)]
+pub(super) struct Outgo {
+    bytes: Vec<u8>,
+    taken: usize,
+    cuts: VecDeque<Cut>,
+    /// Bytes of all cuts.
+    cut_bytes: usize,
+}
+
+impl Outgo {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.taken + self.cut_bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Payload that was left in place and has not been accepted in full.
+    pub(super) fn cuts(&self) -> usize {
+        self.cuts.len()
+    }
+
+    /// Adds a frame; `append` copies its payload.
+    pub(super) fn put(&mut self, frame: &Frame, append: impl FnMut(u32, usize, &mut Vec<u8>)) {
+        frame.append(&mut self.bytes, append);
+    }
+
+    /// Adds a plain frame whose payload stays where it is.
+    pub(super) fn put_in_place(&mut self, frame: &Frame, origin: Origin) {
+        let frame_at = self.bytes.len();
+        self.bytes.extend_from_slice(frame.head());
+        let len = u32::from(frame.payload_len());
+        self.cuts.push_back(Cut {
+            origin,
+            offset: frame.payload_offset(),
+            len,
+            frame_at,
+            at: self.bytes.len(),
+        });
+        self.cut_bytes += len as usize;
+        self.bytes.extend_from_slice(frame.trailer());
+    }
+
+    /// Names as many bytes as `sources` takes; `find` grants the bytes of a cut.
+    ///
+    /// Returns payload that is refused; then whatever stands before its frame is named, and nothing else.
+    pub(super) fn sources<'a>(
+        &'a self,
+        sources: &mut Sources<'a>,
+        find: impl Fn(&Cut) -> Result<Granted<'a>, Refusal>,
+    ) -> Option<Refused> {
+        let mut at = self.taken;
+        for cut in &self.cuts {
+            let granted = match find(cut) {
+                Ok(granted) => granted,
+                Err(refusal) => {
+                    sources.own(self.bytes.get(at..cut.frame_at).unwrap_or_default());
+                    return Some(self.refused(cut, refusal));
+                }
+            };
+            if !sources.own(&self.bytes[at..cut.at]) {
+                return None;
+            }
+            at = cut.at;
+            for gather in granted {
+                let len = gather.len() as usize;
+                if sources.gather(gather) < len {
+                    return None;
+                }
+            }
+        }
+        sources.own(&self.bytes[at..]);
+        None
+    }
+
+    fn refused(&self, cut: &Cut, refusal: Refusal) -> Refused {
+        Refused {
+            cut: *cut,
+            refusal,
+            begun: self.taken > cut.frame_at,
+        }
+    }
+
+    /// Payload in place that stands next.
+    pub(super) fn front(&self) -> Option<&Cut> {
+        self.cuts.front()
+    }
+
+    /// `n` bytes were accepted; returns how many of them were payload in place.
+    pub(super) fn advance(&mut self, mut n: usize) -> usize {
+        let before = self.cut_bytes;
+        while n > 0 {
+            let Some(cut) = self.cuts.front_mut() else {
+                self.taken += n;
+                break;
+            };
+            let own = n.min(cut.at - self.taken);
+            self.taken += own;
+            n -= own;
+            let payload = n.min(cut.len as usize);
+            if self.taken == cut.at {
+                n -= payload;
+                cut.offset = cut.offset.wrapping_add(payload as u32);
+                cut.len -= payload as u32;
+                self.cut_bytes -= payload;
+                if cut.len == 0 {
+                    self.cuts.pop_front();
+                }
+            }
+        }
+        debug_assert!(self.taken <= self.bytes.len(), "more taken than framed");
+        let direct = before - self.cut_bytes;
+        self.tidy();
+        direct
+    }
+
+    /// Drops accepted bytes where that is cheap.
+    fn tidy(&mut self) {
+        if self.is_empty() {
+            self.taken = 0;
+            self.bytes.clear();
+            if self.bytes.capacity() > KEEP {
+                self.bytes = Vec::new();
+            }
+            return;
+        }
+        // The head of a frame that the peer has in part stays: it shows that the frame is begun.
+        let gone = self
+            .cuts
+            .front()
+            .map_or(self.taken, |cut| cut.frame_at.min(self.taken));
+        if gone > SHIFT && gone > self.bytes.len() / 2 {
+            self.bytes.drain(..gone);
+            self.taken -= gone;
+            for cut in &mut self.cuts {
+                cut.at -= gone;
+                cut.frame_at -= gone;
+            }
+        }
+    }
+
+    /// Copies all payload, which then belongs to nobody else any more; drops everything from refused payload on.
+    pub(super) fn copy_payload<'a>(
+        &mut self,
+        find: impl Fn(&Cut) -> Result<Granted<'a>, Refusal>,
+    ) -> Option<Refused> {
+        if self.cuts.is_empty() {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(self.len());
+        let (mut at, mut refused) = (self.taken, None);
+        for cut in &self.cuts {
+            match find(cut) {
+                Ok(granted) => {
+                    bytes.extend_from_slice(&self.bytes[at..cut.at]);
+                    for gather in granted {
+                        gather.append_to(0, gather.len() as usize, &mut bytes);
+                    }
+                    at = cut.at;
+                }
+                Err(refusal) => {
+                    bytes.extend_from_slice(self.bytes.get(at..cut.frame_at).unwrap_or_default());
+                    refused = Some(self.refused(cut, refusal));
+                    break;
+                }
+            }
+        }
+        if refused.is_none() {
+            bytes.extend_from_slice(&self.bytes[at..]);
+        }
+        *self = Outgo {
+            bytes,
+            ..Outgo::default()
+        };
+        refused
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Outgo::default();
+    }
+
+    /// Everything that is left, once no payload is in place any more.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        debug_assert!(self.cuts.is_empty(), "payload was left in place");
+        let left = core::mem::take(self);
+        left.bytes[left.taken..].to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests;

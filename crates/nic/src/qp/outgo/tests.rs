@@ -1,0 +1,179 @@
+//! Tests of frames on their way: order at every short write, and what refused payload holds back.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Pd, Policy, Reach, Tpt};
+use verbena_stream::{Role, Stream};
+
+use super::*;
+use crate::testing::{Setup, stream};
+
+const PD: Pd = Pd(1);
+
+struct World {
+    tpt: Arc<Tpt>,
+    memory: Buffer,
+    stream: Stream,
+}
+
+impl World {
+    fn new() -> World {
+        let tpt = Arc::new(Tpt::new(1..10, Policy::Verbs, 1));
+        let memory = Buffer::new(&tpt, 2000, PD, Access::ALL).unwrap();
+        let pattern: Vec<u8> = (0..2000).map(|i| i as u8).collect();
+        memory.write(0, &pattern);
+        let setup = Setup {
+            crc: false,
+            extensions: false,
+            ..Setup::default()
+        };
+        let stream = stream(Role::Initiator, setup);
+        World {
+            tpt,
+            memory,
+            stream,
+        }
+    }
+
+    /// A Write of two frames: the first in place, the second copied or in place.
+    fn outgo(&mut self, second_in_place: bool) -> (Outgo, Vec<u8>) {
+        let message = verbena_stream::Message::Write {
+            stag: self.memory.stag(),
+            to: verbena_wire::To::new(0),
+            len: 1500,
+        };
+        let mut outgoing = self.stream.begin(message).unwrap();
+        let (mut outgo, mut expected) = (Outgo::default(), Vec::new());
+        for in_place in [true, second_in_place] {
+            let frame = self.stream.next_frame(&mut outgoing).unwrap();
+            let copy = |offset: u32, len: usize, to: &mut Vec<u8>| {
+                to.extend(self.memory.read(offset as usize, len));
+            };
+            frame.append(&mut expected, copy);
+            if in_place {
+                outgo.put_in_place(&frame, Origin::Request(7));
+            } else {
+                outgo.put(&frame, copy);
+            }
+        }
+        (outgo, expected)
+    }
+
+    fn find(&self, cut: &Cut) -> Result<Granted<'_>, Refusal> {
+        let grant = |at: u32, len: u32| {
+            self.tpt.gather_local(&Reach {
+                stag: self.memory.stag(),
+                at: self.memory.at() + u64::from(at),
+                len: u64::from(len),
+                pd: PD,
+                qp: 1,
+                needs: Access::NONE,
+            })
+        };
+        // In two pieces, as a gather list may have them.
+        let half = cut.len / 2;
+        let first = grant(cut.offset, half)?;
+        let second = grant(cut.offset + half, cut.len - half)?;
+        Ok([first, second].into_iter().collect())
+    }
+}
+
+fn refusal(world: &World) -> Refusal {
+    let stag = world.memory.stag();
+    Refusal::Stag { stag }
+}
+
+#[test]
+fn bytes_leave_in_order_whatever_a_write_takes() {
+    for second_in_place in [false, true] {
+        for most in (1..40).chain([500, 999, 1016, 1017, 1018, 5000]) {
+            let mut world = World::new();
+            let (mut outgo, expected) = world.outgo(second_in_place);
+            let (mut went, mut direct) = (Vec::new(), 0);
+            while !outgo.is_empty() {
+                assert_eq!(outgo.len(), expected.len() - went.len());
+                let mut sources = Sources::new();
+                let named = outgo.sources(&mut sources, |cut| world.find(cut));
+                assert!(named.is_none());
+                let n = sources.copy_to(&mut went, most);
+                drop(sources);
+                direct += outgo.advance(n);
+            }
+            assert_eq!(went, expected, "{most} at a time");
+            assert_eq!(direct > 1400, second_in_place);
+        }
+    }
+}
+
+#[test]
+fn refused_payload_holds_its_frame_back_and_all_behind_it() {
+    let mut world = World::new();
+    let (mut outgo, expected) = world.outgo(true);
+    let second = outgo.cuts[1].frame_at;
+    let find = |cut: &Cut| {
+        if cut.frame_at == second {
+            return Err(refusal(&world));
+        }
+        world.find(cut)
+    };
+    let mut sources = Sources::new();
+    let refused = outgo.sources(&mut sources, find).unwrap();
+    assert!(!refused.begun);
+    let mut went = Vec::new();
+    let n = sources.copy_to(&mut went, usize::MAX);
+    assert_eq!(went, expected[..n]);
+    drop(sources);
+    outgo.advance(n);
+    // One byte of the second frame's head leaves: from here on the frame must be finished.
+    outgo.advance(1);
+    let mut sources = Sources::new();
+    let refused = outgo.sources(&mut sources, |_| Err(refusal(&world)));
+    assert!(refused.unwrap().begun);
+    assert_eq!(sources.bytes(), 0);
+}
+
+#[test]
+fn copied_payload_is_what_would_have_been_sent() {
+    for sent in [0, 1, 16, 17, 300, 1020, 1100] {
+        let mut world = World::new();
+        let (mut outgo, expected) = world.outgo(true);
+        outgo.advance(sent);
+        assert!(outgo.copy_payload(|cut| world.find(cut)).is_none());
+        assert_eq!((outgo.cuts(), outgo.take()), (0, expected[sent..].to_vec()));
+    }
+}
+
+#[test]
+fn payload_that_cannot_be_copied_takes_its_frame_along() {
+    let mut world = World::new();
+    let (mut outgo, expected) = world.outgo(true);
+    let second = outgo.cuts[1].frame_at;
+    let refused = outgo.copy_payload(|cut| match cut.frame_at == second {
+        true => Err(refusal(&world)),
+        false => world.find(cut),
+    });
+    assert!(!refused.unwrap().begun);
+    let left = outgo.take();
+    assert_eq!(left, expected[..left.len()]);
+    assert!(left.len() > 1000 && left.len() < expected.len() - 500);
+}
+
+#[test]
+fn accepted_bytes_do_not_pile_up() {
+    let mut world = World::new();
+    let mut outgo = Outgo::default();
+    for _ in 0..2000 {
+        let message = verbena_stream::Message::Send {
+            solicited: false,
+            invalidate: None,
+            len: 100,
+        };
+        let mut outgoing = world.stream.begin(message).unwrap();
+        let frame = world.stream.next_frame(&mut outgoing).unwrap();
+        outgo.put(&frame, |_, len, to| to.extend(vec![1; len]));
+        // One byte always stays behind.
+        let most = outgo.len() - 1;
+        outgo.advance(most);
+    }
+    assert!(outgo.bytes.len() < 3 * SHIFT, "{}", outgo.bytes.len());
+}

@@ -1,0 +1,214 @@
+//! Where received payload goes: memory of a Write, the claimed receive, the sink of a read.
+//! It promises that rights are looked up anew for every run (M6, M7) and that a refusal strikes whom it should.
+//! It refuses to know how the bytes get there: copied from a stage, or read straight from the carrier.
+
+use verbena_mem::{Access, Placement, Reach, Refusal, Targets};
+use verbena_stream::{Place, Run, Violation};
+use verbena_wire::Rsn;
+use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
+
+use super::QpInit;
+use super::answer::access;
+use super::inner::Inner;
+use super::memory::places;
+use super::wqe::Payload;
+use crate::event::{Event, Outbox};
+use crate::state::{QpEvent, QpType};
+use crate::wc::Status;
+
+/// Why payload cannot go where it should.
+#[derive(Clone, Copy)]
+pub(super) enum Astray {
+    /// The peer reached for what it may not have, or our receive is bad.
+    Violation(Violation),
+    /// The sink of the request at this position is bad.
+    Sink(usize, Refusal),
+}
+
+impl Inner {
+    /// Grants on the `len` bytes at a place, one after the other until `each` has had enough.
+    fn resolve<'a>(
+        &self,
+        init: &'a QpInit,
+        place: Place,
+        len: u32,
+        mut each: impl FnMut(Placement<'a>) -> bool,
+    ) -> Result<(), Astray> {
+        match place {
+            Place::Discard => Ok(()),
+            Place::Write { stag, to } => {
+                if !self.enabled.write {
+                    let violation = Violation::NotEnabled(Opcode::Write);
+                    return Err(Astray::Violation(violation));
+                }
+                let reach = Reach {
+                    stag,
+                    at: to.get(),
+                    len: u64::from(len),
+                    pd: init.pd,
+                    qp: init.number,
+                    needs: Access::REMOTE_WRITE,
+                };
+                let place = init.tpt.place_remote(&reach);
+                let refused = |refusal| Astray::Violation(access(Opcode::Write, stag, &refusal));
+                each(place.map_err(refused)?);
+                Ok(())
+            }
+            Place::Receive { offset } => match &self.claimed {
+                Some(receive) => places(init, &receive.scatter, offset, len, each)
+                    .map_err(|_| Astray::Violation(Violation::ReceiveBuffer)),
+                None => Ok(()),
+            },
+            Place::Sink { offset } => match self.sink() {
+                Some((at, Payload::Gather(sges))) => places(init, sges, offset, len, each)
+                    .map_err(|refusal| Astray::Sink(at, refusal)),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// The request whose answer is being received, and where that goes.
+    fn sink(&self) -> Option<(usize, &Payload)> {
+        let head = self.stream.as_ref()?.ledger().reads_out.head()?;
+        let at = self.find(head.rsn)?;
+        Some((at, &self.sends[at].payload))
+    }
+
+    /// Copies bytes to their place; false if memory refused and the stream is over.
+    pub(super) fn place(
+        &mut self,
+        init: &QpInit,
+        run: Run,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> bool {
+        let mut rest = bytes;
+        let verdict = self.resolve(init, run.place, bytes.len() as u32, |place| {
+            let n = place.write(0, rest);
+            rest = &rest[n..];
+            true
+        });
+        match verdict {
+            Ok(()) => {
+                self.placed(bytes.len());
+                true
+            }
+            Err(astray) => self.stray(init, astray, bytes.len(), out),
+        }
+    }
+
+    /// Names the places of a run that is long enough to be read straight into them; returns their bytes.
+    ///
+    /// `None` if memory refused, with all that follows from it.
+    pub(super) fn name_places<'a>(
+        &mut self,
+        init: &'a QpInit,
+        targets: &mut Targets<'a>,
+        out: &mut Outbox,
+    ) -> Option<Direct> {
+        let run = self
+            .stream
+            .as_mut()
+            .and_then(verbena_stream::Stream::pending);
+        let long = |run: &Run| run.len >= init.transfer.direct_min && run.place != Place::Discard;
+        let Some(run) = run.filter(long) else {
+            return Some(Direct::default());
+        };
+        let mut bytes = 0;
+        let verdict = self.resolve(init, run.place, run.len, |place| {
+            let granted = place.len() as usize;
+            let n = targets.place(place);
+            bytes += n;
+            n == granted
+        });
+        match verdict {
+            Ok(()) => Some(Direct {
+                bytes,
+                all: bytes == run.len as usize,
+            }),
+            Err(astray) => {
+                // What memory refuses is thrown away from here on, so nothing of it is in the way of the next read.
+                self.stray(init, astray, 0, out);
+                None
+            }
+        }
+    }
+
+    /// Payload reached its place.
+    pub(super) fn placed(&mut self, n: usize) {
+        if let Some(stream) = &mut self.stream {
+            stream.placed(n as u32);
+        }
+    }
+
+    /// Memory refused `len` bytes; false if the stream is over.
+    fn stray(&mut self, init: &QpInit, astray: Astray, len: usize, out: &mut Outbox) -> bool {
+        let violation = match astray {
+            Astray::Violation(violation) => violation,
+            Astray::Sink(at, refusal) => {
+                self.cause
+                    .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
+                self.strike(init, at, Status::LocProtErr, out);
+                return false;
+            }
+        };
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        // An unreliable connection drops what memory refuses a peer and tells nobody; a receive that its own side
+        // put into bad memory is another matter, and must end.
+        if init.qp_type == QpType::Uc && violation != Violation::ReceiveBuffer {
+            stream.drop_message();
+            stream.placed(len as u32);
+            return true;
+        }
+        stream.fail(violation);
+        self.violated(init, &violation, out);
+        false
+    }
+
+    /// The carrier says that a place it was given is not memory: its owner unmapped what it had registered.
+    pub(super) fn fault(&mut self, init: &QpInit, out: &mut Outbox) {
+        let place = self
+            .stream
+            .as_mut()
+            .and_then(verbena_stream::Stream::pending);
+        let sink = self.sink().map(|(at, _)| at);
+        match (place.map(|run| run.place), sink) {
+            (Some(Place::Receive { .. }), _) => {
+                let violation = Violation::ReceiveBuffer;
+                self.stray(init, Astray::Violation(violation), 0, out);
+            }
+            (Some(Place::Sink { .. }), Some(at)) => {
+                self.cause
+                    .get_or_insert_with(|| "the sink of a read is not mapped".to_owned());
+                self.strike(init, at, Status::LocProtErr, out);
+            }
+            _ => {
+                self.cause
+                    .get_or_insert_with(|| "registered memory is not mapped".to_owned());
+                if let Some(stream) = &mut self.stream {
+                    stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+                }
+                out.push(Event::QpFatal { qp: init.number });
+                self.end(init, QpEvent::Failed, out);
+            }
+        }
+    }
+
+    /// The request whose part has this number.
+    pub(super) fn find(&self, rsn: Rsn) -> Option<usize> {
+        self.sends
+            .iter()
+            .take(self.begun)
+            .position(|w| w.rsn.contains(&Some(rsn)))
+    }
+}
+
+/// How much of a read goes straight to its place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Direct {
+    pub(super) bytes: usize,
+    /// That is the whole run: what follows it may be read along.
+    pub(super) all: bool,
+}

@@ -1,0 +1,97 @@
+//! The receiving half of the contract that moves all bytes: names places, has them filled, acts on the count.
+//! It promises that a long run of payload is read straight into its memory and that nothing else is read along but a short stage.
+//! It refuses to read while a message waits for a receive that a standard peer cannot be asked to send again.
+
+use verbena_mem::Targets;
+use verbena_stream::Time;
+
+use super::QpInit;
+use super::inner::Inner;
+use crate::carrier::{Carrier, Moved};
+use crate::event::Outbox;
+
+/// What one attempt to receive came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receiving {
+    /// So many bytes came; there may be more.
+    Some(usize),
+    /// Nothing is there now.
+    Dry,
+    /// A message waits for a receive: nothing is read until one is posted or its time is over.
+    Held,
+    /// Nothing will come any more.
+    Ended,
+}
+
+impl Inner {
+    pub(super) fn pull(
+        &mut self,
+        init: &QpInit,
+        carrier: &mut impl Carrier,
+        scratch: &mut [u8],
+        now: Time,
+        out: &mut Outbox,
+    ) -> Receiving {
+        self.now = self.now.max(now);
+        if self.stream.is_none() || self.severed {
+            return Receiving::Ended;
+        }
+        if self.blocked.is_some() {
+            return Receiving::Held;
+        }
+        let mut targets = Targets::new();
+        let staged = !self.stage.is_empty();
+        let missing = self.stage.missing();
+        let mut direct = 0;
+        if staged {
+            // The rest of what is staged goes behind it, so that it is understood where it lies.
+            targets.stage(self.stage.room(missing));
+            targets.stage(scratch);
+        } else {
+            let Some(named) = self.name_places(init, &mut targets, out) else {
+                // The refusal has its own consequences; the bytes are read in the next attempt.
+                return Receiving::Some(0);
+            };
+            direct = named.bytes;
+            if direct == 0 {
+                targets.stage(scratch);
+            } else if named.all {
+                let most = scratch.len().min(init.transfer.lookahead);
+                targets.stage(&mut scratch[..most]);
+            }
+        }
+        let moved = carrier.read(&mut targets);
+        drop(targets);
+        match moved {
+            Moved::Bytes(n) => {
+                self.counters.bytes_in += n as u64;
+                let at_once = n.min(direct);
+                if at_once > 0 {
+                    self.placed(at_once);
+                    self.counters.bytes_direct += at_once as u64;
+                }
+                let behind = (n - at_once).min(if staged { missing } else { 0 });
+                self.stage.grow(behind);
+                let rest = n - at_once - behind;
+                self.take(init, &scratch[..rest], now, out);
+                Receiving::Some(n)
+            }
+            Moved::Nothing => {
+                self.stage.rest();
+                Receiving::Dry
+            }
+            Moved::End => {
+                self.peer_gone(init, false, out);
+                Receiving::Ended
+            }
+            Moved::Broken => {
+                self.peer_gone(init, true, out);
+                Receiving::Ended
+            }
+            Moved::Fault => {
+                self.fault(init, out);
+                Receiving::Some(0)
+            }
+        }
+    }
+}

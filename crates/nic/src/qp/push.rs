@@ -1,0 +1,157 @@
+//! The sending half of the contract that moves all bytes: frames, names sources, has them taken, acts on the count.
+//! It promises that payload of long plain frames is sent from where it lies and that its right to be read is looked up for every write.
+//! It refuses to take a frame back once the peer has a part of it: then the connection is broken off.
+
+use std::collections::VecDeque;
+
+use smallvec::smallvec;
+use verbena_mem::{Refusal, Sources};
+use verbena_stream::Time;
+
+use super::QpInit;
+use super::answer::{access, part};
+use super::inner::Inner;
+use super::memory::gathers;
+use super::outgo::{Cut, Granted, Origin};
+use super::wqe::Wqe;
+use crate::carrier::{Carrier, Moved};
+use crate::event::{Event, Outbox};
+use crate::state::QpEvent;
+use crate::wc::Status;
+
+/// Frames whose payload is in place, ahead of the carrier: no more than one write takes.
+const MAX_CUTS: usize = 16;
+
+/// What an attempt to send came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sending {
+    /// Everything that may be sent has been.
+    Idle,
+    /// The carrier takes no more for now.
+    Blocked,
+    /// Nothing can be sent any more.
+    Ended,
+}
+
+impl Inner {
+    pub(super) fn push(
+        &mut self,
+        init: &QpInit,
+        carrier: &mut impl Carrier,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Sending {
+        self.now = self.now.max(now);
+        loop {
+            while self.outgo.len() < init.transfer.batch
+                && self.outgo.cuts() < MAX_CUTS
+                && self.frame_next(init, out)
+            {}
+            if self.severed {
+                return Sending::Ended;
+            }
+            if self.outgo.is_empty() {
+                return Sending::Idle;
+            }
+            let mut sources = Sources::new();
+            let find = finder(init, &self.sends, self.completed);
+            let refused = self.outgo.sources(&mut sources, find);
+            let bytes = sources.bytes();
+            let moved = if bytes == 0 {
+                Moved::Nothing
+            } else {
+                carrier.write(&sources)
+            };
+            drop(sources);
+            let sent = match moved {
+                Moved::Bytes(n) => n,
+                Moved::Nothing => 0,
+                Moved::End | Moved::Broken => {
+                    self.peer_gone(init, true, out);
+                    return Sending::Ended;
+                }
+                Moved::Fault => {
+                    self.unmapped(init, out);
+                    return Sending::Ended;
+                }
+            };
+            let direct = self.outgo.advance(sent);
+            self.accepted += sent as u64;
+            self.counters.bytes_out += sent as u64;
+            self.counters.bytes_direct += direct as u64;
+            if sent < bytes {
+                return Sending::Blocked;
+            }
+            if let Some(refused) = refused {
+                // Whatever stood before its frame has left.
+                self.outgo.clear();
+                self.severed = refused.begun;
+                self.refuse(init, &refused.cut, &refused.refusal, out);
+            }
+        }
+    }
+
+    /// Payload that was framed may not be read any more.
+    fn refuse(&mut self, init: &QpInit, cut: &Cut, refusal: &Refusal, out: &mut Outbox) {
+        match cut.origin {
+            Origin::Request(number) => {
+                self.cause
+                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                let at = number.saturating_sub(self.completed) as usize;
+                self.strike(init, at, Status::LocProtErr, out);
+            }
+            Origin::Answer(owed) => {
+                let violation = access(owed.header().opcode, owed.source().0, refusal);
+                self.refuse_answer(init, &owed, cut.offset, violation, out);
+            }
+        }
+    }
+
+    /// Memory that was granted is not there: its owner unmapped what it had registered.
+    fn unmapped(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.cause
+            .get_or_insert_with(|| "registered memory is not mapped".to_owned());
+        let cut = self.outgo.front().copied();
+        self.severed = true;
+        self.outgo.clear();
+        match cut.map(|cut| cut.origin) {
+            Some(Origin::Request(number)) => {
+                let at = number.saturating_sub(self.completed) as usize;
+                self.strike(init, at, Status::LocProtErr, out);
+            }
+            _ => {
+                out.push(Event::QpFatal { qp: init.number });
+                self.end(init, QpEvent::Failed, out);
+            }
+        }
+    }
+
+    /// Requests give their memory back: what is framed of them must not need it any more.
+    pub(super) fn copy_payload(&mut self, init: &QpInit) {
+        let find = finder(init, &self.sends, self.completed);
+        if let Some(refused) = self.outgo.copy_payload(find) {
+            self.severed |= refused.begun;
+        }
+    }
+}
+
+/// Looks payload up by its origin.
+fn finder<'a, 'b>(
+    init: &'a QpInit,
+    sends: &'b VecDeque<Wqe>,
+    completed: u64,
+) -> impl Fn(&Cut) -> Result<Granted<'a>, Refusal> + use<'a, 'b> {
+    move |cut| match &cut.origin {
+        Origin::Answer(owed) => {
+            let gather = part(init, owed, cut.offset, cut.len)?;
+            Ok(smallvec![gather])
+        }
+        Origin::Request(number) => {
+            let at = number.saturating_sub(completed) as usize;
+            match sends.get(at) {
+                Some(wqe) => gathers(init, wqe, cut.offset, cut.len),
+                None => Ok(Granted::new()),
+            }
+        }
+    }
+}

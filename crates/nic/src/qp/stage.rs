@@ -1,0 +1,81 @@
+//! Bytes that were received and cannot be understood yet: the beginning of a frame, or messages behind one that waits.
+//! It promises that a byte is moved at most once on its way through, and that an idle stage holds no large buffer.
+//! It refuses to look at the bytes.
+
+/// A buffer larger than this is given back when it is empty: an idle queue pair holds no memory for data.
+const KEEP: usize = 1024;
+
+/// Received and not yet understood. Invariant: `start <= end <= buffer.len()`.
+#[derive(Debug, Default)]
+pub(super) struct Stage {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// How many bytes must be here before another look is worth it.
+    need: usize,
+}
+
+impl Stage {
+    pub(super) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// The next look wants this many bytes.
+    pub(super) fn set_need(&mut self, need: usize) {
+        self.need = need;
+    }
+
+    /// Bytes that are missing before another look is worth it.
+    pub(super) fn missing(&self) -> usize {
+        self.need.saturating_sub(self.len())
+    }
+
+    /// Room for `n` more bytes behind the last; [`grow`](Stage::grow) says how many came.
+    pub(super) fn room(&mut self, n: usize) -> &mut [u8] {
+        if self.end + n > self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.len());
+            if self.end + n > self.buffer.len() {
+                self.buffer.resize(self.end + n, 0);
+            }
+        }
+        &mut self.buffer[self.end..self.end + n]
+    }
+
+    pub(super) fn grow(&mut self, n: usize) {
+        debug_assert!(self.end + n <= self.buffer.len(), "more came than fit");
+        self.end += n;
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
+        self.grow(bytes.len());
+    }
+
+    /// The first `n` bytes are understood.
+    pub(super) fn consume(&mut self, n: usize) {
+        self.start += n;
+        debug_assert!(self.start <= self.end, "more consumed than there was");
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Nothing more is coming for now.
+    pub(super) fn rest(&mut self) {
+        if self.is_empty() && self.buffer.len() > KEEP {
+            self.buffer = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
