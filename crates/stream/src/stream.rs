@@ -3,6 +3,7 @@
 //! sends nothing before it may, and says at most one Terminate, the first cause, before it falls silent.
 //! It refuses to own payload, queues, memory or time.
 
+mod failing;
 mod lifecycle;
 mod receive;
 mod transmit;
@@ -12,13 +13,11 @@ pub use transmit::Held;
 
 use verbena_wire::ext::{Caps, Features};
 use verbena_wire::number::Psn;
-use verbena_wire::rdmap::{Cause, Terminate};
 
 use crate::ledger::Ledger;
 use crate::requester::RnrRetry;
 use crate::rx::{Accepts, First, Rx};
 use crate::startup::{Agreement, Role, Rtr};
-use crate::terminate::{Offender, terminate_for};
 use crate::time::Time;
 use crate::tx::{ControlOut, Tx};
 use crate::violation::Violation;
@@ -161,45 +160,10 @@ impl Stream {
         verdict
     }
 
-    /// Ends the stream because of the segment being received, or of no segment at all.
-    pub fn fail(&mut self, violation: Violation) {
-        let offender = self.rx.offender();
-        self.fail_for(violation, offender);
-    }
-
-    /// Ends the stream because of a segment received earlier: a read that failed while it was answered.
-    pub fn fail_for(&mut self, violation: Violation, offender: Option<Offender>) {
-        let terminate = terminate_for(&violation, offender.as_ref());
-        self.end_with(violation, terminate);
-    }
-
-    /// Ends the stream for a reason of our own that no violation describes.
-    pub fn abort(&mut self, cause: Cause) {
-        if self.state.is_open() {
-            self.enter(Event::Violation);
-            self.control.terminate = Some(Terminate {
-                cause,
-                segment: None,
-            });
-        }
-    }
-
     /// Our queue pair sends now (RTS); the peer compares the number with what it expects.
     pub fn announce_active(&mut self, psn: Psn) {
         if self.extensions {
             self.control.active = Some(psn);
-        }
-    }
-
-    fn end_with(&mut self, violation: Violation, terminate: Option<Terminate>) {
-        if !self.state.is_open() {
-            return;
-        }
-        self.cause = Some(violation);
-        self.enter(Event::Violation);
-        self.control.terminate = terminate;
-        if self.control.terminate.is_none() {
-            self.enter(Event::TerminateSent);
         }
     }
 
