@@ -1,6 +1,6 @@
 //! An iWARP stream after startup: receive side, transmit side and the book between them.
 //! It promises the contract of docs/ARCHITECTURE.md: it names where bytes go and is told how many arrived,
-//! sends nothing before it may, and says at most one Terminate, the first cause, before it falls silent.
+//! sends nothing before it may, and says at most one Terminate, behind the answers it owes, before it falls silent.
 //! It refuses to own payload, queues, memory or time.
 
 mod failing;
@@ -40,7 +40,9 @@ pub struct Settings {
 /// Receive: [`handle`](Stream::handle) with the stage, obey the [`Step`](crate::Step), report with
 /// [`placed`](Stream::placed) and [`claim`](Stream::claim), repeat. Transmit: drain
 /// [`poll_control`](Stream::poll_control) first, then [`begin`](Stream::begin) a message and send its
-/// [`next_frame`](Stream::next_frame)s, draining control in between.
+/// [`next_frame`](Stream::next_frame)s, draining control in between. End: whoever reports a violation, or is told of one,
+/// goes on answering while the stream [`owes_answers`](Stream::owes_answers), or says
+/// [`drop_answers`](Stream::drop_answers).
 #[derive(Debug, Clone)]
 pub struct Stream {
     state: State,
@@ -114,7 +116,7 @@ impl Stream {
         self.state
     }
 
-    /// The violation that ended the stream, if one did: the first, never a later one.
+    /// The violation that ended the stream, if one did: the first that was noticed, never a later one.
     pub fn cause(&self) -> Option<&Violation> {
         self.cause.as_ref()
     }

@@ -99,6 +99,7 @@ pub(crate) fn control(control: &Control, msn: u32) -> Vec<u8> {
 }
 
 /// A stream and a caller that obeys it.
+#[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) stream: Stream,
     pub(crate) stage: Vec<u8>,

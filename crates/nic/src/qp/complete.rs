@@ -226,6 +226,9 @@ impl Inner {
     pub(super) fn flush(&mut self, init: &QpInit, out: &mut Outbox) {
         self.current = None;
         self.owed.clear();
+        if let Some(stream) = &mut self.stream {
+            stream.drop_answers();
+        }
         self.blocked = None;
         for wqe in &mut self.sends {
             if !wqe.is_done() {

@@ -2,6 +2,7 @@
 
 mod control;
 mod ending;
+mod failing;
 mod flow;
 mod hostile;
 
