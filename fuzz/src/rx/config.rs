@@ -107,6 +107,11 @@ impl Config {
         usize::from(self.claims[0] >> 4)
     }
 
+    /// Answers owed when the stream fails are dropped.
+    pub(super) fn gives_up(&self) -> bool {
+        bit(self.claims[3], 7)
+    }
+
     /// The reads that are outstanding: where they go agrees with what [`Peer`] answers.
     pub(super) fn reads(&self) -> impl Iterator<Item = Message> + '_ {
         (0..u32::from(self.reads & 7)).map(|k| match self.kinds >> (k % 4 * 2) & 3 {
