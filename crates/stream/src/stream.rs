@@ -31,6 +31,8 @@ pub struct Settings {
     pub rfc7306: bool,
     /// How patient to be with a receiver that is not ready.
     pub rnr_retry: RnrRetry,
+    /// An unreliable connection: a message that is too long for its receive is thrown away, not a violation.
+    pub drops: bool,
     /// Our capabilities; sent first when extensions are in force.
     pub caps: Caps,
 }
@@ -74,6 +76,7 @@ impl Stream {
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
             rings: extensions && features.contains(Features::RINGS),
+            drops: settings.drops,
         };
         let first = match (agreement.role, agreement.rtr) {
             (_, Rtr::Caps) => First::Caps,

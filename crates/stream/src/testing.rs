@@ -39,6 +39,7 @@ pub(crate) fn settings() -> Settings {
         max_ulpdu: 1000,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
+        drops: false,
         caps: caps(),
     }
 }

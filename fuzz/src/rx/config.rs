@@ -67,7 +67,11 @@ impl Config {
                 max_ulpdu: 1000,
                 rfc7306: bit(rules, 1),
                 rnr_retry: RnrRetry::Forever,
-                caps: caps(features(rules >> 2)),
+                drops: bit(mode, 5),
+                caps: Caps {
+                    qp_type: if bit(mode, 5) { QpType::Uc } else { QpType::Rc },
+                    ..caps(features(rules >> 2))
+                },
             },
             opened: bit(mode, 2),
             framed: bit(mode, 3),

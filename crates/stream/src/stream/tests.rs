@@ -5,6 +5,7 @@ mod ending;
 mod failing;
 mod flow;
 mod hostile;
+mod unreliable;
 
 use super::*;
 use crate::testing::table;
