@@ -194,6 +194,7 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
         max_ulpdu: 1000,
         rfc7306: setup.rfc7306,
         rnr_retry: setup.rnr_retry,
+        drops: setup.qp_type == QpType::Uc,
         caps: Caps {
             version: 1,
             max_ulpdu: 65535,

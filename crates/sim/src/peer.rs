@@ -236,6 +236,7 @@ impl Peer {
             max_ulpdu: self.profile.max_ulpdu,
             rfc7306: self.profile.rfc7306,
             rnr_retry: self.profile.rnr_retry,
+            drops: false,
             caps: self.caps(agreement.ird),
         };
         self.stream = Some(Stream::new(&agreement, settings));

@@ -85,7 +85,8 @@ impl Place {
 /// The answer to [`Step::Claim`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// A receive of this many bytes takes the message.
+    /// A receive of this many bytes takes the message; should the message prove longer, the stream ends, or drops it
+    /// where [`Settings`](crate::Settings) say so.
     Granted {
         /// Bytes it can hold.
         capacity: u32,
@@ -166,7 +167,8 @@ pub enum Delivery {
     ReadDone(ReadOut),
     /// Our oldest atomic is answered.
     AtomicDone(ReadOut, AtomicResponse),
-    /// A request that is being discarded until RESUME, or that was dropped.
+    /// A request that is being discarded until RESUME, or that was dropped. A receive that was granted to a dropped one
+    /// is not consumed: its bytes may be overwritten, and the caller gives it to another message.
     Discarded(Opcode),
     /// The peer ended the stream and says why.
     Terminate(Terminate, Dialect),

@@ -2,6 +2,8 @@
 //! It is plain data that the receive and the transmit side share, each touching its own half.
 //! It refuses to know bytes: both sides translate messages into entries of this book.
 
+use verbena_wire::Rsn;
+
 use crate::reads::{ReadsIn, ReadsOut};
 use crate::requester::{Requester, RnrRetry};
 use crate::responder::Responder;
@@ -28,5 +30,11 @@ impl Ledger {
             reads_out: ReadsOut::new(ord),
             reads_in: ReadsIn::new(ird),
         }
+    }
+
+    /// The peer's request `rsn` ends the stream: neither it nor a later one was executed or will be answered.
+    pub(crate) fn strike(&mut self, rsn: Rsn) {
+        self.responder.strike(rsn);
+        self.reads_in.rewind(rsn);
     }
 }

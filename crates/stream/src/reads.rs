@@ -256,7 +256,7 @@ impl ReadsIn {
         Ok(())
     }
 
-    /// Requests from `rsn` on are discarded after all (a bystander learns of it late).
+    /// Requests from `rsn` on are not answered after all: discarded (a bystander learns of it late), or the stream ended at `rsn`.
     pub fn rewind(&mut self, rsn: Rsn) {
         while self.queue.back().is_some_and(|r| !r.is_before(rsn)) {
             self.queue.pop_back();

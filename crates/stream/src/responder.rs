@@ -166,6 +166,10 @@ impl Responder {
 
     /// A response left that implies an acknowledgement of its own request.
     pub(crate) fn acknowledged_by_response(&mut self, rsn: Rsn) {
+        if rsn == self.next {
+            // Nobody refuses what is answered.
+            self.confirm();
+        }
         let implied = rsn.next();
         if self.acked.is_before(implied) {
             self.acked = implied;
@@ -191,6 +195,12 @@ impl Responder {
         if let Some(next) = self.state.next(Event::ReadySent) {
             self.state = next;
         }
+    }
+
+    /// The request `rsn`, or the peer behind it, ends the stream: nothing from it on counts as executed.
+    pub(crate) fn strike(&mut self, rsn: Rsn) {
+        self.unconfirmed = false;
+        self.next = rsn;
     }
 
     /// A bystander saw this side say RNR(n): whatever it delivered from n on was discarded here.

@@ -31,7 +31,7 @@ pub const STAGE_WITH_CRC: usize = {
 /// The stage must be able to hold this much when checksums are off: the longest message that is not payload.
 pub const STAGE_WITHOUT_CRC: usize = 512;
 
-/// Which optional messages are lawful on this stream.
+/// What is lawful on this stream beyond what every stream takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Accepts {
     /// RFC 7306: atomics and immediate data.
@@ -44,6 +44,8 @@ pub struct Accepts {
     pub send_imm: bool,
     /// Same-host rings, which we offered in our CAPS.
     pub rings: bool,
+    /// Messages longer than their receive, which are thrown away (unreliable connections).
+    pub drops: bool,
 }
 
 /// What the first FPDU must be.

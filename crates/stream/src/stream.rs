@@ -1,8 +1,9 @@
 //! An iWARP stream after startup: receive side, transmit side and the book between them.
 //! It promises the contract of docs/ARCHITECTURE.md: it names where bytes go and is told how many arrived,
-//! sends nothing before it may, and says at most one Terminate, the first cause, before it falls silent.
+//! sends nothing before it may, and says at most one Terminate, behind the answers it owes, before it falls silent.
 //! It refuses to own payload, queues, memory or time.
 
+mod failing;
 mod lifecycle;
 mod receive;
 mod transmit;
@@ -12,13 +13,11 @@ pub use transmit::Held;
 
 use verbena_wire::ext::{Caps, Features};
 use verbena_wire::number::Psn;
-use verbena_wire::rdmap::{Cause, Terminate};
 
 use crate::ledger::Ledger;
 use crate::requester::RnrRetry;
 use crate::rx::{Accepts, First, Rx};
 use crate::startup::{Agreement, Role, Rtr};
-use crate::terminate::{Offender, terminate_for};
 use crate::time::Time;
 use crate::tx::{ControlOut, Tx};
 use crate::violation::Violation;
@@ -32,6 +31,8 @@ pub struct Settings {
     pub rfc7306: bool,
     /// How patient to be with a receiver that is not ready.
     pub rnr_retry: RnrRetry,
+    /// An unreliable connection: a message that is too long for its receive is thrown away, not a violation.
+    pub drops: bool,
     /// Our capabilities; sent first when extensions are in force.
     pub caps: Caps,
 }
@@ -41,7 +42,9 @@ pub struct Settings {
 /// Receive: [`handle`](Stream::handle) with the stage, obey the [`Step`](crate::Step), report with
 /// [`placed`](Stream::placed) and [`claim`](Stream::claim), repeat. Transmit: drain
 /// [`poll_control`](Stream::poll_control) first, then [`begin`](Stream::begin) a message and send its
-/// [`next_frame`](Stream::next_frame)s, draining control in between.
+/// [`next_frame`](Stream::next_frame)s, draining control in between. End: whoever reports a violation, or is told of one,
+/// goes on answering while the stream [`owes_answers`](Stream::owes_answers), or says
+/// [`drop_answers`](Stream::drop_answers).
 #[derive(Debug, Clone)]
 pub struct Stream {
     state: State,
@@ -73,6 +76,7 @@ impl Stream {
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
             rings: extensions && features.contains(Features::RINGS),
+            drops: settings.drops,
         };
         let first = match (agreement.role, agreement.rtr) {
             (_, Rtr::Caps) => First::Caps,
@@ -115,7 +119,7 @@ impl Stream {
         self.state
     }
 
-    /// The violation that ended the stream, if one did: the first, never a later one.
+    /// The violation that ended the stream, if one did: the first that was noticed, never a later one.
     pub fn cause(&self) -> Option<&Violation> {
         self.cause.as_ref()
     }
@@ -161,45 +165,10 @@ impl Stream {
         verdict
     }
 
-    /// Ends the stream because of the segment being received, or of no segment at all.
-    pub fn fail(&mut self, violation: Violation) {
-        let offender = self.rx.offender();
-        self.fail_for(violation, offender);
-    }
-
-    /// Ends the stream because of a segment received earlier: a read that failed while it was answered.
-    pub fn fail_for(&mut self, violation: Violation, offender: Option<Offender>) {
-        let terminate = terminate_for(&violation, offender.as_ref());
-        self.end_with(violation, terminate);
-    }
-
-    /// Ends the stream for a reason of our own that no violation describes.
-    pub fn abort(&mut self, cause: Cause) {
-        if self.state.is_open() {
-            self.enter(Event::Violation);
-            self.control.terminate = Some(Terminate {
-                cause,
-                segment: None,
-            });
-        }
-    }
-
     /// Our queue pair sends now (RTS); the peer compares the number with what it expects.
     pub fn announce_active(&mut self, psn: Psn) {
         if self.extensions {
             self.control.active = Some(psn);
-        }
-    }
-
-    fn end_with(&mut self, violation: Violation, terminate: Option<Terminate>) {
-        if !self.state.is_open() {
-            return;
-        }
-        self.cause = Some(violation);
-        self.enter(Event::Violation);
-        self.control.terminate = terminate;
-        if self.control.terminate.is_none() {
-            self.enter(Event::TerminateSent);
         }
     }
 

@@ -39,6 +39,7 @@ pub(crate) fn settings() -> Settings {
         max_ulpdu: 1000,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
+        drops: false,
         caps: caps(),
     }
 }
@@ -99,6 +100,7 @@ pub(crate) fn control(control: &Control, msn: u32) -> Vec<u8> {
 }
 
 /// A stream and a caller that obeys it.
+#[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) stream: Stream,
     pub(crate) stage: Vec<u8>,

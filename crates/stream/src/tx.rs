@@ -39,6 +39,8 @@ pub(crate) struct Tx {
 struct Open {
     serial: u64,
     is_request: bool,
+    /// The peer will see a part of it.
+    framed: bool,
 }
 
 impl Tx {
@@ -76,12 +78,22 @@ impl Tx {
         self.open = self.open.filter(|open| !open.is_request);
     }
 
+    /// Makes way for a response; false if a request is cut open, whose rest would have to come first.
+    pub(crate) fn set_request_aside(&mut self) -> bool {
+        let cut = self.open.is_some_and(|open| open.is_request && open.framed);
+        if !cut {
+            self.abandon_request();
+        }
+        !cut
+    }
+
     pub(crate) fn begin(&mut self, message: Message, rsn: Option<verbena_wire::Rsn>) -> Outgoing {
         let serial = self.begun;
         self.begun += 1;
         self.open = Some(Open {
             serial,
             is_request: rsn.is_some(),
+            framed: false,
         });
         Outgoing::new(message, rsn, serial)
     }
@@ -95,9 +107,10 @@ impl Tx {
         }
         let segment = outgoing.segment(self.max_ulpdu)?;
         let last = segment.last;
-        if last {
-            self.open = None;
-        }
+        self.open = self.open.filter(|_| !last).map(|open| Open {
+            framed: true,
+            ..open
+        });
         Some((self.wrap(&segment), last))
     }
 

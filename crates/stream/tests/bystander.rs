@@ -76,6 +76,7 @@ fn a_message_refused_while_under_way_is_discarded_and_does_not_count() {
         read_v2: true,
         send_imm: true,
         rings: true,
+        drops: false,
     };
     let mut rx = Rx::new(false, true, accepts, First::Anything);
     let mut ledger = Ledger::new(true, 8, 8, RnrRetry::Forever);

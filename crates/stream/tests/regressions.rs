@@ -47,6 +47,7 @@ fn stream_with(role: Role, markers: bool, max_ulpdu: u16) -> Stream {
         max_ulpdu,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
+        drops: false,
         caps,
     };
     Stream::new(&agreement, settings)

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use super::job::{Job, payload, response};
+use verbena_stream::stream::State;
 use verbena_stream::{
     Agreement, Claim, Delivery, Frame, Held, Message, Outgoing, Place, Run, Settings, Step, Stream,
     Time, Violation,
@@ -51,6 +52,8 @@ pub(super) struct End {
     opening_read: Option<Opening>,
     /// Counts everything that happens here.
     pub(super) activity: u64,
+    /// The peer's request that was struck, if this end ended the stream and can say which.
+    struck: Option<usize>,
 }
 
 impl End {
@@ -72,6 +75,7 @@ impl End {
             dropping: false,
             opening_read: opening_read.then_some(Opening::Awaited),
             activity: 0,
+            struck: None,
         }
     }
 
@@ -94,8 +98,15 @@ impl End {
         self.stream.receive_posted();
     }
 
+    /// Finds fault with whatever the peer sends next.
     pub(super) fn fail(&mut self) {
+        let tells = self.stream.state() == State::Running && self.extensions;
+        let owed = self.stream.ledger().reads_in.len();
         self.stream.fail(Violation::NotEnabled(Opcode::Write));
+        // docs/connections.md: a request of ours that is cut open lets no answer pass.
+        if tells && self.stream.ledger().reads_in.len() == owed {
+            self.struck = Some(self.executed);
+        }
     }
 
     /// Sends one control frame, if one waits.
@@ -341,7 +352,13 @@ impl End {
     /// When all is quiet: everything was executed, answered and acknowledged, once.
     pub(super) fn check_rest(&self, peer: &End, failed: bool) {
         if failed {
-            return assert!(!self.stream.state().is_open());
+            assert!(!self.stream.state().is_open());
+            assert!(!self.stream.owes_answers(), "an answer was never sent");
+            if let (Some(struck), State::PeerTerminated) = (peer.struck, self.stream.state()) {
+                let acked = self.stream.ledger().requester.acked();
+                assert_eq!(acked.get() as usize, struck, "the blame falls elsewhere");
+            }
+            return;
         }
         assert!(self.stage.is_empty(), "half a frame is left");
         assert_eq!(peer.executed, self.submitted.len(), "requests were lost");

@@ -7,8 +7,10 @@ use super::config::Config;
 use super::silence;
 use verbena_stream::reads::Asked;
 use verbena_stream::rx::{STAGE_WITH_CRC, STAGE_WITHOUT_CRC};
-use verbena_stream::{AccessFault, Claim, Delivery, Place, Run, Step, Stream, Time, Violation};
-use verbena_wire::rdmap::Opcode;
+use verbena_stream::{
+    AccessFault, Claim, Delivery, Message, Place, Run, Step, Stream, Time, Violation,
+};
+use verbena_wire::rdmap::{AtomicResponse, Opcode};
 use verbena_wire::{Msn, Stag};
 
 /// What a stream told its caller, in order.
@@ -39,6 +41,8 @@ pub(super) struct Bench<'a> {
     discarded: usize,
     /// What the current message's receive can hold.
     capacity: u32,
+    /// Answers to the peer's reads, none of which leaves before the end.
+    owed: Vec<Message>,
 }
 
 impl Bench<'_> {
@@ -52,6 +56,7 @@ impl Bench<'_> {
             claims: 0,
             discarded: 0,
             capacity: 0,
+            owed: Vec::new(),
         }
     }
 
@@ -210,6 +215,7 @@ impl Bench<'_> {
                 self.stream.receive_posted();
             }
         }
+        self.owed.extend(answer(&delivery));
         self.story.events.push(Told::Delivered(delivery));
     }
 
@@ -221,7 +227,14 @@ impl Bench<'_> {
     /// The bytes have ended.
     pub(super) fn end(mut self) -> Story {
         if let Some(violation) = self.story.violation {
-            silence::after_violation(&mut self.stream, &violation, &self.config.agreement);
+            let answers = if self.config.gives_up() {
+                self.stream.drop_answers();
+                &[]
+            } else {
+                &self.owed[..]
+            };
+            let agreement = &self.config.agreement;
+            silence::after_violation(&mut self.stream, &violation, agreement, answers);
         } else {
             silence::while_running(&mut self.stream, &self.config.agreement);
             let verdict = self.stream.handle_eof(self.stage.len());
@@ -230,6 +243,26 @@ impl Bench<'_> {
         }
         self.story
     }
+}
+
+/// The answer that a delivery asks for, if it does.
+fn answer(delivery: &Delivery) -> Option<Message> {
+    Some(match delivery {
+        Delivery::ReadRequest { request, .. } => Message::ReadResponse {
+            stag: request.sink_stag,
+            to: request.sink_to,
+            // Long enough for several frames, short enough for a fuzzer.
+            len: request.size.min(3000),
+        },
+        Delivery::ReadV2Request { request, .. } => Message::ReadV2Response {
+            len: request.size.min(3000),
+        },
+        Delivery::AtomicRequest { request, .. } => Message::AtomicResponse(AtomicResponse {
+            id: request.id,
+            original: 0,
+        }),
+        _ => return None,
+    })
 }
 
 /// The place `n` bytes behind `place`.

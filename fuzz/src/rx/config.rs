@@ -67,7 +67,11 @@ impl Config {
                 max_ulpdu: 1000,
                 rfc7306: bit(rules, 1),
                 rnr_retry: RnrRetry::Forever,
-                caps: caps(features(rules >> 2)),
+                drops: bit(mode, 5),
+                caps: Caps {
+                    qp_type: if bit(mode, 5) { QpType::Uc } else { QpType::Rc },
+                    ..caps(features(rules >> 2))
+                },
             },
             opened: bit(mode, 2),
             framed: bit(mode, 3),
@@ -105,6 +109,11 @@ impl Config {
     /// After this many discarded messages a receive is posted.
     pub(super) fn patience(&self) -> usize {
         usize::from(self.claims[0] >> 4)
+    }
+
+    /// Answers owed when the stream fails are dropped.
+    pub(super) fn gives_up(&self) -> bool {
+        bit(self.claims[3], 7)
     }
 
     /// The reads that are outstanding: where they go agrees with what [`Peer`] answers.

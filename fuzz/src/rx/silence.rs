@@ -1,4 +1,4 @@
-//! What a stream may still say: control frames while it runs, one Terminate after a violation, then nothing.
+//! What a stream may still say: control frames while it runs, answers it owes and one Terminate after a violation, then nothing.
 //! It promises that each frame said reads back as what it should be (RFC 5040 §4.8, RFC 5044 §4.4).
 //! It refuses to know how the violation came about.
 
@@ -13,8 +13,14 @@ use verbena_wire::{Stag, To};
 /// More control frames than can wait at once: one of each kind.
 const MAX_WAITING: usize = 8;
 
-/// Nothing but acknowledgements and at most one Terminate, which names the violation.
-pub(super) fn after_violation(stream: &mut Stream, violation: &Violation, agreement: &Agreement) {
+/// Nothing but acknowledgements, the first of these answers while they are owed, and at most one Terminate, which names
+/// the violation.
+pub(super) fn after_violation(
+    stream: &mut Stream,
+    violation: &Violation,
+    agreement: &Agreement,
+    answers: &[Message],
+) {
     assert_eq!(
         stream.handle(b"more bytes", Time::ZERO),
         Ok((10, Step::More(1))),
@@ -27,6 +33,21 @@ pub(super) fn after_violation(stream: &mut Stream, violation: &Violation, agreem
         len: 0,
     };
     assert!(matches!(stream.begin(nothing), Err(Held::Over)));
+    let owed = stream.ledger().reads_in.len();
+    assert_eq!(stream.owes_answers(), owed > 0);
+    assert!(owed <= answers.len(), "owes what was not delivered");
+    for message in &answers[..owed] {
+        let acks = said(stream, agreement);
+        assert!(acks.iter().all(|(h, p)| is_ack(h, p)), "spoke too early");
+        let mut outgoing = stream.begin(message.clone()).expect("it is owed");
+        while let Some(frame) = stream.next_frame(&mut outgoing) {
+            frame.write(&mut Vec::new(), |_, _| {});
+        }
+        assert!(outgoing.is_done(), "an answer was cut");
+    }
+    assert!(!stream.owes_answers());
+    let late = Message::ReadV2Response { len: 0 };
+    assert!(matches!(stream.begin(late), Err(Held::Over)));
     let mut said = said(stream, agreement);
     let terminate = said.pop_if(|(header, _)| header.opcode == Opcode::Terminate);
     let expected = cause_of(violation);

@@ -89,6 +89,7 @@ fn stream(role: Role, crc: bool) -> Stream {
         max_ulpdu: u16::MAX,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
+        drops: false,
         caps: Caps {
             version: Caps::VERSION,
             max_ulpdu: u16::MAX,

@@ -229,6 +229,9 @@ impl Inner {
         self.copy_payload(init);
         self.current = None;
         self.owed.clear();
+        if let Some(stream) = &mut self.stream {
+            stream.drop_answers();
+        }
         self.blocked = None;
         for wqe in &mut self.sends {
             if !wqe.is_done() {

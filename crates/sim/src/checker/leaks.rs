@@ -91,7 +91,9 @@ fn refused(t: &Transcript) -> Verdict {
             return Err(format!("side {side} was not told of its refusal"));
         }
         let culprit = t.completions(side).find(|(_, s)| !s.is_success());
-        let named = matches!(culprit, Some((id, Status::Refused(_))) if id as usize <= bad);
+        // docs/connections.md: a read before it takes the blame only where the victim had a request of its own cut open.
+        let may_be_blamed = |id: usize| id == bad || (id < bad && works[id].work.wants_response());
+        let named = matches!(culprit, Some((id, Status::Refused(_))) if may_be_blamed(id as usize));
         if t.can().extensions && !named {
             return Err(format!("side {side} work {bad} ended as {culprit:?}"));
         }

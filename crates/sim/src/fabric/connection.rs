@@ -8,7 +8,7 @@ use verbena_nic::event::Outbox;
 use verbena_nic::{Hand, Qp, QpState, Receiving};
 use verbena_stream::startup::State as Startup;
 use verbena_stream::{Endpoint, Outcome, Role, Settings, Stream, Time};
-use verbena_wire::ext::Caps;
+use verbena_wire::ext::{Caps, QpType};
 
 use super::host::HostId;
 use super::{ConnectOptions, SideOptions};
@@ -82,6 +82,7 @@ impl End {
             max_ulpdu: options.max_ulpdu,
             rfc7306: options.rfc7306,
             rnr_retry: options.rnr_retry,
+            drops: self.qp.init().qp_type == QpType::Uc,
             caps: Caps {
                 version: Caps::VERSION,
                 max_ulpdu: u16::MAX,

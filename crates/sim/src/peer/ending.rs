@@ -21,7 +21,7 @@ impl Peer {
             self.reports.push(Report::Violation(violation));
         }
         match stream.state() {
-            // A failing stream has its Terminate still to send.
+            // A failing stream has answers and its Terminate still to send.
             State::Opening | State::Running | State::Ended | State::Failing => {}
             State::Terminated => self.end_all(),
             State::PeerTerminated => {
@@ -66,6 +66,9 @@ impl Peer {
         if !core::mem::replace(&mut self.ended, true) {
             self.flush(None);
             self.answers.clear();
+            if let Some(stream) = &mut self.stream {
+                stream.drop_answers();
+            }
         }
     }
 }

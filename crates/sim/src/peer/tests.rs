@@ -149,6 +149,31 @@ fn a_read_beyond_its_region_is_refused() {
 }
 
 #[test]
+fn a_read_before_the_refused_request_is_answered() {
+    // docs/connections.md: the blame falls on the request that was refused, however many answers are owed by then.
+    for v2 in [true, false] {
+        let read = |to| Work::Read {
+            source: spot(to),
+            sink: spot(0),
+            len: 8,
+            v2,
+        };
+        let write = Work::Write {
+            at: spot(60),
+            payload: vec![1; 8],
+            immediate: None,
+        };
+        let works = vec![send(5), read(0), read(8), read(16), write, read(24)];
+        let t = run(true, works, &[5]);
+        let bounds = |v: &Violation| {
+            let fault = AccessFault::Bounds;
+            matches!(v, Violation::Access { fault: f, .. } if *f == fault)
+        };
+        refused(&t, bounds, Cause::Ddp(DdpError::TaggedBounds), 4);
+    }
+}
+
+#[test]
 fn an_unaligned_atomic_is_refused() {
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
     let t = run(true, vec![Work::Atomic { at: spot(4), op }], &[]);

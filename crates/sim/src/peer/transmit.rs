@@ -98,6 +98,7 @@ impl Peer {
         }
     }
 
+    /// Begins a message. A failing stream takes answers only, so that what it owes leaves before its Terminate.
     fn begin(&mut self) -> bool {
         let answer_first = self.rng.chance(self.profile.responses_first);
         if answer_first && self.begin_answer() {

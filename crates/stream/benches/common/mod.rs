@@ -58,6 +58,7 @@ pub(crate) fn stream(mode: Mode) -> Stream {
         max_ulpdu: u16::MAX,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
+        drops: false,
         caps,
     };
     Stream::new(&agreement, settings)

@@ -268,6 +268,10 @@ impl Rx {
         if let Fate::Receive { capacity } = fate {
             let end = u64::from(self.segment.offset) + u64::from(self.segment.len);
             if end > u64::from(capacity) {
+                if self.accepts.drops {
+                    // docs/connections.md: an unreliable connection drops it; its receive serves another message.
+                    return self.settle(Fate::Drop);
+                }
                 return Err(Violation::TooLong { capacity, end });
             }
             self.segment.place = Place::Receive {

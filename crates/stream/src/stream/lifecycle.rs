@@ -9,7 +9,8 @@ pub enum State {
     Opening,
     /// Messages flow both ways.
     Running,
-    /// The peer broke a rule; our Terminate waits to leave, everything received is dropped.
+    /// The peer broke a rule; everything received is dropped. Our Terminate waits to leave, behind the answers that
+    /// [`owes_answers`](crate::Stream::owes_answers) counts.
     Failing,
     /// Our Terminate has left; nothing else will.
     Terminated,

@@ -11,7 +11,8 @@ use verbena_wire::Msn;
 impl Stream {
     /// Looks at the stage: how many bytes were consumed from its front, and what is wanted next.
     ///
-    /// On a violation the Terminate is already queued; the caller sends it and closes.
+    /// On a violation the Terminate is already queued; the caller answers while the stream
+    /// [`owes_answers`](Stream::owes_answers), sends the Terminate and closes.
     pub fn handle(&mut self, stage: &[u8], now: Time) -> Result<(usize, Step), Violation> {
         if !self.state.is_open() {
             // RFC 5041 §7: whatever follows an error is dropped silently.

@@ -2,8 +2,10 @@
 
 mod control;
 mod ending;
+mod failing;
 mod flow;
 mod hostile;
+mod unreliable;
 
 use super::*;
 use crate::testing::table;

@@ -46,7 +46,8 @@ pub enum Held {
 impl Stream {
     /// The next control frame to send, if any; `flush` also sends an acknowledgement that could wait.
     ///
-    /// Call it before every frame of a message, and until it is empty before sleeping.
+    /// Call it before every frame of a message, and until it is empty before sleeping. On a failing stream that is
+    /// empty it may wait for answers: see [`owes_answers`](Stream::owes_answers).
     pub fn poll_control(&mut self, flush: bool) -> Option<Frame> {
         match self.state {
             State::Opening | State::Running => {}
@@ -68,7 +69,7 @@ impl Stream {
         self.ack_frame(flush)
     }
 
-    /// Begins a message, if it may be sent now.
+    /// Begins a message, if it may be sent now; on a failing stream that is an answer it still owes.
     pub fn begin(&mut self, message: Message) -> Result<Outgoing, Held> {
         self.may_begin(&message)?;
         let rsn = (!message.is_response()).then(|| self.ledger.requester.begun());
@@ -80,7 +81,8 @@ impl Stream {
 
     /// The message's next frame; `None` when all are made, or when the peer discards it and it must begin again.
     pub fn next_frame(&mut self, outgoing: &mut Outgoing) -> Option<Frame> {
-        if !self.state.is_open() {
+        let owed = outgoing.message().is_response() && self.owes_answers();
+        if !self.state.is_open() && !owed {
             return None;
         }
         let (frame, last) = self.tx.frame(outgoing)?;
@@ -102,6 +104,7 @@ impl Stream {
             State::Opening => return Err(Held::Opening),
             State::Running if self.rtr.is_some() => return Err(Held::Opening),
             State::Running => {}
+            State::Failing if message.is_response() && self.owes_answers() => {}
             _ => return Err(Held::Over),
         }
         if self.tx.is_open() {
@@ -167,13 +170,16 @@ impl Stream {
         None
     }
 
-    /// A failing stream acknowledges what it did execute, then says why it ends.
+    /// A failing stream acknowledges what it did execute as that becomes true, then says why it ends.
     fn last_words(&mut self) -> Option<Frame> {
         let oldest = self.ledger.reads_in.oldest();
         let owed = self.ledger.responder.due(oldest) != Due::Nothing;
         if self.extensions && self.control.caps.is_none() && owed {
             let n = self.ledger.responder.acknowledge(oldest);
             return Some(self.tx.control(&Control::Ack(n)));
+        }
+        if self.owes_answers() {
+            return None;
         }
         let terminate = self.control.terminate.take()?;
         self.enter(Event::TerminateSent);

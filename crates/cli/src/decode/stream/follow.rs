@@ -50,6 +50,7 @@ impl Follower {
             read_v2: terms.extensions,
             send_imm: terms.extensions,
             rings: terms.extensions,
+            drops: false,
         };
         let markers = terms.markers[dir];
         Follower {

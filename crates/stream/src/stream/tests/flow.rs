@@ -12,9 +12,9 @@ use crate::testing::{Bench, agreement, fpdu, patterned, settings, tagged, untagg
 use crate::{Delivery, Held, Message, Place};
 
 /// Two benches whose bytes are carried by hand.
-struct Pair {
-    a: Bench,
-    b: Bench,
+pub(super) struct Pair {
+    pub(super) a: Bench,
+    pub(super) b: Bench,
 }
 
 impl Pair {
@@ -35,7 +35,7 @@ impl Pair {
     }
 
     /// Carries control messages until both fall silent.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         loop {
             let (to_b, to_a) = (self.a.control(true), self.b.control(true));
             if to_b.is_empty() && to_a.is_empty() {
@@ -52,7 +52,7 @@ impl Pair {
     }
 }
 
-fn every_framing(test: impl Fn(&mut Pair)) {
+pub(super) fn every_framing(test: impl Fn(&mut Pair)) {
     for extensions in [false, true] {
         for crc in [false, true] {
             for markers in [[false, false], [true, false], [false, true], [true, true]] {

@@ -345,6 +345,7 @@ fn more_reads_than_agreed() {
         bench.refuses(&request(5)),
         Violation::TooManyReads { limit: 4 }
     );
+    bench.stream.drop_answers();
     answered(&mut bench, Cause::Rdmap(RdmapError::CatastrophicStream));
 }
 

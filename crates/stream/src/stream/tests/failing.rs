@@ -1,0 +1,485 @@
+//! A stream that fails with answers owed: what leaves before the Terminate, and when nothing does (docs/connections.md).
+
+use verbena_wire::ddp::{Header, Tagged};
+use verbena_wire::ext::{Control, ReadV2Request};
+use verbena_wire::mpa::enhanced::RtrKinds;
+use verbena_wire::rdmap::{
+    AtomicOp, AtomicRequest, AtomicResponse, Cause, DdpError, Opcode, RdmapError, ReadRequest,
+};
+use verbena_wire::{Rsn, Stag, To};
+
+use super::flow::every_framing;
+use crate::startup::{Role, Rtr};
+use crate::stream::State;
+use crate::testing::{Bench, agreement, control, fpdu, settings, tagged, untagged};
+use crate::{
+    AccessFault, Claim, Delivery, Held, Message, Offender, Outgoing, Step, Time, Violation,
+};
+
+const LEN: u32 = 2500;
+
+fn request(size: u32) -> ReadRequest {
+    ReadRequest {
+        sink_stag: Stag::new(7),
+        sink_to: To::new(0x40),
+        size,
+        source_stag: Stag::new(2),
+        source_to: To::new(0),
+    }
+}
+
+fn read(msn: u32) -> Vec<u8> {
+    fpdu(untagged(Opcode::ReadRequest, msn), &request(LEN).emit())
+}
+
+fn answer(len: u32) -> Message {
+    let (stag, to) = (Stag::new(7), To::new(0x40));
+    Message::ReadResponse { stag, to, len }
+}
+
+fn refusal() -> Violation {
+    Violation::Access {
+        opcode: Opcode::Write,
+        stag: Stag::new(0xbad),
+        fault: AccessFault::InvalidStag,
+    }
+}
+
+/// The peer writes where it may not: memory refuses before a byte is placed.
+fn bad_write(bench: &mut Bench) {
+    let bytes = fpdu(tagged(Opcode::Write, 0xbad, 0), b"no");
+    let (_, step) = bench.stream.handle(&bytes, bench.now).unwrap();
+    assert!(matches!(step, Step::Place(_)));
+    bench.stream.fail(refusal());
+    assert_eq!(bench.stream.state(), State::Failing);
+    assert_eq!(
+        bench.stream.handle(b"more", Time::ZERO),
+        Ok((4, Step::More(1)))
+    );
+}
+
+/// What plain frames say, a word for each.
+fn words(mut bytes: &[u8]) -> Vec<String> {
+    let mut words = Vec::new();
+    while let Some((len, _)) = bytes.split_first_chunk::<2>() {
+        let len = usize::from(u16::from_be_bytes(*len));
+        let header = Header::parse(&bytes[2..2 + len]).unwrap();
+        words.push(match header {
+            Header::Untagged(h) if h.opcode == Opcode::Control => {
+                format!("{:?}", Control::parse(h.ulp, &[]).unwrap())
+            }
+            _ => header.opcode().name().to_owned(),
+        });
+        bytes = &bytes[(2 + len).next_multiple_of(4) + 4..];
+    }
+    words
+}
+
+fn ack(n: u32) -> String {
+    format!("{:?}", Control::Ack(Rsn::wrapping(n)))
+}
+
+fn names(opcodes: &[Opcode]) -> Vec<String> {
+    opcodes.iter().map(|o| o.name().to_owned()).collect()
+}
+
+/// One frame of a message.
+fn frame(bench: &mut Bench, outgoing: &mut Outgoing) -> Vec<u8> {
+    let mut out = Vec::new();
+    let frame = bench.stream.next_frame(outgoing).unwrap();
+    frame.write(&mut out, |_, _| {});
+    out
+}
+
+#[test]
+fn a_read_before_the_bad_write_is_answered_first() {
+    for extensions in [true, false] {
+        let mut bench = if extensions {
+            Bench::verbena()
+        } else {
+            Bench::standard()
+        };
+        bench.feed(&read(1)).unwrap();
+        bad_write(&mut bench);
+        assert!(bench.stream.owes_answers());
+        assert!(bench.control(true).is_empty(), "the Terminate waits");
+        let send = Message::Write {
+            stag: Stag::new(1),
+            to: To::new(0),
+            len: 0,
+        };
+        assert_eq!(bench.stream.begin(send).unwrap_err(), Held::Over);
+        let out = bench.send(answer(LEN));
+        assert_eq!(words(&out), names(&[Opcode::ReadResponse; 3]));
+        assert!(!bench.stream.owes_answers());
+        assert_eq!(bench.stream.begin(answer(0)).unwrap_err(), Held::Over);
+        // The answer says that all before it is executed; nothing is left to acknowledge.
+        let last = bench.control(false);
+        assert_eq!(words(&last), names(&[Opcode::Terminate]));
+        assert_eq!(bench.stream.state(), State::Terminated);
+        assert_eq!(bench.stream.cause(), Some(&refusal()));
+    }
+}
+
+#[test]
+fn acknowledgements_leave_as_they_become_true() {
+    let mut bench = Bench::verbena();
+    let write = fpdu(tagged(Opcode::Write, 1, 0), b"ok");
+    for bytes in [&write, &read(1), &write, &read(2), &write] {
+        bench.feed(bytes).unwrap();
+    }
+    bad_write(&mut bench);
+    let mut out = bench.control(false);
+    assert_eq!(words(&out), [ack(1)]);
+    for _ in 0..2 {
+        out.extend(bench.send(answer(1)));
+        out.extend(bench.control(false));
+    }
+    let response = Opcode::ReadResponse.name().to_owned();
+    let terminate = Opcode::Terminate.name().to_owned();
+    let expected = [
+        ack(1),
+        response.clone(),
+        ack(3),
+        response,
+        ack(5),
+        terminate,
+    ];
+    assert_eq!(words(&out), expected);
+}
+
+#[test]
+fn as_many_answers_as_the_depth_allows_in_order() {
+    let atomic = AtomicRequest {
+        op: AtomicOp::FetchAdd { add: 1, mask: 0 },
+        id: 9,
+        stag: Stag::new(2),
+        to: To::new(0),
+    };
+    let v2 = ReadV2Request {
+        size: LEN,
+        source_stag: Stag::new(2),
+        source_to: To::new(0),
+    };
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    let atomics = fpdu(untagged(Opcode::AtomicRequest, 2), &atomic.emit());
+    bench.feed(&atomics).unwrap();
+    let v2s = fpdu(untagged(Opcode::ReadV2Request, 3), &v2.emit());
+    bench.feed(&v2s).unwrap();
+    bench.feed(&read(4)).unwrap();
+    // RFC 5040 §3.3.1: the fifth is one too many, and it is the one that is struck.
+    let refused = bench.refuses(&read(5));
+    assert_eq!(refused, Violation::TooManyReads { limit: 4 });
+    let mut out = Vec::new();
+    for message in [
+        answer(LEN),
+        Message::AtomicResponse(AtomicResponse { id: 9, original: 1 }),
+        Message::ReadV2Response { len: 0 },
+        answer(0),
+    ] {
+        assert!(bench.stream.owes_answers());
+        out.extend(bench.control(true));
+        out.extend(bench.send(message));
+    }
+    out.extend(bench.control(true));
+    let expected = [
+        Opcode::ReadResponse,
+        Opcode::ReadResponse,
+        Opcode::ReadResponse,
+        Opcode::AtomicResponse,
+        Opcode::ReadV2Response,
+        Opcode::ReadResponse,
+        Opcode::Terminate,
+    ];
+    assert_eq!(words(&out), names(&expected));
+}
+
+#[test]
+fn an_answer_under_way_is_finished_first() {
+    // Begun and not framed, framed once, framed twice.
+    for framed in 0..3 {
+        let mut bench = Bench::verbena();
+        bench.feed(&read(1)).unwrap();
+        bench.feed(&read(2)).unwrap();
+        let mut outgoing = bench.stream.begin(answer(LEN)).unwrap();
+        for _ in 0..framed {
+            frame(&mut bench, &mut outgoing);
+        }
+        bad_write(&mut bench);
+        assert!(bench.control(true).is_empty());
+        assert_eq!(bench.stream.begin(answer(0)).unwrap_err(), Held::Busy);
+        for _ in framed..3 {
+            assert!(bench.control(true).is_empty());
+            frame(&mut bench, &mut outgoing);
+        }
+        assert!(outgoing.is_done() && bench.stream.owes_answers());
+        bench.send(answer(0));
+        assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    }
+}
+
+#[test]
+fn a_request_of_ours_that_is_cut_open_lets_no_answer_pass() {
+    let ours = Message::Write {
+        stag: Stag::new(1),
+        to: To::new(0),
+        len: LEN,
+    };
+    let mut bench = Bench::verbena();
+    bench
+        .feed(&fpdu(tagged(Opcode::Write, 1, 0), b"ok"))
+        .unwrap();
+    bench.feed(&read(1)).unwrap();
+    let mut outgoing = bench.stream.begin(ours.clone()).unwrap();
+    frame(&mut bench, &mut outgoing);
+    bad_write(&mut bench);
+    assert!(!bench.stream.owes_answers());
+    assert_eq!(bench.stream.begin(answer(LEN)).unwrap_err(), Held::Over);
+    assert!(bench.stream.next_frame(&mut outgoing).is_none());
+    let terminate = Opcode::Terminate.name().to_owned();
+    assert_eq!(words(&bench.control(true)), [ack(1), terminate]);
+
+    // One of which the peer has seen nothing does not stand in the way.
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    let mut outgoing = bench.stream.begin(ours).unwrap();
+    bad_write(&mut bench);
+    assert!(bench.stream.owes_answers());
+    assert!(bench.stream.next_frame(&mut outgoing).is_none());
+    bench.send(answer(LEN));
+    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+}
+
+/// The read delivered as `at` fails while it is answered.
+fn read_fails(bench: &mut Bench, at: usize, sent: u32) {
+    let Delivery::ReadRequest {
+        header, request, ..
+    } = bench.delivered[at].clone()
+    else {
+        panic!("a read request");
+    };
+    let offender = Offender::of(&header.into(), 46, Some(request)).advanced(sent);
+    let violation = Violation::Access {
+        opcode: Opcode::ReadRequest,
+        stag: request.source_stag,
+        fault: AccessFault::Rights,
+    };
+    bench.stream.fail_for(violation, Some(offender));
+}
+
+#[test]
+fn an_answer_that_fails_ends_the_stream_at_once() {
+    // Before its first frame and behind it; three reads wait behind it and get nothing.
+    for framed in [0, 1] {
+        let mut bench = Bench::verbena();
+        for msn in 1..=4 {
+            bench.feed(&read(msn)).unwrap();
+        }
+        bench.send(answer(LEN));
+        let mut outgoing = bench.stream.begin(answer(LEN)).unwrap();
+        for _ in 0..framed {
+            frame(&mut bench, &mut outgoing);
+        }
+        read_fails(&mut bench, 1, outgoing.sent());
+        assert!(!bench.stream.owes_answers());
+        assert!(bench.stream.next_frame(&mut outgoing).is_none());
+        assert_eq!(bench.stream.begin(answer(LEN)).unwrap_err(), Held::Over);
+        // Not even an acknowledgement: the answer before said it all, and the struck read is not executed.
+        assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    }
+}
+
+#[test]
+fn an_answer_that_fails_on_a_failing_stream_is_what_the_terminate_names() {
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    bench.feed(&read(2)).unwrap();
+    bad_write(&mut bench);
+    bench.send(answer(LEN));
+    read_fails(&mut bench, 1, 0);
+    assert!(!bench.stream.owes_answers());
+    let last = bench.last_words().unwrap();
+    assert_eq!(last.cause, Cause::Rdmap(RdmapError::AccessRights));
+    assert_eq!(bench.stream.cause(), Some(&refusal()), "noticed first");
+}
+
+#[test]
+fn a_read_refused_on_delivery_is_not_owed() {
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    let (_, step) = bench.stream.handle(&read(2), bench.now).unwrap();
+    assert!(matches!(step, Step::Deliver(Delivery::ReadRequest { .. })));
+    bench
+        .stream
+        .fail(Violation::NotEnabled(Opcode::ReadRequest));
+    assert_eq!(bench.stream.ledger().reads_in.len(), 1, "the first alone");
+    bench.send(answer(LEN));
+    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+}
+
+#[test]
+fn an_answer_is_the_last_word_on_its_request() {
+    // Answered before the stream is asked anything else, and then the stream fails: no acknowledgement goes back.
+    let mut bench = Bench::verbena();
+    let (_, step) = bench.stream.handle(&read(1), bench.now).unwrap();
+    assert!(matches!(step, Step::Deliver(_)));
+    bench.send(answer(LEN));
+    bench.stream.fail(refusal());
+    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+}
+
+#[test]
+fn a_caller_may_give_the_answers_up() {
+    type GivesUp = fn(&mut Bench);
+    let abort: GivesUp = |b| b.stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+    let drop: GivesUp = |b| b.stream.drop_answers();
+    for give_up in [abort, drop] {
+        let mut bench = Bench::verbena();
+        bench.feed(&read(1)).unwrap();
+        let mut outgoing = bench.stream.begin(answer(LEN)).unwrap();
+        frame(&mut bench, &mut outgoing);
+        bad_write(&mut bench);
+        give_up(&mut bench);
+        assert!(!bench.stream.owes_answers());
+        assert!(bench.stream.next_frame(&mut outgoing).is_none());
+        let last = bench.last_words().unwrap();
+        assert_eq!(last.cause, Cause::Ddp(DdpError::TaggedInvalidStag));
+        assert_eq!(bench.stream.state(), State::Terminated);
+    }
+    // On a healthy stream there is nothing to give up, and an abort answers nothing.
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    bench.stream.drop_answers();
+    assert_eq!(bench.stream.ledger().reads_in.len(), 1);
+    bench
+        .stream
+        .abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+    assert!(!bench.stream.owes_answers());
+    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+}
+
+#[test]
+fn nothing_is_owed_where_no_terminate_can_be_sent() {
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    bench.stream.fail(Violation::CutFpdu);
+    assert!(!bench.stream.owes_answers());
+    assert_eq!(bench.stream.begin(answer(LEN)).unwrap_err(), Held::Over);
+    assert!(bench.control(true).is_empty());
+}
+
+#[test]
+fn no_answer_passes_what_opens_the_stream() {
+    // A hostile peer reads before our CAPS, or before our ready-to-receive message, has left.
+    let mut with_caps = Bench::new(&agreement(Role::Responder, true), settings());
+    let caps = control(&Control::Caps(crate::testing::caps()), 1);
+    with_caps.feed(&caps).unwrap();
+    let mut agreed = agreement(Role::Initiator, false);
+    agreed.rtr = Rtr::Write;
+    let with_rtr = Bench::new(&agreed, settings());
+    for mut bench in [with_caps, with_rtr] {
+        bench.feed(&read(1)).unwrap();
+        bad_write(&mut bench);
+        assert!(!bench.stream.owes_answers());
+        assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    }
+    // The read that opens a stream is owed like any other.
+    let mut agreed = agreement(Role::Responder, false);
+    agreed.rtr = Rtr::AnyOf(RtrKinds {
+        read: true,
+        ..RtrKinds::default()
+    });
+    let mut bench = Bench::new(&agreed, settings());
+    let opening = fpdu(untagged(Opcode::ReadRequest, 1), &request(0).emit());
+    bench.feed(&opening).unwrap();
+    bad_write(&mut bench);
+    let mut out = bench.send(answer(0));
+    out.extend(bench.control(true));
+    let expected = [Opcode::ReadResponse, Opcode::Terminate];
+    assert_eq!(words(&out), names(&expected));
+}
+
+#[test]
+fn the_requester_learns_which_request_was_struck_at_every_split() {
+    every_framing(|pair| {
+        let reading = Message::ReadRequest(request(300));
+        let mut bytes = Vec::new();
+        for message in [
+            Message::Write {
+                stag: Stag::new(1),
+                to: To::new(0),
+                len: 10,
+            },
+            reading.clone(),
+            reading,
+            Message::Send {
+                solicited: false,
+                invalidate: None,
+                len: 20,
+            },
+        ] {
+            bytes.extend(pair.a.send(message));
+        }
+        let extensions = pair.a.stream.peer_caps().is_some();
+        let mut told: Option<Vec<u8>> = None;
+        for at in 0..=bytes.len() {
+            let (mut a, mut b) = (pair.a.clone(), pair.b.clone());
+            b.claim = Claim::Granted { capacity: 19 };
+            let fed = b.feed(&bytes[..at]);
+            let fed = fed.and_then(|()| b.feed(&bytes[at..]));
+            assert!(matches!(fed, Err(Violation::TooLong { .. })));
+            let mut out = b.control(true);
+            for _ in 0..2 {
+                out.extend(b.send(answer(300)));
+                out.extend(b.control(true));
+            }
+            assert_eq!(b.stream.state(), State::Terminated);
+            a.feed(&out).unwrap();
+            assert!(matches!(a.delivered.last(), Some(Delivery::Terminate(..))));
+            let done = |d: &&Delivery| matches!(d, Delivery::ReadDone(_));
+            assert_eq!(a.delivered.iter().filter(done).count(), 2);
+            if extensions {
+                assert_eq!(a.stream.ledger().requester.acked(), Rsn::wrapping(3));
+            }
+            assert_eq!(*told.get_or_insert(out.clone()), out, "split at {at}");
+        }
+    });
+}
+
+#[test]
+fn a_failing_stream_answers_while_the_peer_discards_our_request() {
+    // docs/extensions.md: after RNR a response may begin although a request was left unfinished.
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    let ours = Message::Send {
+        solicited: false,
+        invalidate: None,
+        len: LEN,
+    };
+    let mut outgoing = bench.stream.begin(ours).unwrap();
+    frame(&mut bench, &mut outgoing);
+    let (rsn, timer) = (Rsn::ZERO, crate::testing::timer());
+    let rnr = control(&Control::Rnr { rsn, timer }, 2);
+    bench.feed(&rnr).unwrap();
+    bad_write(&mut bench);
+    bench.send(answer(LEN));
+    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+}
+
+#[test]
+fn a_message_that_is_cut_open_by_the_peer_changes_nothing() {
+    let mut bench = Bench::verbena();
+    bench.feed(&read(1)).unwrap();
+    let open = Tagged {
+        last: false,
+        ..tagged(Opcode::Write, 1, 0)
+    };
+    bench.feed(&fpdu(open, b"half")).unwrap();
+    let refused = bench.refuses(&fpdu(untagged(Opcode::Send, 1), b""));
+    assert!(matches!(refused, Violation::Interleaved { .. }));
+    let mut out = bench.send(answer(0));
+    out.extend(bench.control(true));
+    let expected = [Opcode::ReadResponse, Opcode::Terminate];
+    assert_eq!(words(&out), names(&expected));
+}
