@@ -3,7 +3,7 @@
 //! It refuses to look at requests of our own.
 
 use verbena_mem::{Access, Gather, Reach, Refusal, atomic};
-use verbena_stream::{Message, Offender, Outgoing, Violation};
+use verbena_stream::{Message, Offender, Outgoing, Stream, Violation};
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
 use verbena_wire::{Stag, To};
@@ -48,6 +48,11 @@ impl Inner {
         let Some(owed) = self.owed.front().copied() else {
             return false;
         };
+        // Judging an atomic executes it, so nothing may stand in the way of its answer.
+        let answerable = |s: &Stream| s.state().is_open() || s.owes_answers();
+        if !self.stream.as_ref().is_some_and(answerable) {
+            return false;
+        }
         let answer = match self.judge(init, &owed) {
             Ok(answer) => answer,
             Err(violation) => {
@@ -182,10 +187,18 @@ impl Inner {
         violation: Violation,
         out: &mut Outbox,
     ) {
-        if let Some(stream) = &mut self.stream {
-            stream.fail_for(violation, Some(owed.offender(sent)));
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let first = stream.state().is_open();
+        stream.fail_for(violation, Some(owed.offender(sent)));
+        if first {
+            self.violated(init, &violation, out);
+        } else {
+            // The queue pair has failed already, and nothing behind this answer is owed.
+            self.current = None;
+            self.owed.clear();
         }
-        self.violated(init, &violation, out);
     }
 }
 

@@ -6,7 +6,7 @@ use verbena_stream::Violation;
 use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 
 use super::QpInit;
-use super::inner::Inner;
+use super::inner::{Current, Inner};
 use super::wqe::{Progress, Wqe};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
@@ -227,11 +227,7 @@ impl Inner {
     pub(super) fn flush(&mut self, init: &QpInit, out: &mut Outbox) {
         // Flushed requests give their memory back: what is framed of them must not need it any more.
         self.copy_payload(init);
-        self.current = None;
-        self.owed.clear();
-        if let Some(stream) = &mut self.stream {
-            stream.drop_answers();
-        }
+        self.keep_owed_answers();
         self.blocked = None;
         for wqe in &mut self.sends {
             if !wqe.is_done() {
@@ -249,6 +245,17 @@ impl Inner {
         }
         self.begun = 0;
         self.flush_receives(init, out);
+    }
+
+    /// What is being sent is given up, but for answers that must leave before the Terminate does.
+    fn keep_owed_answers(&mut self) {
+        let stream = self.stream.as_ref().filter(|s| s.owes_answers());
+        let mut owed = stream.map_or(0, |s| s.ledger().reads_in.len());
+        match self.current {
+            Some(Current::Answer(..)) if owed > 0 => owed -= 1,
+            _ => self.current = None,
+        }
+        self.owed.truncate(owed);
     }
 
     pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {

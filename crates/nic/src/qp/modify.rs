@@ -98,6 +98,9 @@ impl Inner {
             return;
         };
         let cut = stream.handle_eof(self.stage.len()).is_err();
+        if reset {
+            stream.drop_answers();
+        }
         if self.gone {
             return;
         }

@@ -26,6 +26,10 @@ impl Inner {
         if self.severed {
             return Vec::new();
         }
+        if let Some(stream) = &mut self.stream {
+            // Nobody will answer any more.
+            stream.drop_answers();
+        }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
             self.outgo.put(&frame, nothing);
         }

@@ -99,14 +99,13 @@ fn may_end(record: &Record, op: &Op, status: Status) -> bool {
         Status::RnrRetryExcErr => faults.contains(&Fault::Impatient) && op.wants_receive(),
         Status::LocProtErr => op.bad == Some(status) || own_memory_taken(record, op),
         Status::MwBindErr => matches!(op.kind, Kind::Bind { .. }) && own_memory_taken(record, op),
-        // The peer's words are about this request if it acknowledges; without, or while it still owed the answer to an
-        // earlier read, they strike the first request that was not executed, whoever is to blame.
-        Status::RemAccessErr | Status::RemInvReqErr if qp.acked && !is_answered(op) => {
-            peer_refuses(record, op, status)
-        }
+        // The peer's words are about this request if it acknowledges; without that, they strike the first one that
+        // was not executed, whoever is to blame.
         Status::RemAccessErr | Status::RemInvReqErr => {
-            let mut before = record.ops_of(op.qp);
-            before.any(|(_, o)| peer_refuses(record, o, status))
+            let blamed = |(_, o): (usize, &Op)| peer_refuses(record, o, status);
+            peer_refuses(record, op, status)
+                || (!qp.acked && record.ops_of(op.qp).any(blamed))
+                || (may_lose_its_answer(record, op) && record.ops_of(op.qp).any(blamed))
         }
         // An address beyond the last offset cannot even be asked for.
         Status::LocQpOpErr => op.bad.is_some(),
@@ -116,8 +115,12 @@ fn may_end(record: &Record, op: &Op, status: Status) -> bool {
     }
 }
 
-fn is_answered(op: &Op) -> bool {
-    matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap)
+/// A peer that is in the middle of a request of its own cannot answer before it ends the stream (docs/connections.md):
+/// the blame for a later request then falls on the one that waits for its answer.
+fn may_lose_its_answer(record: &Record, op: &Op) -> bool {
+    let answered = matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap);
+    let peer = record.qps[op.qp].peer;
+    answered && record.ops_of(peer).next().is_some()
 }
 
 fn own_memory_taken(record: &Record, op: &Op) -> bool {
