@@ -14,6 +14,7 @@
 
 pub mod adapter;
 pub mod cq;
+mod desk;
 pub mod error;
 pub mod event;
 pub mod function;
