@@ -13,6 +13,7 @@ const MODELS: &[(&str, &str)] = &[
     ("verbena-mem", "slot::tests::model"),
     ("verbena-nic", "ring::tests::model"),
     ("verbena-nic", "desk::tests::model"),
+    ("verbena-nic", "cq::tests::model"),
 ];
 
 /// How often a thread may be interrupted: bugs need few, and each one more multiplies the time.
