@@ -34,10 +34,13 @@ pub struct Cq {
 }
 
 /// What producers write, on a cache line of its own.
+///
+/// The count is there twice so that nobody who stores it must load it: loom forgets another thread's load of an atomic as
+/// soon as the storing thread loads it, too, and would try hardly any interleavings.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Input {
-    /// Entries pushed so far; changed under the lock, after the entry is in the ring.
+    /// Entries pushed so far, for those without the lock; stored after the entry is in the ring.
     pushed: AtomicUsize,
     end: Mutex<InputEnd>,
 }
@@ -45,6 +48,8 @@ struct Input {
 #[derive(Debug)]
 struct InputEnd {
     ring: Producer<Wc>,
+    /// Entries pushed so far.
+    pushed: usize,
     /// Entries that had left when we last needed to know: spares most pushes a look at the pollers' cache line.
     taken: usize,
     capacity: usize,
@@ -52,11 +57,18 @@ struct InputEnd {
     overflowed: bool,
 }
 
+impl InputEnd {
+    /// Entries that wait, as far as we know: never too few.
+    fn waiting(&self) -> usize {
+        self.pushed.wrapping_sub(self.taken)
+    }
+}
+
 /// What pollers write, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Output {
-    /// Entries that have left so far, polled or forgotten; changed under the lock, after they have left the ring.
+    /// Entries that have left so far, for those without the lock; stored after they have left the ring.
     taken: AtomicUsize,
     end: Mutex<OutputEnd>,
 }
@@ -64,6 +76,8 @@ struct Output {
 #[derive(Debug)]
 struct OutputEnd {
     ring: Consumer<Wc>,
+    /// Entries that have left so far, polled or forgotten.
+    taken: usize,
     /// Entries that [`Cq::forget`] took out of the ring and kept: older than everything there.
     kept: VecDeque<Wc>,
 }
@@ -105,6 +119,7 @@ impl Cq {
         let (producer, consumer) = ring();
         let input = InputEnd {
             ring: producer,
+            pushed: 0,
             taken: 0,
             capacity,
             armed: None,
@@ -112,6 +127,7 @@ impl Cq {
         };
         let output = OutputEnd {
             ring: consumer,
+            taken: 0,
             kept: VecDeque::new(),
         };
         Ok(Cq {
@@ -161,15 +177,14 @@ impl Cq {
             return 0;
         }
         let mut end = self.output.end.lock();
-        // Not until the ring is empty: an entry that is there but not counted yet must not leave before it is.
-        let waiting = self.len();
+        let waiting = self.waiting(&end);
         let mut count = 0;
         for slot in out.iter_mut().take(waiting) {
             let Some(wc) = end.pop() else { break };
             *slot = wc;
             count += 1;
         }
-        self.left(count);
+        self.left(&mut end, count);
         count
     }
 
@@ -186,12 +201,10 @@ impl Cq {
     /// Adds an entry; false if the queue has no room and the entry is lost.
     pub fn push(&self, wc: Wc, outbox: &mut Outbox) -> bool {
         let mut end = self.input.end.lock();
-        // Only the holder of this lock changes it.
-        let pushed = self.input.pushed.load(Ordering::Relaxed);
-        if pushed.wrapping_sub(end.taken) >= end.capacity {
+        if end.waiting() >= end.capacity {
             end.taken = self.output.taken.load(Ordering::Acquire);
         }
-        if pushed.wrapping_sub(end.taken) >= end.capacity {
+        if end.waiting() >= end.capacity {
             // Told once; the queue pairs that complete here must fail.
             if !core::mem::replace(&mut end.overflowed, true) {
                 outbox.push(Event::CqOverflow { cq: self.number });
@@ -199,9 +212,9 @@ impl Cq {
             return false;
         }
         end.ring.push(wc);
+        end.pushed = end.pushed.wrapping_add(1);
         // Release: who sees the count finds the entry.
-        let pushed = pushed.wrapping_add(1);
-        self.input.pushed.store(pushed, Ordering::Release);
+        self.input.pushed.store(end.pushed, Ordering::Release);
         let fires = match end.armed {
             Some(Arm::Next) => true,
             Some(Arm::Solicited) => wc.is_urgent(),
@@ -219,7 +232,8 @@ impl Cq {
         check_size(capacity)?;
         // Nothing comes while we hold this lock, so no more can wait than we find.
         let mut end = self.input.end.lock();
-        let waiting = self.len();
+        end.taken = self.output.taken.load(Ordering::Acquire);
+        let waiting = end.waiting();
         if waiting > capacity {
             return Err(CqError::Waiting {
                 waiting,
@@ -238,7 +252,7 @@ impl Cq {
         let mut end = self.output.end.lock();
         let mut kept = VecDeque::new();
         let mut forgotten = 0;
-        for _ in 0..self.len() {
+        for _ in 0..self.waiting(&end) {
             match end.pop() {
                 Some(wc) if wc.qpn == qpn => forgotten += 1,
                 Some(wc) => kept.push_back(wc),
@@ -246,15 +260,20 @@ impl Cq {
             }
         }
         end.kept = kept;
-        self.left(forgotten);
+        self.left(&mut end, forgotten);
     }
 
-    /// So many entries more have left. The caller holds the lock of the output.
-    fn left(&self, count: usize) {
-        let taken = self.output.taken.load(Ordering::Relaxed);
-        // Release: they have left the ring before a producer may count on their places.
-        let taken = taken.wrapping_add(count);
-        self.output.taken.store(taken, Ordering::Release);
+    /// Entries that wait and are counted: one that is in the ring already must not leave before it is.
+    fn waiting(&self, end: &OutputEnd) -> usize {
+        let pushed = self.input.pushed.load(Ordering::Acquire);
+        pushed.wrapping_sub(end.taken)
+    }
+
+    /// So many entries more have left.
+    fn left(&self, end: &mut OutputEnd, count: usize) {
+        end.taken = end.taken.wrapping_add(count);
+        // Release: whoever sees the count sees as many pushes at least.
+        self.output.taken.store(end.taken, Ordering::Release);
     }
 }
 
