@@ -5,6 +5,7 @@
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
 //! [`cq`], [`receive`], [`srq`] (the queues) → [`qp`] (the queue pair) → [`event`] → [`function`] (the tables and the
 //! verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
+//! Below them, without any meaning of their own: `ring` (a queue without a lock), `desk` (a lock with a bell) and `sync`.
 
 #![deny(unsafe_code)]
 #![cfg_attr(

@@ -284,6 +284,24 @@ mod model {
         });
     }
 
+    /// Who sees a count finds the entry, and who only looks sees no nonsense while others push and poll.
+    #[test]
+    fn a_count_is_never_ahead_of_the_entries() {
+        loom::model(|| {
+            let cq = Arc::new(Cq::new(1, 4).unwrap());
+            let producer = producer(&cq, 0..1);
+            let looker = {
+                let cq = cq.clone();
+                thread::spawn(move || assert!(cq.len() <= 1, "left before it was counted"))
+            };
+            let waits = !cq.is_empty();
+            let found = ids(&cq).len();
+            assert!(found == 1 || !waits, "counted, but not there");
+            producer.join().unwrap();
+            looker.join().unwrap();
+        });
+    }
+
     /// A queue of two against three entries: room comes from a poll, or the third is lost and that is told once.
     #[test]
     fn room_is_what_polls_made() {
