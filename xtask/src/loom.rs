@@ -9,7 +9,12 @@ use crate::command::Tool;
 use crate::workspace::Workspace;
 
 /// Packages with models, and the module of the library's tests that holds them.
-const MODELS: &[(&str, &str)] = &[("verbena-mem", "slot::tests::model")];
+const MODELS: &[(&str, &str)] = &[
+    ("verbena-mem", "slot::tests::model"),
+    ("verbena-nic", "ring::tests::model"),
+    ("verbena-nic", "desk::tests::model"),
+    ("verbena-nic", "cq::tests::model"),
+];
 
 /// How often a thread may be interrupted: bugs need few, and each one more multiplies the time.
 const PREEMPTIONS: u32 = 3;

@@ -20,7 +20,8 @@ const USAGE: &str = "usage: instructions CASE SIZE N
   resolve                     a grant and its end, among SIZE regions
   register                    a registration and its end, among SIZE regions
   create                      a queue pair and its end, among SIZE queue pairs
-  poll                        a look at an empty completion queue";
+  poll                        a look at an empty completion queue
+  complete                    SIZE completions pushed, then polled sixteen at a time";
 
 fn main() {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
@@ -36,6 +37,7 @@ fn main() {
         "register" => register(size, count),
         "create" => create(size, count),
         "poll" => poll(count),
+        "complete" => complete(size, count),
         _ => println!("{USAGE}"),
     }
 }
@@ -123,5 +125,16 @@ fn poll(count: usize) {
     let mut wc = [BLANK; 16];
     for _ in 0..count {
         assert_eq!(black_box(&host.cq).poll(&mut wc), 0);
+    }
+}
+
+fn complete(size: u32, count: usize) {
+    let mut host = Host::new();
+    let mut wc = [BLANK; 16];
+    for _ in 0..count {
+        for _ in 0..size {
+            assert!(host.cq.push(black_box(BLANK), &mut host.out));
+        }
+        while black_box(&host.cq).poll(&mut wc) > 0 {}
     }
 }

@@ -1,13 +1,16 @@
 //! A completion queue: entries in, entries out, and one notification per arming (N7).
 //! It promises order, that an entry is visible before its notification, and that overflow is noticed and told once.
 //! It refuses to know queue pairs; whoever completes work holds the queue and pushes.
+//!
+//! Two short locks, one at each end, with a [`ring`](crate::ring) between them: a thread that polls never makes a
+//! connection wait. Arming belongs to the producers' end, so that it falls before a push, which then notifies, or after
+//! it, and then the next poll finds the entry; no fence is needed for that. Modelled with loom in `cq/tests.rs`.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
 
 use crate::event::{Event, Outbox};
+use crate::ring::{Consumer, Producer, ring};
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crate::wc::Wc;
 
 /// Largest completion queue.
@@ -26,17 +29,71 @@ pub enum Arm {
 #[derive(Debug)]
 pub struct Cq {
     number: u32,
-    /// Entries that wait: lets a poller see an empty queue without the lock.
-    waiting: AtomicUsize,
-    inner: Mutex<Inner>,
+    input: Input,
+    output: Output,
+}
+
+/// What producers write, on a cache line of its own.
+///
+/// The count is there twice so that nobody who stores it must load it: loom forgets another thread's load of an atomic as
+/// soon as the storing thread loads it, too, and would try hardly any interleavings.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Input {
+    /// Entries pushed so far, for those without the lock; stored after the entry is in the ring.
+    pushed: AtomicUsize,
+    end: Mutex<InputEnd>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    entries: VecDeque<Wc>,
+struct InputEnd {
+    ring: Producer<Wc>,
+    /// Entries pushed so far.
+    pushed: usize,
+    /// Entries that had left when we last needed to know: spares most pushes a look at the pollers' cache line.
+    taken: usize,
     capacity: usize,
     armed: Option<Arm>,
     overflowed: bool,
+}
+
+impl InputEnd {
+    /// Entries that wait, as far as we know: never too few.
+    fn waiting(&self) -> usize {
+        self.pushed.wrapping_sub(self.taken)
+    }
+}
+
+/// What pollers write, on a cache line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Output {
+    /// Entries that have left so far, for those without the lock; stored after they have left the ring.
+    taken: AtomicUsize,
+    end: Mutex<OutputEnd>,
+}
+
+#[derive(Debug)]
+struct OutputEnd {
+    ring: Consumer<Wc>,
+    /// Entries that have left so far, polled or forgotten.
+    taken: usize,
+    /// Entries that [`Cq::forget`] took out of the ring and kept: older than everything there.
+    kept: VecDeque<Wc>,
+}
+
+impl OutputEnd {
+    fn pop(&mut self) -> Option<Wc> {
+        if self.kept.is_empty() {
+            return self.ring.pop();
+        }
+        let wc = self.kept.pop_front();
+        if self.kept.is_empty() {
+            // Destroying is rare; its memory need not stay.
+            self.kept = VecDeque::new();
+        }
+        wc
+    }
 }
 
 /// A completion queue that cannot be made or changed so. Nothing has changed.
@@ -59,15 +116,30 @@ impl Cq {
     /// An empty queue for `capacity` entries.
     pub fn new(number: u32, capacity: usize) -> Result<Cq, CqError> {
         check_size(capacity)?;
+        let (producer, consumer) = ring();
+        let input = InputEnd {
+            ring: producer,
+            pushed: 0,
+            taken: 0,
+            capacity,
+            armed: None,
+            overflowed: false,
+        };
+        let output = OutputEnd {
+            ring: consumer,
+            taken: 0,
+            kept: VecDeque::new(),
+        };
         Ok(Cq {
             number,
-            waiting: AtomicUsize::new(0),
-            inner: Mutex::new(Inner {
-                entries: VecDeque::new(),
-                capacity,
-                armed: None,
-                overflowed: false,
-            }),
+            input: Input {
+                pushed: AtomicUsize::new(0),
+                end: Mutex::new(input),
+            },
+            output: Output {
+                taken: AtomicUsize::new(0),
+                end: Mutex::new(output),
+            },
         })
     }
 
@@ -76,9 +148,12 @@ impl Cq {
         self.number
     }
 
-    /// Entries that wait.
+    /// Entries that wait. While others poll it may be too many, never too few.
     pub fn len(&self) -> usize {
-        self.waiting.load(Ordering::Acquire)
+        // In this order: whatever has left was pushed before, so the second is never the smaller one.
+        let taken = self.output.taken.load(Ordering::Acquire);
+        let pushed = self.input.pushed.load(Ordering::Acquire);
+        pushed.wrapping_sub(taken)
     }
 
     /// No entry waits.
@@ -88,12 +163,12 @@ impl Cq {
 
     /// Entries that fit.
     pub fn capacity(&self) -> usize {
-        self.inner.lock().capacity
+        self.input.end.lock().capacity
     }
 
     /// Entries were lost: the queue is of no further use.
     pub fn has_overflowed(&self) -> bool {
-        self.inner.lock().overflowed
+        self.input.end.lock().overflowed
     }
 
     /// Takes the oldest entries, as many as `out` holds; returns how many.
@@ -101,12 +176,15 @@ impl Cq {
         if self.is_empty() {
             return 0;
         }
-        let mut inner = self.inner.lock();
-        let count = out.len().min(inner.entries.len());
-        for (slot, wc) in out.iter_mut().zip(inner.entries.drain(..count)) {
+        let mut end = self.output.end.lock();
+        let waiting = self.waiting(&end);
+        let mut count = 0;
+        for slot in out.iter_mut().take(waiting) {
+            let Some(wc) = end.pop() else { break };
             *slot = wc;
+            count += 1;
         }
-        self.waiting.store(inner.entries.len(), Ordering::Release);
+        self.left(&mut end, count);
         count
     }
 
@@ -114,31 +192,36 @@ impl Cq {
     ///
     /// Entries that wait already do not notify: poll once more after arming.
     pub fn arm(&self, arm: Arm) {
-        let mut inner = self.inner.lock();
-        if inner.armed != Some(Arm::Next) {
-            inner.armed = Some(arm);
+        let mut end = self.input.end.lock();
+        if end.armed != Some(Arm::Next) {
+            end.armed = Some(arm);
         }
     }
 
     /// Adds an entry; false if the queue has no room and the entry is lost.
     pub fn push(&self, wc: Wc, outbox: &mut Outbox) -> bool {
-        let mut inner = self.inner.lock();
-        if inner.entries.len() >= inner.capacity {
+        let mut end = self.input.end.lock();
+        if end.waiting() >= end.capacity {
+            end.taken = self.output.taken.load(Ordering::Acquire);
+        }
+        if end.waiting() >= end.capacity {
             // Told once; the queue pairs that complete here must fail.
-            if !core::mem::replace(&mut inner.overflowed, true) {
+            if !core::mem::replace(&mut end.overflowed, true) {
                 outbox.push(Event::CqOverflow { cq: self.number });
             }
             return false;
         }
-        inner.entries.push_back(wc);
-        self.waiting.store(inner.entries.len(), Ordering::Release);
-        let fires = match inner.armed {
+        end.ring.push(wc);
+        end.pushed = end.pushed.wrapping_add(1);
+        // Release: who sees the count finds the entry.
+        self.input.pushed.store(end.pushed, Ordering::Release);
+        let fires = match end.armed {
             Some(Arm::Next) => true,
             Some(Arm::Solicited) => wc.is_urgent(),
             None => false,
         };
         if fires {
-            inner.armed = None;
+            end.armed = None;
             outbox.push(Event::Completion { cq: self.number });
         }
         true
@@ -147,15 +230,17 @@ impl Cq {
     /// Changes the size; entries that wait stay, in order.
     pub fn resize(&self, capacity: usize) -> Result<(), CqError> {
         check_size(capacity)?;
-        let mut inner = self.inner.lock();
-        let waiting = inner.entries.len();
+        // Nothing comes while we hold this lock, so no more can wait than we find.
+        let mut end = self.input.end.lock();
+        end.taken = self.output.taken.load(Ordering::Acquire);
+        let waiting = end.waiting();
         if waiting > capacity {
             return Err(CqError::Waiting {
                 waiting,
                 wanted: capacity,
             });
         }
-        inner.capacity = capacity;
+        end.capacity = capacity;
         Ok(())
     }
 
@@ -164,9 +249,31 @@ impl Cq {
         if self.is_empty() {
             return;
         }
-        let mut inner = self.inner.lock();
-        inner.entries.retain(|wc| wc.qpn != qpn);
-        self.waiting.store(inner.entries.len(), Ordering::Release);
+        let mut end = self.output.end.lock();
+        let mut kept = VecDeque::new();
+        let mut forgotten = 0;
+        for _ in 0..self.waiting(&end) {
+            match end.pop() {
+                Some(wc) if wc.qpn == qpn => forgotten += 1,
+                Some(wc) => kept.push_back(wc),
+                None => break,
+            }
+        }
+        end.kept = kept;
+        self.left(&mut end, forgotten);
+    }
+
+    /// Entries that wait and are counted: one that is in the ring already must not leave before it is.
+    fn waiting(&self, end: &OutputEnd) -> usize {
+        let pushed = self.input.pushed.load(Ordering::Acquire);
+        pushed.wrapping_sub(end.taken)
+    }
+
+    /// So many entries more have left.
+    fn left(&self, end: &mut OutputEnd, count: usize) {
+        end.taken = end.taken.wrapping_add(count);
+        // Release: whoever sees the count sees as many pushes at least.
+        self.output.taken.store(end.taken, Ordering::Release);
     }
 }
 

@@ -5,8 +5,9 @@
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
 //! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`function`] (the tables and the
 //! verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
+//! Below them, without any meaning of their own: `ring` (a queue without a lock), `desk` (a lock with a bell) and `sync`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
@@ -15,13 +16,20 @@
 pub mod adapter;
 pub mod carrier;
 pub mod cq;
+mod desk;
 pub mod error;
 pub mod event;
 pub mod function;
 pub mod qp;
 pub mod receive;
+#[allow(
+    unsafe_code,
+    reason = "slots that two threads hand to each other without a lock"
+)]
+mod ring;
 pub mod srq;
 pub mod state;
+mod sync;
 #[cfg(test)]
 mod testing;
 pub mod wc;

@@ -1,4 +1,4 @@
-//! Tests of completion queues: order, arming, overflow, resize, and a poller that races with producers.
+//! Tests of completion queues: order, arming, overflow, resize, pollers that race with producers, and models of that (`--cfg loom`).
 
 use super::*;
 use crate::wc::{Status, WcOp};
@@ -104,6 +104,76 @@ fn a_destroyed_queue_pair_leaves_no_entries() {
 }
 
 #[test]
+fn what_forgetting_keeps_comes_before_what_is_pushed_later() {
+    let cq = Cq::new(1, 100).unwrap();
+    let push = |ids: core::ops::Range<u64>| {
+        for id in ids {
+            assert!(cq.push(wc(id), &mut Outbox::new()));
+        }
+    };
+    push(0..40);
+    cq.forget(1);
+    assert_eq!(cq.len(), 20);
+    push(40..44);
+    let mut some = [wc(0); 19];
+    assert_eq!(cq.poll(&mut some), 19);
+    assert!(some.iter().map(|wc| wc.id).eq((0..38).step_by(2)));
+    cq.forget(1);
+    assert_eq!(ids(&cq), [38, 40, 42]);
+    assert!(cq.is_empty());
+}
+
+#[test]
+fn forgotten_entries_make_room() {
+    let cq = Cq::new(1, 4).unwrap();
+    for id in 0..4 {
+        cq.push(wc(id), &mut Outbox::new());
+    }
+    cq.forget(0);
+    let mut outbox = Outbox::new();
+    assert!(cq.push(wc(5), &mut outbox) && cq.push(wc(7), &mut outbox));
+    assert!(!cq.push(wc(9), &mut outbox));
+    assert_eq!(ids(&cq), [1, 3, 5, 7]);
+}
+
+/// Two cache lines for the ends, one for the number and the padding: thousands of queues may be idle.
+#[test]
+fn an_empty_queue_is_small() {
+    assert!(size_of::<Cq>() <= 320, "{}", size_of::<Cq>());
+}
+
+#[test]
+fn pollers_share_the_entries_and_nobody_sees_nonsense() {
+    const COUNT: u64 = 5_000;
+    let cq = Cq::new(1, COUNT as usize).unwrap();
+    let seen = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..COUNT {
+                assert!(cq.push(wc(id), &mut Outbox::new()));
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut last = None;
+                while seen.load(Ordering::SeqCst) < COUNT as usize {
+                    assert!(cq.len() <= COUNT as usize);
+                    cq.forget(2);
+                    let mut out = [wc(0); 5];
+                    let n = cq.poll(&mut out);
+                    seen.fetch_add(n, Ordering::SeqCst);
+                    for wc in &out[..n] {
+                        assert!(last < Some(wc.id), "each poller sees the order");
+                        last = Some(wc.id);
+                    }
+                }
+            });
+        }
+    });
+    assert!(cq.is_empty());
+}
+
+#[test]
 fn nothing_is_lost_between_producers_and_a_poller_that_arms() {
     let cq = Cq::new(1, 100_000).unwrap();
     let fired = AtomicUsize::new(0);
@@ -137,4 +207,147 @@ fn nothing_is_lost_between_producers_and_a_poller_that_arms() {
         }
         assert!(fired.load(Ordering::SeqCst) <= armed);
     });
+}
+
+#[cfg(loom)]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread::{self, JoinHandle};
+
+    use super::*;
+
+    /// Pushes the entries; returns the events.
+    fn producer(cq: &Arc<Cq>, ids: core::ops::Range<u64>) -> JoinHandle<Vec<Event>> {
+        let cq = cq.clone();
+        thread::spawn(move || {
+            let mut outbox = Outbox::new();
+            for id in ids {
+                cq.push(wc(id), &mut outbox);
+            }
+            outbox.events().to_vec()
+        })
+    }
+
+    /// Arm, poll once more, sleep if empty: never asleep with an entry waiting and no notification (N7).
+    #[test]
+    fn who_arms_and_finds_nothing_is_notified() {
+        loom::model(|| {
+            let cq = Arc::new(Cq::new(1, 4).unwrap());
+            let producer = producer(&cq, 0..2);
+            let mut found = ids(&cq).len();
+            assert!(cq.len() <= 2, "an entry left before it was counted");
+            cq.arm(Arm::Next);
+            found += ids(&cq).len();
+            let fired = producer.join().unwrap().len();
+            assert!(fired <= 1, "one notification per arming");
+            assert!(fired == 1 || found == 2, "asleep, and entries wait");
+        });
+    }
+
+    /// The same with two producers, of which either may be the one that notifies.
+    #[test]
+    fn either_of_two_producers_notifies() {
+        loom::model(|| {
+            let cq = Arc::new(Cq::new(1, 4).unwrap());
+            let producers = [producer(&cq, 0..1), producer(&cq, 1..2)];
+            cq.arm(Arm::Next);
+            let found = ids(&cq).len();
+            let events = producers.map(|producer| producer.join().unwrap().len());
+            let fired: usize = events.iter().sum();
+            assert!(fired <= 1, "one notification per arming");
+            assert!(fired == 1 || found == 2, "asleep, and entries wait");
+            assert_eq!(found + ids(&cq).len(), 2);
+        });
+    }
+
+    /// Whoever hears of an event finds its entry, without a lock of its own.
+    #[test]
+    fn an_entry_is_visible_before_its_event() {
+        loom::model(|| {
+            let cq = Arc::new(Cq::new(1, 4).unwrap());
+            let heard = Arc::new(AtomicUsize::new(0));
+            cq.arm(Arm::Next);
+            let raise = {
+                let (cq, heard) = (cq.clone(), heard.clone());
+                thread::spawn(move || {
+                    let mut outbox = Outbox::new();
+                    cq.push(wc(0), &mut outbox);
+                    heard.store(outbox.events().len(), Ordering::Release);
+                })
+            };
+            if heard.load(Ordering::Acquire) == 1 {
+                assert!(!cq.is_empty());
+                assert_eq!(ids(&cq), [0]);
+            }
+            raise.join().unwrap();
+            assert_eq!(heard.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// Who sees a count finds the entry, and who only looks sees no nonsense while others push and poll.
+    #[test]
+    fn a_count_is_never_ahead_of_the_entries() {
+        loom::model(|| {
+            let cq = Arc::new(Cq::new(1, 4).unwrap());
+            let producer = producer(&cq, 0..1);
+            let looker = {
+                let cq = cq.clone();
+                thread::spawn(move || assert!(cq.len() <= 1, "left before it was counted"))
+            };
+            let waits = !cq.is_empty();
+            let found = ids(&cq).len();
+            assert!(found == 1 || !waits, "counted, but not there");
+            producer.join().unwrap();
+            looker.join().unwrap();
+        });
+    }
+
+    /// A queue of two against three entries: room comes from a poll, or the third is lost and that is told once.
+    #[test]
+    fn room_is_what_polls_made() {
+        loom::model(|| {
+            let cq = Arc::new(Cq::new(1, 2).unwrap());
+            let producer = producer(&cq, 0..3);
+            let mut one = [wc(9)];
+            let polled = cq.poll(&mut one);
+            assert!(polled == 0 || one[0].id == 0);
+            let events = producer.join().unwrap();
+            let lost = usize::from(cq.has_overflowed());
+            assert_eq!(events.len(), lost, "told once");
+            assert!(lost == 0 || polled <= 1);
+            assert!(lost == 1 || polled == 1, "without a poll there is no room");
+            let left: Vec<u64> = (polled as u64..3 - lost as u64).collect();
+            assert_eq!(ids(&cq), left);
+        });
+    }
+
+    /// Forgetting a queue pair between a poller and a producer of another: the others keep their order, none is lost.
+    #[test]
+    fn forgetting_between_a_poller_and_a_producer() {
+        loom::model(|| {
+            let cq = Arc::new(Cq::new(1, 8).unwrap());
+            for id in 0..3 {
+                cq.push(wc(id), &mut Outbox::new());
+            }
+            let producer = {
+                let cq = cq.clone();
+                thread::spawn(move || cq.push(wc(4), &mut Outbox::new()))
+            };
+            let poller = {
+                let cq = cq.clone();
+                thread::spawn(move || {
+                    let mut out = [wc(9); 2];
+                    let n = cq.poll(&mut out);
+                    assert!(cq.len() <= 3);
+                    out[..n].iter().map(|wc| wc.id).collect::<Vec<u64>>()
+                })
+            };
+            cq.forget(1);
+            assert!(producer.join().unwrap());
+            let mut seen = poller.join().unwrap();
+            seen.extend(ids(&cq));
+            assert!(seen == [0, 2, 4] || seen == [0, 1, 2, 4], "{seen:?}");
+            assert!(cq.is_empty());
+        });
+    }
 }

@@ -1,0 +1,202 @@
+//! Tests of the lock with a bell: plain ones, one with threads, and models with the queue it is made for (`--cfg loom`).
+
+use super::*;
+use crate::ring::{Consumer, Producer, ring};
+
+/// What sits behind the desk: the ends of queues, and what came out of them.
+struct Inbox {
+    from: Vec<Consumer<u32>>,
+    got: Vec<u32>,
+}
+
+impl Inbox {
+    fn new<const N: usize>() -> (Desk<Inbox>, [Producer<u32>; N]) {
+        let mut from = Vec::new();
+        let to = core::array::from_fn(|_| {
+            let (tx, rx) = ring();
+            from.push(rx);
+            tx
+        });
+        let got = Vec::new();
+        (Desk::new(Inbox { from, got }), to)
+    }
+
+    fn drain(&mut self) {
+        for from in &mut self.from {
+            while let Some(value) = from.pop() {
+                self.got.push(value);
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+mod plain {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn who_rings_a_free_desk_serves_itself() {
+        let (desk, [mut tx]) = Inbox::new();
+        tx.push(1);
+        assert!(desk.ring(Inbox::drain));
+        assert_eq!(desk.look(|inbox| inbox.got.clone()), [1]);
+    }
+
+    #[test]
+    fn who_serves_answers_the_bell_before_it_goes() {
+        let (desk, [mut tx]) = Inbox::new();
+        let mut turns = 0;
+        let work = |_: &mut Inbox| {
+            // As if from another thread; the one that attends may ring, too.
+            tx.push(1);
+            let rang = desk.ring(Inbox::drain);
+            assert!(!rang, "somebody attends");
+            7
+        };
+        let again = |inbox: &mut Inbox| {
+            turns += 1;
+            inbox.drain();
+        };
+        assert_eq!(desk.serve(work, again), 7);
+        assert_eq!(turns, 1, "only because it rang");
+        assert_eq!(desk.look(|inbox| inbox.got.clone()), [1]);
+    }
+
+    #[test]
+    fn a_ring_during_again_is_answered_too() {
+        let (desk, [mut tx]) = Inbox::new();
+        let mut rings = 3;
+        let again = |inbox: &mut Inbox| {
+            inbox.drain();
+            if rings > 0 {
+                tx.push(rings);
+                rings -= 1;
+                assert!(!desk.ring(Inbox::drain));
+            }
+        };
+        assert!(desk.ring(again));
+        assert_eq!(desk.look(|inbox| inbox.got.clone()), [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_panic_does_not_leave_the_desk_attended() {
+        let (desk, [mut tx]) = Inbox::new();
+        let serve = || desk.serve(|_| panic!("a bug"), Inbox::drain);
+        assert!(catch_unwind(AssertUnwindSafe(serve)).is_err());
+        tx.push(1);
+        assert!(desk.ring(Inbox::drain));
+    }
+
+    #[test]
+    fn threads_lose_no_ring() {
+        const COUNT: u32 = 20_000;
+        let (desk, to) = Inbox::new::<2>();
+        std::thread::scope(|scope| {
+            for mut tx in to {
+                let desk = &desk;
+                scope.spawn(move || {
+                    for value in 0..COUNT {
+                        tx.push(value);
+                        desk.ring(Inbox::drain);
+                    }
+                });
+            }
+            for _ in 0..1000 {
+                desk.serve(|_| (), Inbox::drain);
+                desk.look(|inbox| inbox.got.len());
+            }
+        });
+        assert_eq!(desk.look(|inbox| inbox.got.len()), 2 * COUNT as usize);
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread::{self, JoinHandle};
+
+    use super::*;
+
+    fn ringer(desk: &Arc<Desk<Inbox>>, mut tx: Producer<u32>, values: u32) -> JoinHandle<()> {
+        let desk = desk.clone();
+        thread::spawn(move || {
+            for value in 0..values {
+                tx.push(value);
+                desk.ring(Inbox::drain);
+            }
+        })
+    }
+
+    /// Everyone has left: nothing may wait, and the bell is silent.
+    fn settled(desk: &Desk<Inbox>, values: usize) {
+        desk.look(|inbox| {
+            assert_eq!(inbox.got.len(), values, "a ring was lost");
+            assert!(inbox.from.iter().all(Consumer::is_empty));
+        });
+        assert_eq!(desk.word.load(Ordering::Relaxed), 0);
+    }
+
+    /// Two ringers on queues of their own, and one who serves.
+    #[test]
+    fn two_ringers_and_a_server() {
+        loom::model(|| {
+            let (desk, [first, second]) = Inbox::new();
+            let desk = Arc::new(desk);
+            let ringers = [ringer(&desk, first, 1), ringer(&desk, second, 1)];
+            desk.serve(|_| (), Inbox::drain);
+            for ringer in ringers {
+                ringer.join().unwrap();
+            }
+            settled(&desk, 2);
+        });
+    }
+
+    /// A server that comes twice against one who rings twice.
+    #[test]
+    fn a_server_that_comes_again() {
+        loom::model(|| {
+            let (desk, [first]) = Inbox::new();
+            let desk = Arc::new(desk);
+            let ringer = ringer(&desk, first, 2);
+            desk.serve(|_| (), Inbox::drain);
+            desk.serve(Inbox::drain, Inbox::drain);
+            ringer.join().unwrap();
+            settled(&desk, 2);
+        });
+    }
+
+    /// A looker holds the lock and serves nobody; a ringer must not rely on it.
+    #[test]
+    fn a_looker_between_two_ringers() {
+        loom::model(|| {
+            let (desk, [first, second]) = Inbox::new();
+            let desk = Arc::new(desk);
+            let ringers = [ringer(&desk, first, 1), ringer(&desk, second, 1)];
+            desk.look(|inbox| assert!(inbox.got.len() <= 2));
+            for ringer in ringers {
+                ringer.join().unwrap();
+            }
+            settled(&desk, 2);
+        });
+    }
+
+    /// A looker, a server and a ringer: a bell rung while looking is answered by the server or by the ringer itself.
+    #[test]
+    fn a_looker_a_server_and_a_ringer() {
+        loom::model(|| {
+            let (desk, [first]) = Inbox::new();
+            let desk = Arc::new(desk);
+            let ringer = ringer(&desk, first, 1);
+            let server = {
+                let desk = desk.clone();
+                thread::spawn(move || desk.serve(|_| (), Inbox::drain))
+            };
+            desk.look(|inbox| assert!(inbox.got.len() <= 1));
+            ringer.join().unwrap();
+            server.join().unwrap();
+            settled(&desk, 1);
+        });
+    }
+}
