@@ -3,6 +3,7 @@
 //! It refuses to decide why something failed; it is told.
 
 use verbena_stream::Violation;
+use verbena_wire::Rsn;
 use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 
 use super::QpInit;
@@ -13,14 +14,38 @@ use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
 
+/// How far requests without an answer have succeeded.
+#[derive(Debug, Clone, Copy)]
+enum Bar {
+    /// The peer has executed all before this one.
+    Acked(Rsn),
+    /// The carrier has accepted so many bytes of the stream.
+    Accepted(u64),
+}
+
+impl Bar {
+    fn is_passed_by(self, wqe: &Wqe) -> bool {
+        let Progress::Sent { end } = wqe.progress else {
+            return false;
+        };
+        let executed = match self {
+            Bar::Acked(acked) => wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked)),
+            Bar::Accepted(bytes) => bytes >= end,
+        };
+        executed && !wqe.op.wants_response()
+    }
+}
+
 impl Inner {
-    /// Sends complete when the peer has them, or already when they are on their way?
-    fn is_acknowledged(&self, init: &QpInit) -> bool {
-        let own_peer = self
-            .stream
-            .as_ref()
-            .is_some_and(|s| s.peer_caps().is_some());
-        own_peer && init.personality == Personality::Roce && init.qp_type == QpType::Rc
+    /// Sends complete when the peer has them, or already when they are on their way (docs/connections.md).
+    fn bar(&self, init: &QpInit) -> Bar {
+        let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
+        match stream {
+            Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
+                Bar::Acked(stream.ledger().requester.acked())
+            }
+            _ => Bar::Accepted(self.accepted),
+        }
     }
 
     /// Completes what has ended at the front of the send queue.
@@ -34,21 +59,11 @@ impl Inner {
         if self.gone && init.qp_type == QpType::Uc && self.state == QpState::Rts {
             self.let_go(init, out);
         }
-        let by_ack = self.is_acknowledged(init);
-        let acked = self.stream.as_ref().map(|s| s.ledger().requester.acked());
+        let bar = self.bar(init);
         while let Some(wqe) = self.sends.front() {
             let status = match wqe.progress {
                 Progress::Done(status) => status,
-                Progress::Sent { end } if !wqe.op.wants_response() => {
-                    let executed = match (by_ack, wqe.last_rsn(), acked) {
-                        (true, Some(rsn), Some(acked)) => rsn.is_before(acked),
-                        _ => self.accepted >= end,
-                    };
-                    if !executed {
-                        break;
-                    }
-                    Status::Success
-                }
+                _ if bar.is_passed_by(wqe) => Status::Success,
                 _ => break,
             };
             let Some(wqe) = self.sends.pop_front() else {
@@ -158,7 +173,7 @@ impl Inner {
     ) {
         self.cause
             .get_or_insert_with(|| format!("the peer says: {}", terminate.cause));
-        self.settle_acked(init);
+        self.mark_executed(init);
         let struck = self
             .sends
             .iter_mut()
@@ -171,17 +186,14 @@ impl Inner {
         self.end(init, QpEvent::PeerTerminated, out);
     }
 
-    /// Marks what the peer acknowledged before it failed.
-    fn settle_acked(&mut self, init: &QpInit) {
-        if !self.is_acknowledged(init) {
-            return;
-        }
-        let acked = self.stream.as_ref().map(|s| s.ledger().requester.acked());
+    /// Marks what had succeeded before the stream ended, up to the first request that had not: requests end in order.
+    fn mark_executed(&mut self, init: &QpInit) {
+        let bar = self.bar(init);
         for wqe in self.sends.iter_mut().take(self.begun) {
-            let executed = matches!((wqe.last_rsn(), acked), (Some(r), Some(a)) if r.is_before(a));
-            if executed && matches!(wqe.progress, Progress::Sent { .. }) && !wqe.op.wants_response()
-            {
+            if bar.is_passed_by(wqe) {
                 wqe.progress = Progress::Done(Status::Success);
+            } else if !wqe.is_done() {
+                break;
             }
         }
     }
@@ -189,7 +201,7 @@ impl Inner {
     /// The peer is gone with work outstanding.
     pub(super) fn lose(&mut self, init: &QpInit, why: &str, out: &mut Outbox) {
         self.cause.get_or_insert_with(|| why.to_owned());
-        self.settle_acked(init);
+        self.mark_executed(init);
         let status = if init.personality == Personality::Roce {
             Status::RetryExcErr
         } else {
