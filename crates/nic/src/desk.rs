@@ -22,10 +22,6 @@ pub(crate) struct Desk<T> {
     value: Mutex<T>,
 }
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "queue pairs move behind it next")
-)]
 impl<T> Desk<T> {
     pub(crate) fn new(value: T) -> Desk<T> {
         Desk {

@@ -14,6 +14,7 @@ mod post;
 mod pull;
 mod push;
 mod query;
+mod queue;
 mod receive;
 mod send;
 mod stage;
@@ -25,19 +26,21 @@ pub use pull::Receiving;
 pub use push::Sending;
 pub use query::View;
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_mem::{Pd, Tpt};
 use verbena_stream::{Stream, Time};
 use verbena_wire::ext::RnrTimer;
 
 use crate::carrier::Carrier;
 use crate::cq::Cq;
+use crate::desk::Desk;
 use crate::event::Outbox;
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use inner::Inner;
+use queue::{Tails, queues};
 
 /// What a queue pair is made of; fixed at creation.
 #[derive(Debug, Clone)]
@@ -134,19 +137,44 @@ impl Default for Enabled {
 }
 
 /// A queue pair.
+///
+/// It sits behind one short lock and is run by whoever comes first. Whoever drives it ends every turn with
+/// [`transmit`](Qp::transmit): a poster that finds somebody at work leaves its requests and goes.
 #[derive(Debug)]
 pub struct Qp {
     init: QpInit,
-    inner: Mutex<Inner>,
+    tails: Tails,
+    desk: Desk<Inner>,
 }
 
 impl Qp {
     /// A fresh queue pair in `Reset`.
     pub fn new(init: QpInit) -> Qp {
+        let (tails, heads) = queues();
         Qp {
-            inner: Mutex::new(Inner::new(&init)),
             init,
+            tails,
+            desk: Desk::new(Inner::new(heads)),
         }
+    }
+
+    /// Does `work` under the lock, with everything that was posted before and all that follows from it.
+    fn attend<R>(
+        &self,
+        out: &mut Outbox,
+        work: impl FnOnce(&mut Inner, &QpInit, &mut Outbox) -> R,
+    ) -> R {
+        let (init, out) = (&self.init, RefCell::new(out));
+        self.desk.serve(
+            |inner| inner.turn(init, &mut out.borrow_mut(), work),
+            |inner| inner.turn(init, &mut out.borrow_mut(), |_, _, _| ()),
+        )
+    }
+
+    /// Something was posted: sees to it, unless somebody is at work who will. Nothing is sent.
+    pub fn ring(&self, out: &mut Outbox) {
+        self.desk
+            .ring(|inner| inner.turn(&self.init, out, |_, _, _| ()));
     }
 
     /// Its number.
@@ -161,39 +189,34 @@ impl Qp {
 
     /// Where it stands.
     pub fn state(&self) -> QpState {
-        self.inner.lock().state
+        self.desk.look(|inner| inner.state)
     }
 
     /// Why it failed, in one sentence; the first cause, never a later one.
     pub fn cause(&self) -> Option<String> {
-        self.inner.lock().cause.clone()
+        self.desk.look(|inner| inner.cause.clone())
     }
 
     /// What it has done.
     pub fn counters(&self) -> Counters {
-        self.inner.lock().counters
+        self.desk.look(|inner| inner.counters)
     }
 
     /// What the peer may do.
-    pub fn enable(&self, enabled: Enabled) {
-        self.inner.lock().enabled = enabled;
+    pub fn enable(&self, enabled: Enabled, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| inner.enabled = enabled);
     }
 
     /// How long a peer is told to wait when no receive is posted.
-    pub fn set_rnr_timer(&self, timer: RnrTimer) {
-        self.inner.lock().rnr_timer = timer;
+    pub fn set_rnr_timer(&self, timer: RnrTimer, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| inner.rnr_timer = timer);
     }
 
     /// A stream is there: the queue pair sends and receives on it. `rfc7306`: its peer takes atomics and immediate data.
     ///
     /// False if the state does not allow it; nothing has changed then.
     pub fn attach(&self, stream: Stream, rfc7306: bool, out: &mut Outbox) -> bool {
-        let mut inner = self.inner.lock();
-        let connected = inner.connect(&self.init, stream, rfc7306);
-        if connected {
-            inner.settle(&self.init, out);
-        }
-        connected
+        self.attend(out, |inner, init, _| inner.connect(init, stream, rfc7306))
     }
 
     /// Reads once from the carrier, straight into memory where that pays, and acts on what came.
@@ -206,77 +229,108 @@ impl Qp {
         now: Time,
         out: &mut Outbox,
     ) -> Receiving {
-        let mut inner = self.inner.lock();
-        let receiving = inner.pull(&self.init, carrier, scratch, now, out);
-        inner.settle(&self.init, out);
-        receiving
+        self.attend(out, |inner, init, out| {
+            inner.pull(init, carrier, scratch, now, out)
+        })
     }
 
     /// Sends what may be sent until there is nothing left or the carrier takes no more.
     pub fn transmit(&self, carrier: &mut impl Carrier, now: Time, out: &mut Outbox) -> Sending {
-        let mut inner = self.inner.lock();
-        let sending = inner.push(&self.init, carrier, now, out);
-        inner.settle(&self.init, out);
-        sending
+        let (init, hands) = (&self.init, RefCell::new((carrier, out)));
+        let send = |inner: &mut Inner| {
+            let (carrier, out) = &mut *hands.borrow_mut();
+            inner.turn(init, out, |inner, init, out| {
+                inner.push(init, *carrier, now, out)
+            })
+        };
+        let last = Cell::new(Sending::Idle);
+        self.desk
+            .serve(|inner| last.set(send(inner)), |inner| last.set(send(inner)));
+        last.get()
+    }
+
+    /// The same, unless somebody is at work already, who sends before it goes: `None` then.
+    pub fn try_transmit(
+        &self,
+        carrier: &mut impl Carrier,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Option<Sending> {
+        let mut last = None;
+        self.desk.ring(|inner| {
+            let sending = inner.turn(&self.init, out, |inner, init, out| {
+                inner.push(init, carrier, now, out)
+            });
+            last = Some(sending);
+        });
+        last
     }
 
     /// The peer closed its direction; `reset` if ours is gone as well.
     pub fn handle_eof(&self, reset: bool, out: &mut Outbox) {
-        let mut inner = self.inner.lock();
-        inner.peer_gone(&self.init, reset, out);
-        inner.settle(&self.init, out);
+        self.attend(out, |inner, init, out| inner.peer_gone(init, reset, out));
     }
 
     /// Both directions of the connection are closed and nothing of it is left.
     ///
     /// An `iwarp` queue pair that closed gracefully can be connected again; one that was terminated is in error now.
     pub fn handle_closed(&self, out: &mut Outbox) {
-        let mut inner = self.inner.lock();
-        inner.closed(&self.init);
-        inner.settle(&self.init, out);
+        self.attend(out, |inner, init, _| inner.closed(init));
     }
 
     /// The peer has not answered for as long as the consumer allows: whatever needs it fails.
     ///
     /// Whoever drives the connection decides that; a peer that merely does not read is not dead.
     pub fn handle_peer_dead(&self, out: &mut Outbox) {
-        let mut inner = self.inner.lock();
-        inner.peer_dead(&self.init, out);
-        inner.settle(&self.init, out);
+        self.attend(out, Inner::peer_dead);
     }
 
     /// Requests wait for an answer of the peer, so that its silence counts.
     pub fn awaits_peer(&self) -> bool {
-        self.inner.lock().begun > 0
+        self.desk.look(|inner| inner.begun > 0)
     }
 
     /// When [`handle_timeout`](Qp::handle_timeout) wants to be called.
     pub fn deadline(&self) -> Option<Time> {
-        self.inner.lock().deadline()
+        self.desk.look(Inner::deadline)
     }
 
     /// Time passed.
     pub fn handle_timeout(&self, now: Time, out: &mut Outbox) {
-        let mut inner = self.inner.lock();
-        inner.time_passed(&self.init, now, out);
-        inner.settle(&self.init, out);
+        self.attend(out, |inner, init, out| inner.time_passed(init, now, out));
     }
 
     /// The connection can be closed: nothing more will be sent.
     pub fn wants_close(&self) -> bool {
-        self.inner.lock().wants_close()
+        self.desk.look(Inner::wants_close)
     }
 
     /// The connection must be broken off: the peer has the beginning of a frame whose rest is gone.
     pub fn wants_reset(&self) -> bool {
-        self.inner.lock().severed
+        self.desk.look(|inner| inner.severed)
     }
 
     /// Send requests that have not completed, and receives that have not.
     pub fn outstanding(&self) -> (usize, usize) {
-        let inner = self.inner.lock();
-        let claimed = usize::from(inner.claimed.is_some());
-        (inner.sends.len(), inner.receives.len() + claimed)
+        let (sends, receives) = self.tails.waiting();
+        let claimed = self.desk.look(|inner| inner.claimed.is_some());
+        (sends, receives + usize::from(claimed))
+    }
+}
+
+impl Inner {
+    /// One turn at the desk: finds what was posted, does its work, completes what has ended.
+    fn turn<R>(
+        &mut self,
+        init: &QpInit,
+        out: &mut Outbox,
+        work: impl FnOnce(&mut Inner, &QpInit, &mut Outbox) -> R,
+    ) -> R {
+        self.absorb(init, out);
+        let result = work(self, init, out);
+        self.settle(init, out);
+        self.heads.tell_state(self.state);
+        result
     }
 }
 

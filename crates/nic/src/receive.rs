@@ -21,6 +21,18 @@ pub struct Receive {
 }
 
 impl Receive {
+    /// A copy of what was posted, if it has no more pieces than `limit`.
+    pub fn new(wr: &ReceiveWr<'_>, limit: usize) -> Result<Receive, PostError> {
+        let got = wr.scatter.len();
+        if got > limit {
+            return Err(PostError::Pieces { got, limit });
+        }
+        Ok(Receive {
+            id: wr.id,
+            scatter: wr.scatter.into(),
+        })
+    }
+
     /// Bytes it can hold; longer lists than 2^32 − 1 bytes count as that.
     pub fn capacity(&self) -> u32 {
         let sum = |sum: u32, sge: &Sge| sum.saturating_add(sge.len);
@@ -87,15 +99,7 @@ impl ReceiveQueue {
         if self.queue.len() >= self.depth {
             return Err(PostError::Full(self.depth));
         }
-        let got = wr.scatter.len();
-        if got > self.pieces {
-            let limit = self.pieces;
-            return Err(PostError::Pieces { got, limit });
-        }
-        self.queue.push_back(Receive {
-            id: wr.id,
-            scatter: wr.scatter.into(),
-        });
+        self.queue.push_back(Receive::new(wr, self.pieces)?);
         Ok(())
     }
 

@@ -287,10 +287,6 @@ impl<T> Consumer<T> {
     }
 
     /// Nothing waits. A push that happened before is always seen.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for queue pairs, which move behind it next")
-    )]
     pub(crate) fn is_empty(&self) -> bool {
         self.place.popped == self.seen
             && self.place.popped == self.shared.pushed.load(Ordering::Acquire)

@@ -283,7 +283,7 @@ fn queries_tell_what_is_there() {
         write: false,
         ..Enabled::default()
     };
-    qp.enable(enabled);
+    qp.enable(enabled, out);
     function.modify_qp(qp.number(), QpState::Init, out).unwrap();
     let info = function.query_qp(qp.number()).unwrap();
     assert_eq!((info.made, info.view.enabled), (new, enabled));

@@ -71,6 +71,7 @@ impl Inner {
             };
             self.begun = self.begun.saturating_sub(1);
             self.completed += 1;
+            self.heads.ended(1);
             if (status != Status::Success || wqe.flags.contains(Flags::SIGNALED))
                 && !init.send_cq.push(send_wc(init, &wqe, status), out)
             {
@@ -248,6 +249,7 @@ impl Inner {
         }
         while let Some(wqe) = self.sends.pop_front() {
             self.completed += 1;
+            self.heads.ended(1);
             let Progress::Done(status) = wqe.progress else {
                 continue;
             };
@@ -275,7 +277,7 @@ impl Inner {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
-        while let Some(receive) = self.receives.take() {
+        while let Some(receive) = self.heads.next_receive() {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }

@@ -9,11 +9,12 @@ use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
+use super::Enabled;
 use super::outgo::Outgo;
+use super::queue::Heads;
 use super::stage::Stage;
 use super::wqe::{Manner, Wqe};
-use super::{Enabled, QpInit};
-use crate::receive::{Receive, ReceiveQueue};
+use crate::receive::Receive;
 use crate::state::QpState;
 
 /// What a queue pair has done.
@@ -75,7 +76,8 @@ pub(super) struct Inner {
     pub(super) begun: usize,
     /// Requests that have completed: what the front of `sends` is numbered.
     pub(super) completed: u64,
-    pub(super) receives: ReceiveQueue,
+    /// Where posters leave requests.
+    pub(super) heads: Heads,
     pub(super) claimed: Option<Receive>,
     pub(super) owed: VecDeque<Owed>,
     pub(super) current: Option<Current>,
@@ -117,14 +119,14 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    pub(super) fn new(init: &QpInit) -> Inner {
+    pub(super) fn new(heads: Heads) -> Inner {
         Inner {
             state: QpState::Reset,
             stream: None,
             sends: VecDeque::new(),
             begun: 0,
             completed: 0,
-            receives: ReceiveQueue::new(init.limits.receives, init.limits.pieces),
+            heads,
             claimed: None,
             owed: VecDeque::new(),
             current: None,
@@ -149,6 +151,16 @@ impl Inner {
             severed: false,
             retired: false,
         }
+    }
+
+    /// As if it had just been made; what was posted is dropped without a completion.
+    pub(super) fn renew(&mut self) {
+        self.heads.ended(self.sends.len());
+        while self.heads.next_send().is_some() {
+            self.heads.ended(1);
+        }
+        while self.heads.next_receive().is_some() {}
+        *self = Inner::new(core::mem::take(&mut self.heads));
     }
 
     /// How the peer of the stream wants things.

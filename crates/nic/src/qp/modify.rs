@@ -15,12 +15,7 @@ use crate::wc::Status;
 impl Qp {
     /// Asks for a state; false if it is refused.
     pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
-        let mut inner = self.inner.lock();
-        let done = inner.modify(&self.init, to, out);
-        if done {
-            inner.settle(&self.init, out);
-        }
-        done
+        self.attend(out, |inner, init, out| inner.modify(init, to, out))
     }
 }
 
@@ -40,7 +35,7 @@ impl Inner {
             }
             QpState::Reset => {
                 self.leave_line(init, out);
-                *self = Inner::new(init);
+                self.renew();
             }
             // RDMAC: a graceful close needs an empty send queue.
             QpState::Closing if !self.sends.is_empty() => {
@@ -131,7 +126,7 @@ impl Inner {
         // RDMAC: Closing ends in Idle, from where another stream may begin.
         if was == QpState::Closing && self.state != was {
             let (state, cause, counters) = (self.state, self.cause.take(), self.counters);
-            *self = Inner::new(init);
+            self.renew();
             (self.state, self.cause, self.counters) = (state, cause, counters);
         }
     }

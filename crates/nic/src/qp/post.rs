@@ -1,4 +1,4 @@
-//! Posting: a request is judged, copied and queued.
+//! Posting: a request is judged, copied and left for whoever runs the connection.
 //! It promises that a refused request changes nothing, and that a request posted to a failed queue pair flushes at once.
 //! It refuses to start work; that happens when the stream has room.
 
@@ -6,7 +6,7 @@ use super::inner::Inner;
 use super::wqe::{Progress, Wqe};
 use super::{Qp, QpInit};
 use crate::event::Outbox;
-use crate::receive;
+use crate::receive::{self, Receive};
 use crate::state::QpState;
 use crate::wc::Status;
 use crate::wr::{Data, ReceiveWr, SendOp, SendWr};
@@ -54,54 +54,84 @@ impl From<receive::PostError> for PostError {
 }
 
 impl Qp {
-    /// Adds a request to the send queue.
+    /// Adds a request to the send queue and sees to what can be done without sending.
     pub fn post_send(&self, wr: &SendWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
-        let mut inner = self.inner.lock();
-        inner.post_send(&self.init, wr)?;
-        inner.settle(&self.init, out);
+        self.queue_send(wr)?;
+        self.ring(out);
         Ok(())
     }
 
-    /// Adds a receive.
+    /// Adds a receive, and goes on with a message that waits for it.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
+        self.queue_receive(wr)?;
+        self.ring(out);
+        Ok(())
+    }
+
+    /// Leaves a request for whoever runs the connection, and waits for nobody.
+    ///
+    /// Several can be left before the connection is told of them: then [`try_transmit`](Qp::try_transmit) or
+    /// [`ring`](Qp::ring), or they are found late.
+    pub fn queue_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let state = self.tails.marks.state();
+        if !state.takes_sends() {
+            return Err(PostError::State(state));
+        }
+        let len = check_data(&self.init, wr)?;
+        let depth = self.init.limits.sends;
+        if self.tails.post_send(Wqe::new(wr, len), depth) {
+            Ok(())
+        } else {
+            Err(PostError::Full(depth))
+        }
+    }
+
+    /// Leaves a receive for whoever runs the connection, and waits for nobody; [`ring`](Qp::ring) afterwards.
+    pub fn queue_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         if self.init.srq.is_some() {
             return Err(PostError::Shared);
         }
-        let mut inner = self.inner.lock();
-        if !inner.state.takes_receives() {
-            return Err(PostError::State(inner.state));
+        let state = self.tails.marks.state();
+        if !state.takes_receives() {
+            return Err(PostError::State(state));
         }
-        inner.receives.post(wr)?;
-        if inner.state.flushes() {
-            inner.flush_receives(&self.init, out);
+        let receive = Receive::new(wr, self.init.limits.pieces)?;
+        let depth = self.init.limits.receives;
+        if self.tails.post_receive(receive, depth) {
+            Ok(())
         } else {
-            inner.receive_is_there(&self.init, out);
+            Err(PostError::Full(depth))
         }
-        Ok(())
     }
 
     /// The shared receive queue has one for us, as it promised.
     pub fn receive_ready(&self, out: &mut Outbox) {
-        self.inner.lock().receive_is_there(&self.init, out);
+        self.attend(out, Inner::receive_is_there);
     }
 }
 
 impl Inner {
-    fn post_send(&mut self, init: &QpInit, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if !self.state.takes_sends() {
-            return Err(PostError::State(self.state));
+    /// Finds what was posted meanwhile.
+    pub(super) fn absorb(&mut self, init: &QpInit, out: &mut Outbox) {
+        while let Some(mut wqe) = self.heads.next_send() {
+            if !self.state.takes_sends() {
+                // Its poster did not know yet that the queue pair is being emptied.
+                self.heads.ended(1);
+                continue;
+            }
+            if self.state.flushes() {
+                wqe.progress = Progress::Done(Status::WrFlushErr);
+            }
+            self.drained = false;
+            self.sends.push_back(wqe);
         }
-        if self.sends.len() >= init.limits.sends {
-            return Err(PostError::Full(init.limits.sends));
+        if self.heads.has_receive() {
+            match self.state {
+                QpState::Reset => while self.heads.next_receive().is_some() {},
+                state if state.flushes() => self.flush_receives(init, out),
+                _ => self.receive_is_there(init, out),
+            }
         }
-        let len = check_data(init, wr)?;
-        let mut wqe = Wqe::new(wr, len);
-        if self.state.flushes() {
-            wqe.progress = Progress::Done(Status::WrFlushErr);
-        }
-        self.sends.push_back(wqe);
-        self.drained = false;
-        Ok(())
     }
 }
 

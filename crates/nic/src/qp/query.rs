@@ -2,7 +2,7 @@
 //! It promises one consistent look at everything that changes (N1), and that a destroyed queue pair completes nothing more.
 //! It refuses to know the tables that name it.
 
-use super::inner::{Counters, Inner};
+use super::inner::Counters;
 use super::{Enabled, Qp};
 use crate::event::Outbox;
 use crate::state::QpState;
@@ -27,29 +27,30 @@ pub struct View {
 impl Qp {
     /// Everything that changes, at one moment.
     pub fn view(&self) -> View {
-        let inner = self.inner.lock();
-        View {
+        let (sends, receives) = self.outstanding();
+        self.desk.look(|inner| View {
             state: inner.state,
             enabled: inner.enabled,
             cause: inner.cause.clone(),
             counters: inner.counters,
-            sends: inner.sends.len(),
-            receives: inner.receives.len() + usize::from(inner.claimed.is_some()),
-        }
+            sends,
+            receives,
+        })
     }
 
     /// A completion queue of this queue pair lost entries: whatever it is doing cannot be relied on.
     pub fn fail_overflowed(&self, out: &mut Outbox) {
-        let mut inner = self.inner.lock();
-        if inner.state == QpState::Reset {
-            // Nothing of it can have been lost, and nothing is under way.
-            return;
-        }
-        inner.overflowed(&self.init, out);
-        if !inner.state.flushes() {
-            // Not connected: there is no stream to end, only receives to flush.
-            inner.modify(&self.init, QpState::Err, out);
-        }
+        self.attend(out, |inner, init, out| {
+            if inner.state == QpState::Reset {
+                // Nothing of it can have been lost, and nothing is under way.
+                return;
+            }
+            inner.overflowed(init, out);
+            if !inner.state.flushes() {
+                // Not connected: there is no stream to end, only receives to flush.
+                inner.modify(init, QpState::Err, out);
+            }
+        });
     }
 
     /// Ends the queue pair for good: nothing completes any more, and it leaves the line of its shared receive queue.
@@ -57,14 +58,15 @@ impl Qp {
     /// Returns the bytes its connection should still carry before it is closed: the rest of a frame that the peer has
     /// in part, and acknowledgements that it waits for. `None` if it was retired before.
     pub fn retire(&self, out: &mut Outbox) -> Option<Vec<u8>> {
-        let mut inner = self.inner.lock();
-        if inner.retired {
-            return None;
-        }
-        let last = inner.last_words(&self.init);
-        inner.leave_line(&self.init, out);
-        *inner = Inner::new(&self.init);
-        inner.retired = true;
-        Some(last)
+        self.attend(out, |inner, init, out| {
+            if inner.retired {
+                return None;
+            }
+            let last = inner.last_words(init);
+            inner.leave_line(init, out);
+            inner.renew();
+            inner.retired = true;
+            Some(last)
+        })
     }
 }

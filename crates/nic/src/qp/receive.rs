@@ -97,7 +97,7 @@ impl Inner {
         // A receive whose message was dropped is still there.
         let receive = self.claimed.take().or_else(|| match &init.srq {
             Some(srq) => srq.take(init.number, out),
-            None => self.receives.take(),
+            None => self.heads.next_receive(),
         });
         let answer = match receive {
             Some(receive) => {

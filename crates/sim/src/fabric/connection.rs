@@ -60,6 +60,8 @@ impl End {
             Role::Initiator => Endpoint::initiator(terms, &[], now).ok(),
             Role::Responder => Some(Endpoint::responder(terms, now)),
         };
+        let mut out = Outbox::new();
+        qp.set_rnr_timer(options.rnr_timer, &mut out);
         End {
             host,
             qp,
@@ -72,7 +74,7 @@ impl End {
             outcome: None,
             attached: false,
             over: false,
-            out: Outbox::new(),
+            out,
         }
     }
 
@@ -212,9 +214,6 @@ impl Connection {
     ) -> Connection {
         let [a, b] = parties;
         let [oa, ob] = options.sides;
-        for ((_, qp), side) in [(&a, &oa), (&b, &ob)] {
-            qp.set_rnr_timer(side.rnr_timer);
-        }
         Connection {
             ends: [
                 End::new(Role::Initiator, a, oa, scratch(rng), now),

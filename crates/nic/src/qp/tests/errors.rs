@@ -98,10 +98,13 @@ fn what_the_peers_queue_pair_does_not_allow() {
     };
     let mut pair = Pair::roce();
     let read = read(pair.b.remote(0));
-    pair.b.qp.enable(Enabled {
-        write: true,
-        ..none
-    });
+    pair.b.qp.enable(
+        Enabled {
+            write: true,
+            ..none
+        },
+        &mut pair.b.out,
+    );
     struck(&mut pair, read, 8, Status::RemInvReqErr);
     assert_eq!(pair.b.events()[0], Event::QpRequest { qp: 2 });
     let mut pair = Pair::roce();

@@ -1,0 +1,88 @@
+//! Tests of work queues seen from both ends.
+
+use super::*;
+use crate::wr::{Data, Flags, SendOp, SendWr};
+
+fn wqe(id: u64) -> Wqe {
+    let op = SendOp::Send {
+        invalidate: None,
+        immediate: None,
+    };
+    let wr = SendWr {
+        id,
+        op,
+        flags: Flags::NONE,
+        data: Data::Gather(&[]),
+    };
+    Wqe::new(&wr, 0)
+}
+
+fn receive(id: u64) -> Receive {
+    Receive {
+        id,
+        scatter: Default::default(),
+    }
+}
+
+#[test]
+fn a_queue_is_full_until_a_request_ends_not_until_it_is_found() {
+    let (tails, mut heads) = queues();
+    assert!(tails.post_send(wqe(1), 2) && tails.post_send(wqe(2), 2));
+    assert!(!tails.post_send(wqe(3), 2));
+    assert_eq!(heads.next_send().unwrap().id, 1);
+    assert!(!tails.post_send(wqe(3), 2), "begun, not ended");
+    heads.ended(1);
+    assert!(tails.post_send(wqe(3), 2));
+    assert_eq!(tails.waiting(), (2, 0));
+}
+
+#[test]
+fn a_receive_makes_room_when_it_is_taken() {
+    let (tails, mut heads) = queues();
+    assert!(!heads.has_receive());
+    assert!(tails.post_receive(receive(1), 1) && !tails.post_receive(receive(2), 1));
+    assert!(heads.has_receive());
+    assert_eq!(heads.next_receive().unwrap().id, 1);
+    assert!(tails.post_receive(receive(2), 1));
+    assert_eq!(tails.waiting(), (0, 1));
+}
+
+#[test]
+fn posters_know_every_state() {
+    let (tails, heads) = queues();
+    assert_eq!(tails.marks.state(), QpState::Reset);
+    for state in QpState::ALL {
+        heads.tell_state(state);
+        assert_eq!(tails.marks.state(), state);
+    }
+}
+
+/// Many threads post; nothing is lost, and no poster's requests change order.
+#[test]
+fn posters_on_many_threads() {
+    let (tails, mut heads) = queues();
+    let (tails, each) = (&tails, 2000_u64);
+    std::thread::scope(|scope| {
+        for poster in 0..3_u64 {
+            scope.spawn(move || {
+                for i in 0..each {
+                    while !tails.post_send(wqe(poster << 32 | i), 50) {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut next = [0; 3];
+        while next != [each; 3] {
+            let Some(wqe) = heads.next_send() else {
+                std::thread::yield_now();
+                continue;
+            };
+            let (poster, i) = ((wqe.id >> 32) as usize, wqe.id & 0xffff_ffff);
+            assert_eq!(i, next[poster]);
+            next[poster] += 1;
+            heads.ended(1);
+        }
+    });
+    assert_eq!(tails.waiting(), (0, 0));
+}
