@@ -21,6 +21,7 @@ mod stage;
 mod wqe;
 
 pub use inner::Counters;
+pub use modify::Psns;
 pub use post::PostError;
 pub use pull::Receiving;
 pub use push::Sending;

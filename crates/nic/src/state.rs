@@ -157,7 +157,10 @@ impl QpState {
     fn roce(self, event: QpEvent) -> Option<QpState> {
         use QpState as S;
         match (self, event) {
-            (S::Init | S::Rtr, QpEvent::Connected) => Some(S::Rts),
+            // A connection manager opens the gate itself; a consumer that moves its queue pair by hand does so in its
+            // own time, and until then the queue pair receives and answers, but asks nothing.
+            (S::Init, QpEvent::Connected) => Some(S::Rts),
+            (S::Rtr | S::Rts | S::Sqd, QpEvent::Connected) => Some(self),
             (S::Rtr | S::Rts | S::Sqd, QpEvent::Failed | QpEvent::PeerTerminated) => Some(S::Err),
             (S::Rts | S::Sqd, QpEvent::PeerLost) => Some(S::Err),
             (state, QpEvent::PeerClosed | QpEvent::PeerLost | QpEvent::Closed) => Some(state),

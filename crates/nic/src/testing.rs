@@ -235,12 +235,17 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(setup: Setup) -> Pair {
-        let mut pair = Pair {
+    /// Two queue pairs in `Reset`.
+    pub(crate) fn unconnected(setup: Setup) -> Pair {
+        Pair {
             a: Side::new(1, setup),
             b: Side::new(2, setup),
             now: Time::ZERO,
-        };
+        }
+    }
+
+    pub(crate) fn new(setup: Setup) -> Pair {
+        let mut pair = Pair::unconnected(setup);
         pair.a.attach(Role::Initiator, setup);
         pair.b.attach(Role::Responder, setup);
         if !setup.extensions {

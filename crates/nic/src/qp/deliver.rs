@@ -79,6 +79,7 @@ impl Inner {
             Delivery::AtomicDone(read, response) => {
                 return self.atomic_done(init, read.rsn, response.original, out);
             }
+            Delivery::Active(psn) => return self.peer_active(init, psn, out),
             Delivery::Rnr(_) => self.counters.rnr_received += 1,
             Delivery::Ready(n) => self.rewind(n),
             Delivery::Terminate(ref terminate, _) => {
@@ -93,7 +94,6 @@ impl Inner {
             | Delivery::Rtr
             | Delivery::Acked(_)
             | Delivery::Resumed(_)
-            | Delivery::Active(_)
             | Delivery::Path(..) => {}
         }
         true
@@ -148,7 +148,7 @@ impl Inner {
             return true;
         };
         let placed = match &self.sends[at].payload {
-            Payload::Gather(sges) => scatter(init, sges, 0, &original.to_ne_bytes()),
+            Payload::Gather(sges) => scatter(init, sges, &original.to_ne_bytes()),
             Payload::Inline(_) => Ok(()),
         };
         if let Err(refusal) = placed {

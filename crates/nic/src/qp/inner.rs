@@ -10,6 +10,7 @@ use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
 use super::Enabled;
+use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
 use super::stage::Stage;
@@ -104,6 +105,7 @@ pub(super) struct Inner {
     pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
+    pub(super) psns: Option<Psns>,
     /// The peer takes atomics and immediate data.
     pub(super) rfc7306: bool,
     /// The last thing begun was an answer, so a request comes next.
@@ -143,6 +145,7 @@ impl Inner {
             last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,
+            psns: None,
             rfc7306: false,
             answered_last: false,
             cause: None,

@@ -3,7 +3,7 @@
 //! It refuses to hold a grant longer than one frame.
 
 use smallvec::SmallVec;
-use verbena_mem::{Access, Gather, Placement, Reach, Refusal};
+use verbena_mem::{Access, Gather, Placement, Policy, Reach, Refusal};
 use verbena_stream::AccessFault;
 
 use super::QpInit;
@@ -77,11 +77,39 @@ pub(super) fn source<'a>(
     }
 }
 
+/// By whose right pieces of ours are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Right {
+    /// Our own (M6).
+    Local,
+    /// The peer's, who names the sink of a classic read: under *windows only* that must be a window (M7).
+    Peer,
+}
+
+impl Right {
+    /// The right that places the answer to a read or an atomic.
+    pub(super) fn of_sink(init: &QpInit, classic_read: bool) -> Right {
+        if classic_read && init.tpt.policy() == Policy::WindowsOnly {
+            Right::Peer
+        } else {
+            Right::Local
+        }
+    }
+
+    fn place<'a>(self, init: &'a QpInit, sge: &Sge) -> Result<Placement<'a>, Refusal> {
+        match self {
+            Right::Local => init.tpt.place_local(&reach(init, sge, Access::LOCAL_WRITE)),
+            Right::Peer => init
+                .tpt
+                .place_remote(&reach(init, sge, Access::REMOTE_WRITE)),
+        }
+    }
+}
+
 /// May every piece be written? Checked before a read or an atomic is asked for.
-pub(super) fn check_sink(init: &QpInit, sges: &[Sge]) -> Result<(), Refusal> {
+pub(super) fn check_sink(init: &QpInit, sges: &[Sge], right: Right) -> Result<(), Refusal> {
     for sge in sges.iter().filter(|sge| sge.len > 0) {
-        init.tpt
-            .place_local(&reach(init, sge, Access::LOCAL_WRITE))?;
+        right.place(init, sge)?;
     }
     Ok(())
 }
@@ -90,28 +118,23 @@ pub(super) fn check_sink(init: &QpInit, sges: &[Sge]) -> Result<(), Refusal> {
 pub(super) fn places<'a>(
     init: &'a QpInit,
     sges: &[Sge],
-    offset: u32,
-    len: u32,
+    (offset, len): (u32, u32),
+    right: Right,
     mut each: impl FnMut(Placement<'a>) -> bool,
 ) -> Result<(), Refusal> {
     for (_, sge) in cut(sges, offset, len) {
-        let reach = reach(init, &sge, Access::LOCAL_WRITE);
-        if !each(init.tpt.place_local(&reach)?) {
+        if !each(right.place(init, &sge)?) {
             break;
         }
     }
     Ok(())
 }
 
-/// Scatters `bytes` to offset `offset` of a list of pieces.
-pub(super) fn scatter(
-    init: &QpInit,
-    sges: &[Sge],
-    offset: u32,
-    bytes: &[u8],
-) -> Result<(), Refusal> {
+/// Scatters `bytes` to the front of a list of pieces.
+pub(super) fn scatter(init: &QpInit, sges: &[Sge], bytes: &[u8]) -> Result<(), Refusal> {
     let mut rest = bytes;
-    places(init, sges, offset, bytes.len() as u32, |place| {
+    let all = (0, bytes.len() as u32);
+    places(init, sges, all, Right::Local, |place| {
         let n = place.write(0, rest);
         rest = &rest[n..];
         true

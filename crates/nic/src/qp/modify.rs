@@ -3,6 +3,7 @@
 //! It refuses to open or close connections; it says when one may be closed.
 
 use verbena_stream::{Stream, Time};
+use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
@@ -12,10 +13,24 @@ use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::Status;
 
+/// The first numbers of the two directions, as both sides were told out of band.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Psns {
+    /// Ours.
+    pub send: Psn,
+    /// The peer's.
+    pub receive: Psn,
+}
+
 impl Qp {
     /// Asks for a state; false if it is refused.
     pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
         self.attend(out, |inner, init, out| inner.modify(init, to, out))
+    }
+
+    /// The numbers that a consumer which connects by hand gives its queue pair before it sends.
+    pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| inner.psns = Some(psns));
     }
 }
 
@@ -58,10 +73,36 @@ impl Inner {
             }
             state => {
                 self.drained = false;
+                let active = state == QpState::Rts && self.state == QpState::Rtr;
                 self.state = state;
+                if active {
+                    self.announce_active();
+                }
             }
         }
         true
+    }
+
+    /// The queue pair sends from now on; a peer that was told which number to expect compares (docs/extensions.md).
+    fn announce_active(&mut self) {
+        if let (Some(stream), Some(psns)) = (&mut self.stream, self.psns) {
+            stream.announce_active(psns.send);
+        }
+    }
+
+    /// The peer's queue pair sends from now on; false if it is not the one that ours was told of.
+    pub(super) fn peer_active(&mut self, init: &QpInit, psn: Psn, out: &mut Outbox) -> bool {
+        let Some(expected) = self.psns.map(|psns| psns.receive).filter(|e| *e != psn) else {
+            return true;
+        };
+        let (got, expected) = (psn.get(), expected.get());
+        self.cause.get_or_insert_with(|| {
+            format!("the peer sends from number {got}, we were told to expect {expected}")
+        });
+        self.abort();
+        out.push(Event::QpFatal { qp: init.number });
+        self.end(init, QpEvent::Failed, out);
+        false
     }
 
     fn abort(&mut self) {
@@ -79,6 +120,9 @@ impl Inner {
         self.last_wqe_told = false;
         self.stream = Some(stream);
         self.rfc7306 = rfc7306;
+        if next == QpState::Rts {
+            self.announce_active();
+        }
         true
     }
 

@@ -10,7 +10,7 @@ use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
 use super::QpInit;
 use super::answer::access;
 use super::inner::Inner;
-use super::memory::places;
+use super::memory::{Right, places};
 use super::wqe::Payload;
 use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpType};
@@ -55,13 +55,19 @@ impl Inner {
                 Ok(())
             }
             Place::Receive { offset } => match &self.claimed {
-                Some(receive) => places(init, &receive.scatter, offset, len, each)
-                    .map_err(|_| Astray::Violation(Violation::ReceiveBuffer)),
+                Some(receive) => {
+                    let (range, right) = ((offset, len), Right::Local);
+                    places(init, &receive.scatter, range, right, each)
+                        .map_err(|_| Astray::Violation(Violation::ReceiveBuffer))
+                }
                 None => Ok(()),
             },
             Place::Sink { offset } => match self.sink() {
-                Some((at, Payload::Gather(sges))) => places(init, sges, offset, len, each)
-                    .map_err(|refusal| Astray::Sink(at, refusal)),
+                Some((at, Payload::Gather(sges))) => {
+                    let right = Right::of_sink(init, !self.manner().read_v2);
+                    places(init, sges, (offset, len), right, each)
+                        .map_err(|refusal| Astray::Sink(at, refusal))
+                }
                 _ => Ok(()),
             },
         }

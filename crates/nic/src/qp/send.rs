@@ -8,7 +8,7 @@ use verbena_wire::Rsn;
 
 use super::QpInit;
 use super::inner::{Current, Inner};
-use super::memory::{Source, check_sink, source};
+use super::memory::{Right, Source, check_sink, source};
 use super::outgo::{Origin, Outgo};
 use super::wqe::{Payload, Progress, Wqe};
 use crate::event::Outbox;
@@ -142,7 +142,9 @@ impl Inner {
         if let Payload::Gather(sges) = &wqe.payload
             && wqe.op.wants_response()
         {
-            check_sink(init, sges).map_err(|_| Status::LocProtErr)?;
+            let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.manner().read_v2;
+            let right = Right::of_sink(init, classic);
+            check_sink(init, sges, right).map_err(|_| Status::LocProtErr)?;
         }
         Ok(())
     }

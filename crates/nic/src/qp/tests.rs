@@ -1,5 +1,7 @@
 //! Tests of queue pairs, by what a consumer can see: what works, what is refused, how things end.
 
+mod by_hand;
+mod carrying;
 mod errors;
 mod rnr;
 mod work;

@@ -1,0 +1,104 @@
+//! Tests of queue pairs that their consumers connect by hand: what each state allows, and the numbers that are compared.
+
+use verbena_stream::Role;
+use verbena_wire::number::Psn;
+
+use crate::qp::Psns;
+use crate::state::QpState;
+use crate::testing::{Pair, Setup, stream};
+use crate::wc::Status;
+use crate::wr::SendOp;
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+fn psns(send: u32, receive: u32) -> Psns {
+    Psns {
+        send: Psn::new(send).unwrap(),
+        receive: Psn::new(receive).unwrap(),
+    }
+}
+
+/// Both sides in RTR with a stream; `expected` is the number that B waits for, where A begins with 7.
+fn in_rtr(expected: u32) -> Pair {
+    let mut pair = Pair::unconnected(Setup::default());
+    for (side, psns, role) in [
+        (&mut pair.a, psns(7, 9), Role::Initiator),
+        (&mut pair.b, psns(9, expected), Role::Responder),
+    ] {
+        let out = &mut side.out;
+        assert!(side.qp.modify(QpState::Init, out) && side.qp.modify(QpState::Rtr, out));
+        side.qp.set_psns(psns, out);
+        assert!(side.qp.attach(stream(role, Setup::default()), true, out));
+        assert_eq!(side.qp.state(), QpState::Rtr);
+    }
+    pair.run();
+    pair
+}
+
+#[test]
+fn a_queue_pair_in_rtr_receives_and_answers_and_does_not_send() {
+    let mut pair = in_rtr(7);
+    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.b.memory.write(0, b"there");
+    let (to, sink) = ([pair.b.sge(100, 8)], [pair.a.sge(0, 5)]);
+    pair.b.receive(1, &to);
+    pair.a.post(1, SEND, &[]);
+    let remote = pair.b.remote(0);
+    let read = SendOp::Read {
+        remote,
+        local_invalidate: None,
+    };
+    pair.a.post(2, read, &sink);
+    pair.run();
+    let done = [(1, Status::Success), (2, Status::Success)];
+    assert_eq!(pair.a.statuses(), done);
+    assert_eq!(pair.a.memory.read(0, 5), b"there");
+    assert_eq!(pair.b.received().len(), 1);
+    assert_eq!(pair.b.qp.state(), QpState::Rtr);
+    // Its own turn comes with RTS.
+    assert!(pair.b.qp.modify(QpState::Rts, &mut pair.b.out));
+    pair.a.receive(1, &[]);
+    pair.b.post(3, SEND, &[]);
+    pair.run();
+    assert_eq!(pair.b.statuses(), [(3, Status::Success)]);
+}
+
+#[test]
+fn a_consumer_may_be_faster_than_its_connection() {
+    let mut pair = Pair::unconnected(Setup::default());
+    for side in [&mut pair.a, &mut pair.b] {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            assert!(side.qp.modify(state, &mut side.out));
+        }
+    }
+    pair.b.receive(1, &[]);
+    pair.a.post(1, SEND, &[]);
+    pair.run();
+    assert!(pair.a.statuses().is_empty(), "nobody is there yet");
+    for (side, role) in [
+        (&mut pair.a, Role::Initiator),
+        (&mut pair.b, Role::Responder),
+    ] {
+        let stream = stream(role, Setup::default());
+        assert!(side.qp.attach(stream, true, &mut side.out));
+    }
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+}
+
+/// docs/extensions.md: ACTIVE names the number that the receiver was told, or the two do not belong together.
+#[test]
+fn a_peer_with_another_number_is_not_the_one_we_were_told_of() {
+    let mut pair = in_rtr(8);
+    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.run();
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    let cause = pair.b.qp.cause().unwrap();
+    assert_eq!(
+        cause,
+        "the peer sends from number 7, we were told to expect 8"
+    );
+}

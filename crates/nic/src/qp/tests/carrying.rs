@@ -1,0 +1,420 @@
+//! Tests of how bytes are moved: what goes directly, what memory that is taken away meanwhile leads to, and who may come at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use verbena_mem::{Access, Bind, Policy, Sources, Targets, WindowType};
+use verbena_stream::Time;
+use verbena_wire::{Stag, To};
+
+use crate::carrier::{Carrier, Hand, Moved};
+use crate::event::{Event, Outbox};
+use crate::qp::{Receiving, Sending, Transfer};
+use crate::state::{QpState, QpType};
+use crate::testing::{PD, Pair, Setup, poll, transmit};
+use crate::wc::Status;
+use crate::wr::{Data, Flags, ReceiveWr, Remote, SendOp, SendWr, Sge};
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+fn write(remote: Remote) -> SendOp {
+    let immediate = None;
+    SendOp::Write { remote, immediate }
+}
+
+fn read(remote: Remote) -> SendOp {
+    let local_invalidate = None;
+    SendOp::Read {
+        remote,
+        local_invalidate,
+    }
+}
+
+/// Every run of at least 100 bytes goes directly.
+fn direct() -> Setup {
+    Setup {
+        crc: false,
+        transfer: Transfer {
+            direct_min: 100,
+            ..Transfer::default()
+        },
+        ..Setup::default()
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7) as u8).collect()
+}
+
+/// M20: without checksums only heads and trailers pass a buffer of ours, on either side.
+#[test]
+fn long_runs_go_straight_between_the_carrier_and_memory() {
+    let mut pair = Pair::new(direct());
+    let before = (pair.a.qp.counters(), pair.b.qp.counters());
+    pair.a.memory.write(0, &pattern(8000));
+    let gather = [pair.a.sge(0, 3000), pair.a.sge(3000, 5000)];
+    let to = write(pair.b.remote(64));
+    pair.a.post(1, to, &gather);
+    pair.run();
+    let sink = [pair.a.sge(0, 8000)];
+    let from = read(pair.b.remote(64));
+    pair.a.post(2, from, &sink);
+    pair.run();
+    assert_eq!(pair.b.memory.read(64, 8000), pattern(8000));
+    let done = [(1, Status::Success), (2, Status::Success)];
+    assert_eq!(pair.a.statuses(), done);
+    for (after, before) in [
+        (pair.a.qp.counters(), before.0),
+        (pair.b.qp.counters(), before.1),
+    ] {
+        let direct = after.bytes_direct - before.bytes_direct;
+        // Each way 8000 bytes of payload in nine frames; the carrier of this test cuts at 777 bytes, and what is left
+        // of a run is copied once it is short.
+        assert!(direct > 14_000 && direct <= 16_000, "{direct}");
+        assert_eq!(
+            after.bytes_copied() + after.bytes_direct,
+            after.bytes_in + after.bytes_out
+        );
+    }
+}
+
+#[test]
+fn with_checksums_everything_is_staged() {
+    let mut pair = Pair::new(Setup {
+        crc: true,
+        ..direct()
+    });
+    let (gather, op) = ([pair.a.sge(0, 4000)], write(pair.b.remote(0)));
+    pair.a.post(1, op, &gather);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert_eq!(pair.a.qp.counters().bytes_direct, 0);
+    assert_eq!(pair.b.qp.counters().bytes_direct, 0);
+}
+
+/// A program that keeps changing what it sends does not break its connection, whatever is summed.
+#[test]
+fn memory_that_changes_while_it_is_sent_is_no_error() {
+    for crc in [false, true] {
+        let mut pair = Pair::new(Setup { crc, ..direct() });
+        let (gather, op) = ([pair.a.sge(0, 4000)], write(pair.b.remote(0)));
+        pair.a.post(1, op, &gather);
+        for i in 0..40 {
+            pair.a.memory.write(i * 100, &[i as u8; 100]);
+            let bytes = transmit(&pair.a.qp, 130, pair.now, &mut pair.a.out);
+            crate::testing::feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        }
+        pair.run();
+        assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    }
+}
+
+/// A region of A's that can be taken away, and a write of it.
+fn revocable(pair: &mut Pair, len: u32) -> Stag {
+    let memory = &pair.a.memory;
+    let start = To::new(memory.at());
+    let stag = pair
+        .a
+        .tpt
+        .register_shared(memory.stag(), start, PD, Access::LOCAL_READ)
+        .unwrap();
+    let gather = [Sge {
+        at: memory.at(),
+        len,
+        stag,
+    }];
+    let op = write(pair.b.remote(0));
+    pair.a.post(1, op, &gather);
+    stag
+}
+
+#[test]
+fn payload_that_is_framed_and_then_taken_away_is_not_sent() {
+    let mut pair = Pair::new(direct());
+    let stag = revocable(&mut pair, 900);
+    // It is framed, and nothing of it has left.
+    assert_eq!(
+        pair.a
+            .qp
+            .transmit(&mut Hand::open(0), pair.now, &mut pair.a.out),
+        Sending::Blocked
+    );
+    pair.a.tpt.deregister(stag).unwrap();
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::LocProtErr)]);
+    assert_eq!(pair.b.memory.read(0, 900), vec![0; 900]);
+    assert!(!pair.a.qp.wants_reset(), "a Terminate says why");
+    assert!(pair.b.qp.cause().unwrap().contains("the peer says"));
+}
+
+#[test]
+fn a_frame_that_cannot_be_finished_breaks_the_connection_off() {
+    let mut pair = Pair::new(direct());
+    let stag = revocable(&mut pair, 900);
+    let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+    assert_eq!(begun.len(), 300);
+    pair.a.tpt.deregister(stag).unwrap();
+    let mut hand = Hand::open(1000);
+    let sending = pair.a.qp.transmit(&mut hand, pair.now, &mut pair.a.out);
+    assert_eq!((sending, hand.went.len()), (Sending::Ended, 0));
+    assert!(pair.a.qp.wants_reset() && pair.a.qp.wants_close());
+    assert_eq!(pair.a.statuses(), [(1, Status::LocProtErr)]);
+}
+
+/// Flushed requests give their memory back at once; a frame that the peer has in part is finished all the same.
+#[test]
+fn a_flushed_request_needs_its_memory_no_more() {
+    let mut pair = Pair::new(direct());
+    let stag = revocable(&mut pair, 900);
+    let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+    crate::testing::feed(&pair.b.qp, &begun, pair.now, &mut pair.b.out);
+    assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
+    assert_eq!(pair.a.statuses(), [(1, Status::WrFlushErr)]);
+    pair.a.tpt.deregister(stag).unwrap();
+    pair.run();
+    assert!(!pair.a.qp.wants_reset());
+    assert!(pair.b.qp.cause().unwrap().contains("the peer says"));
+}
+
+/// Gives what came, and then says that a place is not memory.
+struct Faulty<'a>(Hand<'a>);
+
+impl Carrier for Faulty<'_> {
+    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+        if targets.spans().len() > 1 {
+            return Moved::Fault;
+        }
+        self.0.read(targets)
+    }
+
+    fn write(&mut self, _: &Sources<'_>) -> Moved {
+        Moved::Fault
+    }
+}
+
+#[test]
+fn memory_that_vanished_under_a_read_ends_the_queue_pair() {
+    let mut pair = Pair::new(direct());
+    let to = [pair.b.sge(0, 900)];
+    pair.b.receive(5, &to);
+    let from = [pair.a.sge(0, 900)];
+    pair.a.post(1, SEND, &from);
+    let bytes = transmit(&pair.a.qp, 1000, pair.now, &mut pair.a.out);
+    let (head, rest) = bytes.split_at(40);
+    crate::testing::feed(&pair.b.qp, head, pair.now, &mut pair.b.out);
+    let mut faulty = Faulty(Hand::with(rest));
+    let (now, out) = (pair.now, &mut pair.b.out);
+    let receiving = pair.b.qp.receive(&mut faulty, &mut [0; 100], now, out);
+    assert_eq!(receiving, Receiving::Some(0));
+    assert_eq!(pair.b.received()[0].status, Status::LocProtErr);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::RemOpErr)]);
+}
+
+#[test]
+fn memory_that_vanished_under_a_write_ends_the_queue_pair() {
+    let mut pair = Pair::new(direct());
+    revocable(&mut pair, 900);
+    let mut faulty = Faulty(Hand::default());
+    let sending = pair.a.qp.transmit(&mut faulty, pair.now, &mut pair.a.out);
+    assert_eq!(sending, Sending::Ended);
+    assert_eq!(pair.a.statuses(), [(1, Status::LocProtErr)]);
+    assert!(pair.a.qp.wants_reset());
+}
+
+/// docs/connections.md: what came before the request that is refused is answered first.
+#[test]
+fn the_blame_falls_on_the_request_that_was_refused() {
+    let mut pair = Pair::roce();
+    pair.b.memory.write(0, b"there");
+    let (good, sink) = (read(pair.b.remote(0)), [pair.a.sge(0, 5)]);
+    let add = SendOp::FetchAdd {
+        remote: pair.b.remote(8),
+        add: 3,
+        mask: 0,
+    };
+    let result = [pair.a.sge(8, 8)];
+    let bad = write(Remote {
+        stag: Stag::new(0xdead_0000),
+        to: To::new(0),
+    });
+    let source = [pair.a.sge(100, 8)];
+    pair.a.post(1, good, &sink);
+    pair.a.post(2, add, &result);
+    pair.a.post(3, bad, &source);
+    pair.a.post(4, good, &sink);
+    // All of it arrives before anything is answered.
+    let bytes = transmit(&pair.a.qp, 10_000, pair.now, &mut pair.a.out);
+    crate::testing::feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+    assert_eq!(pair.b.events(), [Event::QpAccess { qp: 2 }]);
+    pair.run();
+    let expected = [
+        (1, Status::Success),
+        (2, Status::Success),
+        (3, Status::RemAccessErr),
+        (4, Status::WrFlushErr),
+    ];
+    assert_eq!(pair.a.statuses(), expected);
+    assert_eq!(pair.a.memory.read(0, 5), b"there");
+    assert_eq!(pair.b.memory.read(8, 8), 3_u64.to_ne_bytes());
+    assert_eq!(
+        pair.b.events(),
+        [Event::Disconnected { qp: 2 }],
+        "told once"
+    );
+}
+
+/// docs/connections.md: what an unreliable connection cannot take, it drops; the receive waits for the next message.
+#[test]
+fn an_unreliable_connection_drops_what_it_cannot_take() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    let small = [pair.b.sge(0, 10)];
+    pair.b.receive(1, &small);
+    let invalid = SendOp::Send {
+        invalidate: Some(Stag::new(0xdead_0000)),
+        immediate: None,
+    };
+    let (long, short) = ([pair.a.sge(0, 2500)], [pair.a.sge(0, 10)]);
+    pair.a.memory.write(0, b"0123456789");
+    pair.a.post(1, SEND, &long);
+    pair.a.post(2, invalid, &short);
+    pair.run();
+    assert!(pair.b.received().is_empty() && pair.b.events().is_empty());
+    pair.a.post(3, SEND, &short);
+    pair.run();
+    let received = pair.b.received();
+    assert_eq!(
+        (received.len(), received[0].id, received[0].len),
+        (1, 1, 10)
+    );
+    assert_eq!(pair.b.memory.read(0, 10), b"0123456789");
+    assert!(pair.a.statuses().iter().all(|s| s.1 == Status::Success));
+}
+
+/// M7: where regions are closed to peers, the sink of a classic read is a window.
+#[test]
+fn under_windows_only_the_sink_of_a_classic_read_is_a_window() {
+    for read_v2 in [false, true] {
+        let mut setup = Setup {
+            policy: Policy::WindowsOnly,
+            ..Setup::default()
+        };
+        if !read_v2 {
+            setup.features = verbena_wire::ext::Features::SEND_IMM;
+        }
+        let mut pair = Pair::new(setup);
+        let window_of = |side: &crate::testing::Side, access| {
+            let window = side.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
+            let bind = Bind {
+                window,
+                region: side.memory.stag(),
+                at: side.memory.at(),
+                len: 1000,
+                access,
+                pd: PD,
+                qp: side.qp.number(),
+                key: 0x11,
+                zero_based: false,
+                one_touch: false,
+            };
+            side.tpt.bind(&bind).unwrap()
+        };
+        pair.b.memory.write(0, b"there");
+        let from = read(Remote {
+            stag: window_of(&pair.b, Access::REMOTE_READ),
+            to: To::new(pair.b.memory.at()),
+        });
+        let sink = window_of(&pair.a, Access::REMOTE_WRITE);
+        let at = pair.a.memory.at();
+        let (stag, len) = (sink, 5);
+        let (window, region) = ([Sge { at, len, stag }], [pair.a.sge(0, 5)]);
+        let (fits, not) = if read_v2 {
+            (region, window)
+        } else {
+            (window, region)
+        };
+        pair.a.post(1, from, &fits);
+        pair.run();
+        assert_eq!(pair.a.statuses(), [(1, Status::Success)], "{read_v2}");
+        assert_eq!(pair.a.memory.read(0, 5), b"there");
+        pair.a.post(2, from, &not);
+        pair.run();
+        assert_eq!(pair.a.statuses(), [(2, Status::LocProtErr)], "{read_v2}");
+    }
+}
+
+/// Posters on several threads, one that drives both ends, one that asks: everything completes, each poster's in order.
+#[test]
+fn posters_and_drivers_on_many_threads() {
+    const EACH: u64 = 3000;
+    let pair = Pair::new(Setup {
+        cq_size: 2 * EACH as usize,
+        ..Setup::default()
+    });
+    let (a, b) = (&pair.a, &pair.b);
+    let over = AtomicBool::new(false);
+    let piece = |side: &crate::testing::Side| [side.sge(0, 16)];
+    let (from, to) = (piece(a), piece(b));
+    let (sent, received) = std::thread::scope(|scope| {
+        let posters: Vec<_> = (0..2_u64)
+            .map(|poster| {
+                let data = Data::Gather(&from);
+                scope.spawn(move || {
+                    for i in 0..EACH {
+                        let wr = SendWr {
+                            id: poster << 32 | i,
+                            op: SEND,
+                            flags: Flags::SIGNALED,
+                            data,
+                        };
+                        while a.qp.post_send(&wr, &mut Outbox::new()).is_err() {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let receiver = scope.spawn(|| {
+            for id in 0..2 * EACH {
+                let wr = ReceiveWr { id, scatter: &to };
+                while b.qp.post_receive(&wr, &mut Outbox::new()).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert_eq!(a.qp.state(), QpState::Rts);
+                b.qp.view();
+            }
+        });
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        let (mut out, now) = (Outbox::new(), Time::ZERO);
+        while sent.len() < 2 * EACH as usize {
+            for (from, to) in [(a, b), (b, a)] {
+                let bytes = transmit(&from.qp, 5000, now, &mut out);
+                crate::testing::feed(&to.qp, &bytes, now, &mut out);
+            }
+            sent.extend(poll(&a.qp.init().send_cq));
+            received.extend(poll(&b.qp.init().recv_cq));
+        }
+        over.store(true, Ordering::Relaxed);
+        for thread in posters {
+            thread.join().unwrap();
+        }
+        receiver.join().unwrap();
+        (sent, received)
+    });
+    assert!(sent.iter().all(|wc| wc.status == Status::Success));
+    for poster in 0..2 {
+        let ids = sent.iter().map(|wc| wc.id).filter(|id| id >> 32 == poster);
+        assert!(ids.eq((0..EACH).map(|i| poster << 32 | i)));
+    }
+    assert!(received.iter().map(|wc| wc.id).eq(0..2 * EACH));
+}
