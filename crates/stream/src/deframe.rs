@@ -56,6 +56,11 @@ impl Deframer {
         }
     }
 
+    /// Checksums are on.
+    pub(crate) fn sums(&self) -> bool {
+        self.crc
+    }
+
     /// Are we inside a frame, given that `staged` bytes wait in the stage?
     pub(crate) fn mid_frame(&self, staged: usize) -> bool {
         staged > 0 || self.frame.is_some_and(|f| f.at > 0)

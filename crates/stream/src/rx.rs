@@ -159,6 +159,11 @@ impl Rx {
         }
     }
 
+    /// Payload may bypass the stage.
+    pub(crate) fn reads_directly(&self) -> bool {
+        !self.deframer.sums()
+    }
+
     /// `n` bytes of the run were moved to their place.
     pub fn placed(&mut self, n: u32) {
         self.deframer.advance(n as usize);

@@ -19,6 +19,9 @@ use verbena_wire::mpa::startup::Revision;
 /// Bytes that one turn of the wire carries at most.
 const ROOM: usize = 1 << 20;
 
+/// Where received bytes land that do not go straight to their place.
+const SCRATCH: usize = 256 << 10;
+
 pub(crate) const BLANK: Wc = Wc {
     id: 0,
     qpn: 0,
@@ -110,6 +113,7 @@ fn stream(role: Role, crc: bool) -> Stream {
 pub(crate) struct Wire {
     went: Vec<u8>,
     read: usize,
+    scratch: Vec<u8>,
 }
 
 impl Carrier for Wire {
@@ -139,10 +143,12 @@ impl Wire {
         if self.went.is_empty() {
             return false;
         }
-        let mut scratch = [0; 16 << 10];
+        let mut scratch = core::mem::take(&mut self.scratch);
+        scratch.resize(SCRATCH, 0);
         while self.read < self.went.len() {
             to.receive(self, &mut scratch, Time::ZERO, to_out);
         }
+        self.scratch = scratch;
         true
     }
 }

@@ -84,6 +84,8 @@ pub(super) struct Inner {
     pub(super) current: Option<Current>,
     /// Received and not yet understood.
     pub(super) stage: Stage,
+    /// The last payload was a long run, and the next one probably is.
+    pub(super) bulk: bool,
     /// Framed and not yet accepted.
     pub(super) outgo: Outgo,
     /// Stream bytes framed and accepted so far.
@@ -133,6 +135,7 @@ impl Inner {
             owed: VecDeque::new(),
             current: None,
             stage: Stage::default(),
+            bulk: false,
             outgo: Outgo::default(),
             framed: 0,
             accepted: 0,

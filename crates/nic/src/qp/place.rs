@@ -3,7 +3,7 @@
 //! It refuses to know how the bytes get there: copied from a stage, or read straight from the carrier.
 
 use verbena_mem::{Access, Placement, Reach, Refusal, Targets};
-use verbena_stream::{Place, Run, Violation};
+use verbena_stream::{Place, Run, Stream, Violation};
 use verbena_wire::Rsn;
 use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
 
@@ -88,6 +88,8 @@ impl Inner {
         bytes: &[u8],
         out: &mut Outbox,
     ) -> bool {
+        let direct = self.stream.as_ref().is_some_and(Stream::reads_directly);
+        self.bulk = direct && run.len >= init.transfer.direct_min;
         let mut rest = bytes;
         let verdict = self.resolve(init, run.place, bytes.len() as u32, |place| {
             let n = place.write(0, rest);
@@ -112,10 +114,7 @@ impl Inner {
         targets: &mut Targets<'a>,
         out: &mut Outbox,
     ) -> Option<Direct> {
-        let run = self
-            .stream
-            .as_mut()
-            .and_then(verbena_stream::Stream::pending);
+        let run = self.stream.as_mut().and_then(Stream::pending);
         let long = |run: &Run| run.len >= init.transfer.direct_min && run.place != Place::Discard;
         let Some(run) = run.filter(long) else {
             return Some(Direct::default());
@@ -175,10 +174,7 @@ impl Inner {
 
     /// The carrier says that a place it was given is not memory: its owner unmapped what it had registered.
     pub(super) fn fault(&mut self, init: &QpInit, out: &mut Outbox) {
-        let place = self
-            .stream
-            .as_mut()
-            .and_then(verbena_stream::Stream::pending);
+        let place = self.stream.as_mut().and_then(Stream::pending);
         let sink = self.sink().map(|(at, _)| at);
         match (place.map(|run| run.place), sink) {
             (Some(Place::Receive { .. }), _) => {

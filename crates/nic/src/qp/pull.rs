@@ -43,23 +43,30 @@ impl Inner {
         let staged = !self.stage.is_empty();
         let missing = self.stage.missing();
         let mut direct = 0;
+        // In a stream of long runs only the next head is read along, so that the run behind it goes directly, too.
+        let most = match self.bulk {
+            true => scratch.len().min(init.transfer.lookahead),
+            false => scratch.len(),
+        };
         if staged {
             // The rest of what is staged goes behind it, so that it is understood where it lies.
             targets.stage(self.stage.room(missing));
-            targets.stage(scratch);
+            targets.stage(&mut scratch[..most]);
         } else {
             let Some(named) = self.name_places(init, &mut targets, out) else {
                 // The refusal has its own consequences; the bytes are read in the next attempt.
                 return Receiving::Some(0);
             };
             direct = named.bytes;
+            self.bulk |= direct > 0;
             if direct == 0 {
-                targets.stage(scratch);
+                targets.stage(&mut scratch[..most]);
             } else if named.all {
                 let most = scratch.len().min(init.transfer.lookahead);
                 targets.stage(&mut scratch[..most]);
             }
         }
+        let room = targets.bytes();
         let moved = carrier.read(&mut targets);
         drop(targets);
         match moved {
@@ -74,6 +81,10 @@ impl Inner {
                 self.stage.grow(behind);
                 let rest = n - at_once - behind;
                 self.take(init, &scratch[..rest], now, out);
+                if n < room {
+                    // There was no more.
+                    self.stage.rest();
+                }
                 Receiving::Some(n)
             }
             Moved::Nothing => {

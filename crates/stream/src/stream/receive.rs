@@ -40,6 +40,11 @@ impl Stream {
         self.state.is_open().then(|| self.rx.pending()).flatten()
     }
 
+    /// Payload may be read straight into its place: nothing is summed, so nothing must be seen whole before.
+    pub fn reads_directly(&self) -> bool {
+        self.rx.reads_directly()
+    }
+
     /// `n` bytes of the run were moved to their place.
     pub fn placed(&mut self, n: u32) {
         self.rx.placed(n);
