@@ -7,6 +7,7 @@
 
 use core::fmt;
 use core::ops::Deref;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub mod device;
@@ -126,9 +127,16 @@ impl Config {
 
     /// What this process's environment and the file of its user say (docs/configuration.md).
     pub fn load() -> Result<Config, Problems> {
+        Config::from_world(std::env::vars_os())
+    }
+
+    fn from_world(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Config, Problems> {
         // Bytes that are not text become the mark of the unreadable, which no value may hold.
-        let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
-        let environment: Vec<(String, String)> = std::env::vars_os()
+        let text = |s: OsString| s.to_string_lossy().into_owned();
+        let environment: Vec<(String, String)> = variables
+            .into_iter()
             .map(|(name, value)| (text(name), text(value)))
             .collect();
         let find = |name: &str| {

@@ -1,10 +1,11 @@
 //! The operating system, as far as the adapter needs it: sockets, readiness, bells, the clock, randomness, threads and forks.
-//! It promises calls that do not wait (only [`Poller::wait`] and [`Bell::wait`] do, as their names say), do not log, and are no
+//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`] and [`Channel::take`] do), do not log, and are no
 //! points of cancellation, so that they may be made under a lock; a call that a signal interrupted is made again.
 //! It refuses to know what the bytes mean, and makes no Rust reference to registered memory.
 
 pub mod bell;
 pub mod carry;
+pub mod channel;
 pub mod clock;
 pub mod datagrams;
 pub mod error;
@@ -22,6 +23,7 @@ pub mod thread;
 
 pub use bell::Bell;
 pub use carry::Ends;
+pub use channel::Channel;
 pub use clock::now;
 pub use datagrams::Datagrams;
 pub use error::{Error, Result};

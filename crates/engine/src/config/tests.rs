@@ -248,6 +248,36 @@ fn a_file_that_was_asked_for_must_be_there() {
     );
 }
 
+#[test]
+fn the_file_of_the_user_is_found_and_read() {
+    let home = std::env::temp_dir().join(format!("verbena-config-{}", std::process::id()));
+    let folder = home.join("verbena");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.toml"), "half_open = 9\ncrc = \"on\"").unwrap();
+    let variables = |more: &[(&str, &str)]| {
+        let own = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
+        let home = (
+            OsString::from("XDG_CONFIG_HOME"),
+            home.clone().into_os_string(),
+        );
+        let all = more.iter().map(own).chain([home]);
+        all.collect::<Vec<_>>()
+    };
+    let config = Config::from_world(variables(&[("VERBENA_CRC", "off")]));
+    let missing = Config::from_world(variables(&[("VERBENA_CONFIG", "/nonexistent/x")]));
+    std::fs::remove_dir_all(&home).unwrap();
+    let config = config.unwrap();
+    assert_eq!((config.half_open, config.crc), (9, Choice::Off));
+    assert!(
+        missing
+            .unwrap_err()
+            .to_string()
+            .contains("a file that can be read")
+    );
+    let absent = Config::from_world(variables(&[])).unwrap();
+    assert_eq!(*absent, Settings::default());
+}
+
 /// The list in the documentation is made from the same table; if this fails, paste what it prints.
 #[test]
 fn the_documentation_lists_every_key() {

@@ -108,9 +108,11 @@ impl Socket {
         sockopt::set_socket_keepalive(&self.fd, on)
             .map_err(Error::of("setsockopt SO_KEEPALIVE"))?;
         if on {
+            // Rounded up, and within what the system takes.
+            let whole = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
             let seconds = |n: u64| Duration::from_secs(n.clamp(1, 32_767));
-            let between = seconds(idle.as_secs() / u64::from(PROBES));
-            sockopt::set_tcp_keepidle(&self.fd, seconds(idle.as_secs()))
+            let between = seconds(whole / u64::from(PROBES));
+            sockopt::set_tcp_keepidle(&self.fd, seconds(whole))
                 .map_err(Error::of("setsockopt TCP_KEEPIDLE"))?;
             sockopt::set_tcp_keepintvl(&self.fd, between)
                 .map_err(Error::of("setsockopt TCP_KEEPINTVL"))?;

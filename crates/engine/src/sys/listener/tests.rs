@@ -90,3 +90,39 @@ fn accepted_sockets_do_not_block_and_are_not_inherited() {
     let flags = unsafe { libc::fcntl(b.as_fd().as_raw_fd(), libc::F_GETFL) };
     assert_ne!(flags & libc::O_NONBLOCK, 0);
 }
+
+/// Sets how many descriptors this process may have.
+fn limit(descriptors: libc::rlim_t) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: reads and writes the two numbers of a limit, which are ours.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = descriptors.min(limit.rlim_max);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+    }
+}
+
+/// In a child, because the limit is the whole process's.
+#[test]
+fn the_want_of_descriptors_is_told_and_loses_no_connection() {
+    let listener = Listener::bind(SocketAddr::new(loopbacks()[0], 0), true).unwrap();
+    let _dialled = Socket::connect(listener.local().unwrap(), None).unwrap();
+    await_ready(&listener, Interest::READ);
+    // SAFETY: the child makes bare system calls and ends; it takes no lock and no memory.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        limit(3);
+        let told = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
+        limit(1024);
+        let kept = matches!(listener.accept(), Ok(Some(_)));
+        // SAFETY: ends the child at once, without running anything of the parent's.
+        unsafe { libc::_exit(i32::from(!told) + 2 * i32::from(!kept)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; the status is ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(libc::WEXITSTATUS(status), 0, "1: not told, 2: lost");
+}
