@@ -84,8 +84,8 @@ pub(super) struct Inner {
     pub(super) current: Option<Current>,
     /// Received and not yet understood.
     pub(super) stage: Stage,
-    /// The last payload was a long run, and the next one probably is.
-    pub(super) bulk: bool,
+    /// Long runs of payload came a moment ago, and the next one probably is, too; counts down.
+    pub(super) bulk: u8,
     /// Framed and not yet accepted.
     pub(super) outgo: Outgo,
     /// Stream bytes framed and accepted so far.
@@ -135,7 +135,7 @@ impl Inner {
             owed: VecDeque::new(),
             current: None,
             stage: Stage::default(),
-            bulk: false,
+            bulk: 0,
             outgo: Outgo::default(),
             framed: 0,
             accepted: 0,

@@ -16,6 +16,9 @@ use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpType};
 use crate::wc::Status;
 
+/// Short runs after which a stream of long ones counts as over: the end of a long message is often one.
+pub(super) const BULK: u8 = 3;
+
 /// Why payload cannot go where it should.
 #[derive(Clone, Copy)]
 pub(super) enum Astray {
@@ -89,7 +92,11 @@ impl Inner {
         out: &mut Outbox,
     ) -> bool {
         let direct = self.stream.as_ref().is_some_and(Stream::reads_directly);
-        self.bulk = direct && run.len >= init.transfer.direct_min;
+        if direct && run.len >= init.transfer.direct_min {
+            self.bulk = BULK;
+        } else {
+            self.bulk = self.bulk.saturating_sub(1);
+        }
         let mut rest = bytes;
         let verdict = self.resolve(init, run.place, bytes.len() as u32, |place| {
             let n = place.write(0, rest);

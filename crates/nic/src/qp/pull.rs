@@ -7,6 +7,7 @@ use verbena_stream::Time;
 
 use super::QpInit;
 use super::inner::Inner;
+use super::place::BULK;
 use crate::carrier::{Carrier, Moved};
 use crate::event::Outbox;
 
@@ -45,8 +46,8 @@ impl Inner {
         let mut direct = 0;
         // In a stream of long runs only the next head is read along, so that the run behind it goes directly, too.
         let most = match self.bulk {
-            true => scratch.len().min(init.transfer.lookahead),
-            false => scratch.len(),
+            0 => scratch.len(),
+            _ => scratch.len().min(init.transfer.lookahead),
         };
         if staged {
             // The rest of what is staged goes behind it, so that it is understood where it lies.
@@ -58,12 +59,14 @@ impl Inner {
                 return Receiving::Some(0);
             };
             direct = named.bytes;
-            self.bulk |= direct > 0;
             if direct == 0 {
                 targets.stage(&mut scratch[..most]);
-            } else if named.all {
+            } else {
+                self.bulk = BULK;
                 let most = scratch.len().min(init.transfer.lookahead);
-                targets.stage(&mut scratch[..most]);
+                if named.all {
+                    targets.stage(&mut scratch[..most]);
+                }
             }
         }
         let room = targets.bytes();

@@ -1,0 +1,251 @@
+//! Everything that can be set, in one place, with a note of who set it: a default, the file, the environment or the program.
+//! It promises that nothing is ignored in silence: an unknown name or a bad value is a [`Problem`] that says what would be right.
+//! It refuses to read the world except in [`Config::load`]; all else is a function of texts (docs/configuration.md).
+//!
+//! Reading order: [`settings`] (the one list of keys) → [`words`], [`device`], [`peers`], [`key`] (what values there are) →
+//! `form` (how they are written) → `file` (TOML) → [`manners`] (what they mean towards one peer) → [`problem`].
+
+use core::fmt;
+use core::ops::Deref;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+pub mod device;
+mod file;
+mod form;
+pub mod key;
+pub mod manners;
+pub mod peers;
+pub mod problem;
+pub mod settings;
+pub mod words;
+
+pub use device::Device;
+pub use key::Key;
+pub use peers::Peers;
+pub use problem::{Origin, Problem, Problems};
+pub use settings::Settings;
+pub use words::{Choice, Fpdu, Log, Profile};
+
+use settings::KEYS;
+
+/// What every variable of ours begins with.
+const PREFIX: &str = "VERBENA_";
+/// Names the file; the one variable of ours that is no setting.
+const CONFIG: &str = "VERBENA_CONFIG";
+
+/// Who set a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody.
+    Default,
+    /// The file, on this line.
+    File(usize),
+    /// A variable of the environment.
+    Environment,
+    /// The program, by a call.
+    Call,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File(line) => write!(f, "file, line {line}"),
+            Source::Environment => f.write_str("environment"),
+            Source::Call => f.write_str("call"),
+        }
+    }
+}
+
+/// A configuration file: its name, for messages, and what is in it.
+#[derive(Debug, Clone, Copy)]
+pub struct File<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its text, in TOML.
+    pub text: &'a str,
+}
+
+/// One line of [`Config::describe`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The name.
+    pub key: &'static str,
+    /// The value, as it could be written in the environment; a secret only says that it is set.
+    pub value: String,
+    /// Who set it.
+    pub source: Source,
+}
+
+/// The settings, and who set them. Reads like [`Settings`].
+#[derive(Debug, Clone)]
+pub struct Config {
+    settings: Settings,
+    sources: [Source; KEYS.len()],
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            settings: Settings::default(),
+            sources: [Source::Default; KEYS.len()],
+        }
+    }
+}
+
+impl Deref for Config {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl Config {
+    /// What a file and an environment make of the defaults; the environment wins. Variables of others are passed over.
+    pub fn from_parts<'a>(
+        file: Option<File<'_>>,
+        environment: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Config, Problems> {
+        let mut config = Config::default();
+        let mut problems = Problems::default();
+        for entry in file.map(|file| file::entries(&file)).into_iter().flatten() {
+            let outcome = entry.and_then(|e| config.put(&e.key, &e.value, e.source(), e.origin));
+            problems.note(outcome);
+        }
+        for (name, value) in environment {
+            if let Some(key) = name.strip_prefix(PREFIX).filter(|_| name != CONFIG) {
+                let key = key.to_ascii_lowercase();
+                let origin = Origin::Environment(name.to_owned());
+                problems.note(config.put(&key, value, Source::Environment, origin));
+            }
+        }
+        problems.extend(config.settings.contradictions());
+        problems.or(config)
+    }
+
+    /// What this process's environment and the file of its user say (docs/configuration.md).
+    pub fn load() -> Result<Config, Problems> {
+        Config::from_world(std::env::vars_os())
+    }
+
+    fn from_world(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Config, Problems> {
+        // Bytes that are not text become the mark of the unreadable, which no value may hold.
+        let text = |s: OsString| s.to_string_lossy().into_owned();
+        let environment: Vec<(String, String)> = variables
+            .into_iter()
+            .map(|(name, value)| (text(name), text(value)))
+            .collect();
+        let find = |name: &str| {
+            let found = environment.iter().find(|(n, v)| n == name && !v.is_empty());
+            found.map(|(_, value)| value.as_str())
+        };
+        let place = place(find);
+        let read = place.as_ref().map(|(path, named)| read(path, *named));
+        let read = read.transpose()?.flatten();
+        let file = read.as_ref().map(|(name, text)| File { name, text });
+        let pairs = environment.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+        Config::from_parts(file, pairs)
+    }
+
+    /// Sets one value by name, on behalf of the program.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Problems> {
+        let mut changed = self.clone();
+        let mut problems = Problems::default();
+        problems.note(changed.put(key, value, Source::Call, Origin::Call));
+        problems.extend(changed.settings.contradictions());
+        *self = problems.or(changed)?;
+        Ok(())
+    }
+
+    /// Sets any values, on behalf of the program; all or, if one of them is bad, none.
+    pub fn change(&mut self, change: impl FnOnce(&mut Settings)) -> Result<(), Problems> {
+        let mut changed = self.clone();
+        change(&mut changed.settings);
+        let mut problems = Problems::default();
+        for (key, source) in KEYS.iter().zip(&mut changed.sources) {
+            if !(key.same)(&self.settings, &changed.settings) {
+                *source = Source::Call;
+                // What cannot be written down is out of bounds.
+                let value = (key.show)(&changed.settings);
+                if !(key.set)(&mut changed.settings.clone(), &value) {
+                    let problem = Problem::bad(key.name, &value, Origin::Call, (key.wants)());
+                    problems.note(Err(problem));
+                }
+            }
+        }
+        problems.extend(changed.settings.contradictions());
+        *self = problems.or(changed)?;
+        Ok(())
+    }
+
+    /// Every setting, in the order of the list.
+    pub fn describe(&self) -> Vec<Row> {
+        let rows = KEYS.iter().zip(&self.sources);
+        rows.map(|(key, &source)| Row {
+            key: key.name,
+            value: (key.show)(&self.settings),
+            source,
+        })
+        .collect()
+    }
+
+    /// Who set this; none if there is no such setting.
+    pub fn source(&self, key: &str) -> Option<Source> {
+        let at = KEYS.iter().position(|k| k.name == key)?;
+        self.sources.get(at).copied()
+    }
+
+    fn put(
+        &mut self,
+        name: &str,
+        value: &str,
+        source: Source,
+        origin: Origin,
+    ) -> Result<(), Problem> {
+        let mut all = KEYS.iter().zip(&mut self.sources);
+        let Some((key, noted)) = all.find(|(key, _)| key.name == name) else {
+            return Err(Problem::unknown(name, origin));
+        };
+        let readable = !value.contains(char::REPLACEMENT_CHARACTER);
+        // Blanks may be part of a secret.
+        let text = if key.secret { value } else { value.trim() };
+        if !readable || !(key.set)(&mut self.settings, text) {
+            // A secret stays one, even a bad one.
+            let shown = if key.secret { "(hidden)" } else { value };
+            return Err(Problem::bad(name, shown, origin, (key.wants)()));
+        }
+        *noted = source;
+        Ok(())
+    }
+}
+
+/// Where the file is, and whether it was asked for by name.
+fn place<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<(PathBuf, bool)> {
+    if let Some(named) = find(CONFIG) {
+        return Some((PathBuf::from(named), true));
+    }
+    // The XDG base directory specification wants relative paths to be passed over.
+    let xdg = find("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let folder = xdg.or_else(|| Some(Path::new(find("HOME")?).join(".config")))?;
+    Some((folder.join("verbena").join("config.toml"), false))
+}
+
+/// The name and the text of the file; none if it is absent and nobody asked for it.
+fn read(path: &Path, named: bool) -> Result<Option<(String, String)>, Problems> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    let name = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some((name, text))),
+        Err(error) if !named && matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) => Err(Problems::from(Problem::unreadable(&name, &error))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

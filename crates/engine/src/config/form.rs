@@ -1,0 +1,320 @@
+//! How values are written: numbers, sizes, times, switches, words and lists.
+//! It promises that whatever it shows it also reads, and that it can say in words what it takes.
+//! It refuses units that are left out: a bare 5 is no time.
+
+use core::net::IpAddr;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use verbena_wire::mpa::enhanced::RtrKinds;
+
+use super::device::Device;
+use super::key::Key;
+use super::peers::{Network, Peers};
+use super::settings::PROFILES;
+
+/// A way of writing values of a type.
+pub(super) trait Form<T> {
+    fn read(&self, text: &str) -> Option<T>;
+    fn show(&self, value: &T) -> String;
+    fn wants(&self) -> String;
+}
+
+/// A whole number between bounds.
+pub(super) struct Number(pub(super) RangeInclusive<u64>);
+
+impl<T: TryFrom<u64> + Copy + TryInto<u64>> Form<T> for Number {
+    fn read(&self, text: &str) -> Option<T> {
+        let n: u64 = text.parse().ok()?;
+        self.0.contains(&n).then(|| T::try_from(n).ok())?
+    }
+
+    fn show(&self, value: &T) -> String {
+        wide(*value).to_string()
+    }
+
+    fn wants(&self) -> String {
+        format!("a number from {} to {}", self.0.start(), self.0.end())
+    }
+}
+
+fn wide<T: TryInto<u64>>(value: T) -> u64 {
+    value.try_into().unwrap_or(u64::MAX)
+}
+
+/// A number of bytes, with K and M for 2¹⁰ and 2²⁰.
+pub(super) struct Bytes(pub(super) RangeInclusive<u64>);
+
+impl<T: TryFrom<u64> + Copy + TryInto<u64>> Form<T> for Bytes {
+    fn read(&self, text: &str) -> Option<T> {
+        let n = scaled(text, &[("K", 1 << 10), ("M", 1 << 20), ("", 1)])?;
+        self.0.contains(&n).then(|| T::try_from(n).ok())?
+    }
+
+    fn show(&self, value: &T) -> String {
+        bytes(wide(*value))
+    }
+
+    fn wants(&self) -> String {
+        let (least, most) = (bytes(*self.0.start()), bytes(*self.0.end()));
+        format!("a size from {least} to {most} bytes, such as 4096 or 256K")
+    }
+}
+
+fn bytes(n: u64) -> String {
+    unscaled(n, &[("M", 1 << 20), ("K", 1 << 10)], "")
+}
+
+const UNITS: &[(&str, u64)] = &[
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+    ("s", 1_000_000_000),
+];
+
+/// A time with its unit, between bounds.
+pub(super) struct Span(pub(super) RangeInclusive<Duration>);
+
+impl Form<Duration> for Span {
+    fn read(&self, text: &str) -> Option<Duration> {
+        let time = Duration::from_nanos(scaled(text, UNITS)?);
+        self.0.contains(&time).then_some(time)
+    }
+
+    fn show(&self, value: &Duration) -> String {
+        time(*value)
+    }
+
+    fn wants(&self) -> String {
+        let (least, most) = (time(*self.0.start()), time(*self.0.end()));
+        format!("a time from {least} to {most} with its unit (us, ms, s)")
+    }
+}
+
+fn time(value: Duration) -> String {
+    let n = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    unscaled(n, &units, "ns")
+}
+
+/// Digits and one of the units; the first unit that the text ends with counts.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let found = units.iter().find_map(|(unit, n)| {
+        let digits = text.strip_suffix(unit)?;
+        Some((digits.trim_end(), n))
+    });
+    let (digits, n) = found?;
+    digits.parse::<u64>().ok()?.checked_mul(*n)
+}
+
+/// The number in the largest unit that holds it exactly.
+fn unscaled(n: u64, units: &[(&str, u64)], least: &str) -> String {
+    let fits = units.iter().find(|(_, size)| n.is_multiple_of(*size));
+    match fits {
+        Some((unit, size)) if n > 0 => format!("{}{unit}", n / size),
+        Some((unit, _)) if !least.is_empty() => format!("0{unit}"),
+        _ => format!("{n}{least}"),
+    }
+}
+
+/// On or off.
+pub(super) struct Switch;
+
+impl Form<bool> for Switch {
+    fn read(&self, text: &str) -> Option<bool> {
+        match text {
+            "on" | "true" | "yes" | "1" => Some(true),
+            "off" | "false" | "no" | "0" => Some(false),
+            _ => None,
+        }
+    }
+
+    fn show(&self, value: &bool) -> String {
+        if *value { "on" } else { "off" }.to_owned()
+    }
+
+    fn wants(&self) -> String {
+        "on or off".to_owned()
+    }
+}
+
+/// One of a few words.
+pub(super) struct Words<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+impl<T: Copy + PartialEq> Form<T> for Words<T> {
+    fn read(&self, text: &str) -> Option<T> {
+        let found = self.0.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value)
+    }
+
+    fn show(&self, value: &T) -> String {
+        let found = self.0.iter().find(|(_, known)| known == value);
+        found.map_or("?", |(word, _)| word).to_owned()
+    }
+
+    fn wants(&self) -> String {
+        let words: Vec<&str> = self.0.iter().map(|(word, _)| *word).collect();
+        match words.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => words.concat(),
+        }
+    }
+}
+
+/// A value, or a word for none.
+pub(super) struct Or<F>(pub(super) &'static str, pub(super) F);
+
+impl<T, F: Form<T>> Form<Option<T>> for Or<F> {
+    fn read(&self, text: &str) -> Option<Option<T>> {
+        if text == self.0 {
+            return Some(None);
+        }
+        self.1.read(text).map(Some)
+    }
+
+    fn show(&self, value: &Option<T>) -> String {
+        value.as_ref().map_or(self.0.to_owned(), |v| self.1.show(v))
+    }
+
+    fn wants(&self) -> String {
+        format!("{} or {}", self.0, self.1.wants())
+    }
+}
+
+/// First and last port.
+pub(super) struct Ports;
+
+impl Form<RangeInclusive<u16>> for Ports {
+    fn read(&self, text: &str) -> Option<RangeInclusive<u16>> {
+        let (first, last) = text.split_once('-')?;
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        // Numbers below 1024 stand for queue pairs that nobody dials.
+        (1024 <= first && first <= last).then_some(first..=last)
+    }
+
+    fn show(&self, value: &RangeInclusive<u16>) -> String {
+        format!("{}-{}", value.start(), value.end())
+    }
+
+    fn wants(&self) -> String {
+        "the first and the last port, from 1024 on, such as 20000-29999".to_owned()
+    }
+}
+
+/// Ready-to-receive messages.
+pub(super) struct Rtr;
+
+impl Form<RtrKinds> for Rtr {
+    fn read(&self, text: &str) -> Option<RtrKinds> {
+        let mut kinds = RtrKinds {
+            send: false,
+            write: false,
+            read: false,
+        };
+        for word in text.split(',').filter(|_| text != "none") {
+            match word.trim() {
+                "send" => kinds.send = true,
+                "write" => kinds.write = true,
+                "read" => kinds.read = true,
+                _ => return None,
+            }
+        }
+        Some(kinds)
+    }
+
+    fn show(&self, value: &RtrKinds) -> String {
+        let all = [
+            (value.send, "send"),
+            (value.write, "write"),
+            (value.read, "read"),
+        ];
+        let words: Vec<&str> = all.iter().filter(|(on, _)| *on).map(|(_, w)| *w).collect();
+        if words.is_empty() {
+            return "none".to_owned();
+        }
+        words.join(",")
+    }
+
+    fn wants(&self) -> String {
+        "none, or some of send, write and read, such as write,read".to_owned()
+    }
+}
+
+/// The adapter's addresses.
+pub(super) struct Devices;
+
+impl Form<Device> for Devices {
+    fn read(&self, text: &str) -> Option<Device> {
+        if text == "auto" {
+            return Some(Device::Auto);
+        }
+        let addresses: Option<Vec<IpAddr>> =
+            text.split(',').map(|ip| ip.trim().parse().ok()).collect();
+        if let Some(addresses) = addresses {
+            return Some(Device::Addresses(addresses));
+        }
+        // What Linux takes as a name, without what looks like a mistyped address.
+        let name = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+        let letters = text.starts_with(|c: char| c.is_ascii_alphabetic());
+        let sane = letters && text.len() <= 15 && text.chars().all(name);
+        sane.then(|| Device::Interface(text.to_owned()))
+    }
+
+    fn show(&self, value: &Device) -> String {
+        match value {
+            Device::Auto => "auto".to_owned(),
+            Device::Interface(name) => name.clone(),
+            Device::Addresses(addresses) => {
+                let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                all.join(",")
+            }
+        }
+    }
+
+    fn wants(&self) -> String {
+        "auto, an interface such as eth0, or addresses with commas between them".to_owned()
+    }
+}
+
+/// Networks and profiles.
+pub(super) struct PeerList;
+
+impl Form<Peers> for PeerList {
+    fn read(&self, text: &str) -> Option<Peers> {
+        let entries = text.split(',').map(str::trim).filter(|e| !e.is_empty());
+        let entries = entries.map(|entry| {
+            let (network, profile) = entry.split_once('=')?;
+            let profile = Words(PROFILES).read(profile.trim())?;
+            Some((Network::read(network.trim())?, profile))
+        });
+        entries.collect::<Option<Vec<_>>>().map(Peers)
+    }
+
+    fn show(&self, value: &Peers) -> String {
+        let entry = |(network, profile): &_| format!("{network}={}", Words(PROFILES).show(profile));
+        let all: Vec<String> = value.0.iter().map(entry).collect();
+        all.join(",")
+    }
+
+    fn wants(&self) -> String {
+        let profiles = Words(PROFILES).wants();
+        format!("a list such as 192.0.2.7=siw,2001:db8::/32=standard with {profiles}")
+    }
+}
+
+/// A secret.
+pub(super) struct Secret;
+
+impl Form<Key> for Secret {
+    fn read(&self, text: &str) -> Option<Key> {
+        Key::new(text.as_bytes())
+    }
+
+    fn show(&self, _: &Key) -> String {
+        "(hidden)".to_owned()
+    }
+
+    fn wants(&self) -> String {
+        "a text of at most 1024 bytes that is not empty".to_owned()
+    }
+}

@@ -1,0 +1,31 @@
+//! The shared key of adapters that trust each other.
+//! It promises not to show itself, neither in lists nor in debug output.
+//! It refuses to be empty or endless.
+
+use core::fmt;
+
+/// Longest key, in bytes.
+pub const MAX_KEY: usize = 1024;
+
+/// A shared key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// This key; none if it is empty or longer than [`MAX_KEY`].
+    pub fn new(bytes: &[u8]) -> Option<Key> {
+        let sane = !bytes.is_empty() && bytes.len() <= MAX_KEY;
+        sane.then(|| Key(bytes.to_vec()))
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(hidden)")
+    }
+}

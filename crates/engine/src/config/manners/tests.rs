@@ -1,0 +1,122 @@
+//! Tests of what the settings mean towards a peer, and of the choice of addresses.
+
+use super::super::device::{Device, Interface};
+use super::super::words::Choice;
+use super::*;
+
+fn peer(ip: &str) -> IpAddr {
+    ip.parse().unwrap()
+}
+
+#[test]
+fn the_defaults_are_the_startup_that_every_peer_accepts() {
+    let settings = Settings::default();
+    assert_eq!(settings.terms(Profile::Verbena, false), Terms::default());
+    assert_eq!(settings.transfer(), Transfer::default());
+}
+
+#[test]
+fn checksums_are_left_out_towards_this_host_only() {
+    let mut settings = Settings::default();
+    assert!(!settings.terms(Profile::Verbena, true).crc);
+    assert!(settings.terms(Profile::Siw, false).crc);
+    settings.crc = Choice::On;
+    assert!(settings.terms(Profile::Verbena, true).crc);
+    settings.crc = Choice::Off;
+    assert!(!settings.terms(Profile::Verbena, false).crc);
+}
+
+#[test]
+fn the_extensions_are_offered_where_a_verbena_is_expected() {
+    let mut settings = Settings::default();
+    assert!(settings.terms(Profile::Verbena, false).extensions);
+    assert!(!settings.terms(Profile::Siw, false).extensions);
+    assert!(!settings.terms(Profile::Standard, false).extensions);
+    settings.extensions = false;
+    assert!(!settings.terms(Profile::Verbena, false).extensions);
+}
+
+#[test]
+fn what_a_peer_agreed_to_says_what_it_is() {
+    let settings = Settings::default();
+    assert_eq!(settings.met(Profile::Standard, true), Profile::Verbena);
+    assert_eq!(settings.met(Profile::Verbena, false), Profile::Standard);
+    assert_eq!(settings.met(Profile::Siw, false), Profile::Siw);
+}
+
+#[test]
+fn frames_and_messages_suit_the_peer() {
+    let mut settings = Settings::default();
+    assert!(settings.large_fpdus(Profile::Verbena) && settings.large_fpdus(Profile::Siw));
+    assert!(!settings.large_fpdus(Profile::Standard));
+    settings.fpdu = Fpdu::Mss;
+    assert!(!settings.large_fpdus(Profile::Verbena));
+    assert!(settings.takes_rfc7306(Profile::Verbena));
+    assert!(!settings.takes_rfc7306(Profile::Standard));
+    settings.rfc7306 = Choice::On;
+    assert!(settings.takes_rfc7306(Profile::Standard));
+}
+
+#[test]
+fn no_ready_to_receive_message_means_client_and_server() {
+    let mut settings = Settings::default();
+    settings.rtr.write = false;
+    settings.rtr.read = false;
+    assert!(!settings.terms(Profile::Siw, false).peer_to_peer);
+}
+
+#[test]
+fn the_narrowest_network_decides() {
+    let mut config = crate::Config::default();
+    let list = "192.0.2.0/24=standard, 192.0.2.7=siw,0.0.0.0/0=verbena,::/0=siw";
+    config.set("peers", list).unwrap();
+    assert_eq!(config.expected(peer("192.0.2.7")), Profile::Siw);
+    assert_eq!(config.expected(peer("192.0.2.8")), Profile::Standard);
+    assert_eq!(config.expected(peer("198.51.100.1")), Profile::Verbena);
+    assert_eq!(config.expected(peer("2001:db8::1")), Profile::Siw);
+    // An IPv4 peer met through IPv6 is the same peer.
+    assert_eq!(config.expected(peer("::ffff:192.0.2.7")), Profile::Siw);
+    for bad in ["192.0.2.0/33=siw", "192.0.2.0=roce", "192.0.2.0", "x=siw"] {
+        assert!(config.set("peers", bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn an_explicit_device_is_kept_and_auto_finds_one() {
+    let has = |name: &str, ip: &str| Interface {
+        name: name.to_owned(),
+        ip: peer(ip),
+    };
+    let machine = [
+        has("lo", "127.0.0.1"),
+        has("eth0", "169.254.0.1"),
+        has("eth0", "192.0.2.2"),
+        has("eth0", "2001:db8::2"),
+        has("eth0", "fe80::1"),
+    ];
+    let auto = Device::Auto.resolve(&machine).unwrap();
+    assert_eq!(auto, [peer("192.0.2.2")]);
+    let alone = Device::Auto.resolve(&machine[..1]).unwrap();
+    assert_eq!(alone, [peer("127.0.0.1")]);
+    let named = |name: &str| Device::Interface(name.to_owned()).resolve(&machine);
+    assert_eq!(
+        named("eth0").unwrap(),
+        [peer("192.0.2.2"), peer("2001:db8::2")]
+    );
+    assert_eq!(named("eth1"), None);
+    let chosen = Device::Addresses(vec![peer("198.51.100.1")]);
+    assert_eq!(chosen.resolve(&machine).unwrap(), [peer("198.51.100.1")]);
+    let mut config = crate::Config::default();
+    config.set("device", "eth0").unwrap();
+    assert_eq!(config.device, Device::Interface("eth0".to_owned()));
+    for bad in [
+        "192.0.2",
+        "192.0.2.1,",
+        "a b",
+        "a/b",
+        "interface_name_too_long",
+        "",
+    ] {
+        assert!(config.set("device", bad).is_err(), "{bad}");
+    }
+}

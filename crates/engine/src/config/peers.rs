@@ -1,0 +1,66 @@
+//! Which peers are known to be what: networks with their profiles.
+//! It promises that the narrowest network that holds an address decides.
+//! It refuses to learn: what a peer turns out to be belongs to its connection.
+
+use core::fmt;
+use core::net::IpAddr;
+
+use super::words::Profile;
+
+/// All addresses that begin alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    ip: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// The first `bits` bits of `ip`; none if it has fewer.
+    pub fn new(ip: IpAddr, bits: u8) -> Option<Network> {
+        (bits <= width(ip)).then_some(Network { ip, bits })
+    }
+
+    /// Reads `address` or `address/bits`.
+    pub fn read(text: &str) -> Option<Network> {
+        match text.split_once('/') {
+            Some((ip, bits)) => Network::new(ip.parse().ok()?, bits.parse().ok()?),
+            None => {
+                let ip = text.parse().ok()?;
+                Network::new(ip, width(ip))
+            }
+        }
+    }
+
+    fn holds(&self, ip: IpAddr) -> bool {
+        let differ = match (self.ip, ip) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
+            (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
+            _ => return false,
+        };
+        differ.leading_zeros() >= u32::from(self.bits)
+    }
+}
+
+fn width(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.bits)
+    }
+}
+
+/// Networks and what is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Peers(pub Vec<(Network, Profile)>);
+
+impl Peers {
+    /// What is known of this address.
+    pub fn find(&self, ip: IpAddr) -> Option<Profile> {
+        let ip = ip.to_canonical();
+        let holding = self.0.iter().filter(|(network, _)| network.holds(ip));
+        let narrowest = holding.max_by_key(|(network, _)| network.bits)?;
+        Some(narrowest.1)
+    }
+}

@@ -1,0 +1,255 @@
+//! The one list of everything that can be set: name, type, default, form and meaning.
+//! It promises that the fields, the reading, the describing and the documentation are all made from it.
+//! It refuses settings that contradict each other.
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use verbena_nic::Personality;
+use verbena_wire::mpa::enhanced::RtrKinds;
+use verbena_wire::mpa::startup::Revision;
+
+use super::device::Device;
+use super::form::{
+    Bytes, Devices, Form, Number, Or, PeerList, Ports, Rtr, Secret, Span, Switch, Words,
+};
+use super::key::Key;
+use super::peers::Peers;
+use super::problem::Problem;
+use super::words::{Choice, Fpdu, Log, Profile};
+
+/// What the list says about one setting.
+pub(super) struct Entry {
+    pub(super) name: &'static str,
+    pub(super) doc: &'static str,
+    pub(super) secret: bool,
+    /// Reads a text into the field; false, and nothing changed, if it is none of its values.
+    pub(super) set: fn(&mut Settings, &str) -> bool,
+    pub(super) show: fn(&Settings) -> String,
+    pub(super) wants: fn() -> String,
+    pub(super) same: fn(&Settings, &Settings) -> bool,
+}
+
+macro_rules! settings {
+    ($( #[doc = $doc:literal] $name:ident: $type:ty = $default:expr, $form:expr; )+) => {
+        /// The value of every setting.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Settings {
+            $( #[doc = $doc] pub $name: $type, )+
+        }
+
+        impl Default for Settings {
+            fn default() -> Settings {
+                Settings { $( $name: $default, )+ }
+            }
+        }
+
+        pub(super) const KEYS: &[Entry] = &[
+            $( Entry {
+                name: stringify!($name),
+                doc: $doc,
+                secret: matches!(stringify!($name).as_bytes(), b"key"),
+                set: |settings, text| {
+                    let read: Option<$type> = $form.read(text);
+                    let good = read.is_some();
+                    if let Some(value) = read {
+                        settings.$name = value;
+                    }
+                    good
+                },
+                show: |settings| $form.show(&settings.$name),
+                wants: || Form::<$type>::wants(&$form),
+                same: |a, b| a.$name == b.$name,
+            }, )+
+        ];
+    };
+}
+
+const PERSONALITIES: &[(&str, Personality)] =
+    &[("roce", Personality::Roce), ("iwarp", Personality::Iwarp)];
+const CHOICES: &[(&str, Choice)] = &[
+    ("auto", Choice::Auto),
+    ("on", Choice::On),
+    ("off", Choice::Off),
+];
+const FPDUS: &[(&str, Fpdu)] = &[
+    ("auto", Fpdu::Auto),
+    ("mss", Fpdu::Mss),
+    ("large", Fpdu::Large),
+];
+pub(super) const PROFILES: &[(&str, Profile)] = &[
+    ("verbena", Profile::Verbena),
+    ("siw", Profile::Siw),
+    ("standard", Profile::Standard),
+];
+const REVISIONS: &[(&str, Revision)] = &[("1", Revision::One), ("2", Revision::Two)];
+const LOGS: &[(&str, Log)] = &[
+    ("off", Log::Off),
+    ("error", Log::Error),
+    ("warn", Log::Warn),
+    ("info", Log::Info),
+    ("debug", Log::Debug),
+    ("trace", Log::Trace),
+];
+
+/// The largest read depth that startup can carry (RFC 6581 §9.1), without the number that leaves it open.
+const MAX_DEPTH: u64 = 0x3ffe;
+
+const fn seconds(first: u64, last: u64) -> Span {
+    Span(Duration::from_secs(first)..=Duration::from_secs(last))
+}
+
+const fn millis(first: u64, last: u64) -> Span {
+    Span(Duration::from_millis(first)..=Duration::from_millis(last))
+}
+
+const WRITE_OR_READ: RtrKinds = RtrKinds {
+    send: false,
+    write: true,
+    read: true,
+};
+
+settings! {
+    /// Whose manners the adapter has: `roce` as most programs expect, `iwarp` as an honest iWARP adapter.
+    personality: Personality = Personality::Roce, Words(PERSONALITIES);
+    /// Its addresses; `auto` is the first one that others can reach, else loopback.
+    device: Device = Device::Auto, Devices;
+    /// Ports of out-of-band connections and datagrams, below the ephemeral range.
+    ports: RangeInclusive<u16> = 20_000..=29_999, Ports;
+    /// Added to the port of every rdma_cm listen and connect, where the plain port belongs to an ordinary server.
+    cm_port_offset: u16 = 0, Number(0..=65_534);
+    /// The UDP port of multicast datagrams, the same in the whole network.
+    multicast_port: u16 = 19_999, Number(1024..=65_535);
+    /// Checksums; `auto` is off towards this host and on across hosts. If either side wants them, both carry them.
+    crc: Choice = Choice::Auto, Words(CHOICES);
+    /// Frames that fit a TCP segment, or long ones; `auto` is large towards software and mss towards others.
+    fpdu: Fpdu = Fpdu::Auto, Words(FPDUS);
+    /// Ask peers for MPA markers.
+    markers: bool = false, Switch;
+    /// The revision of our MPA Requests.
+    mpa_revision: Revision = Revision::Two, Words(REVISIONS);
+    /// Ready-to-receive messages that we offer and take.
+    rtr: RtrKinds = WRITE_OR_READ, Rtr;
+    /// Inbound reads and atomics served at once, where the program does not say.
+    ird: u16 = 128, Number(0..=MAX_DEPTH);
+    /// Outbound reads and atomics asked for, where the program does not say.
+    ord: u16 = 128, Number(0..=MAX_DEPTH);
+    /// Offer Verbena's extensions, and agree to them (docs/extensions.md).
+    extensions: bool = true, Switch;
+    /// Immediate data and atomics of RFC 7306 towards peers without the extensions; `auto` is off, as siw refuses them.
+    rfc7306: Choice = Choice::Auto, Words(CHOICES);
+    /// What peers are expected to be, unless `peers` knows better.
+    profile: Profile = Profile::Verbena, Words(PROFILES);
+    /// Networks that are known to be something else; the narrowest decides.
+    peers: Peers = Peers::default(), PeerList;
+    /// The shortest run of payload that goes straight between socket and memory.
+    direct_min: u32 = 4096, Bytes(1..=1 << 30);
+    /// Bytes read beyond such a run, in the same system call.
+    lookahead: usize = 64, Bytes(0..=64 << 10);
+    /// Bytes framed ahead of the socket.
+    batch: usize = 256 << 10, Bytes(4096..=64 << 20);
+    /// Requests after which an acknowledgement leaves at the latest.
+    ack_requests: u32 = 64, Number(1..=1 << 20);
+    /// Bytes after which an acknowledgement leaves at the latest.
+    ack_bytes: u64 = 256 << 10, Bytes(1..=1 << 30);
+    /// How long a polling thread may put off an acknowledgement.
+    ack_delay: Duration = Duration::from_micros(100), millis(0, 1000);
+    /// Threads that serve connections; `auto` is one per processor.
+    shards: Option<u16> = None, Or("auto", Number(1..=1024));
+    /// Empty polls in quick succession after which a polling thread serves its connections itself.
+    lend_polls: u32 = 8, Number(1..=1 << 20);
+    /// How long a polling thread may stay away before its connections are taken back.
+    lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
+    /// Socket buffers; `auto` leaves them to the system.
+    buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
+    /// How long the startup of a connection may take.
+    startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
+    /// Connections in startup at once, on all ports; more are turned away.
+    half_open: u32 = 512, Number(1..=65_535);
+    /// Requests held for a queue pair that is not ready to receive yet.
+    held_per_qp: u32 = 4, Number(0..=1024);
+    /// Requests held on one port.
+    held_per_port: u32 = 64, Number(0..=65_535);
+    /// How long a request is held.
+    held_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
+    /// How long the side that should be dialled waits before it dials itself.
+    dial_delay: Duration = Duration::from_millis(200), millis(0, 60_000);
+    /// The first wait before a refused dial is repeated; it doubles.
+    redial_min: Duration = Duration::from_millis(10), millis(1, 60_000);
+    /// The longest wait before a refused dial is repeated.
+    redial_max: Duration = Duration::from_millis(200), millis(1, 60_000);
+    /// How long a queue pair's number is not given out again.
+    reuse_delay: Duration = Duration::from_secs(2), millis(0, 600_000);
+    /// Refuse out-of-band peers whose address is not the one the program named; off for address translation.
+    check_source: bool = true, Switch;
+    /// A key that out-of-band peers must share; without one, whoever reaches the port is trusted.
+    key: Option<Key> = None, Or("none", Secret);
+    /// Silence after which an rdma_cm peer is asked for a sign of life; 0s never asks.
+    keep_alive: Duration = Duration::from_secs(60), seconds(0, 32_767);
+    /// The least silence, with an acknowledgement owed, after which an out-of-band peer counts as dead.
+    dead_after: Duration = Duration::from_secs(2), millis(100, 3_600_000);
+    /// How long a peer without the extensions is kept waiting for a missing receive before its connection ends.
+    receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
+    /// How long the end of a closed connection is waited for.
+    linger: Duration = Duration::from_secs(2), millis(0, 600_000);
+    /// What is worth a line in the log.
+    log: Log = Log::Warn, Words(LOGS);
+}
+
+impl Settings {
+    /// What cannot be true together.
+    pub(super) fn contradictions(&self) -> Vec<Problem> {
+        let mut found = Vec::new();
+        if self.redial_min > self.redial_max {
+            let most = millis(0, 0).show(&self.redial_max);
+            found.push(Problem::together(
+                "redial_min",
+                millis(0, 0).show(&self.redial_min),
+                format!("wanted is at most redial_max, which is {most}"),
+            ));
+        }
+        if self.held_per_qp > self.held_per_port {
+            found.push(Problem::together(
+                "held_per_qp",
+                self.held_per_qp.to_string(),
+                format!(
+                    "wanted is at most held_per_port, which is {}",
+                    self.held_per_port
+                ),
+            ));
+        }
+        if self.ports.contains(&self.multicast_port) {
+            found.push(Problem::together(
+                "multicast_port",
+                self.multicast_port.to_string(),
+                format!(
+                    "wanted is a port outside of ports, which is {}",
+                    Ports.show(&self.ports)
+                ),
+            ));
+        }
+        found
+    }
+}
+
+/// The table of docs/configuration.md.
+pub fn table() -> String {
+    let defaults = Settings::default();
+    let mut page = String::from("| key | default | takes | meaning |\n| --- | --- | --- | --- |\n");
+    for key in KEYS {
+        let default = (key.show)(&defaults);
+        let default = if default.is_empty() {
+            "nothing".to_owned()
+        } else {
+            format!("`{default}`")
+        };
+        let row = [
+            format!("`{}`", key.name),
+            default,
+            (key.wants)(),
+            key.doc.trim().to_owned(),
+        ];
+        page.push_str(&format!("| {} |\n", row.join(" | ")));
+    }
+    page
+}

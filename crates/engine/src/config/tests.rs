@@ -1,0 +1,291 @@
+//! Tests of the configuration: who wins, what is refused and in which words, and that the documentation lists it all.
+
+use core::time::Duration;
+
+use verbena_nic::Personality;
+
+use super::*;
+
+fn from(file: &str, environment: &[(&str, &str)]) -> Result<Config, Problems> {
+    let file = File {
+        name: "config.toml",
+        text: file,
+    };
+    Config::from_parts(Some(file), environment.iter().copied())
+}
+
+fn sentences(file: &str, environment: &[(&str, &str)]) -> Vec<String> {
+    let problems = from(file, environment).expect_err("something is wrong");
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn nothing_said_means_the_defaults() {
+    let config = Config::from_parts(None, []).unwrap();
+    assert_eq!(*config, Settings::default());
+    let rows = config.describe();
+    assert_eq!(rows.len(), KEYS.len());
+    assert!(rows.iter().all(|row| row.source == Source::Default));
+}
+
+#[test]
+fn every_default_can_be_written_and_read_back() {
+    for row in Config::default().describe() {
+        let mut config = Config::default();
+        config.set(row.key, &row.value).expect(row.key);
+        assert_eq!(*config, Settings::default(), "{}", row.key);
+        assert_eq!(config.source(row.key), Some(Source::Call));
+        let name = format!("VERBENA_{}", row.key.to_uppercase());
+        let config = Config::from_parts(None, [(name.as_str(), row.value.as_str())]).unwrap();
+        assert_eq!(config.source(row.key), Some(Source::Environment));
+    }
+}
+
+#[test]
+fn every_key_refuses_nonsense_by_name() {
+    for row in Config::default().describe() {
+        // Any text is a good secret, and an empty one is none.
+        let nonsense = if row.key == "key" { "" } else { "?!" };
+        let problems = Config::default().set(row.key, nonsense).unwrap_err();
+        let sentence = problems.to_string();
+        let expected = format!("the program's call: {} = ", row.key);
+        assert!(sentence.starts_with(&expected), "{sentence}");
+        assert!(sentence.contains("wanted is "), "{sentence}");
+    }
+}
+
+#[test]
+fn the_environment_beats_the_file() {
+    let file = "personality = \"iwarp\"\n\n# a note\ncrc = \"on\"\n";
+    let config = from(file, &[("VERBENA_CRC", "off"), ("OTHER_CRC", "?")]).unwrap();
+    assert_eq!(config.personality, Personality::Iwarp);
+    assert_eq!(config.source("personality"), Some(Source::File(1)));
+    assert_eq!(config.crc, Choice::Off);
+    assert_eq!(config.source("crc"), Some(Source::Environment));
+    assert_eq!(config.source("nothing"), None);
+    let rows = config.describe();
+    let row = rows.iter().find(|row| row.key == "personality").unwrap();
+    assert_eq!(
+        (row.value.as_str(), row.source.to_string().as_str()),
+        ("iwarp", "file, line 1")
+    );
+}
+
+#[test]
+fn the_file_has_the_shapes_that_people_write() {
+    let file = r#"
+        device = ["192.0.2.1", "2001:db8::1"]
+        markers = true
+        shards = 0x2
+        direct_min = "16K"
+        batch = 65_536
+        mpa_revision = 1
+        startup_timeout = "250ms"
+        rtr = ["read"]
+        ports = "30000-30100"
+        [peers]
+        "192.0.2.0/24" = "siw"
+        "2001:db8::7" = "standard"
+    "#;
+    let config = from(file, &[]).unwrap();
+    let addresses = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
+    assert_eq!(config.device, Device::Addresses(addresses.to_vec()));
+    assert!(config.markers);
+    assert_eq!(config.shards, Some(2));
+    assert_eq!((config.direct_min, config.batch), (16 << 10, 65_536));
+    assert_eq!(config.startup_timeout, Duration::from_millis(250));
+    assert!(config.rtr.read && !config.rtr.write);
+    assert_eq!(config.ports, 30_000..=30_100);
+    let profile = |ip: &str| config.peers.find(ip.parse().unwrap());
+    assert_eq!(profile("192.0.2.200"), Some(Profile::Siw));
+    assert_eq!(profile("2001:db8::7"), Some(Profile::Standard));
+    assert_eq!(profile("198.51.100.1"), None);
+    assert_eq!(config.source("peers"), Some(Source::File(11)));
+}
+
+#[test]
+fn a_bad_value_is_named_with_its_place_and_what_would_be_right() {
+    assert_eq!(
+        sentences("crc = \"maybe\"", &[("VERBENA_HALF_OPEN", "-1")]),
+        [
+            "config.toml, line 1: crc = \"maybe\": wanted is auto, on or off",
+            "environment variable VERBENA_HALF_OPEN: half_open = \"-1\": wanted is a number from 1 to 65535",
+        ]
+    );
+    assert_eq!(
+        sentences("\nlinger = 2", &[]),
+        [
+            "config.toml, line 2: linger = \"2\": wanted is a time from 0s to 600s with its unit (us, ms, s)"
+        ]
+    );
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_one() {
+    assert_eq!(
+        sentences("personalty = 1", &[("VERBENA_WHATEVER_IT_IS", "1")]),
+        [
+            "config.toml, line 1: personalty = \"…\": there is no such setting; perhaps personality was meant",
+            "environment variable VERBENA_WHATEVER_IT_IS: whatever_it_is = \"…\": \
+             there is no such setting; docs/configuration.md lists them",
+        ]
+    );
+}
+
+#[test]
+fn what_is_no_toml_is_refused_with_its_line() {
+    let all = sentences("crc = \"on\"\nkey = \"secret\n", &[]);
+    assert!(
+        all[0].starts_with("config.toml, line 2: key = \"…\": wanted is TOML ("),
+        "{all:?}"
+    );
+    assert!(!all[0].contains("secret"), "{all:?}");
+    let all = sentences("crc = 1.5\nlog = 2026-01-01\nrtr = [[1]]", &[]);
+    assert_eq!(all.len(), 3, "{all:?}");
+    let all = sentences("crc = \"on\"\ncrc = \"off\"", &[]);
+    assert!(all[0].contains("line 2"), "{all:?}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    assert_eq!(
+        sentences("redial_min = \"1s\"", &[]),
+        [
+            "settings taken together: redial_min = \"1s\": wanted is at most redial_max, which is 200ms"
+        ]
+    );
+    assert_eq!(sentences("held_per_qp = 100", &[]).len(), 1);
+    assert_eq!(sentences("multicast_port = 20000", &[]).len(), 1);
+    // Both at once are fine.
+    from("redial_min = \"1s\"\nredial_max = \"2s\"", &[]).unwrap();
+}
+
+#[test]
+fn a_key_is_kept_and_never_shown() {
+    let config = from("", &[("VERBENA_KEY", " s3cret ")]).unwrap();
+    assert_eq!(config.key.as_ref().unwrap().bytes(), b" s3cret ");
+    assert!(!format!("{config:?} {:?}", config.describe()).contains("s3cret"));
+    let long = "s3cret".repeat(1000);
+    let sentence = sentences("", &[("VERBENA_KEY", &long)]).concat();
+    assert!(!sentence.contains("s3cret"), "{sentence}");
+    // A misspelt name may hold a secret, too.
+    let sentence = sentences("", &[("VERBENA_KEYS", "s3cret")]).concat();
+    assert!(!sentence.contains("s3cret"), "{sentence}");
+}
+
+#[test]
+fn what_is_not_text_is_refused() {
+    let value = String::from_utf8_lossy(b"se\xffret");
+    let all = sentences("", &[("VERBENA_KEY", &value)]);
+    assert_eq!(all.len(), 1);
+}
+
+#[test]
+fn a_change_by_the_program_is_noted_and_checked() {
+    let mut config = Config::default();
+    config.change(|s| s.half_open = 7).unwrap();
+    assert_eq!(
+        (config.half_open, config.source("half_open")),
+        (7, Some(Source::Call))
+    );
+    assert_eq!(config.source("crc"), Some(Source::Default));
+    let refused = config.change(|s| {
+        s.crc = Choice::On;
+        s.half_open = 0;
+    });
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("half_open = \"0\"")
+    );
+    assert_eq!(
+        (config.crc, config.half_open),
+        (Choice::Auto, 7),
+        "all or none"
+    );
+    assert!(config.set("redial_min", "10s").is_err());
+    let expected = Settings {
+        half_open: 7,
+        ..Settings::default()
+    };
+    assert_eq!(*config, expected);
+}
+
+#[test]
+fn the_file_is_looked_for_in_order() {
+    let all = [
+        ("VERBENA_CONFIG", "/a"),
+        ("XDG_CONFIG_HOME", "/x"),
+        ("HOME", "/h"),
+    ];
+    let place = |from: usize| {
+        let find = |name: &str| {
+            let found = all[from..].iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| *value)
+        };
+        place(find)
+    };
+    assert_eq!(place(0), Some(("/a".into(), true)));
+    assert_eq!(place(1), Some(("/x/verbena/config.toml".into(), false)));
+    assert_eq!(
+        place(2),
+        Some(("/h/.config/verbena/config.toml".into(), false))
+    );
+    assert_eq!(place(3), None);
+    let relative = super::place(|name| (name == "XDG_CONFIG_HOME").then_some("x"));
+    assert_eq!(relative, None);
+}
+
+#[test]
+fn a_file_that_was_asked_for_must_be_there() {
+    let nowhere = Path::new("/nonexistent/verbena.toml");
+    assert_eq!(read(nowhere, false), Ok(None));
+    let sentence = read(nowhere, true).unwrap_err().to_string();
+    assert!(
+        sentence.contains("VERBENA_CONFIG = \"/nonexistent/verbena.toml\""),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn the_file_of_the_user_is_found_and_read() {
+    let home = std::env::temp_dir().join(format!("verbena-config-{}", std::process::id()));
+    let folder = home.join("verbena");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.toml"), "half_open = 9\ncrc = \"on\"").unwrap();
+    let variables = |more: &[(&str, &str)]| {
+        let own = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
+        let home = (
+            OsString::from("XDG_CONFIG_HOME"),
+            home.clone().into_os_string(),
+        );
+        let all = more.iter().map(own).chain([home]);
+        all.collect::<Vec<_>>()
+    };
+    let config = Config::from_world(variables(&[("VERBENA_CRC", "off")]));
+    let missing = Config::from_world(variables(&[("VERBENA_CONFIG", "/nonexistent/x")]));
+    std::fs::remove_dir_all(&home).unwrap();
+    let config = config.unwrap();
+    assert_eq!((config.half_open, config.crc), (9, Choice::Off));
+    assert!(
+        missing
+            .unwrap_err()
+            .to_string()
+            .contains("a file that can be read")
+    );
+    let absent = Config::from_world(variables(&[])).unwrap();
+    assert_eq!(*absent, Settings::default());
+}
+
+/// The list in the documentation is made from the same table; if this fails, paste what it prints.
+#[test]
+fn the_documentation_lists_every_key() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let table = settings::table();
+    assert!(
+        page.contains(&table),
+        "docs/configuration.md wants this table:\n\n{table}"
+    );
+}

@@ -1,0 +1,37 @@
+//! The operating system, as far as the adapter needs it: sockets, readiness, bells, the clock, randomness, threads and forks.
+//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`] and [`Channel::take`] do), do not log, and are no
+//! points of cancellation, so that they may be made under a lock; a call that a signal interrupted is made again.
+//! It refuses to know what the bytes mean, and makes no Rust reference to registered memory.
+
+pub mod bell;
+pub mod carry;
+pub mod channel;
+pub mod clock;
+pub mod datagrams;
+pub mod error;
+mod fd;
+pub mod fork;
+pub mod interfaces;
+pub mod listener;
+pub mod pair;
+pub mod poller;
+pub mod random;
+pub mod socket;
+#[cfg(test)]
+mod testing;
+pub mod thread;
+
+pub use bell::Bell;
+pub use carry::Ends;
+pub use channel::Channel;
+pub use clock::now;
+pub use datagrams::Datagrams;
+pub use error::{Error, Result};
+pub use fork::forks;
+pub use interfaces::interfaces;
+pub use listener::Listener;
+pub use pair::Pair;
+pub use poller::{Interest, Poller, Ready};
+pub use random::random_u64;
+pub use socket::Socket;
+pub use thread::spawn;

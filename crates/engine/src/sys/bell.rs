@@ -1,0 +1,132 @@
+//! A bell: one side rings, the other finds it rung, by descriptor or by waiting (an eventfd).
+//! It promises that ringing never waits and that no ring before a look is lost; a counting bell gives each ring to one listener.
+//! It refuses to say who rang.
+
+use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::fd::Fd;
+use super::{Error, Result, now};
+
+/// A bell.
+#[derive(Debug)]
+pub struct Bell {
+    fd: Fd,
+}
+
+impl Bell {
+    /// A bell that is rung or not: looking takes all rings at once.
+    pub fn new() -> Result<Bell> {
+        Bell::with(EventfdFlags::empty())
+    }
+
+    /// A bell that counts: every look takes one ring. What completion channels need, where one ring is one event.
+    pub fn counting() -> Result<Bell> {
+        Bell::with(EventfdFlags::SEMAPHORE)
+    }
+
+    fn with(flags: EventfdFlags) -> Result<Bell> {
+        let flags = flags | EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        let fd = eventfd(0, flags).map_err(Error::of("eventfd"))?;
+        Ok(Bell { fd: fd.into() })
+    }
+
+    /// Rings. A bell that was rung 2⁶⁴ − 2 times without a look stays rung, which is all that matters.
+    pub fn ring(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // The descriptor is ours and open, so the only refusal there is means "as full as it gets".
+        let _ = retry_on_intr(|| rustix::io::write(&self.fd, &one));
+    }
+
+    /// Takes what was rung without waiting: all rings, or one of a counting bell; zero if there was none.
+    pub fn clear(&self) -> u64 {
+        let mut count = [0; 8];
+        match retry_on_intr(|| rustix::io::read(&self.fd, &mut count)) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(_) => 0,
+        }
+    }
+
+    /// Waits until the bell is rung and takes it; false if nobody rang in time.
+    ///
+    /// Waits inside the C library, on purpose: a program may cancel a thread that asks for an event. No lock may be held.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline = timeout.map(|timeout| now() + timeout);
+        loop {
+            if self.clear() > 0 {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.since(now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(false);
+            }
+            self.sleep(left)?;
+        }
+    }
+
+    /// Sleeps until somebody rang, the time is over, or a signal came.
+    fn sleep(&self, timeout: Option<Duration>) -> Result<()> {
+        let mut bell = libc::pollfd {
+            fd: self.fd.as_fd().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let millis = timeout.map_or(-1, |t| {
+            // Rounded up, lest the last millisecond be spent spinning.
+            i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        // SAFETY: one entry, ours until the call returns.
+        if unsafe { libc::poll(&raw mut bell, 1, millis) } >= 0 {
+            return Ok(());
+        }
+        match Error::last("poll") {
+            e if e.code() == Errno::INTR.raw_os_error() => Ok(()),
+            e => Err(e),
+        }
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_plain_bell_gives_all_rings_to_one_look() {
+        let bell = Bell::new().unwrap();
+        assert_eq!(bell.clear(), 0);
+        bell.ring();
+        bell.ring();
+        assert_eq!((bell.clear(), bell.clear()), (2, 0));
+    }
+
+    #[test]
+    fn a_counting_bell_gives_each_ring_once() {
+        let bell = Bell::counting().unwrap();
+        bell.ring();
+        bell.ring();
+        assert_eq!((bell.clear(), bell.clear(), bell.clear()), (1, 1, 0));
+    }
+
+    #[test]
+    fn waiting_ends_with_a_ring_or_in_time() {
+        let bell = Arc::new(Bell::counting().unwrap());
+        assert!(!bell.wait(Some(Duration::ZERO)).unwrap());
+        let start = now();
+        assert!(!bell.wait(Some(Duration::from_millis(5))).unwrap());
+        assert!(now().since(start) >= Duration::from_millis(5));
+        let ringer = bell.clone();
+        let waiter = std::thread::spawn(move || bell.wait(None));
+        ringer.ring();
+        assert!(waiter.join().unwrap().unwrap());
+    }
+}

@@ -1,0 +1,199 @@
+//! Tests of carrying over real sockets: scattered reads, short writes, ends, resets and places that are no memory.
+
+use verbena_mem::Access;
+
+use super::super::testing::{
+    WRITE, await_ready, connection, loopbacks, memory, part, receive, send,
+};
+use super::super::{Interest, Socket};
+use super::*;
+
+/// A page that was memory once.
+struct Gone(*mut u8);
+
+const PAGE: usize = 4096;
+
+impl Gone {
+    fn new() -> Gone {
+        let (rights, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a fresh mapping of our own, which nobody else knows; it is kept without rights, so that nobody gets
+        // the address while the test runs.
+        unsafe {
+            let page = libc::mmap(core::ptr::null_mut(), PAGE, rights, kind, -1, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(page, PAGE, libc::PROT_NONE), 0);
+            Gone(page.cast())
+        }
+    }
+
+    /// As a place, which no grant would ever name: what the kernel meets when a program unmaps under us.
+    fn span(&self) -> Span {
+        Span::new(self.0, PAGE)
+    }
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us and known to nobody else.
+        unsafe { libc::munmap(self.0.cast(), PAGE) };
+    }
+}
+
+#[test]
+fn reads_are_scattered_over_registered_memory_and_stages() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        let (tpt, buffer) = memory(64);
+        send(&a, b"abcdefghij");
+        await_ready(&b, Interest::READ);
+        let mut stage = [0; 8];
+        let mut targets = Targets::new();
+        let granted = |offset, len| {
+            let reach = part(&buffer, offset, len, Access::LOCAL_WRITE);
+            tpt.place_local(&reach).unwrap()
+        };
+        targets.place(granted(32, 3));
+        targets.place(granted(0, 4));
+        targets.stage(&mut stage);
+        assert_eq!((&b).read(&mut targets), Moved::Bytes(10));
+        assert_eq!((&b).read(&mut targets), Moved::Nothing);
+        drop(targets);
+        assert_eq!(buffer.read(32, 3), b"abc");
+        assert_eq!(buffer.read(0, 4), b"defg");
+        assert_eq!(&stage[..3], b"hij");
+    }
+}
+
+#[test]
+fn writes_are_gathered_and_stop_when_the_socket_is_full() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        let (tpt, buffer) = memory(1 << 20);
+        let pattern: Vec<u8> = (0..1_u32 << 20).map(|i| (i % 251) as u8).collect();
+        assert!(buffer.write(0, &pattern));
+        let mut stream = b"head".to_vec();
+        stream.extend_from_slice(&pattern);
+        let mut sent = 0;
+        loop {
+            // As a queue pair does: name what is left, be told the count.
+            let left = sent % stream.len();
+            let mut sources = Sources::new();
+            sources.own(&stream[left.min(4)..4]);
+            let from = left.saturating_sub(4) as u64;
+            let reach = part(&buffer, from, (1 << 20) - from, Access::LOCAL_READ);
+            sources.gather(tpt.gather_local(&reach).unwrap());
+            match (&a).write(&sources) {
+                Moved::Bytes(n) => sent += n,
+                Moved::Nothing => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(sent > 0);
+        let mut got = 0;
+        while got < sent {
+            await_ready(&b, Interest::READ);
+            let (moved, bytes) = receive(&b, 1 << 16);
+            assert!(matches!(moved, Moved::Bytes(_)));
+            for byte in bytes {
+                assert_eq!(byte, stream[got % stream.len()], "at {got}");
+                got += 1;
+            }
+        }
+        await_ready(&a, WRITE);
+        send(&a, b"more");
+    }
+}
+
+#[test]
+fn no_places_move_nothing_and_are_not_the_end() {
+    let (a, b) = Socket::pair().unwrap();
+    send(&a, b"x");
+    assert_eq!((&b).read(&mut Targets::new()), Moved::Nothing);
+    assert_eq!((&a).write(&Sources::new()), Moved::Nothing);
+    assert_eq!(receive(&b, 9), (Moved::Bytes(1), b"x".to_vec()));
+}
+
+#[test]
+fn the_end_comes_behind_the_last_byte() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        send(&a, b"last");
+        a.shutdown_write().unwrap();
+        await_ready(&b, Interest::READ);
+        assert_eq!(receive(&b, 9), (Moved::Bytes(4), b"last".to_vec()));
+        await_ready(&b, Interest::READ);
+        assert_eq!(receive(&b, 9).0, Moved::End);
+        assert_eq!(receive(&b, 9).0, Moved::End, "it stays at the end");
+        // The other direction still works.
+        send(&b, b"heard");
+        await_ready(&a, Interest::READ);
+        assert_eq!(receive(&a, 9), (Moved::Bytes(5), b"heard".to_vec()));
+    }
+}
+
+/// The signal that a broken pipe raises would kill this test.
+#[test]
+fn a_reset_breaks_both_directions_without_a_signal() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        a.abort();
+        assert!(await_ready(&b, Interest::READ).hangup);
+        assert_eq!(receive(&b, 9).0, Moved::Broken);
+        let mut sources = Sources::new();
+        sources.own(b"x");
+        assert_eq!((&b).write(&sources), Moved::Broken);
+    }
+}
+
+#[test]
+fn writing_after_the_end_of_writing_is_broken() {
+    let (a, _b) = Socket::pair().unwrap();
+    a.shutdown_write().unwrap();
+    let mut sources = Sources::new();
+    sources.own(b"x");
+    assert_eq!((&a).write(&sources), Moved::Broken);
+}
+
+#[test]
+fn a_place_that_is_no_memory_is_a_fault_and_loses_no_bytes() {
+    let gone = Gone::new();
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        send(&a, b"abc");
+        await_ready(&b, Interest::READ);
+        let into = carry(libc::SYS_recvmsg, b.as_fd(), &[gone.span()], 0);
+        assert_eq!(into, Moved::Fault);
+        assert_eq!(receive(&b, 9), (Moved::Bytes(3), b"abc".to_vec()));
+    }
+}
+
+#[test]
+fn a_source_that_is_no_memory_is_a_fault() {
+    let gone = Gone::new();
+    for ip in loopbacks() {
+        let (a, _b) = connection(ip);
+        let from = carry(libc::SYS_sendmsg, a.as_fd(), &[gone.span()], 0);
+        assert_eq!(from, Moved::Fault);
+    }
+}
+
+#[test]
+fn the_ends_of_a_pair_carry_a_stream_to_oneself() {
+    let (a, b) = Socket::pair().unwrap();
+    let mut ends = Ends {
+        read: &b,
+        write: &a,
+    };
+    let mut sources = Sources::new();
+    sources.own(b"to myself");
+    assert_eq!(ends.write(&sources), Moved::Bytes(9));
+    let mut room = [0; 16];
+    let mut targets = Targets::new();
+    targets.stage(&mut room);
+    assert_eq!(ends.read(&mut targets), Moved::Bytes(9));
+    drop(targets);
+    assert_eq!(&room[..9], b"to myself");
+}

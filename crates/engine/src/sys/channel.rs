@@ -1,0 +1,85 @@
+//! The descriptor of a completion or event channel: one ring is one event, and the program may do with it what it likes.
+//! It promises that taking waits or not as the descriptor's own flags say, because programs set `O_NONBLOCK` on it themselves
+//! and expect "try again" from then on; so it is born without that flag, unlike a [`super::Bell`].
+//! It refuses to hide that a signal came: programs rely on being told.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::fd::Fd;
+use super::{Error, Result};
+
+/// A channel's descriptor.
+#[derive(Debug)]
+pub struct Channel {
+    fd: Fd,
+}
+
+impl Channel {
+    /// Nothing rung yet.
+    pub fn new() -> Result<Channel> {
+        let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
+        let fd = eventfd(0, flags).map_err(Error::of("eventfd"))?;
+        Ok(Channel { fd: fd.into() })
+    }
+
+    /// Rings once more. Does not wait: there is room for 2⁶⁴ − 2 events, and the queue behind them is shorter.
+    pub fn ring(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // The descriptor is ours and open; there is nothing else to refuse.
+        let _ = retry_on_intr(|| rustix::io::write(&self.fd, &one));
+    }
+
+    /// Takes one ring, waiting for it unless the descriptor says otherwise; false if it does and there is none.
+    ///
+    /// Waits inside the C library, on purpose: a program may cancel a thread that asks for an event. No lock may be held.
+    pub fn take(&self) -> Result<bool> {
+        let mut count = 0_u64;
+        let fd = self.fd.as_fd().as_raw_fd();
+        // SAFETY: writes up to eight bytes to a number of ours.
+        let n = unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
+        if n >= 0 {
+            return Ok(true);
+        }
+        match Error::last("read") {
+            e if e.code() == Errno::AGAIN.raw_os_error() => Ok(false),
+            e => Err(e),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn taking_waits_for_a_ring_and_takes_one() {
+        let channel = Arc::new(Channel::new().unwrap());
+        let taker = channel.clone();
+        let taker = std::thread::spawn(move || (taker.take(), taker.take()));
+        channel.ring();
+        channel.ring();
+        assert_eq!(taker.join().unwrap(), (Ok(true), Ok(true)));
+    }
+
+    #[test]
+    fn a_program_that_asks_not_to_wait_is_told_to_try_again() {
+        let channel = Channel::new().unwrap();
+        let fd = channel.as_fd().as_raw_fd();
+        // SAFETY: sets a flag of a descriptor that `channel` keeps open, as programs do.
+        let refused = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
+        assert_eq!(refused, 0);
+        assert_eq!(channel.take(), Ok(false));
+        channel.ring();
+        assert_eq!((channel.take(), channel.take()), (Ok(true), Ok(false)));
+    }
+}

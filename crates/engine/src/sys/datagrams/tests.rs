@@ -1,0 +1,51 @@
+//! Tests of datagrams: whole or too long, and deaf to complaints about others.
+
+use super::super::Interest;
+use super::super::testing::{await_ready, loopbacks};
+use super::*;
+
+fn both(ip: core::net::IpAddr) -> (Datagrams, Datagrams) {
+    let bind = || Datagrams::bind(SocketAddr::new(ip, 0)).unwrap();
+    (bind(), bind())
+}
+
+#[test]
+fn they_come_whole_with_their_origin() {
+    for ip in loopbacks() {
+        let (a, b) = both(ip);
+        let mut room = [0; 8];
+        assert_eq!(b.receive(&mut room).unwrap(), None);
+        assert!(a.send(b"abc", b.local().unwrap()).unwrap());
+        assert!(a.send(b"", b.local().unwrap()).unwrap());
+        assert!(a.send(&[7; 20], b.local().unwrap()).unwrap());
+        await_ready(&b, Interest::READ);
+        let from = a.local().unwrap();
+        assert_eq!(b.receive(&mut room).unwrap(), Some((3, from)));
+        assert_eq!(&room[..3], b"abc");
+        await_ready(&b, Interest::READ);
+        assert_eq!(b.receive(&mut room).unwrap(), Some((0, from)));
+        await_ready(&b, Interest::READ);
+        assert_eq!(b.receive(&mut room).unwrap(), Some((20, from)), "too long");
+    }
+}
+
+#[test]
+fn nobody_there_is_no_error() {
+    for ip in loopbacks() {
+        let (a, b) = both(ip);
+        let gone = b.local().unwrap();
+        drop(b);
+        for _ in 0..3 {
+            assert!(a.send(b"abc", gone).unwrap());
+        }
+        assert_eq!(a.receive(&mut [0; 8]).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_port_is_not_shared() {
+    for ip in loopbacks() {
+        let (a, _) = both(ip);
+        assert!(Datagrams::bind(a.local().unwrap()).unwrap_err().is_in_use());
+    }
+}

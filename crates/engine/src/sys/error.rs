@@ -1,0 +1,74 @@
+//! What the operating system answered when it refused: the call and its error number.
+//! It promises to be small and to need no memory, since it is made under locks.
+//! It refuses to judge: whether a refusal is fatal is for the caller.
+
+use core::fmt;
+
+use rustix::io::Errno;
+
+/// A refused call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Error {
+    call: &'static str,
+    errno: Errno,
+}
+
+/// The answer to a call.
+pub type Result<T> = core::result::Result<T, Error>;
+
+impl Error {
+    /// `call` was refused with `errno`.
+    pub(super) const fn new(call: &'static str, errno: Errno) -> Error {
+        Error { call, errno }
+    }
+
+    /// `call` was refused for the reason that the C library noted for this thread.
+    pub(super) fn last(call: &'static str) -> Error {
+        let code = std::io::Error::last_os_error().raw_os_error();
+        Error::new(call, code.map_or(Errno::IO, Errno::from_raw_os_error))
+    }
+
+    /// Names the call in whatever it answers with.
+    pub(super) fn of(call: &'static str) -> impl Fn(Errno) -> Error {
+        move |errno| Error::new(call, errno)
+    }
+
+    /// The refused call.
+    pub const fn call(&self) -> &'static str {
+        self.call
+    }
+
+    /// The error number, as in `errno.h`.
+    pub const fn code(&self) -> i32 {
+        self.errno.raw_os_error()
+    }
+
+    /// Somebody else has the address or port.
+    pub fn is_in_use(&self) -> bool {
+        self.errno == Errno::ADDRINUSE
+    }
+
+    /// Out of descriptors, in this process or on this machine: worth another try when some were closed.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(self.errno, Errno::MFILE | Errno::NFILE)
+    }
+
+    /// Nobody listens there: worth another try while the peer may still be starting.
+    pub fn is_refused(&self) -> bool {
+        self.errno == Errno::CONNREFUSED
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.call, std::io::Error::from(self.errno))
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        error.errno.into()
+    }
+}

@@ -1,0 +1,73 @@
+//! The addresses that this machine has.
+//! It promises those of interfaces that are up, in the system's order.
+//! It refuses to be called under a lock: the C library asks the kernel over a socket of its own.
+
+use core::ffi::CStr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::config::device::Interface;
+
+use super::{Error, Result};
+
+/// Each address with its interface.
+pub fn interfaces() -> Result<Vec<Interface>> {
+    let mut first = core::ptr::null_mut();
+    // SAFETY: writes the head of a list, which is ours until it is freed below.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(Error::last("getifaddrs"));
+    }
+    let mut found = Vec::new();
+    let mut next: *const libc::ifaddrs = first;
+    while !next.is_null() {
+        // SAFETY: an entry of the list, which lives until it is freed below.
+        let entry = unsafe { &*next };
+        let up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
+        // SAFETY: the address of an entry, null or of the length that its family says.
+        if let Some(ip) = unsafe { address(entry.ifa_addr) }.filter(|_| up) {
+            // SAFETY: every entry has a name that ends with a zero.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            let name = name.to_string_lossy().into_owned();
+            found.push(Interface { name, ip });
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: made by `getifaddrs`, and nothing of it is kept: names and addresses were copied.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// The IP address in a socket address, if it is one.
+///
+/// # Safety
+/// `from` is null or points to a socket address of the length that its family says.
+unsafe fn address(from: *const libc::sockaddr) -> Option<IpAddr> {
+    if from.is_null() {
+        return None;
+    }
+    // SAFETY: every socket address begins with its family, says the caller.
+    match i32::from(unsafe { (*from).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: of this family, so of this type, says the caller; read without regard to alignment.
+            let v4 = unsafe { from.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { from.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_there() {
+        let all = interfaces().unwrap();
+        let loopback = |i: &Interface| i.name == "lo" && i.ip == Ipv4Addr::LOCALHOST;
+        assert!(all.iter().any(loopback), "{all:?}");
+    }
+}

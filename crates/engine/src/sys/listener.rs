@@ -1,0 +1,96 @@
+//! A TCP port that others dial.
+//! It promises that accepted sockets neither block nor leak into programs started later, and that an IPv6 listener leaves IPv4 alone.
+//! It refuses to hide that descriptors ran out: the caller must stop asking for a while, since the connection stays in the queue.
+
+use core::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketType, sockopt};
+
+use super::fd::Fd;
+use super::socket::{FLAGS, Of, Socket};
+use super::{Error, Result};
+
+/// Connections that may wait to be accepted; the system may allow fewer (`net.core.somaxconn`).
+const BACKLOG: i32 = 1024;
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    fd: Fd,
+}
+
+impl Listener {
+    /// Listens at `at`; port zero is the system's choice. With `reuse` a port is free although old connections of it
+    /// linger, which is what servers want; a second listener is refused all the same.
+    pub fn bind(at: SocketAddr, reuse: bool) -> Result<Listener> {
+        let fd = bound(at, SocketType::STREAM, reuse)?;
+        net::listen(&fd, BACKLOG).map_err(Error::of("listen"))?;
+        Ok(Listener { fd })
+    }
+
+    /// The next connection and its origin; none if nobody waits.
+    pub fn accept(&self) -> Result<Option<(Socket, SocketAddr)>> {
+        loop {
+            let (fd, from) = match net::acceptfrom_with(&self.fd, FLAGS) {
+                Ok((fd, from)) => (fd, from),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(errno) if of_the_caller(errno) => continue,
+                Err(errno) => return Err(Error::new("accept", errno)),
+            };
+            let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+            // One that broke meanwhile has no options and no origin any more, and is nobody's loss.
+            if let (Ok(socket), Some(from)) = (Socket::adopt(fd), from) {
+                return Ok(Some((socket, from)));
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub fn local(&self) -> Result<SocketAddr> {
+        let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
+        SocketAddr::try_from(name).map_err(Error::of("getsockname"))
+    }
+}
+
+/// A socket of this kind bound to `at`.
+pub(super) fn bound(at: SocketAddr, kind: SocketType, reuse: bool) -> Result<Fd> {
+    let family = AddressFamily::of(at.ip());
+    let fd = net::socket_with(family, kind, FLAGS, None).map_err(Error::of("socket"))?;
+    let fd = Fd::from(fd);
+    if at.is_ipv6() {
+        // Else it would take the IPv4 port as well, which another listener may need.
+        sockopt::set_ipv6_v6only(&fd, true).map_err(Error::of("setsockopt IPV6_V6ONLY"))?;
+    }
+    if reuse {
+        sockopt::set_socket_reuseaddr(&fd, true).map_err(Error::of("setsockopt SO_REUSEADDR"))?;
+    }
+    net::bind(&fd, &at).map_err(Error::of("bind"))?;
+    Ok(fd)
+}
+
+/// Linux hands errors of the new connection to `accept` (accept(2)); the next one may be fine.
+fn of_the_caller(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::INTR
+            | Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::NETDOWN
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NONET
+    )
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Tests of listening: under load, on both families, and with ports that are taken.
+
+use super::super::Interest;
+use super::super::testing::{await_ready, connection, loopbacks};
+use super::*;
+use std::os::fd::AsRawFd;
+
+#[test]
+fn nobody_waits_at_first() {
+    for ip in loopbacks() {
+        let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
+        assert!(listener.accept().unwrap().is_none());
+        assert_eq!(listener.local().unwrap().ip(), ip);
+    }
+}
+
+#[test]
+fn every_dialler_is_accepted_once_under_load() {
+    const EACH: usize = 100;
+    for ip in loopbacks() {
+        let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
+        let to = listener.local().unwrap();
+        let diallers: Vec<_> = (0..3)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let dial = |_| Socket::connect(to, None).unwrap();
+                    (0..EACH).map(dial).collect::<Vec<Socket>>()
+                })
+            })
+            .collect();
+        let mut origins = std::collections::BTreeSet::new();
+        while origins.len() < 3 * EACH {
+            await_ready(&listener, Interest::READ);
+            while let Some((_, from)) = listener.accept().unwrap() {
+                assert!(origins.insert(from), "{from} came twice");
+            }
+        }
+        let dialled = diallers.into_iter().flat_map(|d| d.join().unwrap());
+        let dialled: Vec<Socket> = dialled.collect();
+        assert_eq!(dialled.len(), origins.len());
+        assert!(
+            dialled
+                .iter()
+                .all(|s| origins.contains(&s.local().unwrap()))
+        );
+    }
+}
+
+#[test]
+fn one_that_was_reset_while_it_waited_disturbs_nobody() {
+    for ip in loopbacks() {
+        let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
+        let to = listener.local().unwrap();
+        Socket::connect(to, None).unwrap().abort();
+        let good = Socket::connect(to, None).unwrap();
+        let mut origins = Vec::new();
+        while !origins.contains(&good.local().unwrap()) {
+            await_ready(&listener, Interest::READ);
+            while let Some((_, from)) = listener.accept().unwrap() {
+                origins.push(from);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_port_is_listened_on_once_even_with_reuse() {
+    for ip in loopbacks() {
+        let first = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
+        let again = Listener::bind(first.local().unwrap(), true);
+        assert!(again.unwrap_err().is_in_use());
+    }
+}
+
+#[test]
+fn ipv6_leaves_the_ipv4_port_alone() {
+    if loopbacks().len() < 2 {
+        return;
+    }
+    let six = Listener::bind("[::]:0".parse().unwrap(), true).unwrap();
+    assert!(sockopt::ipv6_v6only(&six).unwrap());
+}
+
+#[test]
+fn accepted_sockets_do_not_block_and_are_not_inherited() {
+    let (_a, b) = connection(loopbacks()[0]);
+    let fd_flags = rustix::io::fcntl_getfd(&b).unwrap();
+    assert!(fd_flags.contains(rustix::io::FdFlags::CLOEXEC));
+    // SAFETY: asks for the flags of a descriptor that `b` keeps open.
+    let flags = unsafe { libc::fcntl(b.as_fd().as_raw_fd(), libc::F_GETFL) };
+    assert_ne!(flags & libc::O_NONBLOCK, 0);
+}
+
+/// Sets how many descriptors this process may have.
+fn limit(descriptors: libc::rlim_t) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: reads and writes the two numbers of a limit, which are ours.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = descriptors.min(limit.rlim_max);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+    }
+}
+
+/// In a child, because the limit is the whole process's.
+#[test]
+fn the_want_of_descriptors_is_told_and_loses_no_connection() {
+    let listener = Listener::bind(SocketAddr::new(loopbacks()[0], 0), true).unwrap();
+    let _dialled = Socket::connect(listener.local().unwrap(), None).unwrap();
+    await_ready(&listener, Interest::READ);
+    // SAFETY: the child makes bare system calls and ends; it takes no lock and no memory.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        limit(3);
+        let told = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
+        limit(1024);
+        let kept = matches!(listener.accept(), Ok(Some(_)));
+        // SAFETY: ends the child at once, without running anything of the parent's.
+        unsafe { libc::_exit(i32::from(!told) + 2 * i32::from(!kept)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; the status is ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(libc::WEXITSTATUS(status), 0, "1: not told, 2: lost");
+}

@@ -1,0 +1,65 @@
+//! Tests of pairs: one number for both kinds and all addresses, and what happens when a part is taken.
+
+use super::super::random_u64;
+use super::super::testing::loopbacks;
+use super::*;
+
+/// The range that adapters use by default.
+const RANGE: RangeInclusive<u16> = 20_000..=29_999;
+
+#[test]
+fn one_number_serves_both_kinds_at_all_addresses() {
+    let addresses = loopbacks();
+    let (port, pairs) = Pair::bind_range(&addresses, RANGE, random_u64().unwrap()).unwrap();
+    assert!(RANGE.contains(&port));
+    assert_eq!(pairs.len(), addresses.len());
+    for (pair, ip) in pairs.iter().zip(addresses) {
+        let at = SocketAddr::new(ip, port);
+        assert_eq!(pair.tcp.local().unwrap(), at);
+        assert_eq!(pair.udp.local().unwrap(), at);
+    }
+}
+
+#[test]
+fn a_port_with_one_kind_taken_is_passed_over() {
+    for ip in loopbacks() {
+        let random = random_u64().unwrap();
+        let (port, pairs) = Pair::bind_range(&[ip], RANGE, random).unwrap();
+        let Pair { tcp, udp } = pairs.into_iter().next().unwrap();
+        let own = |range| Pair::bind_range(&[ip], range, 0);
+        assert!(own(port..=port).unwrap_err().is_in_use());
+        drop(tcp);
+        let only_udp = own(port..=port).unwrap_err();
+        assert!(only_udp.is_in_use(), "the datagrams are still there");
+        drop(udp);
+        assert_eq!(own(port..=port).unwrap().0, port);
+    }
+}
+
+#[test]
+fn every_port_is_tried_from_any_start() {
+    let ip = loopbacks()[0];
+    let (port, pairs) = Pair::bind_range(&[ip], RANGE, random_u64().unwrap()).unwrap();
+    drop(pairs);
+    // Three numbers around a free one: whatever the start, one of them is found.
+    let range = port.saturating_sub(1)..=port.saturating_add(1);
+    for start in 0..6 {
+        let (found, _) = Pair::bind_range(&[ip], range.clone(), start).unwrap();
+        assert!(range.contains(&found));
+    }
+}
+
+#[test]
+fn trouble_other_than_a_taken_port_ends_the_search() {
+    // TEST-NET-3 (RFC 5737), which no machine has.
+    let foreign = "203.0.113.9".parse().unwrap();
+    let error = Pair::bind_range(&[foreign], RANGE, 0).unwrap_err();
+    assert_eq!(error.code(), libc::EADDRNOTAVAIL);
+}
+
+#[test]
+fn an_empty_range_has_no_port() {
+    #[expect(clippy::reversed_empty_ranges, reason = "that is the case")]
+    let none = Pair::bind_range(&loopbacks(), 5..=4, 3);
+    assert!(none.unwrap_err().is_in_use());
+}

@@ -1,0 +1,135 @@
+//! Tests of readiness: tokens, one-shot entries, and a poller inside another.
+
+use super::super::testing::{PATIENCE, connection, loopbacks, receive, send};
+use super::super::{Bell, Socket};
+use super::*;
+use verbena_nic::Moved;
+
+fn at_once(poller: &Poller) -> Vec<Ready> {
+    let mut ready = Vec::new();
+    poller.wait(&mut ready, Some(Duration::ZERO)).unwrap();
+    ready
+}
+
+fn in_time(poller: &Poller) -> Vec<Ready> {
+    let mut ready = Vec::new();
+    poller.wait(&mut ready, Some(PATIENCE)).unwrap();
+    ready
+}
+
+#[test]
+fn the_token_says_who_is_ready_and_for_what() {
+    let poller = Poller::new().unwrap();
+    let (a, b) = Socket::pair().unwrap();
+    let both = Interest {
+        write: true,
+        ..Interest::READ
+    };
+    poller.add(&a, u64::MAX, Interest::READ).unwrap();
+    assert_eq!(at_once(&poller), []);
+    send(&b, b"x");
+    let expected = Ready {
+        token: u64::MAX,
+        readable: true,
+        writable: false,
+        hangup: false,
+    };
+    assert_eq!(at_once(&poller), [expected]);
+    poller.arm(&a, 3, both).unwrap();
+    let expected = Ready {
+        token: 3,
+        writable: true,
+        ..expected
+    };
+    assert_eq!(at_once(&poller), [expected]);
+    drop(b);
+    assert!(at_once(&poller)[0].hangup);
+    poller.remove(&a).unwrap();
+    assert_eq!(at_once(&poller), []);
+    assert_eq!(poller.remove(&a).unwrap_err().code(), libc::ENOENT);
+}
+
+#[test]
+fn waiting_ends_in_time() {
+    let poller = Poller::new().unwrap();
+    let start = now();
+    let mut ready = Vec::new();
+    let time = Duration::from_millis(3);
+    poller.wait(&mut ready, Some(time)).unwrap();
+    assert!(ready.is_empty() && now().since(start) >= time);
+}
+
+#[test]
+fn more_than_one_wait_can_report_come_with_the_next() {
+    let poller = Poller::new().unwrap();
+    let bells: Vec<Bell> = (0..100).map(|_| Bell::new().unwrap()).collect();
+    for (token, bell) in bells.iter().enumerate() {
+        poller.add(bell, token as u64, Interest::READ_ONCE).unwrap();
+        bell.ring();
+    }
+    let (first, second) = (at_once(&poller), at_once(&poller));
+    assert_eq!((first.len(), second.len()), (MAX_READY, 100 - MAX_READY));
+    let tokens: std::collections::BTreeSet<u64> =
+        first.iter().chain(&second).map(|r| r.token).collect();
+    assert_eq!(tokens.len(), 100);
+}
+
+/// How polling threads borrow connections from a shard: the inner poller's entry in the outer one is left unarmed while
+/// it is lent, and arming takes it back. What came meanwhile must be seen.
+#[test]
+fn a_nested_poller_that_is_armed_again_has_lost_nothing() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        let (inner, outer) = (Poller::new().unwrap(), Poller::new().unwrap());
+        inner.add(&b, 1, Interest::READ).unwrap();
+        outer.add(&inner, 2, Interest::READ_ONCE).unwrap();
+        send(&a, b"1");
+        assert_eq!(in_time(&outer)[0].token, 2);
+        // Spent, although the byte is still there.
+        assert_eq!(at_once(&outer), []);
+        assert_eq!(at_once(&inner)[0].token, 1);
+        // Lent: the borrower reads, and more comes that it does not see.
+        assert_eq!(receive(&b, 9).0, Moved::Bytes(1));
+        assert_eq!(at_once(&inner), []);
+        send(&a, b"2");
+        assert_eq!(in_time(&inner)[0].token, 1);
+        assert_eq!(at_once(&outer), []);
+        // Taken back: seen at once.
+        outer.arm(&inner, 2, Interest::READ_ONCE).unwrap();
+        assert_eq!(at_once(&outer)[0].token, 2);
+        // Taken back with nothing there: silent, until something comes.
+        assert_eq!(receive(&b, 9).0, Moved::Bytes(1));
+        outer.arm(&inner, 2, Interest::READ_ONCE).unwrap();
+        assert_eq!(at_once(&outer), []);
+        send(&a, b"3");
+        assert_eq!(in_time(&outer)[0].token, 2);
+    }
+}
+
+/// The same under a race: a writer that never waits for the reader, and a reader that arms after each round.
+#[test]
+fn no_wake_up_is_lost_between_reading_and_arming() {
+    const BYTES: usize = 5000;
+    let (a, b) = connection(loopbacks()[0]);
+    let (inner, outer) = (Poller::new().unwrap(), Poller::new().unwrap());
+    inner.add(&b, 1, Interest::READ).unwrap();
+    outer.add(&inner, 2, Interest::READ_ONCE).unwrap();
+    let writer = std::thread::spawn(move || {
+        for _ in 0..BYTES {
+            send(&a, b"x");
+        }
+        a
+    });
+    let mut got = 0;
+    while got < BYTES {
+        assert_eq!(in_time(&outer).len(), 1, "a wake-up was lost after {got}");
+        // One look, one read; whatever comes behind them must be noticed by arming.
+        for _ in at_once(&inner) {
+            if let Moved::Bytes(n) = receive(&b, 64).0 {
+                got += n;
+            }
+        }
+        outer.arm(&inner, 2, Interest::READ_ONCE).unwrap();
+    }
+    drop(writer.join().unwrap());
+}

@@ -1,0 +1,30 @@
+//! Numbers that a peer cannot guess: nonces, start ports, start indexes.
+//! It promises the kernel's generator, seeded before anything is handed out.
+//! It refuses to make numbers up: without the generator there is an error.
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::{Error, Result};
+
+/// 64 random bits.
+pub fn random_u64() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let got = retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))
+        .map_err(Error::of("getrandom"))?;
+    // Up to 256 bytes come at once or not at all (getrandom(2)).
+    if got < bytes.len() {
+        return Err(Error::new("getrandom", Errno::IO));
+    }
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_differ() {
+        assert_ne!(random_u64().unwrap(), random_u64().unwrap());
+    }
+}

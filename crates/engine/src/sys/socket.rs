@@ -1,0 +1,221 @@
+//! One TCP connection (or one end of a local pair): made, asked about, and ended.
+//! It promises that no call waits, that small writes leave at once, and that nothing is inherited by programs started later.
+//! It refuses to move bytes (see [`super::carry`]) and to decide when a peer is dead: it only says how long it has been silent.
+
+use core::mem::{MaybeUninit, size_of};
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+
+use super::fd::Fd;
+use super::{Error, Result};
+
+/// States of a TCP connection, as the kernel numbers them in `tcpi_state`.
+const SYN_SENT: u8 = 2;
+const SYN_RECEIVED: u8 = 3;
+const CLOSED: u8 = 7;
+
+/// Unanswered keep-alive probes after which a connection counts as broken.
+const PROBES: u32 = 6;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Socket {
+    fd: Fd,
+}
+
+pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+impl Socket {
+    /// Dials `to`, from the address `from` if one is given (its port is the system's choice). Success means under way;
+    /// wait until the socket is writable and ask [`Socket::connected`].
+    pub fn connect(to: SocketAddr, from: Option<IpAddr>) -> Result<Socket> {
+        let fd = net::socket_with(AddressFamily::of(to.ip()), SocketType::STREAM, FLAGS, None)
+            .map_err(Error::of("socket"))?;
+        let socket = Socket::adopt(fd)?;
+        if let Some(from) = from {
+            net::bind(&socket.fd, &SocketAddr::new(from, 0)).map_err(Error::of("bind"))?;
+        }
+        match net::connect(&socket.fd, &to) {
+            // An interrupted connect goes on by itself.
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+            Err(errno) => Err(Error::new("connect", errno)),
+        }
+    }
+
+    /// Two connected ends, for a queue pair that is connected to itself: it writes to one and reads from the other.
+    pub fn pair() -> Result<(Socket, Socket)> {
+        let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
+            .map_err(Error::of("socketpair"))?;
+        Ok((Socket { fd: a.into() }, Socket { fd: b.into() }))
+    }
+
+    /// Takes over a TCP socket that does not block.
+    pub(super) fn adopt(fd: OwnedFd) -> Result<Socket> {
+        let socket = Socket { fd: fd.into() };
+        // Frames are put together before they are sent; waiting for more would only add to their latency.
+        sockopt::set_tcp_nodelay(&socket.fd, true).map_err(Error::of("setsockopt TCP_NODELAY"))?;
+        Ok(socket)
+    }
+
+    /// Whether the connection is made; false while it is under way, an error if it failed. Takes the pending error.
+    pub fn connected(&self) -> Result<bool> {
+        let pending = sockopt::socket_error(&self.fd).map_err(Error::of("getsockopt SO_ERROR"))?;
+        pending.map_err(Error::of("connect"))?;
+        match self.info().map(|info| info.tcpi_state) {
+            Some(SYN_SENT | SYN_RECEIVED) => Ok(false),
+            Some(CLOSED) => Err(Error::new("connect", Errno::NOTCONN)),
+            // Dialling a free local port may meet itself, when the system picks that very port as the source.
+            Some(_) if self.local()? == self.peer()? => {
+                Err(Error::new("connect", Errno::CONNREFUSED))
+            }
+            // Ends of a pair have no such state, and are connected from birth.
+            Some(_) | None => Ok(true),
+        }
+    }
+
+    /// Our address; an error for an end of a pair.
+    pub fn local(&self) -> Result<SocketAddr> {
+        let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
+        SocketAddr::try_from(name).map_err(Error::of("getsockname"))
+    }
+
+    /// The peer's address; an error for an end of a pair, and when there is no connection.
+    pub fn peer(&self) -> Result<SocketAddr> {
+        let name = net::getpeername(&self.fd).map_err(Error::of("getpeername"))?;
+        let name = name.ok_or(Error::new("getpeername", Errno::NOTCONN))?;
+        SocketAddr::try_from(name).map_err(Error::of("getpeername"))
+    }
+
+    /// Says that no more bytes will come from us; reading goes on.
+    pub fn shutdown_write(&self) -> Result<()> {
+        net::shutdown(&self.fd, Shutdown::Write).map_err(Error::of("shutdown"))
+    }
+
+    /// Ends the connection without ceremony: the peer sees a reset, and unsent bytes are dropped.
+    pub fn abort(self) {
+        // If this is refused the connection is broken already, and closing is all that is left.
+        let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
+    }
+
+    /// Asks the peer for a sign of life after `idle` of silence, and six more times within the same span before the
+    /// connection counts as broken; zero turns it off. The system counts in seconds.
+    pub fn keep_alive(&self, idle: Duration) -> Result<()> {
+        let on = !idle.is_zero();
+        sockopt::set_socket_keepalive(&self.fd, on)
+            .map_err(Error::of("setsockopt SO_KEEPALIVE"))?;
+        if on {
+            // Rounded up, and within what the system takes.
+            let whole = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
+            let seconds = |n: u64| Duration::from_secs(n.clamp(1, 32_767));
+            let between = seconds(whole / u64::from(PROBES));
+            sockopt::set_tcp_keepidle(&self.fd, seconds(whole))
+                .map_err(Error::of("setsockopt TCP_KEEPIDLE"))?;
+            sockopt::set_tcp_keepintvl(&self.fd, between)
+                .map_err(Error::of("setsockopt TCP_KEEPINTVL"))?;
+            sockopt::set_tcp_keepcnt(&self.fd, PROBES)
+                .map_err(Error::of("setsockopt TCP_KEEPCNT"))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that one TCP segment carries to this peer now; none for an end of a pair.
+    pub fn mss(&self) -> Option<u32> {
+        self.info().map(|info| info.tcpi_snd_mss)
+    }
+
+    /// How long the peer's TCP has kept silent although it owes us an acknowledgement; none if it owes nothing.
+    ///
+    /// A peer that merely does not read still answers for the machine, and is not silent: its window is shut, and as
+    /// long as it answers the probes of that window it owes nothing. Nor does silence count from before we spoke:
+    /// a connection may be idle for an hour and then send.
+    pub fn silence(&self) -> Option<Duration> {
+        let info = self.info()?;
+        let millis = |n: u32| Duration::from_millis(n.into());
+        let heard = millis(info.tcpi_last_ack_recv);
+        if info.tcpi_unacked > 0 {
+            // Each repetition doubles the wait before the next: the waits so far were rto/2 + rto/4 + … of today's.
+            let rto = Duration::from_micros(info.tcpi_rto.into());
+            let first = rto / (1 << info.tcpi_backoff.min(31));
+            let spoke = rto.saturating_sub(first) + millis(info.tcpi_last_data_sent);
+            return Some(heard.min(spoke));
+        }
+        // Probes of a shut window; one may be under way. (Those of keep-alive count here too, but only while nothing
+        // waits to be sent.)
+        (info.tcpi_probes > 1 && self.unsent() > 0).then_some(heard)
+    }
+
+    /// Fixes the sizes of the system's buffers for this socket; none leaves them to the system, which tunes them.
+    pub fn set_buffers(&self, bytes: Option<usize>) -> Result<()> {
+        if let Some(bytes) = bytes {
+            sockopt::set_socket_send_buffer_size(&self.fd, bytes)
+                .map_err(Error::of("setsockopt SO_SNDBUF"))?;
+            sockopt::set_socket_recv_buffer_size(&self.fd, bytes)
+                .map_err(Error::of("setsockopt SO_RCVBUF"))?;
+        }
+        Ok(())
+    }
+
+    /// The peer is on this very host, for all we can see: it has our address, or a loopback address.
+    pub fn same_host(&self) -> bool {
+        match (self.local(), self.peer()) {
+            (Ok(local), Ok(peer)) => local.ip() == peer.ip() || peer.ip().is_loopback(),
+            // An end of a pair has no addresses, but then it has its state.
+            _ => self.info().is_none(),
+        }
+    }
+
+    /// Bytes written and not acknowledged.
+    fn unsent(&self) -> i32 {
+        let mut bytes = 0_i32;
+        let fd = self.fd.as_fd().as_raw_fd();
+        // SAFETY: the kernel writes one int, which is ours.
+        let refused = unsafe { libc::syscall(libc::SYS_ioctl, fd, libc::TIOCOUTQ, &raw mut bytes) };
+        if refused == 0 { bytes } else { 0 }
+    }
+
+    /// What TCP knows of the connection; none if it is not TCP.
+    fn info(&self) -> Option<libc::tcp_info> {
+        let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `info` and the count to `len`; both are ours.
+        let refused = unsafe {
+            libc::syscall(
+                libc::SYS_getsockopt,
+                self.fd.as_fd().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr(),
+                &raw mut len,
+            )
+        };
+        // SAFETY: zeroed before the call, and any bytes make numbers.
+        (refused == 0).then(|| unsafe { info.assume_init() })
+    }
+}
+
+/// The family of an address.
+pub(super) trait Of {
+    fn of(ip: IpAddr) -> Self;
+}
+
+impl Of for AddressFamily {
+    fn of(ip: IpAddr) -> AddressFamily {
+        match ip {
+            IpAddr::V4(_) => AddressFamily::INET,
+            IpAddr::V6(_) => AddressFamily::INET6,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

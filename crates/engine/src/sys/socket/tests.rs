@@ -1,0 +1,195 @@
+//! Tests of connections over loopback: made, refused, asked about, silent.
+
+use verbena_nic::{Carrier, Moved};
+
+use verbena_mem::Sources;
+
+use super::super::listener::bound;
+use super::super::testing::{PATIENCE, WRITE, await_ready, connection, loopbacks, receive, send};
+use super::super::{Interest, Listener, now};
+use super::*;
+
+#[test]
+fn addresses_are_told_by_both_ends() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        assert_eq!(a.local().unwrap(), b.peer().unwrap());
+        assert_eq!(a.peer().unwrap(), b.local().unwrap());
+        assert!(a.same_host() && b.same_host());
+        assert!(a.mss().unwrap() > 500);
+        assert!(b.connected().unwrap());
+    }
+}
+
+#[test]
+fn the_source_address_is_the_one_asked_for() {
+    let from: IpAddr = "127.0.0.7".parse().unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+    let socket = Socket::connect(listener.local().unwrap(), Some(from)).unwrap();
+    assert_eq!(socket.local().unwrap().ip(), from);
+    await_ready(&listener, Interest::READ);
+    assert_eq!(listener.accept().unwrap().unwrap().1.ip(), from);
+}
+
+#[test]
+fn a_source_that_is_not_ours_is_refused_by_name() {
+    // TEST-NET-3 (RFC 5737), which no machine has.
+    let from = "203.0.113.9".parse().unwrap();
+    let error = Socket::connect("127.0.0.1:9".parse().unwrap(), Some(from)).unwrap_err();
+    assert_eq!((error.call(), error.code()), ("bind", libc::EADDRNOTAVAIL));
+    assert!(error.to_string().starts_with("bind: "), "{error}");
+}
+
+#[test]
+fn nobody_there_is_connection_refused() {
+    for ip in loopbacks() {
+        // Bound and not listening: the port stays ours, and nobody answers there.
+        let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
+        let name = net::getsockname(&holder).unwrap();
+        let nobody = SocketAddr::try_from(name).unwrap();
+        let refused = Socket::connect(nobody, None).and_then(|socket| {
+            await_ready(&socket, WRITE);
+            socket.connected()
+        });
+        assert!(refused.unwrap_err().is_refused());
+    }
+}
+
+#[test]
+fn an_end_of_a_pair_is_connected_and_on_this_host() {
+    let (a, b) = Socket::pair().unwrap();
+    assert!(a.connected().unwrap() && b.connected().unwrap());
+    assert!(a.same_host());
+    assert_eq!((a.mss(), a.silence()), (None, None));
+    assert!(a.local().is_err() && a.peer().is_err());
+}
+
+#[test]
+fn options_are_taken() {
+    let (a, _b) = connection(loopbacks()[0]);
+    a.keep_alive(Duration::from_secs(60)).unwrap();
+    assert!(sockopt::socket_keepalive(&a.fd).unwrap());
+    let idle = sockopt::tcp_keepidle(&a.fd).unwrap();
+    assert_eq!(idle, Duration::from_secs(60));
+    let between = sockopt::tcp_keepintvl(&a.fd).unwrap();
+    assert_eq!(between, Duration::from_secs(10));
+    a.keep_alive(Duration::ZERO).unwrap();
+    assert!(!sockopt::socket_keepalive(&a.fd).unwrap());
+    let before = sockopt::socket_send_buffer_size(&a.fd).unwrap();
+    a.set_buffers(None).unwrap();
+    assert_eq!(sockopt::socket_send_buffer_size(&a.fd).unwrap(), before);
+    a.set_buffers(Some(32 << 10)).unwrap();
+    // Linux doubles the number for its own bookkeeping (socket(7)).
+    assert_eq!(sockopt::socket_send_buffer_size(&a.fd).unwrap(), 64 << 10);
+    assert!(sockopt::tcp_nodelay(&a.fd).unwrap());
+}
+
+/// Writes until the socket takes no more.
+fn fill(mut socket: &Socket) {
+    let bytes = vec![0; 1 << 16];
+    let mut sources = Sources::new();
+    assert!(sources.own(&bytes));
+    while let Moved::Bytes(_) = socket.write(&sources) {}
+}
+
+/// docs/connections.md: a peer that merely does not read is alive.
+#[test]
+fn a_peer_that_does_not_read_is_not_silent() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        assert_eq!(a.silence(), None, "nothing was sent");
+        send(&a, b"hello");
+        await_ready(&b, Interest::READ);
+        fill(&a);
+        // The window shuts and is probed; whenever we look, an answer is at most a probe's distance away.
+        let start = now();
+        while now().since(start) < Duration::from_millis(500) {
+            let silence = a.silence().unwrap_or_default();
+            assert!(silence < Duration::from_millis(450), "{silence:?}");
+            std::thread::yield_now();
+        }
+        let start = now();
+        while a.silence().is_some() || a.unsent() > 0 {
+            assert!(
+                now().since(start) < PATIENCE,
+                "it drains and nothing is owed"
+            );
+            receive(&b, 1 << 20);
+        }
+    }
+}
+
+/// A socket filter that drops every segment makes the other end look dead: TCP behind it hears nothing.
+fn deafen(socket: &Socket) {
+    let mut drop_all = libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: &raw mut drop_all,
+    };
+    // SAFETY: the kernel copies the program, one instruction long, before it returns.
+    let refused = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(refused, 0);
+}
+
+/// docs/connections.md: unacknowledged work and no sign from the peer's TCP.
+#[test]
+fn a_dead_peer_is_silent_for_as_long_as_we_have_asked() {
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        send(&a, b"hello");
+        await_ready(&b, Interest::READ);
+        // An idle while, which must not count.
+        let start = now();
+        while now().since(start) < Duration::from_millis(300) || a.silence().is_some() {
+            assert!(now().since(start) < PATIENCE);
+            std::thread::yield_now();
+        }
+        deafen(&b);
+        let asked = now();
+        send(&a, b"anyone there?");
+        let mut longest = Duration::ZERO;
+        while longest < Duration::from_millis(700) {
+            let silence = a.silence().expect("an answer is owed");
+            let since = now().since(asked);
+            // The kernel's numbers are in its ticks.
+            assert!(
+                silence <= since + Duration::from_millis(20),
+                "{silence:?} of {since:?}"
+            );
+            longest = longest.max(silence);
+            assert!(since < PATIENCE, "only {longest:?}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The same behind a shut window, where only probes are under way.
+#[test]
+fn a_peer_that_dies_without_reading_is_silent() {
+    let (a, b) = connection(loopbacks()[0]);
+    fill(&a);
+    let start = now();
+    while a.info().unwrap().tcpi_unacked > 0 {
+        assert!(now().since(start) < PATIENCE, "the window never shut");
+        std::thread::yield_now();
+    }
+    assert_eq!(a.silence(), None, "full, and alive");
+    deafen(&b);
+    while a.silence().unwrap_or_default() < Duration::from_millis(300) {
+        assert!(now().since(start) < PATIENCE);
+        std::thread::yield_now();
+    }
+}

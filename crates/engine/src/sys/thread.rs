@@ -1,0 +1,82 @@
+//! Threads of the adapter's own, inside somebody else's program.
+//! It promises that the program's signals never run their handlers on them: all are blocked from the thread's first instruction.
+//! It refuses to decide what they do, and on which processor.
+
+use core::mem::MaybeUninit;
+use std::thread::{Builder, JoinHandle};
+
+use rustix::io::Errno;
+
+use super::{Error, Result};
+
+/// Starts a thread with a name (15 bytes of it are shown by the system) and no signals.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    // A new thread inherits the mask of its maker; blocking inside it would leave a gap.
+    let before = block_all()?;
+    let thread = Builder::new().name(name.to_owned()).spawn(run);
+    restore(&before);
+    thread.map_err(|error| {
+        let code = error.raw_os_error();
+        Error::new(
+            "pthread_create",
+            code.map_or(Errno::INVAL, Errno::from_raw_os_error),
+        )
+    })
+}
+
+fn block_all() -> Result<libc::sigset_t> {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` writes the whole of the set it is given.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: reads the set just filled and writes the other; both are ours.
+    let refused =
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    if refused != 0 {
+        let errno = Errno::from_raw_os_error(refused);
+        return Err(Error::new("pthread_sigmask", errno));
+    }
+    // SAFETY: written by the call that has just succeeded.
+    Ok(unsafe { before.assume_init() })
+}
+
+fn restore(mask: &libc::sigset_t) {
+    // SAFETY: reads a mask that the system gave us. It cannot be refused: the arguments are as valid as before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocked(signal: i32) -> bool {
+        let mut now = MaybeUninit::uninit();
+        // SAFETY: asks for the mask, which fills the set; then looks at it.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), now.as_mut_ptr());
+            libc::sigismember(now.as_ptr(), signal) == 1
+        }
+    }
+
+    #[test]
+    fn the_thread_has_a_name_and_no_signals() {
+        let seen = spawn("verbena-shard", || {
+            let name = std::thread::current().name().map(str::to_owned);
+            (name, blocked(libc::SIGTERM), blocked(libc::SIGUSR1))
+        });
+        let (name, term, user) = seen.unwrap().join().unwrap();
+        assert_eq!(name.as_deref(), Some("verbena-shard"));
+        assert!(term && user);
+    }
+
+    #[test]
+    fn the_maker_keeps_its_signals() {
+        let before = blocked(libc::SIGUSR2);
+        spawn("verbena-shard", || ()).unwrap().join().unwrap();
+        assert_eq!(blocked(libc::SIGUSR2), before);
+        assert!(!before);
+    }
+}
