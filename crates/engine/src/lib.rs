@@ -2,7 +2,9 @@
 //! It promises that nothing under a lock waits, logs, or can be cancelled half-way, and that every setting names its origin.
 //! It refuses protocol decisions: those are made in the inner rings (docs/ARCHITECTURE.md), from bytes and times handed in here.
 //!
-//! Reading order: [`sys`] (the operating system, the only island of `unsafe`) and [`config`] (what can be set, and who set it).
+//! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
+//! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
+//! `group` (who runs a connection) → `queue`, `queue_pair` (what programs hold), `door` (who may come).
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -11,6 +13,16 @@
 )]
 
 pub mod config;
+mod connection;
+mod core;
+mod door;
+mod engine;
+pub mod error;
+mod group;
+pub mod notice;
+mod queue;
+mod queue_pair;
+mod shard;
 #[allow(
     unsafe_code,
     reason = "system calls on raw spans, signal masks and fork handlers"
@@ -18,3 +30,8 @@ pub mod config;
 pub mod sys;
 
 pub use config::Config;
+pub use engine::{Engine, Incoming, Listening};
+pub use error::Error;
+pub use notice::{Inbox, Notify};
+pub use queue::CompletionQueue;
+pub use queue_pair::{Manners, QueuePair, QueuePairOptions};

@@ -25,7 +25,7 @@ pub use modify::Psns;
 pub use post::PostError;
 pub use pull::Receiving;
 pub use push::Sending;
-pub use query::View;
+pub use query::{Future, Outlook, View};
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

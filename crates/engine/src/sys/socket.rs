@@ -97,6 +97,11 @@ impl Socket {
 
     /// Ends the connection without ceremony: the peer sees a reset, and unsent bytes are dropped.
     pub fn abort(self) {
+        self.set_abortive();
+    }
+
+    /// The same, as soon as the socket is closed.
+    pub fn set_abortive(&self) {
         // If this is refused the connection is broken already, and closing is all that is left.
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }

@@ -4,6 +4,8 @@
 
 use super::inner::Counters;
 use super::{Enabled, Qp};
+use verbena_stream::Time;
+
 use crate::event::Outbox;
 use crate::state::QpState;
 
@@ -24,7 +26,43 @@ pub struct View {
     pub receives: usize,
 }
 
+/// What whoever drives the connection must know after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlook {
+    /// When [`handle_timeout`](Qp::handle_timeout) wants to be called.
+    pub deadline: Option<Time>,
+    /// Whether the connection is wanted any longer.
+    pub future: Future,
+    /// Requests wait for an answer of the peer, so that its silence counts.
+    pub awaits_peer: bool,
+}
+
+/// Whether a connection is wanted any longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Future {
+    /// It goes on.
+    Open,
+    /// Nothing more will be sent: close it, and hear the peer out.
+    Close,
+    /// Break it off: the peer has the beginning of a frame whose rest is gone.
+    Reset,
+}
+
 impl Qp {
+    /// What must be known after a turn, at one moment.
+    pub fn outlook(&self) -> Outlook {
+        self.desk.look(|inner| Outlook {
+            deadline: inner.deadline(),
+            future: match () {
+                () if inner.severed => Future::Reset,
+                // A queue pair that was emptied has let go of its stream without a word.
+                () if inner.stream.is_none() || inner.wants_close() => Future::Close,
+                () => Future::Open,
+            },
+            awaits_peer: inner.begun > 0,
+        })
+    }
+
     /// Everything that changes, at one moment.
     pub fn view(&self) -> View {
         let (sends, receives) = self.outstanding();

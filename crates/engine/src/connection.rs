@@ -1,0 +1,135 @@
+//! One connection: a socket, the queue pair it serves, and whoever runs it at the moment.
+//! It promises that bytes move in order whoever moves them, that the peer hears the last words of a queue pair that ends,
+//! and that a socket is closed only when nothing can be lost by it. It refuses to judge what is said.
+
+mod close;
+mod starting;
+mod startup;
+mod turn;
+
+pub(crate) use startup::{Decision, Done, Options};
+
+use core::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use verbena_mem::{Sources, Targets};
+use verbena_nic::{Carrier, Moved, Qp};
+use verbena_stream::Time;
+
+use crate::core::Core;
+use crate::group::Group;
+use crate::shard::{Served, Shard};
+use crate::sys::{Ready, Socket};
+use starting::Starting;
+
+/// The connection of a queue pair, if it has one; whoever posts looks here.
+#[derive(Debug, Default)]
+pub(crate) struct Slot(RwLock<Option<Arc<Connection>>>);
+
+impl Slot {
+    pub(crate) fn get(&self) -> Option<Arc<Connection>> {
+        self.0.read().clone()
+    }
+
+    fn set(&self, connection: Option<Arc<Connection>>) {
+        let before = core::mem::replace(&mut *self.0.write(), connection);
+        drop(before);
+    }
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    core: Arc<Core>,
+    shard: Arc<Shard>,
+    token: u64,
+    socket: Socket,
+    peer: SocketAddr,
+    /// What is not the queue pair's business: how it began, and how it ends.
+    phase: Mutex<Phase>,
+    /// Once the startup is over.
+    bound: OnceLock<Bound>,
+    /// The socket is watched for room to write.
+    wants_room: AtomicBool,
+    /// The socket is not watched for input: a message waits for a receive, or nothing will come.
+    deaf: AtomicBool,
+    /// A polling thread put off an acknowledgement.
+    deferred: AtomicBool,
+    /// A timer runs that watches for a dead peer.
+    watched: AtomicBool,
+    /// The earliest time that the shard was asked for, in nanoseconds.
+    due: AtomicU64,
+}
+
+/// What a running connection serves.
+pub(crate) struct Bound {
+    qp: Arc<Qp>,
+    group: Arc<Group>,
+    slot: Arc<Slot>,
+    /// How long an unacknowledged peer may be silent; `None` is for ever.
+    patience: Option<core::time::Duration>,
+}
+
+/// Where a connection stands, apart from its queue pair.
+enum Phase {
+    /// Not yet a stream.
+    Starting(Box<Starting>),
+    /// A stream of the queue pair; bytes that came with the startup are its first input.
+    Running { early: Vec<u8> },
+    /// Nothing is sent any more, and what comes is thrown away until the peer closes, too, or the time is over.
+    Lingering { unsent: Vec<u8>, until: Time },
+    /// Over.
+    Closed,
+}
+
+impl Connection {
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+impl Served for Connection {
+    /// Only while it starts; afterwards its group is watched.
+    fn ready(self: Arc<Self>, ready: Ready) {
+        self.startup_ready(ready);
+    }
+
+    fn expire(self: Arc<Self>, now: Time) {
+        if self.bound.get().is_some() {
+            self.turn_expired(now);
+        } else {
+            self.startup_expired(now);
+        }
+    }
+}
+
+impl core::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads into a buffer of our own.
+fn read_into(socket: &Socket, bytes: &mut [u8]) -> Moved {
+    let mut targets = Targets::new();
+    targets.stage(bytes);
+    Carrier::read(&mut &*socket, &mut targets)
+}
+
+/// Writes from a buffer of our own.
+fn write_from(socket: &Socket, bytes: &[u8]) -> Moved {
+    let mut sources = Sources::new();
+    sources.own(bytes);
+    Carrier::write(&mut &*socket, &sources)
+}

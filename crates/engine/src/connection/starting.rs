@@ -1,0 +1,268 @@
+//! A connection that is not a stream yet: which side it is, what the startup has said, and what is left to send.
+//! It promises to move as far as the socket allows without waiting, and to say what comes next when no lock is held any more.
+//! It refuses to know the engine around it.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Weak;
+
+use verbena_nic::Moved;
+use verbena_stream::startup::State;
+use verbena_stream::{Agreement, Endpoint, Outcome, Terms, Time};
+use verbena_wire::mpa::startup::Revision;
+
+use super::{Done, Options, read_into, write_from};
+use crate::door::{Door, Place};
+use crate::error::Error;
+use crate::sys::{self, Socket};
+
+/// A connection that is not a stream yet.
+pub(super) struct Starting {
+    side: Side,
+    /// None while TCP connects.
+    endpoint: Option<Endpoint>,
+    unsent: Vec<u8>,
+    outcome: Option<Outcome>,
+    early: Vec<u8>,
+    deadline: Time,
+}
+
+pub(super) enum Side {
+    /// We dialled.
+    Dialled {
+        terms: Terms,
+        options: Options,
+        done: Option<Done>,
+    },
+    /// Somebody came through a door; options once the program has said yes.
+    Came {
+        door: Weak<Door>,
+        options: Option<(Options, Done)>,
+        told: bool,
+        /// Its place among the startups that are allowed at once.
+        _place: Place,
+    },
+}
+
+/// What is to be done when no lock is held any more.
+pub(super) enum After {
+    Nothing,
+    Decide(Weak<Door>, Agreement),
+    Run(Box<(Agreement, Options)>, Option<Done>, Vec<u8>),
+    End(Error, Option<Done>),
+    Again(Box<(Options, Terms)>, Option<Done>),
+}
+
+impl Starting {
+    pub(super) fn new(side: Side, endpoint: Option<Endpoint>, deadline: Time) -> Starting {
+        Starting {
+            side,
+            endpoint,
+            unsent: Vec::new(),
+            outcome: None,
+            early: Vec::new(),
+            deadline,
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    pub(super) fn reject(&mut self, private_data: &[u8]) {
+        if let Some(endpoint) = &mut self.endpoint {
+            // Private data that does not fit is left out; the answer is no all the same.
+            if endpoint.reject(private_data).is_err() {
+                let _ = endpoint.reject(&[]);
+            }
+        }
+    }
+
+    pub(super) fn advance(&mut self, socket: &Socket, peer: SocketAddr) -> After {
+        if self.endpoint.is_none() && self.outcome.is_none() {
+            match socket.connected() {
+                Ok(false) => return After::Nothing,
+                Ok(true) => {}
+                Err(cause) => {
+                    let error = Error::Unreachable { peer, cause };
+                    return After::End(error, self.take_done());
+                }
+            }
+            if let Side::Dialled { terms, options, .. } = &self.side {
+                // Its length was judged before.
+                let begun = Endpoint::initiator(terms.clone(), &options.private_data, sys::now());
+                self.endpoint = begun.ok();
+            }
+        }
+        self.read(socket);
+        self.settle();
+        if !self.write(socket) {
+            return After::Nothing;
+        }
+        self.after(peer)
+    }
+
+    fn read(&mut self, socket: &Socket) {
+        let mut bytes = [0; 2048];
+        while let Some(endpoint) = self.endpoint.as_mut().filter(|e| !e.state().is_final()) {
+            match read_into(socket, &mut bytes) {
+                Moved::Bytes(n) => {
+                    let used = endpoint.handle_bytes(&bytes[..n]);
+                    self.early.extend_from_slice(&bytes[used..n]);
+                }
+                Moved::Nothing => return,
+                Moved::End | Moved::Broken | Moved::Fault => endpoint.handle_eof(),
+            }
+        }
+    }
+
+    /// Takes what the endpoint has to say, and its result.
+    fn settle(&mut self) {
+        if let Some(endpoint) = &mut self.endpoint {
+            self.unsent.extend(endpoint.poll_transmit());
+            if endpoint.state().is_final() {
+                self.outcome = self.endpoint.take().and_then(Endpoint::into_outcome);
+            }
+        }
+    }
+
+    /// False while something is left to send.
+    fn write(&mut self, socket: &Socket) -> bool {
+        while !self.unsent.is_empty() {
+            match write_from(socket, &self.unsent) {
+                Moved::Bytes(n) => drop(self.unsent.drain(..n)),
+                Moved::Nothing => return false,
+                Moved::End | Moved::Broken | Moved::Fault => {
+                    self.unsent.clear();
+                    if let Some(endpoint) = &mut self.endpoint {
+                        endpoint.handle_eof();
+                    }
+                    self.settle();
+                }
+            }
+        }
+        true
+    }
+
+    fn after(&mut self, peer: SocketAddr) -> After {
+        let Some(outcome) = self.outcome.take() else {
+            return self.ask();
+        };
+        let done = self.take_done();
+        match outcome {
+            Outcome::Established(agreement) => match self.options() {
+                Some(options) => {
+                    let early = core::mem::take(&mut self.early);
+                    After::Run(Box::new((agreement, options)), done, early)
+                }
+                None => After::End(Error::Closed, done),
+            },
+            Outcome::Rejected { private_data } => {
+                After::End(Error::Rejected { peer, private_data }, done)
+            }
+            Outcome::Refused => {
+                let private_data = Vec::new();
+                After::End(Error::Rejected { peer, private_data }, done)
+            }
+            Outcome::Failed {
+                retry: Some(revision),
+                ..
+            } if matches!(self.side, Side::Dialled { .. }) => self.again(revision, done),
+            Outcome::Failed { reason, .. } => {
+                let cause = reason;
+                After::End(Error::Startup { peer, cause }, done)
+            }
+        }
+    }
+
+    /// RFC 6581 §6: a peer that does not know the newer revision is asked with the older one.
+    fn again(&mut self, revision: Revision, done: Option<Done>) -> After {
+        let Side::Dialled { terms, options, .. } = &self.side else {
+            return After::Nothing;
+        };
+        let terms = Terms {
+            revision,
+            ..terms.clone()
+        };
+        After::Again(Box::new((options.clone(), terms)), done)
+    }
+
+    /// A request that is complete is shown to the program, once.
+    fn ask(&mut self) -> After {
+        let Some(endpoint) = self.endpoint.as_ref() else {
+            return After::Nothing;
+        };
+        match &mut self.side {
+            Side::Came { door, told, .. } if endpoint.state() == State::Deciding && !*told => {
+                *told = true;
+                match endpoint.proposal() {
+                    Some(proposal) => After::Decide(door.clone(), proposal),
+                    None => After::Nothing,
+                }
+            }
+            _ => After::Nothing,
+        }
+    }
+
+    pub(super) fn accept(&mut self, options: Options, done: Done, limit: Duration) {
+        let Some(endpoint) = &mut self.endpoint else {
+            return;
+        };
+        let proposal = endpoint.proposal();
+        let ird = options
+            .ird
+            .or(proposal.as_ref().map(|p| p.ird))
+            .unwrap_or(0);
+        let ord = options
+            .ord
+            .or(proposal.as_ref().map(|p| p.ord))
+            .unwrap_or(0);
+        let accepted = endpoint.accept(ird, ord, &options.private_data);
+        debug_assert!(accepted.is_ok(), "only a request that waits is shown");
+        self.deadline = sys::now() + limit;
+        if let Side::Came { options: slot, .. } = &mut self.side {
+            *slot = Some((options, done));
+        }
+    }
+
+    pub(super) fn expire(
+        &mut self,
+        socket: &Socket,
+        peer: SocketAddr,
+        limit: Duration,
+        now: Time,
+    ) -> After {
+        match &mut self.endpoint {
+            Some(endpoint) => {
+                endpoint.handle_timeout(now);
+                self.settle();
+                self.write(socket);
+                self.after(peer)
+            }
+            None => After::End(Error::Timeout { peer, limit }, self.take_done()),
+        }
+    }
+
+    fn take_done(&mut self) -> Option<Done> {
+        match &mut self.side {
+            Side::Dialled { done, .. } => done.take(),
+            Side::Came { options, .. } => {
+                let (kept, done) = options.take()?;
+                // The options are needed until the stream begins.
+                *options = Some((kept, Box::new(|_| ())));
+                Some(done)
+            }
+        }
+    }
+
+    fn options(&mut self) -> Option<Options> {
+        match &mut self.side {
+            Side::Dialled { options, .. } => Some(options.clone()),
+            Side::Came { options, .. } => options.take().map(|(options, _)| options),
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The beginning of a connection: TCP, then the MPA startup of either side, then the stream of a queue pair.
+//! It promises that whoever asked is told exactly once how it ended, and that a peer that dawdles is given up in time.
+//! It refuses to decide for the program: an incoming request waits for its answer.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use verbena_nic::qp::Psns;
+use verbena_nic::{Outbox, Qp, QpState};
+use verbena_stream::{Agreement, Endpoint, RnrRetry, Settings, Stream, Terms, Time};
+use verbena_wire::ext::{Caps, Features, RnrTimer};
+use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
+
+use super::starting::{After, Side, Starting};
+use super::{Bound, Connection, Phase, Slot};
+use crate::core::Core;
+use crate::door::{Door, Place};
+use crate::error::Error;
+use crate::group::Group;
+use crate::shard::next_token;
+use crate::sys::{self, Interest, Ready, Socket};
+
+/// Payload of a long frame, a power of two so that long messages are cut evenly, and the longest header.
+const LARGE: u16 = (32 << 10) + 18;
+
+/// What a queue pair brings to a connection.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) qp: Arc<Qp>,
+    pub(crate) group: Arc<Group>,
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) private_data: Vec<u8>,
+    pub(crate) ird: Option<u16>,
+    pub(crate) ord: Option<u16>,
+    pub(crate) rnr_retry: RnrRetry,
+    pub(crate) rnr_timer: RnrTimer,
+    /// How long an unacknowledged peer may be silent; `None` is for ever.
+    pub(crate) patience: Option<Duration>,
+    pub(crate) psns: Option<Psns>,
+}
+
+/// Is told how it ended: with what the peer said in its startup frame.
+pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, Error>) + Send>;
+
+/// An incoming request that waits for the program's answer.
+pub(crate) struct Decision {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) proposal: Agreement,
+}
+
+impl Connection {
+    fn new(
+        core: &Arc<Core>,
+        socket: Socket,
+        peer: SocketAddr,
+        starting: Starting,
+    ) -> Result<Arc<Connection>, Error> {
+        if let Some(bytes) = core.config.buffers {
+            socket.set_buffers(Some(bytes))?;
+        }
+        Ok(Arc::new(Connection {
+            core: core.clone(),
+            shard: core.shards.pick()?,
+            token: next_token(),
+            socket,
+            peer,
+            phase: Mutex::new(Phase::Starting(Box::new(starting))),
+            bound: OnceLock::new(),
+            wants_room: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
+            deferred: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+        }))
+    }
+
+    /// Dials; `done` is told how it ended.
+    pub(crate) fn dial(
+        core: &Arc<Core>,
+        to: SocketAddr,
+        options: Options,
+        terms: Option<Terms>,
+        done: Done,
+    ) -> Result<(), Error> {
+        let (got, limit) = (options.private_data.len(), MAX_PRIVATE_DATA);
+        if got > limit {
+            return Err(Error::PrivateData { got, limit });
+        }
+        let unreachable = |cause| Error::Unreachable { peer: to, cause };
+        let socket = Socket::connect(to, None).map_err(unreachable)?;
+        let config = &core.config;
+        let deadline = sys::now() + config.startup_timeout;
+        let terms = terms.unwrap_or_else(|| {
+            let terms = config.terms(config.expected(to.ip()), same_host(&socket, to));
+            Terms {
+                ird: options.ird.unwrap_or(terms.ird),
+                ord: options.ord.unwrap_or(terms.ord),
+                ..terms
+            }
+        });
+        let done = Some(done);
+        let side = Side::Dialled {
+            terms,
+            options,
+            done,
+        };
+        let starting = Starting::new(side, None, deadline);
+        let connection = Connection::new(core, socket, to, starting)?;
+        connection.begin(deadline)
+    }
+
+    /// Somebody came through a door.
+    pub(crate) fn came(
+        core: &Arc<Core>,
+        socket: Socket,
+        peer: SocketAddr,
+        door: &Arc<Door>,
+        place: Place,
+    ) -> Result<(), Error> {
+        let config = &core.config;
+        let terms = config.terms(config.expected(peer.ip()), same_host(&socket, peer));
+        let now = sys::now();
+        let deadline = now + config.startup_timeout;
+        let side = Side::Came {
+            door: Arc::downgrade(door),
+            options: None,
+            told: false,
+            _place: place,
+        };
+        let endpoint = Endpoint::responder(terms, now);
+        let starting = Starting::new(side, Some(endpoint), deadline);
+        let connection = Connection::new(core, socket, peer, starting)?;
+        connection.begin(deadline)
+    }
+
+    fn begin(self: Arc<Self>, deadline: Time) -> Result<(), Error> {
+        self.shard.serve(self.token, self.clone());
+        let interest = Interest {
+            read: true,
+            write: true,
+            oneshot: true,
+        };
+        let watched = self.shard.watch(&self.socket, self.token, interest);
+        if let Err(error) = watched {
+            self.shard.forget(self.token);
+            return Err(error.into());
+        }
+        self.shard.at(deadline, self.token);
+        Ok(())
+    }
+
+    pub(super) fn startup_ready(self: Arc<Self>, _: Ready) {
+        let after = match &mut *self.phase.lock() {
+            Phase::Starting(starting) => starting.advance(&self.socket, self.peer),
+            _ => return,
+        };
+        self.go_on(after);
+    }
+
+    pub(super) fn startup_expired(self: Arc<Self>, now: Time) {
+        let after = match &mut *self.phase.lock() {
+            Phase::Starting(starting) if now >= starting.deadline() => starting.expire(
+                &self.socket,
+                self.peer,
+                self.core.config.startup_timeout,
+                now,
+            ),
+            _ => return,
+        };
+        self.go_on(after);
+    }
+
+    /// The program said yes.
+    pub(crate) fn accept(self: Arc<Self>, options: Options, done: Done) -> Result<(), Error> {
+        let after = match &mut *self.phase.lock() {
+            Phase::Starting(starting) => {
+                starting.accept(options, done, self.core.config.startup_timeout);
+                starting.advance(&self.socket, self.peer)
+            }
+            _ => return Err(Error::Closed),
+        };
+        self.go_on(after);
+        Ok(())
+    }
+
+    /// The program said no.
+    pub(crate) fn reject(self: Arc<Self>, private_data: &[u8]) {
+        let after = match &mut *self.phase.lock() {
+            Phase::Starting(starting) => {
+                starting.reject(private_data);
+                starting.advance(&self.socket, self.peer)
+            }
+            _ => return,
+        };
+        self.go_on(after);
+    }
+
+    fn go_on(self: Arc<Self>, after: After) {
+        match after {
+            After::Nothing => {
+                let interest = Interest {
+                    read: true,
+                    write: self.has_unsent(),
+                    oneshot: true,
+                };
+                // If it cannot be watched it will expire.
+                let _ = self.shard.arm(&self.socket, self.token, interest);
+            }
+            After::Decide(door, proposal) => {
+                // Watched on: a peer that gives up before the answer must be noticed.
+                let _ = self
+                    .shard
+                    .arm(&self.socket, self.token, Interest::READ_ONCE);
+                let connection = self.clone();
+                match door.upgrade() {
+                    Some(door) => door.tell(Decision {
+                        connection,
+                        proposal,
+                    }),
+                    None => connection.reject(&[]),
+                }
+            }
+            After::Run(parts, done, early) => {
+                let (agreement, options) = *parts;
+                let result = self.run_stream(&agreement, options, early);
+                if let Err(error) = &result {
+                    self.give_up(error);
+                }
+                if let Some(done) = done {
+                    done(result.map(|()| agreement.private_data));
+                }
+            }
+            After::End(error, done) => {
+                self.give_up(&error);
+                if let Some(done) = done {
+                    done(Err(error));
+                }
+            }
+            After::Again(parts, done) => {
+                let (options, terms) = *parts;
+                let peer = self.peer;
+                self.give_up(&Error::Closed);
+                let Some(done) = done else {
+                    return;
+                };
+                let shared = Arc::new(Mutex::new(Some(done)));
+                let ours = shared.clone();
+                let told: Done = Box::new(move |result| {
+                    if let Some(done) = ours.lock().take() {
+                        done(result);
+                    }
+                });
+                if let Err(error) = Connection::dial(&self.core, peer, options, Some(terms), told)
+                    && let Some(done) = shared.lock().take()
+                {
+                    done(Err(error));
+                }
+            }
+        }
+    }
+
+    fn has_unsent(&self) -> bool {
+        matches!(&*self.phase.lock(), Phase::Starting(s) if s.has_unsent())
+    }
+
+    /// The startup is over without a stream: whatever was said last may still arrive.
+    fn give_up(self: &Arc<Self>, error: &Error) {
+        let mut out = Outbox::new();
+        match error {
+            // A refusal of ours must reach the peer.
+            Error::Rejected { .. } | Error::Startup { .. } => self.close(Vec::new(), &mut out),
+            _ => self.abort(&mut out),
+        }
+        if !matches!(*self.phase.lock(), Phase::Closed) {
+            let _ = self.shard.arm(&self.socket, self.token, Interest::READ);
+        }
+        self.core.deliver(&mut out);
+    }
+
+    /// Both sides agree: the stream of the queue pair begins.
+    fn run_stream(
+        self: &Arc<Self>,
+        agreement: &Agreement,
+        options: Options,
+        early: Vec<u8>,
+    ) -> Result<(), Error> {
+        let config = &self.core.config;
+        let met = config.met(config.expected(self.peer.ip()), agreement.extensions);
+        let rfc7306 = config.takes_rfc7306(met);
+        let qp = options.qp;
+        let init = qp.init();
+        let settings = Settings {
+            max_ulpdu: self.max_ulpdu(config.large_fpdus(met)),
+            rfc7306,
+            rnr_retry: options.rnr_retry,
+            drops: init.qp_type == verbena_nic::QpType::Uc,
+            caps: Caps {
+                version: Caps::VERSION,
+                max_ulpdu: u16::MAX,
+                features: Features::READ_V2 | Features::SEND_IMM,
+                personality: init.personality,
+                qp_type: init.qp_type,
+                min_rnr_timer: options.rnr_timer,
+                ird: agreement.ird,
+                nonce: sys::random_u64()?,
+                same_host: None,
+            },
+        };
+        let mut out = Outbox::new();
+        if qp.state() == QpState::Reset {
+            qp.modify(QpState::Init, &mut out);
+        }
+        qp.set_rnr_timer(options.rnr_timer, &mut out);
+        if let Some(psns) = options.psns {
+            qp.set_psns(psns, &mut out);
+        }
+        if !qp.attach(Stream::new(agreement, settings), rfc7306, &mut out) {
+            let (qp, state) = (qp.number(), qp.state());
+            return Err(Error::NotConnectable { qp, state });
+        }
+        *self.phase.lock() = Phase::Running { early };
+        self.shard.unwatch(&self.socket);
+        self.core.joined(qp.number(), self);
+        options.slot.set(Some(self.clone()));
+        let bound = Bound {
+            qp,
+            group: options.group.clone(),
+            slot: options.slot,
+            patience: options.patience,
+        };
+        // Nobody else binds: a startup ends once.
+        let _ = self.bound.set(bound);
+        options.group.join(self, Interest::READ)?;
+        self.turn(&mut out);
+        self.core.deliver(&mut out);
+        Ok(())
+    }
+
+    fn max_ulpdu(&self, large: bool) -> u16 {
+        if large {
+            return LARGE;
+        }
+        // RFC 5044 §5.1: one frame per TCP segment, its length field and checksum included, a multiple of four.
+        let mss = self.socket.mss().unwrap_or(1460);
+        let fits = mss.saturating_sub(6) & !3;
+        u16::try_from(fits).unwrap_or(LARGE)
+    }
+}
+
+/// The peer is on this host.
+fn same_host(socket: &Socket, peer: SocketAddr) -> bool {
+    peer.ip().is_loopback() || socket.same_host()
+}

@@ -1,0 +1,120 @@
+//! What all parts of an engine share: the adapter, the settings, the shards, and who is told what.
+//! It promises that whatever a turn left behind — promised receives, overflows, events — is seen to after all locks are released.
+//! It refuses to run connections; shards and callers do.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Weak};
+
+use parking_lot::RwLock;
+use verbena_mem::Policy;
+use verbena_nic::{Adapter, Event, Function, Outbox, Raise, Shares};
+
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::notice::{Inbox, Notify};
+use crate::shard::Shards;
+use crate::sys;
+
+/// Shared by everything of one engine.
+pub(crate) struct Core {
+    pub(crate) config: Config,
+    pub(crate) function: Arc<Function>,
+    pub(crate) shards: Shards,
+    /// Who is told of completions, by queue.
+    listeners: RwLock<HashMap<u32, Arc<dyn Notify>>>,
+    /// Everything else that happens.
+    pub(crate) events: Inbox,
+    /// Startups of those who came through doors.
+    pub(crate) half_open: Arc<AtomicU32>,
+    /// Connections by the queue pair they serve.
+    connections: RwLock<HashMap<u32, Weak<Connection>>>,
+}
+
+impl Core {
+    pub(crate) fn new(config: Config) -> Result<Arc<Core>, Error> {
+        let adapter = Adapter::new(Shares::default(), Policy::Verbs, sys::random_u64()?)?;
+        let function = adapter.function(0)?;
+        let shards = Shards::new(config.shards);
+        Ok(Arc::new(Core {
+            config,
+            function,
+            shards,
+            listeners: RwLock::default(),
+            events: Inbox::new()?,
+            half_open: Arc::default(),
+            connections: RwLock::default(),
+        }))
+    }
+
+    /// Who is told of completions in this queue from now on.
+    pub(crate) fn listen(&self, cq: u32, notify: Option<Arc<dyn Notify>>) {
+        let mut listeners = self.listeners.write();
+        match notify {
+            Some(notify) => listeners.insert(cq, notify),
+            None => listeners.remove(&cq),
+        };
+    }
+
+    /// The connection of a queue pair from now on.
+    pub(crate) fn joined(&self, qp: u32, connection: &Arc<Connection>) {
+        let connection = Arc::downgrade(connection);
+        self.connections.write().insert(qp, connection);
+    }
+
+    pub(crate) fn parted(&self, qp: u32, connection: &Connection) {
+        let mut connections = self.connections.write();
+        let ours = connections
+            .get(&qp)
+            .is_some_and(|c| core::ptr::eq(c.as_ptr(), connection));
+        if ours {
+            connections.remove(&qp);
+        }
+    }
+
+    pub(crate) fn connection_of(&self, qp: u32) -> Option<Arc<Connection>> {
+        self.connections.read().get(&qp)?.upgrade()
+    }
+
+    /// Sees to what a turn left behind. The caller holds no lock and no grant.
+    pub(crate) fn deliver(&self, out: &mut Outbox) {
+        loop {
+            let woken = out.take_woken();
+            if woken.is_empty() {
+                break;
+            }
+            for number in woken {
+                // A queue pair that is gone by now has passed its promise on when it left the line.
+                let Ok(qp) = self.function.qp(number) else {
+                    continue;
+                };
+                qp.receive_ready(out);
+                if let Some(connection) = self.connection_of(number) {
+                    connection.send(out);
+                    connection.resume(out);
+                }
+            }
+        }
+        self.function.deliver(out, self);
+    }
+}
+
+impl Raise for Core {
+    fn raise(&self, event: Event) {
+        if let Event::Completion { cq } = event {
+            let listener = self.listeners.read().get(&cq).cloned();
+            if let Some(listener) = listener {
+                listener.notify();
+            }
+        } else {
+            self.events.put(event);
+        }
+    }
+}
+
+impl core::fmt::Debug for Core {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}

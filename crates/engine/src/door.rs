@@ -1,0 +1,151 @@
+//! A listening address: whoever comes is heard, and its request waits for the program's answer.
+//! It promises bounds: so many startups at once on all doors, so many requests that wait at each; more are turned away.
+//! It refuses to accept on the program's behalf.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use verbena_stream::Time;
+
+use crate::connection::{Connection, Decision};
+use crate::core::Core;
+use crate::error::Error;
+use crate::shard::{Served, Shard, next_token};
+use crate::sys::{self, Channel, Interest, Listener, Ready};
+
+/// Connections taken in one go, before others have their turn.
+const AT_ONCE: usize = 64;
+/// How long a door waits when the process has no descriptor left: trying at once would fail again.
+const OUT_OF_DESCRIPTORS: core::time::Duration = core::time::Duration::from_millis(100);
+
+/// A place among the startups that are allowed at once; given back when it is dropped.
+pub(crate) struct Place(Arc<AtomicU32>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Place> {
+        let more = |n: u32| (n < limit).then_some(n + 1);
+        let free = taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+        free.ok().map(|_| Place(taken.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A listening address.
+pub(crate) struct Door {
+    core: Arc<Core>,
+    shard: Arc<Shard>,
+    token: u64,
+    listener: Listener,
+    backlog: usize,
+    waiting: Mutex<VecDeque<Decision>>,
+    pub(crate) channel: Channel,
+}
+
+impl Door {
+    pub(crate) fn open(
+        core: &Arc<Core>,
+        at: SocketAddr,
+        backlog: usize,
+    ) -> Result<Arc<Door>, Error> {
+        let door = Arc::new(Door {
+            core: core.clone(),
+            shard: core.shards.pick()?,
+            token: next_token(),
+            listener: Listener::bind(at, true)?,
+            backlog,
+            waiting: Mutex::default(),
+            channel: Channel::new()?,
+        });
+        door.shard.serve(door.token, door.clone());
+        let watched = door
+            .shard
+            .watch(&door.listener, door.token, Interest::READ_ONCE);
+        if let Err(error) = watched {
+            door.shard.forget(door.token);
+            return Err(error.into());
+        }
+        Ok(door)
+    }
+
+    pub(crate) fn local(&self) -> Result<SocketAddr, Error> {
+        Ok(self.listener.local()?)
+    }
+
+    /// A request is complete.
+    pub(crate) fn tell(&self, decision: Decision) {
+        let mut waiting = self.waiting.lock();
+        if waiting.len() >= self.backlog {
+            drop(waiting);
+            decision.connection.reject(&[]);
+            return;
+        }
+        waiting.push_back(decision);
+        drop(waiting);
+        self.channel.ring();
+    }
+
+    /// The oldest request that waits; its ring has been taken.
+    pub(crate) fn next(&self) -> Option<Decision> {
+        self.waiting.lock().pop_front()
+    }
+
+    pub(crate) fn close(&self) {
+        self.shard.unwatch(&self.listener);
+        self.shard.forget(self.token);
+        let turned_away = core::mem::take(&mut *self.waiting.lock());
+        for decision in turned_away {
+            decision.connection.reject(&[]);
+        }
+    }
+
+    fn admit(self: &Arc<Self>) -> Result<(), sys::Error> {
+        for _ in 0..AT_ONCE {
+            let Some((socket, peer)) = self.listener.accept()? else {
+                break;
+            };
+            let limit = self.core.config.half_open;
+            let Some(place) = Place::take(&self.core.half_open, limit) else {
+                socket.abort();
+                continue;
+            };
+            // One that cannot be served is closed by being dropped.
+            let _ = Connection::came(&self.core, socket, peer, self, place);
+        }
+        Ok(())
+    }
+
+    fn listen(&self) {
+        let _ = self
+            .shard
+            .arm(&self.listener, self.token, Interest::READ_ONCE);
+    }
+}
+
+impl Served for Door {
+    fn ready(self: Arc<Self>, _: Ready) {
+        match self.admit() {
+            Err(error) if error.is_out_of_descriptors() => {
+                self.shard.at(sys::now() + OUT_OF_DESCRIPTORS, self.token);
+            }
+            _ => self.listen(),
+        }
+    }
+
+    fn expire(self: Arc<Self>, _: Time) {
+        self.listen();
+    }
+}
+
+impl core::fmt::Debug for Door {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Door").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! An engine: one adapter with hands. Programs make completion queues, queue pairs and listeners here.
+//! It promises that nothing runs before something is made, and that closing it ends all of its threads and connections.
+//! It refuses to be two: everything made by one engine belongs to it.
+
+use core::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use verbena_nic::Function;
+
+use crate::config::Config;
+use crate::connection::Decision;
+use crate::core::Core;
+use crate::door::Door;
+use crate::error::Error;
+use crate::notice::Inbox;
+use crate::queue::CompletionQueue;
+use crate::queue_pair::{QueuePair, QueuePairOptions};
+
+/// An adapter with hands.
+#[derive(Debug)]
+pub struct Engine {
+    core: Arc<Core>,
+}
+
+impl Engine {
+    /// A fresh one; no thread runs yet.
+    pub fn new(config: Config) -> Result<Engine, Error> {
+        let core = Core::new(config)?;
+        Ok(Engine { core })
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &Config {
+        &self.core.config
+    }
+
+    /// The function whose objects it serves: domains, memory, shared receive queues.
+    pub fn function(&self) -> &Arc<Function> {
+        &self.core.function
+    }
+
+    /// Everything that happens apart from completions.
+    pub fn events(&self) -> &Inbox {
+        &self.core.events
+    }
+
+    /// A completion queue.
+    pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue, Error> {
+        CompletionQueue::new(&self.core, entries)
+    }
+
+    /// A queue pair in `Reset`.
+    pub fn create_qp(
+        &self,
+        send: &CompletionQueue,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        QueuePair::new(&self.core, send, recv, options)
+    }
+
+    /// Listens; at most `backlog` requests wait for an answer.
+    pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listening, Error> {
+        let door = Door::open(&self.core, at, backlog)?;
+        Ok(Listening { door })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.core.shards.stop();
+    }
+}
+
+/// A listening address. Its descriptor is readable while requests wait.
+#[derive(Debug)]
+pub struct Listening {
+    door: Arc<Door>,
+}
+
+impl Listening {
+    /// Where it listens.
+    pub fn local(&self) -> Result<SocketAddr, Error> {
+        self.door.local()
+    }
+
+    /// Waits for the next request; `None` if the descriptor was made non-blocking and none waits.
+    pub fn next(&self) -> Result<Option<Incoming>, Error> {
+        if !self.door.channel.take()? {
+            return Ok(None);
+        }
+        Ok(self.door.next().map(Incoming))
+    }
+}
+
+impl AsFd for Listening {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.door.channel.as_fd()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.door.close();
+    }
+}
+
+/// A request that waits for an answer; dropped without one, it is refused.
+pub struct Incoming(Decision);
+
+impl Incoming {
+    /// Who asks.
+    pub fn peer(&self) -> SocketAddr {
+        self.0.connection.peer()
+    }
+
+    /// What it said with its request.
+    pub fn private_data(&self) -> &[u8] {
+        &self.0.proposal.private_data
+    }
+
+    /// Says yes: the connection is this queue pair's. `done` is told when it is.
+    pub fn accept(
+        self,
+        qp: &QueuePair,
+        private_data: &[u8],
+        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        qp.check_connectable()?;
+        let connection = self.0.connection.clone();
+        connection.accept(qp.options(private_data), Box::new(done))
+    }
+
+    /// Says no, with a reason that the peer's program can read.
+    pub fn reject(self, private_data: &[u8]) {
+        self.0.connection.clone().reject(private_data);
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // Without effect on a request that was answered.
+        self.0.connection.clone().reject(&[]);
+    }
+}
+
+impl core::fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Incoming").field(&self.peer()).finish()
+    }
+}

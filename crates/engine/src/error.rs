@@ -1,0 +1,72 @@
+//! Why the engine cannot do what it was asked.
+//! Each error says whose fault it is and carries the numbers; nothing has changed where one is returned.
+//! It refuses to be about work that was posted: that ends in completions.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use verbena_stream::startup::Failure;
+
+use crate::sys;
+
+/// Why the engine cannot do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The system refused.
+    #[error("the system refused: {0}")]
+    System(#[from] sys::Error),
+    /// The adapter refused.
+    #[error(transparent)]
+    Adapter(#[from] verbena_nic::Error),
+    /// Nobody listens there, or nobody can be reached.
+    #[error("cannot reach {peer}: {cause}")]
+    Unreachable {
+        /// Whom.
+        peer: SocketAddr,
+        /// Why.
+        cause: sys::Error,
+    },
+    /// The startup failed.
+    #[error("startup with {peer}: {cause}")]
+    Startup {
+        /// With whom.
+        peer: SocketAddr,
+        /// Why.
+        cause: Failure,
+    },
+    /// The peer said no.
+    #[error("{peer} said no")]
+    Rejected {
+        /// Who.
+        peer: SocketAddr,
+        /// What it said with it.
+        private_data: Vec<u8>,
+    },
+    /// It took too long.
+    #[error("not connected to {peer} within {limit:?}")]
+    Timeout {
+        /// To whom.
+        peer: SocketAddr,
+        /// The time it had.
+        limit: Duration,
+    },
+    /// The queue pair cannot take a connection now.
+    #[error("queue pair {qp} is {state:?} and cannot be connected")]
+    NotConnectable {
+        /// The queue pair.
+        qp: u32,
+        /// Where it stands.
+        state: verbena_nic::QpState,
+    },
+    /// The private data does not fit a startup frame.
+    #[error("{got} bytes of private data, at most {limit}")]
+    PrivateData {
+        /// Bytes given.
+        got: usize,
+        /// Bytes that fit.
+        limit: usize,
+    },
+    /// The engine was closed, or its process was forked and this is the child.
+    #[error("the adapter is closed")]
+    Closed,
+}

@@ -1,0 +1,109 @@
+//! A completion queue with hands: polling an empty one runs the connections that feed it.
+//! It promises that a program that polls gets its completions as soon as they can be had, and that arming gives the
+//! connections back to the shards. It refuses to wait; a program that wants to sleep arms the queue and waits for its channel.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use verbena_nic::{Arm, Cq, Wc};
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::group::Group;
+use crate::notice::Notify;
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue(pub(crate) Arc<Queue>);
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    core: Arc<Core>,
+    pub(crate) cq: Arc<Cq>,
+    /// Connections that complete their receives here.
+    pub(crate) group: Arc<Group>,
+    /// Groups whose connections complete their sends here.
+    also: RwLock<Vec<Arc<Group>>>,
+}
+
+impl Queue {
+    /// Connections of this group complete their sends here.
+    pub(crate) fn feed(&self, group: &Arc<Group>) {
+        let mut also = self.also.write();
+        let known = |g: &Arc<Group>| Arc::ptr_eq(g, group);
+        if !known(&self.group) && !also.iter().any(known) {
+            also.push(group.clone());
+        }
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(core: &Arc<Core>, entries: usize) -> Result<CompletionQueue, Error> {
+        let cq = core.function.create_cq(entries)?;
+        let group = match Group::new(core) {
+            Ok(group) => group,
+            Err(error) => {
+                let _ = core.function.destroy_cq(cq.number());
+                return Err(error.into());
+            }
+        };
+        Ok(CompletionQueue(Arc::new(Queue {
+            core: core.clone(),
+            cq,
+            group,
+            also: RwLock::default(),
+        })))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.0.cq.number()
+    }
+
+    /// The queue itself, to look at.
+    pub fn cq(&self) -> &Arc<Cq> {
+        &self.0.cq
+    }
+
+    /// Takes the oldest completions, as many as `out` holds; returns how many.
+    pub fn poll(&self, out: &mut [Wc]) -> usize {
+        let n = self.0.cq.poll(out);
+        if n > 0 || out.is_empty() {
+            return n;
+        }
+        self.0.group.polled_empty();
+        for group in self.0.also.read().iter() {
+            group.polled_empty();
+        }
+        self.0.cq.poll(out)
+    }
+
+    /// Asks for one notification; poll once more afterwards, since what waits already does not notify.
+    pub fn arm(&self, arm: Arm) {
+        self.0.cq.arm(arm);
+        self.0.group.take_back();
+        for group in self.0.also.read().iter() {
+            group.take_back();
+        }
+    }
+
+    /// Who is told when the armed queue has a completion.
+    pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
+        self.0.core.listen(self.number(), notify);
+    }
+
+    /// Changes its size; completions that wait stay.
+    pub fn resize(&self, entries: usize) -> Result<(), Error> {
+        Ok(self.0.core.function.resize_cq(self.number(), entries)?)
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.core.listen(self.cq.number(), None);
+        self.group.retire();
+        // Every queue pair that completes here holds this queue, so none is left.
+        let destroyed = self.core.function.destroy_cq(self.cq.number());
+        debug_assert!(destroyed.is_ok(), "a queue in use is held");
+    }
+}

@@ -1,0 +1,240 @@
+//! A queue pair with hands: what is posted leaves at once, on the thread that posted it.
+//! It promises that a poster never waits for the connection's lock and that destroying says the last words in the background.
+//! It refuses to connect by itself: it is told where to, or handed a request that came.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_mem::Pd;
+use verbena_nic::qp::{Enabled, Limits, PostError, Psns, View};
+use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
+use verbena_stream::RnrRetry;
+use verbena_wire::ext::RnrTimer;
+
+use crate::connection::{Connection, Done, Options, Slot};
+use crate::core::Core;
+use crate::error::Error;
+use crate::queue::{CompletionQueue, Queue};
+
+/// A queue pair to make.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePairOptions {
+    /// Its domain.
+    pub pd: Pd,
+    /// Whose manners it has; the engine's if it does not say.
+    pub personality: Option<Personality>,
+    /// Reliable or unreliable.
+    pub qp_type: QpType,
+    /// A shared receive queue of the same domain, instead of its own.
+    pub srq: Option<u32>,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// How a queue pair behaves towards its peer; what is set counts for the next connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Manners {
+    /// How often a peer that has no receive is asked again.
+    pub rnr_retry: RnrRetry,
+    /// How long a peer is told to wait when we have none.
+    pub rnr_timer: RnrTimer,
+    /// How long a peer that owes an acknowledgement may be silent; `None` is for ever.
+    pub patience: Option<Duration>,
+    /// Reads and atomics served at once; the engine's setting if not given.
+    pub ird: Option<u16>,
+    /// Reads and atomics asked for at once; the engine's setting if not given.
+    pub ord: Option<u16>,
+    /// For connections made by hand.
+    pub psns: Option<Psns>,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    core: Arc<Core>,
+    qp: Arc<Qp>,
+    slot: Arc<Slot>,
+    recv: Arc<Queue>,
+    /// Kept as long as completions may come.
+    _send: Arc<Queue>,
+    manners: Mutex<Manners>,
+}
+
+impl QueuePair {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        send: &CompletionQueue,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        let config = &core.config;
+        let qp = core.function.create_qp(NewQp {
+            pd: options.pd,
+            personality: options.personality.unwrap_or(config.personality),
+            qp_type: options.qp_type,
+            send_cq: send.number(),
+            recv_cq: recv.number(),
+            srq: options.srq,
+            limits: options.limits,
+            transfer: config.transfer(),
+        })?;
+        send.0.feed(&recv.0.group);
+        Ok(QueuePair {
+            core: core.clone(),
+            qp,
+            slot: Arc::default(),
+            recv: recv.0.clone(),
+            _send: send.0.clone(),
+            manners: Mutex::new(Manners {
+                rnr_retry: RnrRetry::Forever,
+                rnr_timer: RnrTimer::DEFAULT,
+                patience: Some(config.dead_after),
+                ird: None,
+                ord: None,
+                psns: None,
+            }),
+        })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> QpState {
+        self.qp.state()
+    }
+
+    /// Everything that changes, at one moment.
+    pub fn view(&self) -> View {
+        self.qp.view()
+    }
+
+    /// The peer's address, while it is connected.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.slot.get().map(|connection| connection.peer())
+    }
+
+    /// Changes how it behaves towards its next peer.
+    pub fn set_manners(&self, change: impl FnOnce(&mut Manners)) {
+        change(&mut self.manners.lock());
+    }
+
+    /// What the peer may do.
+    pub fn enable(&self, enabled: Enabled) {
+        self.act(|qp, out| qp.enable(enabled, out));
+    }
+
+    /// Asks for a state; false if it is refused.
+    pub fn modify(&self, to: QpState) -> bool {
+        self.act(|qp, out| qp.modify(to, out))
+    }
+
+    /// Posts one request; it leaves at once if it can.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.qp.queue_send(wr)?;
+        self.kick();
+        Ok(())
+    }
+
+    /// Posts requests that leave together; the number of those that were posted before one was refused, and why.
+    pub fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+        let refused = wrs
+            .iter()
+            .enumerate()
+            .find_map(|(at, wr)| self.qp.queue_send(wr).err().map(|error| (at, error)));
+        self.kick();
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Posts a receive.
+    pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        self.qp.queue_receive(wr)?;
+        let mut out = Outbox::new();
+        self.qp.ring(&mut out);
+        self.after(&mut out);
+        Ok(())
+    }
+
+    /// Dials, and tells `done` how it ended: with what the peer said.
+    pub fn connect(
+        &self,
+        to: SocketAddr,
+        private_data: &[u8],
+        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.check_connectable()?;
+        let options = self.options(private_data);
+        Connection::dial(&self.core, to, options, None, Box::new(done) as Done)
+    }
+
+    pub(crate) fn check_connectable(&self) -> Result<(), Error> {
+        let state = self.state();
+        let fresh = matches!(
+            state,
+            QpState::Reset | QpState::Init | QpState::Rtr | QpState::Rts
+        );
+        if fresh && self.slot.get().is_none() {
+            return Ok(());
+        }
+        let qp = self.number();
+        Err(Error::NotConnectable { qp, state })
+    }
+
+    pub(crate) fn options(&self, private_data: &[u8]) -> Options {
+        let manners = *self.manners.lock();
+        Options {
+            qp: self.qp.clone(),
+            group: self.recv.group.clone(),
+            slot: self.slot.clone(),
+            private_data: private_data.to_vec(),
+            ird: manners.ird,
+            ord: manners.ord,
+            rnr_retry: manners.rnr_retry,
+            rnr_timer: manners.rnr_timer,
+            patience: manners.patience,
+            psns: manners.psns,
+        }
+    }
+
+    /// A call on the queue pair, what follows from it, and what may be sent after it.
+    fn act<R>(&self, call: impl FnOnce(&Qp, &mut Outbox) -> R) -> R {
+        let mut out = Outbox::new();
+        let result = call(&self.qp, &mut out);
+        self.after(&mut out);
+        result
+    }
+
+    fn after(&self, out: &mut Outbox) {
+        if let Some(connection) = self.slot.get() {
+            connection.send(out);
+            connection.resume(out);
+        }
+        self.core.deliver(out);
+    }
+
+    /// Requests were left: they leave now, or whoever is at work sees to them.
+    fn kick(&self) {
+        let mut out = Outbox::new();
+        match self.slot.get() {
+            Some(connection) => connection.send(&mut out),
+            None => self.qp.ring(&mut out),
+        }
+        self.core.deliver(&mut out);
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let mut out = Outbox::new();
+        let connection = self.slot.get();
+        let last = self.core.function.destroy_qp(self.qp.number(), &mut out);
+        if let (Some(connection), Ok(last)) = (connection, last) {
+            connection.close(last, &mut out);
+        }
+        self.core.deliver(&mut out);
+    }
+}

@@ -1,0 +1,216 @@
+//! Threads that serve what nobody else serves: they sleep until a descriptor is ready or a time has come.
+//! A shard promises to wake whoever it watches, and to make no system call while nothing happens.
+//! It refuses to know what it serves: connections, groups of them, and doors decide for themselves.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use verbena_stream::Time;
+
+use crate::sys::{self, Bell, Interest, Poller, Ready};
+
+/// The token of a shard's own bell.
+const BELL: u64 = 0;
+
+/// Is served by a shard.
+pub(crate) trait Served: Send + Sync {
+    /// Its descriptor is ready.
+    fn ready(self: Arc<Self>, ready: Ready);
+
+    /// A time that it asked for has come.
+    fn expire(self: Arc<Self>, now: Time);
+}
+
+/// Names for whatever is served, unique in the process.
+pub(crate) fn next_token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(BELL + 1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// All shards of an engine; each starts when it is first needed.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    all: Box<[OnceLock<Arc<Shard>>]>,
+    next: AtomicUsize,
+    /// Held while a shard starts: two threads may need the same one at once.
+    starting: Mutex<()>,
+}
+
+impl Shards {
+    /// So many, or one per processor.
+    pub(crate) fn new(count: Option<u16>) -> Shards {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let count = count.map_or_else(processors, usize::from);
+        Shards {
+            all: (0..count.max(1)).map(|_| OnceLock::new()).collect(),
+            next: AtomicUsize::new(0),
+            starting: Mutex::new(()),
+        }
+    }
+
+    /// The next one in turn.
+    pub(crate) fn pick(&self) -> sys::Result<Arc<Shard>> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len();
+        let slot = &self.all[at];
+        if let Some(shard) = slot.get() {
+            return Ok(shard.clone());
+        }
+        let _one = self.starting.lock();
+        if let Some(shard) = slot.get() {
+            return Ok(shard.clone());
+        }
+        let shard = Shard::start(at)?;
+        Ok(slot.get_or_init(|| shard).clone())
+    }
+
+    /// Ends all threads and lets go of everything they serve.
+    pub(crate) fn stop(&self) {
+        let running = self.all.iter().filter_map(OnceLock::get);
+        for shard in running.clone() {
+            shard.stopping.store(true, Ordering::Release);
+            shard.bell.ring();
+        }
+        for shard in running {
+            shard.join();
+        }
+    }
+}
+
+/// One thread, what it watches, and when it wants to wake.
+pub(crate) struct Shard {
+    poller: Poller,
+    bell: Bell,
+    served: Mutex<HashMap<u64, Arc<dyn Served>>>,
+    timers: Mutex<Timers>,
+    stopping: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Timers {
+    times: BTreeSet<(Time, u64)>,
+    /// When the thread wakes by itself; nothing earlier needs the bell.
+    wakes: Option<Time>,
+}
+
+impl Shard {
+    fn start(number: usize) -> sys::Result<Arc<Shard>> {
+        let shard = Arc::new(Shard {
+            poller: Poller::new()?,
+            bell: Bell::new()?,
+            served: Mutex::default(),
+            timers: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        });
+        shard.poller.add(&shard.bell, BELL, Interest::READ)?;
+        let ours = shard.clone();
+        let thread = sys::spawn(&format!("verbena-{number}"), move || ours.run())?;
+        *shard.thread.lock() = Some(thread);
+        Ok(shard)
+    }
+
+    /// Serves this one from now on, by times alone until a descriptor is watched.
+    pub(crate) fn serve(&self, token: u64, served: Arc<dyn Served>) {
+        self.served.lock().insert(token, served);
+    }
+
+    /// Watches a descriptor of one that is served.
+    pub(crate) fn watch(&self, fd: impl AsFd, token: u64, interest: Interest) -> sys::Result<()> {
+        self.poller.add(fd, token, interest)
+    }
+
+    pub(crate) fn arm(&self, fd: impl AsFd, token: u64, interest: Interest) -> sys::Result<()> {
+        self.poller.arm(fd, token, interest)
+    }
+
+    pub(crate) fn unwatch(&self, fd: impl AsFd) {
+        // Closing the descriptor would do it, too; one that is not watched is no error.
+        let _ = self.poller.remove(fd);
+    }
+
+    pub(crate) fn forget(&self, token: u64) {
+        let forgotten = self.served.lock().remove(&token);
+        // Dropped without the lock: it may take others along.
+        drop(forgotten);
+    }
+
+    /// Wakes this one at that time.
+    pub(crate) fn at(&self, when: Time, token: u64) {
+        let mut timers = self.timers.lock();
+        timers.times.insert((when, token));
+        let early = timers.wakes.is_none_or(|wakes| when < wakes);
+        if early {
+            timers.wakes = Some(when);
+            drop(timers);
+            self.bell.ring();
+        }
+    }
+
+    fn run(&self) {
+        let mut ready = Vec::new();
+        loop {
+            let wakes = self.expire();
+            let timeout = wakes.map(|wakes| wakes.since(sys::now()));
+            let waited = self.poller.wait(&mut ready, timeout);
+            if self.stopping.load(Ordering::Acquire) || waited.is_err() {
+                break;
+            }
+            for one in ready.drain(..) {
+                if one.token == BELL {
+                    self.bell.clear();
+                } else if let Some(served) = self.find(one.token) {
+                    served.ready(one);
+                }
+            }
+        }
+        let served = core::mem::take(&mut *self.served.lock());
+        drop(served);
+    }
+
+    /// Wakes everybody whose time has come; returns when the next one does.
+    fn expire(&self) -> Option<Time> {
+        loop {
+            let now = sys::now();
+            let mut timers = self.timers.lock();
+            match timers.times.first().copied() {
+                Some((when, token)) if when <= now => {
+                    timers.times.remove(&(when, token));
+                    drop(timers);
+                    if let Some(served) = self.find(token) {
+                        served.expire(now);
+                    }
+                }
+                next => {
+                    timers.wakes = next.map(|(when, _)| when);
+                    return timers.wakes;
+                }
+            }
+        }
+    }
+
+    fn find(&self, token: u64) -> Option<Arc<dyn Served>> {
+        self.served.lock().get(&token).cloned()
+    }
+
+    fn join(&self) {
+        let thread = self.thread.lock().take();
+        let Some(thread) = thread else {
+            return;
+        };
+        // The last owner of an engine may be a handler that runs on this very thread.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl core::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shard").finish_non_exhaustive()
+    }
+}

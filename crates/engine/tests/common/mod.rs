@@ -1,0 +1,174 @@
+//! Two engines on loopback, and what tests do with them.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use verbena_engine::{CompletionQueue, Config, Engine, Error, QueuePair, QueuePairOptions};
+use verbena_mem::{Access, Buffer, Pd};
+use verbena_nic::qp::Limits;
+use verbena_nic::wr::{Data, Remote};
+use verbena_nic::{Flags, QpType, ReceiveWr, SendOp, SendWr, Sge, Status, Wc, WcOp};
+use verbena_wire::To;
+
+/// Longer than anything takes that works.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+pub const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+pub fn blank() -> Wc {
+    Wc {
+        id: 0,
+        qpn: 0,
+        status: Status::Success,
+        op: WcOp::Send,
+        len: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    }
+}
+
+/// One engine with memory and a queue pair.
+pub struct Side {
+    pub qp: QueuePair,
+    pub cq: CompletionQueue,
+    pub memory: Buffer,
+    pub pd: Pd,
+    pub engine: Engine,
+}
+
+pub fn config(settings: &[(&str, &str)]) -> Config {
+    let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
+    for (key, value) in settings {
+        config.set(key, value).unwrap();
+    }
+    config
+}
+
+impl Side {
+    pub fn new(settings: &[(&str, &str)]) -> Side {
+        let engine = Engine::new(config(settings)).unwrap();
+        let pd = engine.function().allocate_pd().unwrap();
+        let cq = engine.create_cq(4096).unwrap();
+        let memory = engine
+            .function()
+            .register_buffer(pd, 4 << 20, Access::ALL)
+            .unwrap();
+        let qp = make_qp(&engine, &cq, pd);
+        Side {
+            qp,
+            cq,
+            memory,
+            pd,
+            engine,
+        }
+    }
+
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge {
+            at: self.memory.at() + offset as u64,
+            len: len as u32,
+            stag: self.memory.stag(),
+        }
+    }
+
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote {
+            stag: self.memory.stag(),
+            to: To::new(self.memory.at() + offset as u64),
+        }
+    }
+
+    pub fn post(&self, id: u64, op: SendOp, sges: &[Sge]) {
+        let wr = SendWr {
+            id,
+            op,
+            flags: Flags::SIGNALED,
+            data: Data::Gather(sges),
+        };
+        self.qp.post_send(&wr).unwrap();
+    }
+
+    pub fn receive(&self, id: u64, scatter: &[Sge]) {
+        self.qp.post_receive(&ReceiveWr { id, scatter }).unwrap();
+    }
+
+    /// Polls until `count` completions have come.
+    pub fn complete(&self, count: usize) -> Vec<Wc> {
+        complete(&self.cq, count)
+    }
+
+    pub fn statuses(&self, count: usize) -> Vec<(u64, Status)> {
+        let done = self.complete(count);
+        done.iter().map(|wc| (wc.id, wc.status)).collect()
+    }
+}
+
+pub fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePair {
+    let options = QueuePairOptions {
+        pd,
+        personality: None,
+        qp_type: QpType::Rc,
+        srq: None,
+        limits: Limits {
+            sends: 512,
+            receives: 512,
+            ..Limits::default()
+        },
+    };
+    engine.create_qp(cq, cq, options).unwrap()
+}
+
+pub fn complete(cq: &CompletionQueue, count: usize) -> Vec<Wc> {
+    let (mut done, end) = (Vec::new(), Instant::now() + PATIENCE);
+    let mut some = [blank(); 64];
+    while done.len() < count {
+        let most = some.len().min(count - done.len());
+        let n = cq.poll(&mut some[..most]);
+        done.extend_from_slice(&some[..n]);
+        assert!(Instant::now() < end, "{} of {count} came", done.len());
+    }
+    done
+}
+
+pub fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// Joins two queue pairs; the second listens.
+pub fn join(a: &Side, b: &Side) {
+    try_join(a, b, b"hello", b"welcome").unwrap();
+}
+
+pub fn try_join(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(), Error> {
+    let door = b.engine.listen(loopback(), 16).unwrap();
+    let (done, told) = mpsc::channel();
+    let ours = done.clone();
+    a.qp.connect(door.local().unwrap(), asks, move |r| ours.send(r).unwrap())?;
+    let incoming = door.next().unwrap().unwrap();
+    assert_eq!(incoming.private_data(), asks);
+    let (sure, accepted) = mpsc::channel();
+    incoming.accept(&b.qp, says, move |r| sure.send(r).unwrap())?;
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap()?, says);
+    accepted.recv_timeout(PATIENCE).unwrap()?;
+    Ok(())
+}
+
+/// Two sides with the same settings, joined.
+pub fn pair(settings: &[(&str, &str)]) -> (Side, Side) {
+    let (a, b) = (Side::new(settings), Side::new(settings));
+    join(&a, &b);
+    (a, b)
+}
+
+pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ salt)
+        .collect()
+}
