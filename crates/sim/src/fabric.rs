@@ -87,8 +87,17 @@ impl Fabric {
     }
 
     /// Asks for a state; false if it is refused.
+    ///
+    /// A queue pair that was emptied (`Reset`) has left its connection and may be joined to another partner.
     pub fn modify(&mut self, qp: QpId, to: QpState) -> bool {
-        self.with(qp, |qp, out| qp.modify(to, out))
+        let done = self.with(qp, |qp, out| qp.modify(to, out));
+        if done && to == QpState::Reset {
+            let emptied = self.qps[qp.0].1.clone();
+            for connection in &mut self.connections {
+                connection.forget(&emptied);
+            }
+        }
+        done
     }
 
     /// Posts a request to a send queue.

@@ -93,6 +93,12 @@ fn arrivals(record: &Record, qp: usize) -> Result<(), String> {
         }
     }
     for message in &sent[..next] {
+        if record.ops[message.op].behind_damage {
+            return Err(format!(
+                "request {} was delivered from behind damaged bytes",
+                message.op
+            ));
+        }
         if record.end_of(message.op) == Some(Status::RnrRetryExcErr) && !two_parts(&sent, message) {
             return Err(format!(
                 "request {} found no receive and was delivered",

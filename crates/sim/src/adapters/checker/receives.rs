@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use verbena_nic::Status;
+use verbena_nic::{Status, WcOp};
 
-use crate::adapters::record::{Kind, Op, Queue, Record, Supply, Touch};
+use crate::adapters::record::{Kind, Op, Over, Queue, Record, Supply, Touch};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
     let mut seen = BTreeSet::new();
@@ -35,8 +35,10 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
             last = Some(wc.id);
             let area = record.slots[supply.slot].area;
             let allowed = match wc.status {
-                Status::Success | Status::WrFlushErr => true,
-                Status::LocProtErr => record.is_doubtful(Touch::Local(area)),
+                // Immediate data touches no memory.
+                Status::Success => !supply.foreign || wc.op == WcOp::ReceiveWriteImm,
+                Status::WrFlushErr => true,
+                Status::LocProtErr => supply.foreign || record.is_doubtful(Touch::Local(area)),
                 Status::LocLenErr => was_sent_too_much(record, queue_pair.peer),
                 _ => false,
             };
@@ -59,6 +61,7 @@ fn missing(record: &Record, seen: &BTreeSet<u64>) -> Result<(), String> {
     for (id, supply) in record.supplies.iter().enumerate() {
         if let Queue::Own(qp) = supply.queue
             && !record.qps[qp].lossy[1]
+            && record.qps[qp].over != Some(Over::Emptied)
             && !seen.contains(&(id as u64))
         {
             return Err(format!("queue pair {qp}: receive {id} never ended"));
@@ -73,12 +76,15 @@ fn shared(record: &Record) -> Result<(), String> {
         let here = |s: &&Supply| s.queue == Queue::Shared(srq);
         let posted = record.supplies.iter().filter(here).count();
         let users = record.qps.iter().filter(|q| q.srq == Some(srq));
-        let (mut ended, mut lossy) = (0, false);
+        let (mut ended, mut lossy, mut emptied) = (0, false, 0);
         for qp in users {
             ended += qp.received.len();
             lossy |= qp.lossy[1];
+            emptied += usize::from(qp.over == Some(Over::Emptied));
         }
-        if ended + left != posted && !(lossy && ended + left < posted) {
+        // An emptied queue pair takes the one it was filling with it.
+        let known = ended + left;
+        if known > posted || (known + emptied < posted && !lossy) {
             return Err(format!(
                 "shared receive queue {srq}: {posted} posted, {ended} ended, {left} left"
             ));
