@@ -49,7 +49,7 @@ impl fmt::Display for Failure {
 }
 
 /// Lines of the story that a failure shows.
-const LAST_LINES: usize = 80;
+const LAST_LINES: usize = 800;
 
 /// Runs the adapter world of a seed and judges it.
 pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {

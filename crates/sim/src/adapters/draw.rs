@@ -137,6 +137,7 @@ impl World {
                 undrained: false,
                 over: None,
                 impatient: false,
+                hasty: false,
                 waited: false,
                 damage: 0,
                 late: 0,
@@ -208,8 +209,7 @@ impl World {
             if self.extra.chance(HASTY) {
                 sides[k].rnr_retry = RnrRetry::Never;
                 pair.faults.insert(Fault::Impatient);
-                self.record.qps[first + k].impatient = true;
-                self.hasty.push(first + k);
+                self.record.qps[first + k].hasty = true;
             }
         }
         if self.extra.chance(FLIPPING) {

@@ -54,8 +54,6 @@ pub(super) struct World {
     pub(super) windows_only: Vec<bool>,
     /// What the peer may do, by queue pair.
     pub(super) enabled: Vec<Enabled>,
-    /// Queue pairs that do not wait for receivers.
-    pub(super) hasty: Vec<usize>,
     /// The shared receive queues' limits, as programs know them.
     pub(super) watches: Vec<Watch>,
 }
@@ -83,7 +81,6 @@ impl World {
             troubled: false,
             windows_only: Vec::new(),
             enabled: Vec::new(),
-            hasty: Vec::new(),
             watches: Vec::new(),
         }
     }

@@ -114,6 +114,8 @@ pub struct QueuePair {
     pub over: Option<Over>,
     /// It does not wait for receivers for ever.
     pub impatient: bool,
+    /// It does not wait for receivers at all.
+    pub hasty: bool,
     /// It does not wait at all, was told to, and did not fail.
     pub waited: bool,
     /// Bytes that were damaged on their way to it.

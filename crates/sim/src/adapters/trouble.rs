@@ -280,7 +280,7 @@ impl World {
         for qp in 0..self.ids.len() {
             let told = self.fabric.queue_pair(self.ids[qp]).counters().rnr_received > 0;
             let goes_on = matches!(self.state(qp), Some(QpState::Rts | QpState::Sqd));
-            self.record.qps[qp].waited = self.hasty.contains(&qp) && told && goes_on;
+            self.record.qps[qp].waited = self.record.qps[qp].hasty && told && goes_on;
         }
     }
 }

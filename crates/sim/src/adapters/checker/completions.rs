@@ -11,7 +11,7 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
         order(record, qp)?;
         for wc in &record.qps[qp].sent {
             let op = &record.ops[wc.id as usize];
-            if !may_end(record, op, wc.status) {
+            if !may_end(record, wc.id as usize, wc.status) {
                 let (id, status, kind) = (wc.id, wc.status, name(&op.kind));
                 let faults = &record.pairs[record.qps[qp].pair].faults;
                 return Err(format!(
@@ -104,7 +104,8 @@ fn silent(qp: usize, id: usize, op: &Op, failed: bool, lossy: bool) -> Result<()
     ))
 }
 
-fn may_end(record: &Record, op: &Op, status: Status) -> bool {
+fn may_end(record: &Record, id: usize, status: Status) -> bool {
+    let op = &record.ops[id];
     let qp = &record.qps[op.qp];
     let faults = &record.pairs[qp.pair].faults;
     let disturbed = record.is_disturbed(qp.pair);
@@ -119,7 +120,10 @@ fn may_end(record: &Record, op: &Op, status: Status) -> bool {
         Status::Success => op.bad.is_none() || (!qp.acked && op.bad != Some(Status::LocProtErr)),
         Status::WrFlushErr => disturbed,
         Status::RetryExcErr => broken && qp.roce && qp.reliable,
-        Status::RnrRetryExcErr => qp.impatient && op.wants_receive(),
+        Status::RnrRetryExcErr => {
+            let refused = op.wants_receive() || record.may_bear_the_blame(id);
+            (qp.impatient || qp.hasty) && refused
+        }
         // Checksums are all that such a pair can get wrong.
         Status::GeneralErr => record.qps[qp.peer].damage > 0,
         Status::LocProtErr => op.bad == Some(status) || own_memory_taken(record, op),

@@ -99,7 +99,9 @@ fn arrivals(record: &Record, qp: usize) -> Result<(), String> {
                 message.op
             ));
         }
-        if record.end_of(message.op) == Some(Status::RnrRetryExcErr) && !two_parts(&sent, message) {
+        let refused = record.end_of(message.op) == Some(Status::RnrRetryExcErr);
+        let innocent = two_parts(&sent, message) || record.may_bear_the_blame(message.op);
+        if refused && !innocent {
             return Err(format!(
                 "request {} found no receive and was delivered",
                 message.op
