@@ -5,6 +5,7 @@
 //! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `refused`, `trouble`, `program`
 //! (what happens) → [`checker`] (the verdict).
 
+mod census;
 mod chances;
 pub mod checker;
 mod draw;
@@ -49,7 +50,7 @@ impl fmt::Display for Failure {
 }
 
 /// Lines of the story that a failure shows.
-const LAST_LINES: usize = 800;
+const LAST_LINES: usize = 80;
 
 /// Runs the adapter world of a seed and judges it.
 pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
@@ -91,6 +92,7 @@ fn tally(record: &Record) -> Tally {
         resets: (of(Fault::Reset).count() + of(Fault::Killed).count()) as u64,
         flips: record.qps.iter().map(|q| q.damage as u64).sum(),
         time: record.end.since(Time::ZERO),
+        events: census::of(record),
     }
 }
 

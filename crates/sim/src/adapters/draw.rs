@@ -158,6 +158,7 @@ impl World {
         self.tell(format!("pair {pair}: hosts {sides:?}, {manners:?}"));
         if let Some(old) = reused {
             self.tell(format!("qp {first}: is qp {old} again"));
+            self.record.reused += 1;
         }
         self.record.pairs.push(faults);
     }

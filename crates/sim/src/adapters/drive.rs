@@ -204,12 +204,11 @@ impl World {
         for _ in 0..LAST_ROUNDS {
             self.fabric.run();
             self.poll();
-            self.note_forgotten();
+            self.note_waiting();
             if !self.supply_all() {
                 break;
             }
         }
-        self.note_waiting();
         self.settle_limits();
         self.note_overflows(Some(Fault::Overflow));
         self.tell("the end: all queue pairs are failed");

@@ -116,7 +116,7 @@ pub struct QueuePair {
     pub impatient: bool,
     /// It does not wait for receivers at all.
     pub hasty: bool,
-    /// It does not wait at all, was told to, and did not fail.
+    /// It does not wait at all, and was found waiting when all was quiet.
     pub waited: bool,
     /// Bytes that were damaged on their way to it.
     pub damage: usize,
@@ -306,6 +306,14 @@ pub struct Record {
     pub shared_left: Vec<usize>,
     /// Limit events of each.
     pub limits: Vec<Limits>,
+    /// Queue pairs that got another partner.
+    pub reused: usize,
+    /// Queue pairs that were taken away right after a shared receive was posted for which they may have waited.
+    pub stranded: usize,
+    /// Queue pairs that said they are drained.
+    pub drained: usize,
+    /// Requests posted although policy, queue pair or domain forbids them.
+    pub unwelcome: [usize; 3],
     /// Sides that were closed.
     pub closings: Vec<Closing>,
     /// Regions.

@@ -67,6 +67,12 @@ impl World {
             },
             None => self.from_abroad(qp),
         };
+        let reason = match (draft.bad, windows_only) {
+            (Some(Status::RemInvReqErr), _) => 1,
+            (Some(Status::RemAccessErr), true) => 0,
+            _ => 2,
+        };
+        self.record.unwelcome[reason] += 1;
         // The immediate half of a refused write never leaves; it would only ask for a receive.
         if let (SendOp::Write { remote, .. }, Kind::Write { len, .. }) = (draft.op, &draft.kind) {
             let (len, immediate) = (*len, false);

@@ -156,6 +156,7 @@ impl World {
         }
         let qp = self.extra.pick(&waiting);
         self.supply_in(qp, Zone::Stable);
+        self.record.stranded += 1;
         let pair = self.record.qps[qp].pair;
         match self.extra.below(3) {
             0 => {
@@ -216,7 +217,10 @@ impl World {
         for host in self.hosts.clone() {
             for (_, event) in self.fabric.events(host) {
                 match event {
-                    Event::SqDrained { qp } => self.drained.push(qp),
+                    Event::SqDrained { qp } => {
+                        self.record.drained += 1;
+                        self.drained.push(qp);
+                    }
                     Event::QpRequest { qp } | Event::QpAccess { qp } | Event::QpFatal { qp } => {
                         self.complaints.push(qp);
                     }
@@ -256,8 +260,9 @@ impl World {
         !flips[qp % 2].0.is_empty()
     }
 
-    /// When all is quiet: who has a message to send while its peer has a receive for it was forgotten.
-    pub(super) fn note_forgotten(&mut self) {
+    /// When all is quiet: who has a message to send while its peer has a receive for it was forgotten, and who has one
+    /// without waiting for receivers waits.
+    pub(super) fn note_waiting(&mut self) {
         self.note_damage();
         for qp in 0..self.ids.len() {
             let peer = self.record.qps[qp].peer;
@@ -271,16 +276,10 @@ impl World {
                 .all(|q| self.state(*q) == Some(QpState::Rts));
             // A damaged length may make the receiver wait for bytes that never come.
             let whole = !self.record.pairs[qp / 2].faults.contains(&Fault::Flipped);
-            self.record.qps[qp].forgotten |= open && whole && sends > 0 && receives > 0;
-        }
-    }
-
-    /// Who does not wait for receivers fails when it is told to.
-    pub(super) fn note_waiting(&mut self) {
-        for qp in 0..self.ids.len() {
-            let told = self.fabric.queue_pair(self.ids[qp]).counters().rnr_received > 0;
-            let goes_on = matches!(self.state(qp), Some(QpState::Rts | QpState::Sqd));
-            self.record.qps[qp].waited = self.record.qps[qp].hasty && told && goes_on;
+            let waits = open && whole && sends > 0;
+            self.record.qps[qp].forgotten |= waits && receives > 0;
+            // If the refusal and the receive came in the same bytes, it did not wait.
+            self.record.qps[qp].waited |= waits && self.record.qps[qp].hasty;
         }
     }
 }
