@@ -8,9 +8,9 @@
 use crate::rng::Ratio;
 
 /// A host whose peers may name windows only (M7).
-pub(super) const WINDOWS_ONLY: Ratio = Ratio::per_mille(80);
+pub(super) const WINDOWS_ONLY: Ratio = Ratio::per_mille(120);
 /// A side of a reliable pair that does not let its peer write, read, or do atomics.
-pub(super) const DISABLED: Ratio = Ratio::per_mille(80);
+pub(super) const DISABLED: Ratio = Ratio::per_mille(120);
 /// A side that does not wait for receivers at all (`rnr_retry` 0).
 pub(super) const HASTY: Ratio = Ratio::per_mille(60);
 /// A pair with checksums whose links flip bits.
@@ -26,7 +26,7 @@ pub(super) const CLOSE: Ratio = Ratio::per_mille(12);
 /// A queue pair that may have been promised a shared receive goes away before it takes it.
 pub(super) const STRAND: Ratio = Ratio::per_mille(12);
 /// A request is posted that domain, policy or queue pair of the peer refuse.
-pub(super) const UNWELCOME: Ratio = Ratio::per_mille(6);
+pub(super) const UNWELCOME: Ratio = Ratio::per_mille(12);
 /// A receive in memory of another domain is posted.
 pub(super) const FOREIGN_RECEIVE: Ratio = Ratio::per_mille(3);
 /// A queue pair that ended its life, emptied or closed, gets a new partner.
