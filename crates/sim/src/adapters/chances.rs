@@ -19,12 +19,16 @@ pub(super) const FLIPPING: Ratio = Ratio::per_mille(60);
 pub(super) const FLIPS: [u16; 4] = [1, 5, 20, 100];
 /// A world in which the troubles below happen; each is a chance per step.
 pub(super) const TROUBLED: Ratio = Ratio::per_mille(400);
+/// A troubled world in which one shared receive queue has several queue pairs that wait for it.
+pub(super) const CROWDED: Ratio = Ratio::per_mille(150);
+/// How many more pairs that means.
+pub(super) const CROWD: usize = 4;
 /// A queue pair is emptied under traffic.
 pub(super) const EMPTY: Ratio = Ratio::per_mille(6);
 /// A side of the RDMA Consortium's manners closes, in peace or not.
 pub(super) const CLOSE: Ratio = Ratio::per_mille(12);
 /// A queue pair that may have been promised a shared receive goes away before it takes it.
-pub(super) const STRAND: Ratio = Ratio::per_mille(12);
+pub(super) const STRAND: Ratio = Ratio::per_mille(25);
 /// A request is posted that domain, policy or queue pair of the peer refuse.
 pub(super) const UNWELCOME: Ratio = Ratio::per_mille(12);
 /// A receive in memory of another domain is posted.

@@ -12,7 +12,7 @@ use verbena_nic::{Cq, Personality, QpType, Transfer};
 use verbena_stream::{RnrRetry, Terms};
 use verbena_wire::ext::{Features, RnrTimer};
 
-use super::chances::{DISABLED, FLIPPING, FLIPS, HASTY, WINDOWS_ONLY};
+use super::chances::{CROWD, CROWDED, DISABLED, FLIPPING, FLIPS, HASTY, TROUBLED, WINDOWS_ONLY};
 use super::drive::World;
 use super::record::{Fault, Limits, Pair, QueuePair};
 use super::trouble::Watch;
@@ -28,6 +28,8 @@ struct Manners {
     qp_type: QpType,
     send_imm: bool,
     rfc7306: bool,
+    /// Both sides use the shared receive queues.
+    crowded: bool,
 }
 
 impl World {
@@ -59,6 +61,19 @@ impl World {
         let pairs = self.rng.len(1, 4);
         for _ in 0..pairs {
             self.pair();
+        }
+        self.troubled = self.extra.chance(TROUBLED);
+        if self.troubled && self.extra.chance(CROWDED) {
+            for _ in 0..CROWD {
+                let manners = Manners {
+                    roce: [true; 2],
+                    extensions: true,
+                    qp_type: QpType::Rc,
+                    crowded: true,
+                    ..draw_manners(&mut self.extra)
+                };
+                self.join([0, 1], manners, None);
+            }
         }
     }
 
@@ -167,7 +182,8 @@ impl World {
     fn may_share(&mut self, manners: Manners) -> bool {
         let patient = manners.roce == [true; 2] && manners.extensions;
         let unreliable = manners.qp_type == QpType::Uc;
-        (patient || unreliable) && self.rng.chance(Ratio::per_mille(400))
+        let drawn = (patient || unreliable) && self.rng.chance(Ratio::per_mille(400));
+        drawn || manners.crowded
     }
 
     /// Sometimes the peer may not do everything. An unreliable connection would swallow the refusal.
@@ -235,6 +251,7 @@ fn draw_manners(rng: &mut Rng) -> Manners {
         qp_type: if unreliable { QpType::Uc } else { QpType::Rc },
         send_imm: rng.chance(Ratio::per_mille(700)),
         rfc7306: rng.chance(Ratio::per_mille(700)),
+        crowded: false,
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use verbena_nic::qp::Enabled;
 use verbena_nic::{Cq, QpState, Srq};
 
-use super::chances::TROUBLED;
 use super::memory::Live;
 use super::program::Window;
 use super::record::{Fault, Record, WindowRecord};
@@ -99,7 +98,6 @@ impl World {
         self.starving = self.rng.chance(Ratio::per_mille(100));
         let steps = self.rng.len(20, 120);
         let faults = Ratio::per_mille(self.rng.pick(&[0, 0, 5, 20]));
-        self.troubled = self.extra.chance(TROUBLED);
         for _ in 0..steps {
             self.trouble();
             self.step(faults);

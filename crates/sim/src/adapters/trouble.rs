@@ -150,6 +150,8 @@ impl World {
                 && w.state(q) == Some(QpState::Rts)
                 && w.fabric.queue_pair(peer).outstanding().0 > 0
         };
+        // All who wait stand in line when nothing moves any more.
+        self.fabric.run();
         let waiting: Vec<usize> = (0..self.ids.len()).filter(|q| waits(self, *q)).collect();
         if waiting.is_empty() {
             return;
@@ -168,6 +170,11 @@ impl World {
                 self.blame(pair, Fault::Reset);
                 self.fabric.reset(self.connections[pair]);
             }
+        }
+        // A later receive would hide that this one was forgotten; whoever drains keeps what it was promised.
+        self.fabric.run();
+        if (0..self.ids.len()).all(|q| self.state(q) != Some(QpState::Sqd)) {
+            self.note_waiting();
         }
     }
 
