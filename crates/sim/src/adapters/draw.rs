@@ -222,9 +222,9 @@ impl World {
             self.record.qps[first].impatient = true;
         }
         let mut links = [0, 1].map(|_| draw_link(rng));
-        for k in 0..2 {
+        for (k, side) in sides.iter_mut().enumerate() {
             if self.extra.chance(HASTY) {
-                sides[k].rnr_retry = RnrRetry::Never;
+                side.rnr_retry = RnrRetry::Never;
                 pair.faults.insert(Fault::Impatient);
                 self.record.qps[first + k].hasty = true;
             }

@@ -65,7 +65,7 @@ impl World {
                 bad: Some(status),
                 ..draft
             },
-            None => self.from_abroad(qp),
+            None => self.foreign_write(qp),
         };
         let reason = match (draft.bad, windows_only) {
             (Some(Status::RemInvReqErr), _) => 1,
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// A write from memory of another domain, or to it.
-    fn from_abroad(&mut self, qp: usize) -> Draft {
+    fn foreign_write(&mut self, qp: usize) -> Draft {
         let mut draft = self.write(qp);
         let (SendOp::Write { remote, .. }, Some(data)) = (&mut draft.op, &mut draft.data) else {
             return draft;

@@ -251,9 +251,9 @@ impl World {
             if damage == [0, 0] {
                 continue;
             }
-            for side in 0..2 {
+            for (side, damage) in damage.into_iter().enumerate() {
                 // What one side sent arrives at the other.
-                self.record.qps[2 * pair + 1 - side].damage = damage[side];
+                self.record.qps[2 * pair + 1 - side].damage = damage;
             }
             if !self.record.pairs[pair].faults.contains(&Fault::Flipped) {
                 self.blame(pair, Fault::Flipped);
