@@ -15,7 +15,7 @@ type Damage = fn(&mut Record) -> bool;
 fn finds(judge: &str, damage: Damage) {
     let law = ALL.into_iter().find(|(name, _)| *name == judge).unwrap().1;
     let mut found = 0;
-    for seed in 0..60 {
+    for seed in 0..150 {
         let mut record = play(seed).unwrap();
         assert_eq!(law(&record), Ok(()), "seed {seed}");
         if damage(&mut record) {
@@ -213,7 +213,7 @@ fn additions_twice_never_or_by_nobody() {
     };
     let law = ALL[3].1;
     let mut found = 0;
-    for seed in 0..60 {
+    for seed in 0..150 {
         let record = play(seed).unwrap();
         let Some((counter, add)) = certain(&record) else {
             continue;
