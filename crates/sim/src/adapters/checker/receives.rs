@@ -76,15 +76,13 @@ fn shared(record: &Record) -> Result<(), String> {
         let here = |s: &&Supply| s.queue == Queue::Shared(srq);
         let posted = record.supplies.iter().filter(here).count();
         let users = record.qps.iter().filter(|q| q.srq == Some(srq));
-        let (mut ended, mut lossy, mut emptied) = (0, false, 0);
+        let (mut ended, mut lossy) = (0, false);
         for qp in users {
             ended += qp.received.len();
             lossy |= qp.lossy[1];
-            emptied += usize::from(qp.over == Some(Over::Emptied));
+            ended += qp.took;
         }
-        // An emptied queue pair takes the one it was filling with it.
-        let known = ended + left;
-        if known > posted || (known + emptied < posted && !lossy) {
+        if ended + left != posted && !(lossy && ended + left < posted) {
             return Err(format!(
                 "shared receive queue {srq}: {posted} posted, {ended} ended, {left} left"
             ));
