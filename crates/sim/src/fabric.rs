@@ -43,7 +43,7 @@ pub use run::ConnectionId;
 use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
-use verbena_nic::qp::PostError;
+use verbena_nic::qp::{Enabled, PostError};
 use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wc};
 use verbena_stream::Time;
 
@@ -98,6 +98,11 @@ impl Fabric {
             }
         }
         done
+    }
+
+    /// Says what the peer may do through a queue pair.
+    pub fn enable(&mut self, qp: QpId, enabled: Enabled) {
+        self.with(qp, |qp, _| qp.enable(enabled));
     }
 
     /// Posts a request to a send queue.

@@ -197,7 +197,7 @@ impl World {
                 _ => enabled.atomic = false,
             }
         }
-        self.fabric.queue_pair(id).enable(enabled);
+        self.fabric.enable(id, enabled);
         self.enabled.push(enabled);
     }
 

@@ -2,7 +2,6 @@
 //! They promise the statuses of docs/connections.md, both sides of each.
 
 use verbena_mem::{Access, Bind, Pd, Policy, WindowType};
-use verbena_nic::qp::Enabled;
 use verbena_nic::{Event, Personality};
 use verbena_stream::RnrRetry;
 
@@ -255,7 +254,7 @@ fn an_operation_that_is_not_enabled_is_an_invalid_request() {
             read: disabled != 1,
             atomic: disabled != 2,
         };
-        two.fabric.queue_pair(two.qps[1]).enable(enabled);
+        two.fabric.enable(two.qps[1], enabled);
         let add = SendOp::FetchAdd {
             remote: remote(&theirs, 0),
             add: 1,
