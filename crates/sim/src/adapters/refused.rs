@@ -46,13 +46,13 @@ impl World {
         let windows_only = self.windows_only[self.record.qps[peer].host];
         let draft = if !write {
             Some((self.write(qp), Status::RemInvReqErr))
-        } else if !read {
+        } else if !read && !self.windows_only[self.record.qps[qp].host] {
             Some((self.read(qp), Status::RemInvReqErr))
         } else if !atomic && self.takes_7306(qp) {
             Some((self.atomic(qp), Status::RemInvReqErr))
         } else if windows_only {
             let draft = match self.extra.below(3) {
-                0 => self.read(qp),
+                0 if !self.windows_only[self.record.qps[qp].host] => self.read(qp),
                 1 if self.takes_7306(qp) => self.atomic(qp),
                 _ => self.write(qp),
             };
