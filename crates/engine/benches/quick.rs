@@ -177,12 +177,19 @@ fn main() {
             latency(&[("crc", "off")], 8, 20_000),
             latency(&[("crc", "on")], 8, 20_000),
         );
-        println!("8 B half round trip: raw {raw:.2} µs, ours {crc_off:.2} ({:.2}x), with CRC {crc_on:.2}", crc_off / raw);
+        println!(
+            "8 B half round trip: raw {raw:.2} µs, ours {crc_off:.2} ({:.2}x), with CRC {crc_on:.2}",
+            crc_off / raw
+        );
         for len in [64 << 10, 1 << 20] {
             let raw = raw_bandwidth(len, 2 << 30);
             let off = bandwidth(&[("crc", "off")], len, 2 << 30);
             let on = bandwidth(&[("crc", "on")], len, 2 << 30);
-            println!("{len} B: raw {raw:.2} GB/s, ours {off:.2} ({:.2}), with CRC {on:.2} ({:.2})", off / raw, on / raw);
+            println!(
+                "{len} B: raw {raw:.2} GB/s, ours {off:.2} ({:.2}), with CRC {on:.2} ({:.2})",
+                off / raw,
+                on / raw
+            );
         }
         println!("64 B writes: {:.2} M/s", rate(400_000));
     }

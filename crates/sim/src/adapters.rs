@@ -2,9 +2,11 @@
 //! them, and has every outcome judged. It promises the same story for the same seed, and a failure that says how to see it again.
 //! It refuses to look inside adapters: programs know what they posted and what they were told.
 //!
-//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `refused`, `program` (what
-//! happens) → [`checker`] (the verdict).
+//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `refused`, `trouble`, `program`
+//! (what happens) → [`checker`] (the verdict).
 
+mod census;
+mod chances;
 pub mod checker;
 mod draw;
 mod drive;
@@ -13,6 +15,7 @@ mod program;
 pub mod record;
 mod refused;
 mod request;
+mod trouble;
 
 use core::fmt;
 use core::panic::AssertUnwindSafe;
@@ -87,8 +90,9 @@ fn tally(record: &Record) -> Tally {
         bytes: record.bytes,
         rnrs: record.rnrs,
         resets: (of(Fault::Reset).count() + of(Fault::Killed).count()) as u64,
-        flips: 0,
+        flips: record.qps.iter().map(|q| q.damage as u64).sum(),
         time: record.end.since(Time::ZERO),
+        events: census::of(record),
     }
 }
 

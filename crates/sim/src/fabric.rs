@@ -43,7 +43,7 @@ pub use run::ConnectionId;
 use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
-use verbena_nic::qp::PostError;
+use verbena_nic::qp::{Enabled, PostError};
 use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wc};
 use verbena_stream::Time;
 
@@ -87,8 +87,22 @@ impl Fabric {
     }
 
     /// Asks for a state; false if it is refused.
+    ///
+    /// A queue pair that was emptied (`Reset`) has left its connection and may be joined to another partner.
     pub fn modify(&mut self, qp: QpId, to: QpState) -> bool {
-        self.with(qp, |qp, out| qp.modify(to, out))
+        let done = self.with(qp, |qp, out| qp.modify(to, out));
+        if done && to == QpState::Reset {
+            let emptied = self.qps[qp.0].1.clone();
+            for connection in &mut self.connections {
+                connection.forget(&emptied);
+            }
+        }
+        done
+    }
+
+    /// Says what the peer may do through a queue pair.
+    pub fn enable(&mut self, qp: QpId, enabled: Enabled) {
+        self.with(qp, |qp, out| qp.enable(enabled, out));
     }
 
     /// Posts a request to a send queue.

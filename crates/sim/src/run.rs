@@ -5,6 +5,7 @@
 use core::fmt;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
 use verbena_stream::Time;
@@ -20,7 +21,7 @@ use crate::world::{Event, Transcript, World};
 const LAST_EVENTS: usize = 40;
 
 /// What runs added up to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Connections.
     pub sessions: u64,
@@ -38,6 +39,8 @@ pub struct Tally {
     pub flips: u64,
     /// Virtual time.
     pub time: Duration,
+    /// What happened in adapter worlds, by name.
+    pub events: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
@@ -51,6 +54,9 @@ impl Tally {
         self.resets += other.resets;
         self.flips += other.flips;
         self.time += other.time;
+        for (name, count) in &other.events {
+            *self.events.entry(name).or_default() += count;
+        }
     }
 
     fn note(&mut self, t: &Transcript) {
@@ -82,7 +88,11 @@ impl fmt::Display for Tally {
             self.resets,
             self.flips,
             self.time.as_secs_f64()
-        )
+        )?;
+        for (name, count) in &self.events {
+            write!(f, ", {count} {name}")?;
+        }
+        Ok(())
     }
 }
 

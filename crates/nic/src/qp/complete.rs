@@ -140,6 +140,8 @@ impl Inner {
     pub(super) fn violated(&mut self, init: &QpInit, violation: &Violation, out: &mut Outbox) {
         self.cause
             .get_or_insert_with(|| format!("the peer's fault: {violation}"));
+        // What it acknowledged before that, in the same bytes perhaps, has succeeded.
+        self.mark_executed(init);
         let status = match violation {
             Violation::TooLong { .. } => Some(Status::LocLenErr),
             Violation::ReceiveBuffer => Some(Status::LocProtErr),

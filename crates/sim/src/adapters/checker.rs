@@ -1,28 +1,34 @@
 //! Independent judges of an adapter world: each knows one law and only the [`Record`].
 //! They promise to object with a sentence that names the request, queue pair or byte; together they cover memory, completions,
-//! deliveries, atomics, receives and leaks. They refuse to know how adapters work.
+//! deliveries, atomics, receives, damage, limits, closings and leaks. They refuse to know how adapters work.
 
 mod atomics;
+mod closings;
 mod completions;
+mod damage;
 mod delivery;
 mod leaks;
+mod limits;
 mod memory;
 mod receives;
 
 use verbena_nic::Status;
 
-use super::record::{Kind, Op, Queue, Record, Touch};
+use super::record::{Kind, Op, Over, Queue, Record, Touch};
 
 /// One law.
 pub type Law = fn(&Record) -> Result<(), String>;
 
 /// The judges by name.
-pub const ALL: [(&str, Law); 6] = [
+pub const ALL: [(&str, Law); 9] = [
     ("completions", completions::check),
     ("receives", receives::check),
     ("delivery", delivery::check),
     ("atomics", atomics::check),
     ("memory", memory::check),
+    ("damage", damage::check),
+    ("limits", limits::check),
+    ("closings", closings::check),
     ("leaks", leaks::check),
 ];
 
@@ -70,7 +76,7 @@ impl Record {
                 Queue::Own(owner) => owner == qp,
                 Queue::Shared(srq) => self.qps[qp].srq == Some(srq),
             };
-            mine && self.is_doubtful(Touch::Local(self.slots[s.slot].area))
+            mine && (s.foreign || self.is_doubtful(Touch::Local(self.slots[s.slot].area)))
         })
     }
 
@@ -79,9 +85,25 @@ impl Record {
         let entry = &self.ops[op];
         let qp = self.qps.get(entry.qp)?;
         match self.status(op) {
+            // Of what an emptied queue pair had not reported, only what stands before a success is known.
+            None if qp.over == Some(Over::Emptied) && !self.is_overtaken(op) => None,
             None if !entry.signaled && !qp.lossy[0] => Some(Status::Success),
             status => status,
         }
+    }
+
+    /// A later request of the same queue pair has succeeded.
+    fn is_overtaken(&self, op: usize) -> bool {
+        let mut sent = self.qps[self.ops[op].qp].sent.iter();
+        sent.any(|w| w.id > op as u64 && w.status == Status::Success)
+    }
+
+    /// Who does not wait for receivers is told of the refused request at once, maybe before it has the answers and
+    /// acknowledgements of those before it: then the first of these bears the blame, although it was carried out.
+    fn may_bear_the_blame(&self, op: usize) -> bool {
+        let qp = &self.qps[self.ops[op].qp];
+        let later = |(id, o): (usize, &Op)| id > op && o.wants_receive();
+        qp.hasty && self.ops_of(self.ops[op].qp).any(later)
     }
 
     /// Success of this request means that the peer has carried it out.

@@ -1,17 +1,22 @@
 //! Who is there in an adapter world: hosts, shared queues, and pairs of queue pairs with their links.
-//! The seed picks personalities, standard-only sides, unreliable pairs, small completion queues and habits of links.
+//! The seed picks personalities, standard-only sides, unreliable pairs, small completion queues, what is
+//! forbidden, and habits of links.
 //! It refuses to post anything.
 
 use core::time::Duration;
 use std::sync::Arc;
 
+use verbena_mem::Policy;
+use verbena_nic::qp::Enabled;
 use verbena_nic::{Cq, Personality, QpType, Transfer};
 use verbena_stream::{RnrRetry, Terms};
 use verbena_wire::ext::{Features, RnrTimer};
 
+use super::chances::{CROWD, CROWDED, DISABLED, FLIPPING, FLIPS, HASTY, TROUBLED, WINDOWS_ONLY};
 use super::drive::World;
-use super::record::{Fault, Pair, QueuePair};
-use crate::fabric::{ConnectOptions, QpOptions, SideOptions};
+use super::record::{Fault, Limits, Pair, QueuePair};
+use super::trouble::Watch;
+use crate::fabric::{ConnectOptions, QpId, QpOptions, SideOptions};
 use crate::link::{Chunks, LinkOptions};
 use crate::rng::{Ratio, Rng};
 
@@ -23,6 +28,8 @@ struct Manners {
     qp_type: QpType,
     send_imm: bool,
     rfc7306: bool,
+    /// Both sides use the shared receive queues.
+    crowded: bool,
 }
 
 impl World {
@@ -30,11 +37,19 @@ impl World {
     pub(super) fn populate(&mut self) {
         let hosts = self.rng.len(2, 3);
         for _ in 0..hosts {
-            let host = self.fabric.host();
+            let policy = if self.extra.chance(WINDOWS_ONLY) {
+                Policy::WindowsOnly
+            } else {
+                Policy::Verbs
+            };
+            let host = self.fabric.host_with(policy);
             self.hosts.push(host);
+            self.windows_only.push(policy == Policy::WindowsOnly);
             let depth = self.rng.len(4, 40);
             let srq = self.fabric.srq(depth);
             self.srqs.push(srq);
+            self.watches.push(Watch::default());
+            self.record.limits.push(Limits::default());
             let size = if self.rng.chance(Ratio::per_mille(60)) {
                 self.rng.len(2, 6)
             } else {
@@ -47,6 +62,19 @@ impl World {
         for _ in 0..pairs {
             self.pair();
         }
+        self.troubled = self.extra.chance(TROUBLED);
+        if self.troubled && self.extra.chance(CROWDED) {
+            for _ in 0..CROWD {
+                let manners = Manners {
+                    roce: [true; 2],
+                    extensions: true,
+                    qp_type: QpType::Rc,
+                    crowded: true,
+                    ..draw_manners(&mut self.extra)
+                };
+                self.join([0, 1], manners, None);
+            }
+        }
     }
 
     /// Two more queue pairs, joined.
@@ -58,11 +86,38 @@ impl World {
             return;
         }
         let manners = draw_manners(&mut self.rng);
+        self.join(sides, manners, None);
+    }
+
+    /// A queue pair whose life is over begins another, with a fresh partner.
+    pub(super) fn rejoin(&mut self, old: usize) {
+        let host = self.record.qps[old].host;
+        let alive = |h: &usize| *h != host && !self.fabric.is_dead(self.hosts[*h]);
+        let others: Vec<usize> = (0..self.hosts.len()).filter(alive).collect();
+        if others.is_empty() {
+            return;
+        }
+        let partner = self.extra.pick(&others);
+        let mut manners = draw_manners(&mut self.extra);
+        let qp = &self.record.qps[old];
+        // What it was made with stays; its partner must suit it as in `may_share`.
+        let bound = qp.srq.is_some() || !qp.reliable;
+        manners.roce = [qp.roce, if bound { qp.roce } else { manners.roce[1] }];
+        manners.extensions |= bound;
+        manners.qp_type = if qp.reliable { QpType::Rc } else { QpType::Uc };
+        self.join([host, partner], manners, Some(old));
+    }
+
+    fn join(&mut self, sides: [usize; 2], manners: Manners, reused: Option<usize>) {
         let (pair, first) = (self.record.pairs.len(), self.record.qps.len());
         let mut faults = Pair::default();
         let ids = [0, 1].map(|k| {
             let host = sides[k];
-            let shared = self.may_share(manners).then(|| self.srqs[host].clone());
+            let reused = reused.filter(|_| k == 0);
+            let shared = match reused {
+                Some(old) => self.record.qps[old].srq,
+                None => self.may_share(manners).then_some(host),
+            };
             let options = QpOptions {
                 personality: if manners.roce[k] {
                     Personality::Roce
@@ -72,7 +127,7 @@ impl World {
                 qp_type: manners.qp_type,
                 send_cq: self.draw_cq(host),
                 recv_cq: self.draw_cq(host),
-                srq: shared.clone(),
+                srq: shared.map(|srq| self.srqs[srq].clone()),
                 transfer: Transfer {
                     direct_min: self.rng.pick(&[1, 50, 300, 4096]),
                     lookahead: self.rng.pick(&[1, 20, 64, 1000]),
@@ -89,21 +144,38 @@ impl World {
                 acked: manners.extensions && manners.roce[k] && manners.qp_type == QpType::Rc,
                 reliable: manners.qp_type == QpType::Rc,
                 send_imm: manners.send_imm && manners.extensions,
-                srq: shared.map(|_| host),
+                srq: shared,
                 sent: Vec::new(),
                 received: Vec::new(),
                 lossy: [false; 2],
                 left: (0, 0),
                 undrained: false,
+                over: None,
+                took: 0,
+                impatient: false,
+                hasty: false,
+                waited: false,
+                damage: 0,
+                late: 0,
+                forgotten: false,
             });
-            self.fabric.qp_with(self.hosts[host], options)
+            let id = match reused {
+                Some(old) => self.ids[old],
+                None => self.fabric.qp_with(self.hosts[host], options),
+            };
+            self.draw_enabled(id, manners);
+            id
         });
         self.ids.extend(ids);
         self.rfc7306.push(manners.rfc7306 || manners.extensions);
-        let connect = self.draw_connection(manners, &mut faults);
+        let connect = self.draw_connection(manners, first, &mut faults);
         let connection = self.fabric.connect_with(ids[0], ids[1], connect);
         self.connections.push(connection);
         self.tell(format!("pair {pair}: hosts {sides:?}, {manners:?}"));
+        if let Some(old) = reused {
+            self.tell(format!("qp {first}: is qp {old} again"));
+            self.record.reused += 1;
+        }
         self.record.pairs.push(faults);
     }
 
@@ -111,14 +183,34 @@ impl World {
     fn may_share(&mut self, manners: Manners) -> bool {
         let patient = manners.roce == [true; 2] && manners.extensions;
         let unreliable = manners.qp_type == QpType::Uc;
-        (patient || unreliable) && self.rng.chance(Ratio::per_mille(400))
+        let drawn = (patient || unreliable) && self.rng.chance(Ratio::per_mille(400));
+        drawn || manners.crowded
+    }
+
+    /// Sometimes the peer may not do everything. An unreliable connection would swallow the refusal.
+    fn draw_enabled(&mut self, id: QpId, manners: Manners) {
+        let mut enabled = Enabled::default();
+        if manners.qp_type == QpType::Rc && self.extra.chance(DISABLED) {
+            match self.extra.below(3) {
+                0 => enabled.write = false,
+                1 => enabled.read = false,
+                _ => enabled.atomic = false,
+            }
+        }
+        self.fabric.enable(id, enabled);
+        self.enabled.push(enabled);
     }
 
     fn draw_cq(&mut self, host: usize) -> Option<Arc<Cq>> {
         self.rng.coin().then(|| self.cqs[host].clone())
     }
 
-    fn draw_connection(&mut self, manners: Manners, pair: &mut Pair) -> ConnectOptions {
+    fn draw_connection(
+        &mut self,
+        manners: Manners,
+        first: usize,
+        pair: &mut Pair,
+    ) -> ConnectOptions {
         let rng = &mut self.rng;
         let mut sides = [0, 1].map(|_| draw_side(rng, manners));
         if !manners.extensions {
@@ -128,11 +220,24 @@ impl World {
         if rng.chance(Ratio::per_mille(150)) {
             sides[0].rnr_retry = RnrRetry::Times(rng.range(1, 6) as u8);
             pair.faults.insert(Fault::Impatient);
+            self.record.qps[first].impatient = true;
         }
-        ConnectOptions {
-            sides,
-            links: [0, 1].map(|_| draw_link(rng)),
+        let mut links = [0, 1].map(|_| draw_link(rng));
+        for (k, side) in sides.iter_mut().enumerate() {
+            if self.extra.chance(HASTY) {
+                side.rnr_retry = RnrRetry::Never;
+                pair.faults.insert(Fault::Impatient);
+                self.record.qps[first + k].hasty = true;
+            }
         }
+        if self.extra.chance(FLIPPING) {
+            // Only what is summed is flipped: without checksums nobody could tell.
+            sides[0].terms.crc = true;
+            for link in &mut links {
+                link.flip = Ratio::per_mille(self.extra.pick(&FLIPS));
+            }
+        }
+        ConnectOptions { sides, links }
     }
 }
 
@@ -147,6 +252,7 @@ fn draw_manners(rng: &mut Rng) -> Manners {
         qp_type: if unreliable { QpType::Uc } else { QpType::Rc },
         send_imm: rng.chance(Ratio::per_mille(700)),
         rfc7306: rng.chance(Ratio::per_mille(700)),
+        crowded: false,
     }
 }
 

@@ -5,16 +5,20 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbena_nic::{Cq, Event, QpState, Srq};
+use verbena_nic::qp::Enabled;
+use verbena_nic::{Cq, QpState, Srq};
 
 use super::memory::Live;
 use super::program::Window;
 use super::record::{Fault, Record, WindowRecord};
+use super::trouble::Watch;
 use crate::fabric::{ConnectionId, Fabric, HostId, QpId};
 use crate::rng::{Ratio, Rng};
 
 /// Rounds of supplying receives before what still waits counts as stuck.
 const LAST_ROUNDS: usize = 40;
+/// Makes of a seed another one.
+const EXTRA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// An adapter world under way.
 #[derive(Debug)]
@@ -38,7 +42,19 @@ pub(super) struct World {
     /// Programs sometimes forget the receives of those who do not wait.
     pub(super) starving: bool,
     /// `SqDrained` was raised since the queue pair was asked to drain.
-    drained: Vec<u32>,
+    pub(super) drained: Vec<u32>,
+    /// Queue pairs that raised an event of failure since somebody last looked.
+    pub(super) complaints: Vec<u32>,
+    /// Chance for what [`super::chances`] names, and for nothing else.
+    pub(super) extra: Rng,
+    /// The rarer troubles happen here.
+    pub(super) troubled: bool,
+    /// Peers of this host may name windows only, by host.
+    pub(super) windows_only: Vec<bool>,
+    /// What the peer may do, by queue pair.
+    pub(super) enabled: Vec<Enabled>,
+    /// The shared receive queues' limits, as programs know them.
+    pub(super) watches: Vec<Watch>,
 }
 
 impl World {
@@ -59,6 +75,12 @@ impl World {
             counters: Vec::new(),
             starving: false,
             drained: Vec::new(),
+            complaints: Vec::new(),
+            extra: Rng::new(seed ^ EXTRA),
+            troubled: false,
+            windows_only: Vec::new(),
+            enabled: Vec::new(),
+            watches: Vec::new(),
         }
     }
 
@@ -77,6 +99,7 @@ impl World {
         let steps = self.rng.len(20, 120);
         let faults = Ratio::per_mille(self.rng.pick(&[0, 0, 5, 20]));
         for _ in 0..steps {
+            self.trouble();
             self.step(faults);
             if self.rng.coin() {
                 let span = self.rng.pick(&[0, 1, 10, 100, 1000]);
@@ -111,6 +134,9 @@ impl World {
             3 => self.kill(),
             4..7 => {
                 let qp = 2 * pair + self.rng.below(2) as usize;
+                if self.record.qps[qp].over.is_some() {
+                    return;
+                }
                 self.blame(pair, Fault::Failed);
                 if self.fabric.queue_pair(self.ids[qp]).state() == QpState::Init {
                     // It will refuse its stream, which the peer sees as a break.
@@ -149,7 +175,7 @@ impl World {
     /// RTS to SQD or back; `roce` only, elsewhere it would be the end.
     fn cycle(&mut self) {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
-        if !self.record.qps[qp].roce {
+        if !self.record.qps[qp].roce || self.record.qps[qp].over.is_some() {
             return;
         }
         let queue_pair = self.fabric.queue_pair(self.ids[qp]);
@@ -164,19 +190,9 @@ impl World {
         self.fabric.modify(self.ids[qp], to);
     }
 
-    /// Reads the events of all hosts.
-    fn take_events(&mut self) {
-        for host in self.hosts.clone() {
-            for (_, event) in self.fabric.events(host) {
-                if let Event::SqDrained { qp } = event {
-                    self.drained.push(qp);
-                }
-            }
-        }
-    }
-
     fn finish(mut self) -> Record {
         self.fabric.run();
+        self.note_damage();
         self.check_drained();
         for qp in 0..self.ids.len() {
             if self.fabric.queue_pair(self.ids[qp]).state() == QpState::Sqd {
@@ -186,10 +202,12 @@ impl World {
         for _ in 0..LAST_ROUNDS {
             self.fabric.run();
             self.poll();
+            self.note_waiting();
             if !self.supply_all() {
                 break;
             }
         }
+        self.settle_limits();
         self.note_overflows(Some(Fault::Overflow));
         self.tell("the end: all queue pairs are failed");
         for qp in self.ids.clone() {
@@ -199,6 +217,7 @@ impl World {
         self.fabric.run();
         self.poll();
         self.note_overflows(None);
+        self.note_damage();
         self.close_books()
     }
 
@@ -214,7 +233,8 @@ impl World {
                 .is_empty();
             // What it began may still wait for a receive; then it is not drained.
             let waiting = queue_pair.outstanding().0 > 0;
-            self.record.qps[qp].undrained = silent && healthy && !waiting;
+            let over = self.record.qps[qp].over.is_some();
+            self.record.qps[qp].undrained = silent && healthy && !waiting && !over;
         }
     }
 
@@ -234,7 +254,9 @@ impl World {
     fn close_books(mut self) -> Record {
         for qp in 0..self.ids.len() {
             let queue_pair = self.fabric.queue_pair(self.ids[qp]);
-            self.record.qps[qp].left = queue_pair.outstanding();
+            if self.record.qps[qp].over.is_none() {
+                self.record.qps[qp].left = queue_pair.outstanding();
+            }
             self.record.rnrs += queue_pair.counters().rnr_sent;
         }
         self.record.shared_left = self.srqs.iter().map(|s| s.len()).collect();

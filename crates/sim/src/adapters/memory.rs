@@ -11,6 +11,7 @@ use super::record::{Area, FRESH, Slot, Use};
 use crate::fabric::{piece, remote};
 
 const PD: Pd = Pd(1);
+const FOREIGN_PD: Pd = Pd(2);
 /// Bytes between two slots that nobody may touch.
 const GUARD: usize = 8;
 /// Least bytes of a region.
@@ -27,6 +28,8 @@ pub(super) enum Zone {
     Windowed,
     /// Peers may read it.
     ReadOnly,
+    /// Belongs to another domain: no queue pair may touch it.
+    Foreign,
 }
 
 /// A region in use.
@@ -65,12 +68,17 @@ impl World {
         let access = match zone {
             Zone::ReadOnly => Access::LOCAL_READ | Access::REMOTE_READ,
             Zone::Windowed => Access::LOCAL_READ | Access::LOCAL_WRITE | Access::BIND,
-            Zone::Stable | Zone::Passing => Access::ALL,
+            Zone::Stable | Zone::Passing | Zone::Foreign => Access::ALL,
+        };
+        let pd = if zone == Zone::Foreign {
+            FOREIGN_PD
+        } else {
+            PD
         };
         let size = REGION.max(len + 2 * GUARD);
         let buffer = self
             .fabric
-            .memory_with(self.hosts[host], size, PD, access)
+            .memory_with(self.hosts[host], size, pd, access)
             .expect("the table has room");
         buffer.write(0, &vec![FRESH; size]);
         self.areas.push(Live {

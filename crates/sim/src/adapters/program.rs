@@ -50,11 +50,13 @@ impl World {
 
     fn completed(&mut self, wc: &Wc) {
         let number = |qp: &usize| self.fabric.queue_pair(self.ids[*qp]).number();
-        let Some(qp) = (0..self.ids.len()).find(|qp| number(qp) == wc.qpn) else {
+        // Of several lives of a queue pair the last one is meant.
+        let Some(qp) = (0..self.ids.len()).rev().find(|qp| number(qp) == wc.qpn) else {
             self.record.strays += 1;
             return;
         };
         self.tell(format!("qp {qp}: {:?} {} {:?}", wc.op, wc.id, wc.status));
+        self.record.qps[qp].late += usize::from(self.record.qps[qp].over.is_some());
         if matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) {
             self.record.qps[qp].received.push(*wc);
             let gone = wc.invalidated.filter(|_| wc.status == Status::Success);
@@ -103,8 +105,7 @@ impl World {
     }
 
     fn supply_one(&mut self, qp: usize) -> bool {
-        let (host, srq) = (self.record.qps[qp].host, self.record.qps[qp].srq);
-        if self.fabric.is_dead(self.hosts[host]) {
+        if !self.is_live(qp) {
             return false;
         }
         let zone = if self.rng.chance(Ratio::per_mille(50)) {
@@ -112,6 +113,15 @@ impl World {
         } else {
             Zone::Stable
         };
+        self.supply_in(qp, zone)
+    }
+
+    /// Supplies one receive in memory of this kind; false if the queue takes none.
+    pub(super) fn supply_in(&mut self, qp: usize, zone: Zone) -> bool {
+        if !self.is_live(qp) {
+            return false;
+        }
+        let (host, srq) = (self.record.qps[qp].host, self.record.qps[qp].srq);
         let room = self.room(host, zone, RECEIVE);
         let number = self.record.supplies.len();
         let scatter = [
@@ -122,17 +132,29 @@ impl World {
             id: number as u64,
             scatter: &scatter,
         };
+        let before = srq.map_or(0, |srq| self.srqs[srq].len());
         let posted = match srq {
-            Some(srq) => self.fabric.post_shared(&self.srqs[srq].clone(), &wr),
+            Some(srq) => {
+                self.observe(srq);
+                self.fabric.post_shared(&self.srqs[srq].clone(), &wr)
+            }
             None => self.fabric.post_receive(self.ids[qp], &wr),
         };
         if posted.is_err() {
             return false;
         }
+        if let Some(srq) = srq {
+            self.posted(srq, before);
+        }
         let slot = self.slot(room, RECEIVE, Use::Receive(number));
         let queue = srq.map_or(Queue::Own(qp), Queue::Shared);
         self.tell(format!("qp {qp}: receive {number} to {queue:?}"));
-        self.record.supplies.push(Supply { queue, slot });
+        let foreign = zone == Zone::Foreign;
+        self.record.supplies.push(Supply {
+            queue,
+            slot,
+            foreign,
+        });
         true
     }
 
@@ -141,7 +163,7 @@ impl World {
         let mut waits = false;
         for qp in 0..self.ids.len() {
             let outstanding = self.fabric.queue_pair(self.ids[qp]).outstanding().0;
-            let alive = self.fabric.queue_pair(self.ids[qp]).state() == QpState::Rts;
+            let alive = self.state(qp) == Some(QpState::Rts);
             if outstanding == 0 || !alive {
                 continue;
             }
@@ -228,9 +250,7 @@ impl World {
 
     fn a_binder(&mut self) -> Option<usize> {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
-        let dead = self.fabric.is_dead(self.hosts[self.record.qps[qp].host]);
-        let state = self.fabric.queue_pair(self.ids[qp]).state();
-        (!dead && state == QpState::Rts).then_some(qp)
+        (self.state(qp) == Some(QpState::Rts)).then_some(qp)
     }
 
     /// Gives up a window by a request of its own side, whoever may be using it.
@@ -244,8 +264,7 @@ impl World {
         let window = self.rng.pick(&known);
         let w = &self.windows[window];
         let (qp, stag) = (w.qp, w.stag);
-        let state = self.fabric.queue_pair(self.ids[qp]).state();
-        if state != QpState::Rts || self.fabric.is_dead(self.hosts[w.host]) {
+        if self.state(qp) != Some(QpState::Rts) {
             return;
         }
         let (kind, op) = if w.ty == WindowType::One {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use verbena_nic::{Status, Wc};
+use verbena_nic::{QpState, Status, Wc};
 use verbena_stream::Time;
 
 /// What memory holds before anybody writes it.
@@ -25,6 +25,51 @@ pub enum Fault {
     Impatient,
     /// A request that must be refused was posted, or memory in use was revoked.
     Bad,
+    /// The links damaged something that a checksum covers.
+    Flipped,
+    /// A queue pair was emptied (`Reset`) among the traffic.
+    Emptied,
+    /// A program closed its side (`Closing`).
+    Closed,
+}
+
+/// How the life of a queue pair ended before the world did; it may begin another, under another number in the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// It was emptied: nothing completes from here on.
+    Emptied,
+    /// It closed in peace and is idle.
+    Closed,
+}
+
+/// A program closed its side of a connection of the RDMA Consortium's manners.
+#[derive(Debug, Clone, Copy)]
+pub struct Closing {
+    /// The queue pair.
+    pub qp: usize,
+    /// Sends it had outstanding: then it fails at once.
+    pub outstanding: usize,
+    /// Nothing was under way on either side: then both become idle.
+    pub idle: bool,
+    /// Where it stood right after.
+    pub then: QpState,
+    /// Where both stood when all was quiet again; looked at only if it was idle.
+    pub last: [QpState; 2],
+    /// Events of failure that either raised meanwhile.
+    pub complaints: usize,
+}
+
+/// The limit events of a shared receive queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// Times it was armed.
+    pub armed: usize,
+    /// Events that had to come: it was armed, a receive was taken, and fewer than the limit were left.
+    pub due: usize,
+    /// Events that came.
+    pub seen: usize,
+    /// It is armed still, by what its program knows, and by what it says.
+    pub left: (usize, usize),
 }
 
 /// Two connected queue pairs.
@@ -65,6 +110,22 @@ pub struct QueuePair {
     pub left: (usize, usize),
     /// It was asked to drain, was idle and healthy, and did not say so.
     pub undrained: bool,
+    /// Its life ended before the world did.
+    pub over: Option<Over>,
+    /// Receives of the shared queue that it was filling when it was emptied: they are gone with it.
+    pub took: usize,
+    /// It does not wait for receivers for ever.
+    pub impatient: bool,
+    /// It does not wait for receivers at all.
+    pub hasty: bool,
+    /// It does not wait at all, and was found waiting when all was quiet.
+    pub waited: bool,
+    /// Bytes that were damaged on their way to it.
+    pub damage: usize,
+    /// Completions that came after its life was over.
+    pub late: usize,
+    /// It had a message to send and its peer had a receive for it, yet nothing moved.
+    pub forgotten: bool,
 }
 
 /// Memory a request depends on.
@@ -138,6 +199,8 @@ pub struct Op {
     pub bad: Option<Status>,
     /// Memory it depends on.
     pub touches: Vec<Touch>,
+    /// It was posted when bytes before it in the stream were damaged already: it must never arrive.
+    pub behind_damage: bool,
 }
 
 impl Op {
@@ -170,6 +233,8 @@ pub struct Supply {
     pub queue: Queue,
     /// Its memory.
     pub slot: usize,
+    /// Its memory is of another domain: no message can be put there.
+    pub foreign: bool,
 }
 
 /// What a piece of memory is for.
@@ -241,6 +306,18 @@ pub struct Record {
     pub supplies: Vec<Supply>,
     /// Receives left in each shared receive queue.
     pub shared_left: Vec<usize>,
+    /// Limit events of each.
+    pub limits: Vec<Limits>,
+    /// Queue pairs that got another partner.
+    pub reused: usize,
+    /// Queue pairs that were taken away right after a shared receive was posted for which they may have waited.
+    pub stranded: usize,
+    /// Queue pairs that said they are drained.
+    pub drained: usize,
+    /// Requests posted although policy, queue pair or domain forbids them.
+    pub unwelcome: [usize; 3],
+    /// Sides that were closed.
+    pub closings: Vec<Closing>,
     /// Regions.
     pub areas: Vec<Area>,
     /// Pieces of them.

@@ -2,6 +2,7 @@
 //! They promise to be wrong in that one way only, and to be written down with the status that the reason demands.
 //! It refuses to post them where an unreliable connection would swallow the refusal.
 
+use verbena_nic::qp::Enabled;
 use verbena_nic::wr::Remote;
 use verbena_nic::{SendOp, Status};
 use verbena_wire::{Stag, To};
@@ -18,13 +19,91 @@ impl World {
         let Some(qp) = sender.filter(|qp| self.record.qps[*qp].reliable) else {
             return;
         };
+        let can = self.welcome(qp);
+        // What is refused for two reasons would prove neither.
         let draft = match self.rng.below(8) {
             0..2 => self.too_long(qp),
-            2..4 if self.takes_7306(qp) => self.unaligned(qp),
-            _ => self.out_of_reach(qp),
+            2..4 if self.takes_7306(qp) && can.atomic => self.unaligned(qp),
+            _ if can.write => self.out_of_reach(qp),
+            _ => self.too_long(qp),
         };
         self.blame(self.record.qps[qp].pair, Fault::Bad);
         self.post(qp, draft);
+    }
+
+    /// A request that would be lawful elsewhere: the peer's policy, its queue pair or a domain forbids it.
+    pub(super) fn request_unwelcome(&mut self) {
+        let sender = self.a_sender();
+        let Some(qp) = sender.filter(|qp| self.record.qps[*qp].reliable) else {
+            return;
+        };
+        let peer = self.record.qps[qp].peer;
+        let Enabled {
+            write,
+            read,
+            atomic,
+        } = self.enabled[peer];
+        let windows_only = self.windows_only[self.record.qps[peer].host];
+        let draft = if !write {
+            Some((self.write(qp), Status::RemInvReqErr))
+        } else if !read && !self.windows_only[self.record.qps[qp].host] {
+            Some((self.read(qp), Status::RemInvReqErr))
+        } else if !atomic && self.takes_7306(qp) {
+            Some((self.atomic(qp), Status::RemInvReqErr))
+        } else if windows_only {
+            let draft = match self.extra.below(3) {
+                0 if !self.windows_only[self.record.qps[qp].host] => self.read(qp),
+                1 if self.takes_7306(qp) => self.atomic(qp),
+                _ => self.write(qp),
+            };
+            Some((draft, Status::RemAccessErr))
+        } else {
+            None
+        };
+        let mut draft = match draft {
+            Some((draft, status)) => Draft {
+                bad: Some(status),
+                ..draft
+            },
+            None => self.foreign_write(qp),
+        };
+        let reason = match (draft.bad, windows_only) {
+            (Some(Status::RemInvReqErr), _) => 1,
+            (Some(Status::RemAccessErr), true) => 0,
+            _ => 2,
+        };
+        self.record.unwelcome[reason] += 1;
+        // The immediate half of a refused write never leaves; it would only ask for a receive.
+        if let (SendOp::Write { remote, .. }, Kind::Write { len, .. }) = (draft.op, &draft.kind) {
+            let (len, immediate) = (*len, false);
+            draft.kind = Kind::Write { len, immediate };
+            draft.op = SendOp::Write {
+                remote,
+                immediate: None,
+            };
+        }
+        self.blame(self.record.qps[qp].pair, Fault::Bad);
+        self.post(qp, draft);
+    }
+
+    /// A write from memory of another domain, or to it.
+    fn foreign_write(&mut self, qp: usize) -> Draft {
+        let mut draft = self.write(qp);
+        let (SendOp::Write { remote, .. }, Some(data)) = (&mut draft.op, &mut draft.data) else {
+            return draft;
+        };
+        if self.extra.coin() {
+            let host = self.record.qps[qp].host;
+            let room = self.room(host, Zone::Foreign, LONGEST);
+            *data = self.piece(room, data.len as usize);
+            draft.bad = Some(Status::LocProtErr);
+        } else {
+            let host = self.record.qps[self.record.qps[qp].peer].host;
+            let room = self.room(host, Zone::Foreign, LONGEST);
+            *remote = self.remote(room);
+            draft.bad = Some(Status::RemAccessErr);
+        }
+        draft
     }
 
     /// A write to memory, or from memory, that is not there or not open.

@@ -2,6 +2,7 @@
 //! Each is written down with what it may touch before it is posted.
 //! It refuses to know what becomes of it.
 
+use verbena_nic::qp::Enabled;
 use verbena_nic::wr::{Data, Remote};
 use verbena_nic::{Flags, QpState, SendOp, SendWr, Sge, Status};
 
@@ -34,11 +35,14 @@ impl World {
         let Some(qp) = self.a_sender() else {
             return;
         };
+        let can = self.welcome(qp);
         let draft = match self.rng.below(100) {
             0..35 => self.send(qp),
-            35..60 => self.write(qp),
-            60..80 if self.record.qps[qp].reliable => self.read(qp),
-            80..95 if self.record.qps[qp].reliable && self.takes_7306(qp) => self.atomic(qp),
+            35..60 if can.write => self.write(qp),
+            60..80 if self.record.qps[qp].reliable && can.read => self.read(qp),
+            80..95 if self.record.qps[qp].reliable && self.takes_7306(qp) && can.atomic => {
+                self.atomic(qp)
+            }
             _ => self.write_through_window(qp),
         };
         self.post(qp, draft);
@@ -46,11 +50,29 @@ impl World {
 
     pub(super) fn a_sender(&mut self) -> Option<usize> {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
-        let dead = self.fabric.is_dead(self.hosts[self.record.qps[qp].host]);
-        let state = self.fabric.queue_pair(self.ids[qp]).state();
-        let takes = matches!(state, QpState::Rts | QpState::Sqd)
-            || (state == QpState::Err && self.rng.chance(Ratio::per_mille(200)));
-        (!dead && takes).then_some(qp)
+        let takes = match self.state(qp)? {
+            QpState::Rts | QpState::Sqd => true,
+            QpState::Err => self.rng.chance(Ratio::per_mille(200)),
+            _ => false,
+        };
+        takes.then_some(qp)
+    }
+
+    /// What the peer lets this queue pair do with its regions.
+    pub(super) fn welcome(&self, qp: usize) -> Enabled {
+        let peer = self.record.qps[qp].peer;
+        let open = !self.windows_only[self.record.qps[peer].host];
+        let Enabled {
+            write,
+            read,
+            atomic,
+        } = self.enabled[peer];
+        Enabled {
+            write: write && open,
+            // The sink of a classic read is named to the peer: on a windows-only host a region will not do (M7).
+            read: read && open && !self.windows_only[self.record.qps[qp].host],
+            atomic: atomic && open,
+        }
     }
 
     pub(super) fn takes_7306(&self, qp: usize) -> bool {
@@ -128,8 +150,14 @@ impl World {
     }
 
     fn write_through_window(&mut self, qp: usize) -> Draft {
+        if !self.enabled[self.record.qps[qp].peer].write {
+            return self.send(qp);
+        }
         let Some((window, to, room, len)) = self.window_room(qp) else {
-            return self.write(qp);
+            return match self.welcome(qp).write {
+                true => self.write(qp),
+                false => self.send(qp),
+            };
         };
         let payload = self.payload(len);
         let (data, touch) = self.source(qp, &payload);
@@ -154,7 +182,7 @@ impl World {
         }
     }
 
-    fn read(&mut self, qp: usize) -> Draft {
+    pub(super) fn read(&mut self, qp: usize) -> Draft {
         let len = self.len();
         let bytes = self.payload(len);
         let peer = self.record.qps[self.record.qps[qp].peer].host;
@@ -187,7 +215,7 @@ impl World {
         }
     }
 
-    fn atomic(&mut self, qp: usize) -> Draft {
+    pub(super) fn atomic(&mut self, qp: usize) -> Draft {
         let (host, op) = (self.record.qps[qp].host, self.next_op());
         let peer = self.record.qps[self.record.qps[qp].peer].host;
         let result = self.room(host, Zone::Stable, 8);
@@ -282,6 +310,7 @@ impl World {
             signaled,
             bad,
             touches,
+            behind_damage: self.is_behind_damage(qp),
         };
         self.provide(qp, &entry);
         let pieces: Vec<Sge> = data.into_iter().collect();

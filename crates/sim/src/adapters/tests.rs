@@ -62,9 +62,10 @@ fn the_workloads_reach_every_kind_of_trouble() {
         Status::RemInvReqErr,
         Status::RetryExcErr,
         Status::RnrRetryExcErr,
+        Status::GeneralErr,
     ] {
         assert!(statuses.contains(&(status as u8)), "never seen: {status:?}");
     }
-    assert_eq!(faults.len(), 6, "{faults:?}");
+    assert_eq!(faults.len(), 9, "{faults:?}");
     assert!(windows > 20 && regions > 20 && invalidated > 5);
 }

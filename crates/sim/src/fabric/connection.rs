@@ -29,6 +29,10 @@ pub(super) struct End {
     inbox: Vec<u8>,
     /// The peer's direction is closed behind what came.
     ended: bool,
+    /// The queue pair knows that.
+    saw_end: bool,
+    /// The queue pair knows that both directions are closed.
+    told_closed: bool,
     /// Where bytes land that do not go straight to their place.
     scratch: Vec<u8>,
     pub(super) outcome: Option<Outcome>,
@@ -70,6 +74,8 @@ impl End {
             unsent: Vec::new(),
             inbox: Vec::new(),
             ended: false,
+            saw_end: false,
+            told_closed: false,
             scratch: vec![0; scratch],
             outcome: None,
             attached: false,
@@ -101,6 +107,9 @@ impl End {
 
     fn receive(&mut self, bytes: &[u8], now: Time) {
         let mut rest = bytes;
+        if self.endpoint.is_none() && !self.attached {
+            return;
+        }
         if let Some(endpoint) = &mut self.endpoint {
             let used = endpoint.handle_bytes(rest);
             if endpoint.state() == Startup::Deciding {
@@ -154,8 +163,21 @@ impl End {
         }
     }
 
+    /// Checksums are in force for what the queue pair sends: a damaged byte would be noticed.
+    fn is_summed(&self) -> bool {
+        let agreed = matches!(&self.outcome, Some(Outcome::Established(a)) if a.crc);
+        agreed && self.attached && self.unsent.is_empty()
+    }
+
+    /// The queue pair has no stream any more: what comes is nobody's, and nothing more is said.
+    fn let_go(&mut self) {
+        self.endpoint = None;
+        self.attached = false;
+        self.unsent.clear();
+        self.inbox.clear();
+    }
+
     fn transmit(&mut self, room: usize, now: Time) -> Vec<u8> {
-        self.startup_moved();
         if !self.unsent.is_empty() {
             let n = room.min(self.unsent.len());
             return self.unsent.drain(..n).collect();
@@ -175,10 +197,11 @@ impl End {
             return false;
         }
         // A queue pair that was emptied has let go of its stream without a word.
-        !self.attached || self.qp.state() == QpState::Reset || self.qp.wants_close()
+        !self.attached || self.qp.wants_close()
     }
 
     fn end_of_stream(&mut self, reset: bool) {
+        self.saw_end = true;
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.handle_eof();
             self.startup_moved();
@@ -237,6 +260,7 @@ impl Connection {
             end.expire(now);
         }
         let sent = self.transmit(side, now);
+        self.tell_closed(side);
         if self.ends[side].qp.wants_reset() {
             self.break_off();
         }
@@ -265,14 +289,35 @@ impl Connection {
         eof
     }
 
+    /// RDMAC: a graceful close is over when both directions are closed; then the queue pair is idle and the stream is gone.
+    fn tell_closed(&mut self, side: usize) {
+        let (end, link) = (&mut self.ends[side], &self.links[side]);
+        if end.attached && end.saw_end && link.is_closed() && !end.told_closed {
+            end.told_closed = true;
+            end.qp.handle_closed(&mut end.out);
+            if end.qp.state() == QpState::Init {
+                end.let_go();
+            }
+        }
+    }
+
+    /// A queue pair that was emptied forgets its stream; its peer sees the end of it.
+    pub(super) fn forget(&mut self, qp: &Arc<Qp>) {
+        for end in self.ends.iter_mut().filter(|end| Arc::ptr_eq(&end.qp, qp)) {
+            end.let_go();
+        }
+    }
+
     fn transmit(&mut self, side: usize, now: Time) -> bool {
         let (end, link) = (&mut self.ends[side], &mut self.links[side]);
         let room = link.room();
         if room > 0 {
+            end.startup_moved();
+            let summed = end.is_summed();
             let bytes = end.transmit(room, now);
             assert!(bytes.len() <= room, "sent more than there was room for");
             if !bytes.is_empty() {
-                link.send(&bytes, false, now);
+                link.send(&bytes, summed, now);
                 return true;
             }
         }
@@ -329,6 +374,11 @@ impl Connection {
     /// Both directions have ended.
     pub(super) fn is_closed(&self) -> bool {
         self.links.iter().all(Link::is_closed)
+    }
+
+    /// Where bits were flipped in what each side sent, and how much it sent.
+    pub(super) fn flips(&self) -> [(&[u64], u64); 2] {
+        [0, 1].map(|side| (self.links[side].flipped(), self.links[side].sent()))
     }
 
     /// Bytes sent both ways.

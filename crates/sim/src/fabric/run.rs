@@ -55,6 +55,13 @@ impl Fabric {
         self.connections.iter().map(Connection::bytes).sum()
     }
 
+    /// Where bits were flipped in what the initiator and the responder sent, and how much each sent.
+    ///
+    /// A link flips only what a checksum covers.
+    pub fn flips(&self, connection: ConnectionId) -> [(&[u64], u64); 2] {
+        self.connections[connection.0].flips()
+    }
+
     /// Runs until nothing will happen by itself.
     ///
     /// # Panics

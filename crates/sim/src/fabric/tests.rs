@@ -3,6 +3,7 @@
 //! What chance finds is elsewhere: the adapter worlds have their own checkers.
 
 mod bugs;
+mod troubles;
 
 use core::time::Duration;
 

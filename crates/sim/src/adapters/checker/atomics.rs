@@ -86,6 +86,9 @@ fn swap(record: &Record, slot: usize, op: usize, from: u64, to: u64) -> Result<(
         return Err(format!("swap {op} brought back {original:x?}"));
     }
     let posted = record.end_of(op).is_some() || record.qps.get(record.ops[op].qp).is_some();
+    if record.ops[op].bad.is_some() && last != from {
+        return Err(format!("swap {op} was refused and happened"));
+    }
     if !posted && last != from {
         return Err(format!("swap {op} was never posted and happened"));
     }

@@ -4,14 +4,14 @@
 
 use verbena_nic::Status;
 
-use crate::adapters::record::{Fault, Kind, Op, Record, Touch};
+use crate::adapters::record::{Fault, Kind, Op, Over, Record, Touch};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
     for qp in 0..record.qps.len() {
         order(record, qp)?;
         for wc in &record.qps[qp].sent {
             let op = &record.ops[wc.id as usize];
-            if !may_end(record, op, wc.status) {
+            if !may_end(record, wc.id as usize, wc.status) {
                 let (id, status, kind) = (wc.id, wc.status, name(&op.kind));
                 let faults = &record.pairs[record.qps[qp].pair].faults;
                 return Err(format!(
@@ -21,6 +21,22 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
         }
         if record.qps[qp].undrained {
             return Err(format!("queue pair {qp} is drained and did not say so"));
+        }
+        if record.qps[qp].late > 0 {
+            let (late, over) = (record.qps[qp].late, record.qps[qp].over);
+            return Err(format!(
+                "queue pair {qp}: {late} completions after its life ended, {over:?}"
+            ));
+        }
+        if record.qps[qp].forgotten {
+            return Err(format!(
+                "queue pair {qp} waits for a receive, and its peer has one that nobody was promised"
+            ));
+        }
+        if record.qps[qp].waited {
+            return Err(format!(
+                "queue pair {qp} may not wait for a receiver, and did"
+            ));
         }
     }
     Ok(())
@@ -68,7 +84,9 @@ fn order(record: &Record, qp: usize) -> Result<(), String> {
         }
         failed |= wc.status != Status::Success;
     }
-    for (id, op) in posted {
+    // What an emptied queue pair had not ended is gone without a word.
+    let gone = record.qps[qp].over == Some(Over::Emptied);
+    for (id, op) in posted.filter(|_| !gone) {
         silent(qp, id, op, failed, lossy)?;
     }
     Ok(())
@@ -86,17 +104,28 @@ fn silent(qp: usize, id: usize, op: &Op, failed: bool, lossy: bool) -> Result<()
     ))
 }
 
-fn may_end(record: &Record, op: &Op, status: Status) -> bool {
+fn may_end(record: &Record, id: usize, status: Status) -> bool {
+    let op = &record.ops[id];
     let qp = &record.qps[op.qp];
     let faults = &record.pairs[qp.pair].faults;
     let disturbed = record.is_disturbed(qp.pair);
-    let broken = faults.contains(&Fault::Reset) || faults.contains(&Fault::Killed);
+    // The stream ended without a word: it was broken, the peer let go of it, or damage hides what the peer said last.
+    let broken = [Fault::Reset, Fault::Killed, Fault::Closed]
+        .iter()
+        .any(|f| faults.contains(f))
+        || record.qps[qp.peer].over == Some(Over::Emptied)
+        || qp.damage > 0;
     match status {
         // Where the peer does not say what it executed, even a refused request was accepted before.
         Status::Success => op.bad.is_none() || (!qp.acked && op.bad != Some(Status::LocProtErr)),
         Status::WrFlushErr => disturbed,
         Status::RetryExcErr => broken && qp.roce && qp.reliable,
-        Status::RnrRetryExcErr => faults.contains(&Fault::Impatient) && op.wants_receive(),
+        Status::RnrRetryExcErr => {
+            let refused = op.wants_receive() || record.may_bear_the_blame(id);
+            (qp.impatient || qp.hasty) && refused
+        }
+        // Checksums are all that such a pair can get wrong.
+        Status::GeneralErr => record.qps[qp.peer].damage > 0,
         Status::LocProtErr => op.bad == Some(status) || own_memory_taken(record, op),
         Status::MwBindErr => matches!(op.kind, Kind::Bind { .. }) && own_memory_taken(record, op),
         // The peer's words are about this request if it acknowledges; without that, they strike the first one that

@@ -93,7 +93,15 @@ fn arrivals(record: &Record, qp: usize) -> Result<(), String> {
         }
     }
     for message in &sent[..next] {
-        if record.end_of(message.op) == Some(Status::RnrRetryExcErr) && !two_parts(&sent, message) {
+        if record.ops[message.op].behind_damage {
+            return Err(format!(
+                "request {} was delivered from behind damaged bytes",
+                message.op
+            ));
+        }
+        let refused = record.end_of(message.op) == Some(Status::RnrRetryExcErr);
+        let innocent = two_parts(&sent, message) || record.may_bear_the_blame(message.op);
+        if refused && !innocent {
             return Err(format!(
                 "request {} found no receive and was delivered",
                 message.op

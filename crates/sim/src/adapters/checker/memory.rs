@@ -101,6 +101,12 @@ fn receive(
     if filled || held.iter().all(|b| *b == FRESH) {
         return Ok(());
     }
+    if record.supplies[supply].foreign {
+        return Err(format!(
+            "{}: receive {supply} is of another domain and was written",
+            place(0)
+        ));
+    }
     let queue = record.supplies[supply].queue;
     let meant = |qp: usize| match queue {
         Queue::Own(owner) => record.qps[qp].peer == owner,

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use verbena_nic::Status;
+use verbena_nic::{Status, WcOp};
 
-use crate::adapters::record::{Kind, Op, Queue, Record, Supply, Touch};
+use crate::adapters::record::{Kind, Op, Over, Queue, Record, Supply, Touch};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
     let mut seen = BTreeSet::new();
@@ -35,8 +35,10 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
             last = Some(wc.id);
             let area = record.slots[supply.slot].area;
             let allowed = match wc.status {
-                Status::Success | Status::WrFlushErr => true,
-                Status::LocProtErr => record.is_doubtful(Touch::Local(area)),
+                // Immediate data touches no memory.
+                Status::Success => !supply.foreign || wc.op == WcOp::ReceiveWriteImm,
+                Status::WrFlushErr => true,
+                Status::LocProtErr => supply.foreign || record.is_doubtful(Touch::Local(area)),
                 Status::LocLenErr => was_sent_too_much(record, queue_pair.peer),
                 _ => false,
             };
@@ -59,6 +61,7 @@ fn missing(record: &Record, seen: &BTreeSet<u64>) -> Result<(), String> {
     for (id, supply) in record.supplies.iter().enumerate() {
         if let Queue::Own(qp) = supply.queue
             && !record.qps[qp].lossy[1]
+            && record.qps[qp].over != Some(Over::Emptied)
             && !seen.contains(&(id as u64))
         {
             return Err(format!("queue pair {qp}: receive {id} never ended"));
@@ -77,6 +80,7 @@ fn shared(record: &Record) -> Result<(), String> {
         for qp in users {
             ended += qp.received.len();
             lossy |= qp.lossy[1];
+            ended += qp.took;
         }
         if ended + left != posted && !(lossy && ended + left < posted) {
             return Err(format!(

@@ -15,7 +15,7 @@ type Damage = fn(&mut Record) -> bool;
 fn finds(judge: &str, damage: Damage) {
     let law = ALL.into_iter().find(|(name, _)| *name == judge).unwrap().1;
     let mut found = 0;
-    for seed in 0..60 {
+    for seed in 0..150 {
         let mut record = play(seed).unwrap();
         assert_eq!(law(&record), Ok(()), "seed {seed}");
         if damage(&mut record) {
@@ -213,7 +213,7 @@ fn additions_twice_never_or_by_nobody() {
     };
     let law = ALL[3].1;
     let mut found = 0;
-    for seed in 0..60 {
+    for seed in 0..150 {
         let record = play(seed).unwrap();
         let Some((counter, add)) = certain(&record) else {
             continue;
@@ -306,6 +306,124 @@ fn leaks() {
     });
     finds("leaks", |record| {
         record.strays = 1;
+        true
+    });
+}
+
+#[test]
+fn a_completion_after_the_life_of_its_queue_pair() {
+    finds("completions", |record| {
+        let over = |q: &&mut crate::adapters::record::QueuePair| q.over.is_some();
+        let Some(qp) = record.qps.iter_mut().find(over) else {
+            return false;
+        };
+        qp.late = 1;
+        true
+    });
+}
+
+#[test]
+fn a_receive_that_was_promised_to_nobody_while_somebody_waits() {
+    finds("completions", |record| {
+        record.qps[0].forgotten = true;
+        true
+    });
+}
+
+#[test]
+fn a_sender_that_waits_and_may_not() {
+    finds("completions", |record| {
+        record.qps[0].waited = true;
+        true
+    });
+}
+
+#[test]
+fn a_checksum_error_without_damage() {
+    finds("completions", |record| {
+        let Some(qp) = with_sent(record, 1) else {
+            return false;
+        };
+        for wc in &mut record.qps[qp].sent {
+            wc.status = Status::GeneralErr;
+        }
+        true
+    });
+}
+
+#[test]
+fn a_success_from_behind_damage() {
+    finds("damage", |record| {
+        let acked = |qp: &usize| record.qps[*qp].acked && !record.qps[*qp].sent.is_empty();
+        let found = healthy(record).find(acked).and_then(|qp| {
+            let wrote = |w: &&Wc| matches!(record.ops[w.id as usize].kind, Kind::Write { .. });
+            record.qps[qp].sent.iter().find(wrote)
+        });
+        let Some(id) = found.map(|w| w.id as usize) else {
+            return false;
+        };
+        record.ops[id].behind_damage = true;
+        true
+    });
+}
+
+#[test]
+fn a_message_from_behind_damage() {
+    finds("delivery", |record| {
+        let got = |qp: &usize| record.qps[*qp].reliable && !record.qps[*qp].received.is_empty();
+        let Some(qp) = healthy(record).find(got) else {
+            return false;
+        };
+        let peer = record.qps[qp].peer;
+        let any = record.qps[qp].received.iter();
+        if !any.map(|w| w.status).any(|s| s == Status::Success) {
+            return false;
+        }
+        for op in record.ops.iter_mut().filter(|o| o.qp == peer) {
+            op.behind_damage = true;
+        }
+        true
+    });
+}
+
+#[test]
+fn a_limit_event_too_many_and_one_too_few() {
+    finds("limits", |record| {
+        record.limits[0].seen += 1;
+        true
+    });
+    finds("limits", |record| {
+        let due = |l: &&mut crate::adapters::record::Limits| l.seen > 0;
+        let Some(limits) = record.limits.iter_mut().find(due) else {
+            return false;
+        };
+        limits.seen -= 1;
+        true
+    });
+}
+
+#[test]
+fn a_close_that_somebody_complains_about() {
+    finds("closings", |record| {
+        let Some(closing) = record.closings.iter_mut().find(|c| c.idle) else {
+            return false;
+        };
+        closing.complaints = 1;
+        true
+    });
+}
+
+#[test]
+fn a_refused_swap_that_happened() {
+    finds("atomics", |record| {
+        let swapped = (0..record.slots.len()).find_map(|slot| match record.slots[slot].usage {
+            Use::Swap(op, from, _) if record.bytes_of(slot) != from.to_ne_bytes() => Some(op),
+            _ => None,
+        });
+        let Some(op) = swapped else {
+            return false;
+        };
+        record.ops[op].bad = Some(Status::RemInvReqErr);
         true
     });
 }

@@ -6,6 +6,7 @@ use verbena_nic::{Event, Personality, QpType};
 
 use super::*;
 use crate::link::{Chunks, LinkOptions};
+use crate::rng::Ratio;
 
 /// An iWARP sender has forgotten a message when it is told that no receive was there: it must not be told so.
 #[test]
@@ -292,4 +293,41 @@ fn a_read_that_cannot_invalidate_ends_its_queue_pair() {
     let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
     assert_eq!(statuses(&fabric.sent(qps[0])), ends);
     assert_eq!(fabric.queue_pair(qps[0]).state(), QpState::Err);
+}
+
+/// An answer acknowledges what stands before its request, even if the frame behind it in the same bytes is damaged.
+#[test]
+fn what_was_acknowledged_before_damage_has_succeeded() {
+    let mut seen = 0;
+    for seed in 0..200 {
+        let mut fabric = Fabric::new(seed);
+        let hosts = [fabric.host(), fabric.host()];
+        let qps = hosts.map(|h| fabric.qp(h));
+        let memory = hosts.map(|h| fabric.memory(h, 1000));
+        let mut connect = ConnectOptions::default();
+        connect.links[1].flip = Ratio::per_mille(300);
+        fabric.connect_with(qps[0], qps[1], connect);
+        fabric.run();
+        if qps
+            .iter()
+            .any(|qp| fabric.queue_pair(*qp).state() != QpState::Rts)
+        {
+            continue;
+        }
+        let write = |memory: &Buffer| SendOp::Write {
+            remote: remote(memory, 0),
+            immediate: None,
+        };
+        // Their write stands behind the answer that they owe, in the same bytes.
+        post(&mut fabric, qps[0], 1, write(&memory[1]), &memory[0], 100);
+        post(&mut fabric, qps[0], 2, read(&memory[1]), &memory[0], 8);
+        post(&mut fabric, qps[1], 3, write(&memory[0]), &memory[1], 1000);
+        fabric.run();
+        let ends = statuses(&fabric.sent(qps[0]));
+        if ends.contains(&(2, Status::Success)) {
+            assert_eq!(ends[0], (1, Status::Success), "seed {seed}");
+            seen += usize::from(fabric.queue_pair(qps[0]).state() == QpState::Err);
+        }
+    }
+    assert!(seen > 0, "no damage right behind an answer");
 }

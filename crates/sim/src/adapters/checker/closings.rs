@@ -1,0 +1,38 @@
+//! A graceful close of the RDMA Consortium's manners: with nothing outstanding both sides become idle and nobody complains,
+//! with sends outstanding the closing side fails at once. It promises to look at every close that a program asked for.
+//! It refuses to say what becomes of a close among a peer's traffic, which both may win.
+
+use verbena_nic::QpState;
+
+use crate::adapters::record::{Closing, Record};
+
+pub(super) fn check(record: &Record) -> Result<(), String> {
+    for closing in &record.closings {
+        one(closing).map_err(|why| format!("queue pair {} closed: {why}", closing.qp))?;
+    }
+    Ok(())
+}
+
+fn one(closing: &Closing) -> Result<(), String> {
+    let first = if closing.outstanding > 0 {
+        QpState::Err
+    } else {
+        QpState::Closing
+    };
+    if closing.then != first {
+        let (outstanding, then) = (closing.outstanding, closing.then);
+        return Err(format!(
+            "with {outstanding} sends outstanding it is {then:?}"
+        ));
+    }
+    if !closing.idle {
+        return Ok(());
+    }
+    if closing.last != [QpState::Init; 2] {
+        return Err(format!("idle sides are {:?} afterwards", closing.last));
+    }
+    if closing.complaints > 0 {
+        return Err(format!("{} events of failure", closing.complaints));
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Nothing that came behind damaged bytes is believed: no request posted after the damage arrives, whatever it was.
+//! It promises that checksums are looked at before anything is placed, delivered or answered; what memory holds is checked elsewhere.
+//! It refuses to say how the damaged side ends: a damaged length may make it wait for bytes that never come.
+
+use verbena_nic::Status;
+
+use crate::adapters::record::{Kind, Record};
+
+pub(super) fn check(record: &Record) -> Result<(), String> {
+    for (id, op) in record
+        .ops
+        .iter()
+        .enumerate()
+        .filter(|(_, o)| o.behind_damage)
+    {
+        let Some(qp) = record.qps.get(op.qp) else {
+            continue;
+        };
+        let answered = matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap);
+        let local = matches!(op.kind, Kind::Bind { .. } | Kind::Invalidate { .. });
+        let told = (qp.acked || answered) && !local;
+        if told && record.status(id) == Some(Status::Success) {
+            return Err(format!(
+                "request {id} of queue pair {} arrived behind damaged bytes",
+                op.qp
+            ));
+        }
+    }
+    Ok(())
+}

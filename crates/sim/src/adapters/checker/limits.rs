@@ -1,0 +1,23 @@
+//! A shared receive queue tells that it runs low once per arming, when a receive is taken and fewer than the limit are left.
+//! It promises that no event comes without an arming, none twice, and none that was due is missing.
+//! It refuses to know who took the receive.
+
+use crate::adapters::record::Record;
+
+pub(super) fn check(record: &Record) -> Result<(), String> {
+    for (srq, limits) in record.limits.iter().enumerate() {
+        let (armed, due, seen) = (limits.armed, limits.due, limits.seen);
+        if seen != due || seen > armed {
+            return Err(format!(
+                "shared receive queue {srq}: armed {armed} times, {due} limit events were due, {seen} came"
+            ));
+        }
+        if limits.left.0 != limits.left.1 {
+            let (known, said) = limits.left;
+            return Err(format!(
+                "shared receive queue {srq}: its limit is {known}, it says {said}"
+            ));
+        }
+    }
+    Ok(())
+}

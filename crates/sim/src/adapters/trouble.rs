@@ -1,0 +1,295 @@
+//! The rarer troubles of an adapter world: queue pairs emptied or closed and joined anew, promises broken, limits armed.
+//! Each promises to write down what it did before anything can come of it, so that only what it explains is forgiven.
+//! It refuses to judge.
+
+use verbena_nic::{Event, QpState};
+
+use super::chances::{ARM, CLOSE, EMPTY, FOREIGN_RECEIVE, REUSE, STRAND, UNWELCOME};
+use super::drive::World;
+use super::memory::Zone;
+use super::record::{Closing, Fault, Over};
+
+/// What the program of a shared receive queue knows of its limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Watch {
+    /// Below how many receives the event must come; 0 if none is due.
+    armed: usize,
+    /// Receives at the last look.
+    last: usize,
+}
+
+impl World {
+    /// What chance brings besides the step itself.
+    pub(super) fn trouble(&mut self) {
+        if self.extra.chance(ARM) {
+            self.arm();
+        }
+        if !self.troubled {
+            return;
+        }
+        if self.extra.chance(EMPTY) {
+            let qp = self.any_qp();
+            self.empty(qp);
+        }
+        if self.extra.chance(CLOSE) {
+            self.close();
+        }
+        if self.extra.chance(STRAND) {
+            self.strand();
+        }
+        if self.extra.chance(UNWELCOME) {
+            self.request_unwelcome();
+        }
+        if self.extra.chance(FOREIGN_RECEIVE) {
+            let qp = self.any_qp();
+            self.supply_in(qp, Zone::Foreign);
+        }
+    }
+
+    fn any_qp(&mut self) -> usize {
+        self.extra.below(self.ids.len() as u64) as usize
+    }
+
+    /// The queue pair can still be used: its host lives, and so does it.
+    pub(super) fn is_live(&self, qp: usize) -> bool {
+        let dead = self.fabric.is_dead(self.hosts[self.record.qps[qp].host]);
+        !dead && self.record.qps[qp].over.is_none()
+    }
+
+    /// Its state; that of a life that is over is of no interest to anybody.
+    pub(super) fn state(&self, qp: usize) -> Option<QpState> {
+        let state = self.fabric.queue_pair(self.ids[qp]).state();
+        self.is_live(qp).then_some(state)
+    }
+
+    /// Empties a queue pair, whatever it is doing; sometimes it begins anew with another partner.
+    fn empty(&mut self, qp: usize) {
+        let (pair, Some(state)) = (self.record.qps[qp].pair, self.state(qp)) else {
+            return;
+        };
+        if !self.record.qps[qp].roce && state != QpState::Init {
+            // RDMAC: with a stream, it must be failed before it can be emptied.
+            self.blame(pair, Fault::Failed);
+            self.fabric.modify(self.ids[qp], QpState::Err);
+        }
+        // What completed so far is its own; from here on nothing may.
+        self.poll();
+        let filling = self.fabric.queue_pair(self.ids[qp]).outstanding().1;
+        if self.fabric.modify(self.ids[qp], QpState::Reset) {
+            let shared = self.record.qps[qp].srq.is_some();
+            self.record.qps[qp].took = if shared { filling } else { 0 };
+            self.blame(pair, Fault::Emptied);
+            self.bury(qp, Over::Emptied);
+        }
+    }
+
+    /// A life ends; the queue pair may begin another.
+    fn bury(&mut self, qp: usize, how: Over) {
+        self.record.qps[qp].over = Some(how);
+        self.record.qps[qp].left = self.fabric.queue_pair(self.ids[qp]).outstanding();
+        if self.extra.chance(REUSE) {
+            self.rejoin(qp);
+        }
+    }
+
+    /// Closes a side that knows goodbyes: when all is quiet, or among whatever it is doing.
+    fn close(&mut self) {
+        let polite =
+            |w: &World, q: usize| !w.record.qps[q].roce && w.state(q) == Some(QpState::Rts);
+        let open: Vec<usize> = (0..self.ids.len()).filter(|q| polite(self, *q)).collect();
+        if open.is_empty() {
+            return;
+        }
+        let qp = self.extra.pick(&open);
+        let (peer, pair) = (self.record.qps[qp].peer, self.record.qps[qp].pair);
+        let quiet = self.extra.coin();
+        if quiet {
+            self.fabric.run();
+            self.note_damage();
+        }
+        if !polite(self, qp) {
+            return;
+        }
+        let sends = |w: &World, q: usize| w.fabric.queue_pair(w.ids[q]).outstanding().0;
+        let outstanding = sends(self, qp);
+        let healthy = |f: &Fault| *f == Fault::Impatient;
+        let idle = quiet
+            && outstanding + sends(self, peer) == 0
+            && polite(self, peer)
+            && self.record.pairs[pair].faults.iter().all(healthy);
+        self.take_events();
+        self.complaints.clear();
+        self.blame(pair, Fault::Closed);
+        self.fabric.modify(self.ids[qp], QpState::Closing);
+        let state = |w: &World, q: usize| w.fabric.queue_pair(w.ids[q]).state();
+        let then = state(self, qp);
+        if idle {
+            self.fabric.run();
+        }
+        self.take_events();
+        let numbers = [qp, peer].map(|q| self.fabric.queue_pair(self.ids[q]).number());
+        let complaints = self.complaints.iter();
+        self.record.closings.push(Closing {
+            qp,
+            outstanding,
+            idle,
+            then,
+            last: [state(self, qp), state(self, peer)],
+            complaints: complaints.filter(|n| numbers.contains(n)).count(),
+        });
+        self.poll();
+        for side in [qp, peer] {
+            if idle && state(self, side) == QpState::Init {
+                self.bury(side, Over::Closed);
+            }
+        }
+    }
+
+    /// Posts one shared receive, and at once takes away a queue pair that may have been promised it.
+    fn strand(&mut self) {
+        let waits = |w: &World, q: usize| {
+            let peer = w.ids[w.record.qps[q].peer];
+            w.record.qps[q].srq.is_some()
+                && w.state(q) == Some(QpState::Rts)
+                && w.fabric.queue_pair(peer).outstanding().0 > 0
+        };
+        // All who wait stand in line when nothing moves any more.
+        self.fabric.run();
+        let waiting: Vec<usize> = (0..self.ids.len()).filter(|q| waits(self, *q)).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let qp = self.extra.pick(&waiting);
+        self.supply_in(qp, Zone::Stable);
+        self.record.stranded += 1;
+        let pair = self.record.qps[qp].pair;
+        match self.extra.below(3) {
+            0 => {
+                self.blame(pair, Fault::Failed);
+                self.fabric.modify(self.ids[qp], QpState::Err);
+            }
+            1 => self.empty(qp),
+            _ => {
+                self.blame(pair, Fault::Reset);
+                self.fabric.reset(self.connections[pair]);
+            }
+        }
+        // A later receive would hide that this one was forgotten; whoever drains keeps what it was promised.
+        self.fabric.run();
+        if (0..self.ids.len()).all(|q| self.state(q) != Some(QpState::Sqd)) {
+            self.note_waiting();
+        }
+    }
+
+    /// Arms a shared receive queue that is not armed.
+    fn arm(&mut self) {
+        let srq = self.extra.below(self.srqs.len() as u64) as usize;
+        self.observe(srq);
+        if self.watches[srq].armed > 0 {
+            return;
+        }
+        let limit = self.extra.len(1, self.srqs[srq].depth());
+        if self.srqs[srq].set_limit(limit) {
+            self.watches[srq].armed = limit;
+            self.record.limits[srq].armed += 1;
+            self.tell(format!("shared receive queue {srq}: armed at {limit}"));
+        }
+    }
+
+    /// Looks how many receives a shared queue has. Between two looks some were taken or one was posted, never both, so
+    /// that the last number is the least.
+    pub(super) fn observe(&mut self, srq: usize) {
+        let (now, watch) = (self.srqs[srq].len(), &mut self.watches[srq]);
+        if now < watch.last && now < watch.armed {
+            watch.armed = 0;
+            self.record.limits[srq].due += 1;
+        }
+        watch.last = now;
+    }
+
+    /// A receive was posted to a shared queue that had `before`; some queue pair may have taken it by now.
+    pub(super) fn posted(&mut self, srq: usize, before: usize) {
+        self.watches[srq].last = before + 1;
+        self.observe(srq);
+    }
+
+    /// Compares what the shared queues still wait for with what they say.
+    pub(super) fn settle_limits(&mut self) {
+        self.take_events();
+        for srq in 0..self.srqs.len() {
+            self.observe(srq);
+            self.record.limits[srq].left = (self.watches[srq].armed, self.srqs[srq].limit());
+        }
+    }
+
+    /// Reads the events of all hosts.
+    pub(super) fn take_events(&mut self) {
+        for host in self.hosts.clone() {
+            for (_, event) in self.fabric.events(host) {
+                match event {
+                    Event::SqDrained { qp } => {
+                        self.record.drained += 1;
+                        self.drained.push(qp);
+                    }
+                    Event::QpRequest { qp } | Event::QpAccess { qp } | Event::QpFatal { qp } => {
+                        self.complaints.push(qp);
+                    }
+                    Event::SrqLimit { srq } => {
+                        let found = self.srqs.iter().position(|s| s.number() == srq);
+                        if let Some(at) = found {
+                            self.record.limits[at].seen += 1;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Notes which links have flipped bits so far.
+    pub(super) fn note_damage(&mut self) {
+        for pair in 0..self.connections.len() {
+            let flips = self.fabric.flips(self.connections[pair]);
+            let damage = flips.map(|(places, _)| places.len());
+            if damage == [0, 0] {
+                continue;
+            }
+            for (side, damage) in damage.into_iter().enumerate() {
+                // What one side sent arrives at the other.
+                self.record.qps[2 * pair + 1 - side].damage = damage;
+            }
+            if !self.record.pairs[pair].faults.contains(&Fault::Flipped) {
+                self.blame(pair, Fault::Flipped);
+            }
+        }
+    }
+
+    /// Bytes that this queue pair sent were damaged: nothing that it says from here on may be believed.
+    pub(super) fn is_behind_damage(&self, qp: usize) -> bool {
+        let flips = self.fabric.flips(self.connections[qp / 2]);
+        !flips[qp % 2].0.is_empty()
+    }
+
+    /// When all is quiet: who has a message to send while its peer has a receive for it was forgotten, and who has one
+    /// without waiting for receivers waits.
+    pub(super) fn note_waiting(&mut self) {
+        self.note_damage();
+        for qp in 0..self.ids.len() {
+            let peer = self.record.qps[qp].peer;
+            let receives = match self.record.qps[peer].srq {
+                Some(srq) => self.srqs[srq].len(),
+                None => self.fabric.queue_pair(self.ids[peer]).outstanding().1,
+            };
+            let sends = self.fabric.queue_pair(self.ids[qp]).outstanding().0;
+            let open = [qp, peer]
+                .iter()
+                .all(|q| self.state(*q) == Some(QpState::Rts));
+            // A damaged length may make the receiver wait for bytes that never come.
+            let whole = !self.record.pairs[qp / 2].faults.contains(&Fault::Flipped);
+            let waits = open && whole && sends > 0;
+            self.record.qps[qp].forgotten |= waits && receives > 0;
+            // If the refusal and the receive came in the same bytes, it did not wait.
+            self.record.qps[qp].waited |= waits && self.record.qps[qp].hasty;
+        }
+    }
+}
