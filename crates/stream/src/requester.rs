@@ -157,6 +157,11 @@ impl Requester {
         self.state == State::Flowing && self.unacknowledged() < MAX_UNACKNOWLEDGED
     }
 
+    /// The request that found no receive for longer than allowed; all before it were executed.
+    pub fn given_up(&self) -> Option<Rsn> {
+        (self.state == State::GaveUp).then_some(self.stopped)
+    }
+
     /// When the wait for the receiver ends.
     pub fn deadline(&self) -> Option<Time> {
         self.deadline

@@ -14,14 +14,14 @@ use verbena_nic::{Flags, QpType, ReceiveWr, SendOp, SendWr, Sge, Status, Wc, WcO
 use verbena_wire::To;
 
 /// Longer than anything takes that works.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-pub const SEND: SendOp = SendOp::Send {
+pub(crate) const SEND: SendOp = SendOp::Send {
     invalidate: None,
     immediate: None,
 };
 
-pub fn blank() -> Wc {
+pub(crate) fn blank() -> Wc {
     Wc {
         id: 0,
         qpn: 0,
@@ -35,15 +35,15 @@ pub fn blank() -> Wc {
 }
 
 /// One engine with memory and a queue pair.
-pub struct Side {
-    pub qp: QueuePair,
-    pub cq: CompletionQueue,
-    pub memory: Buffer,
-    pub pd: Pd,
-    pub engine: Engine,
+pub(crate) struct Side {
+    pub(crate) qp: QueuePair,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) memory: Buffer,
+    pub(crate) pd: Pd,
+    pub(crate) engine: Engine,
 }
 
-pub fn config(settings: &[(&str, &str)]) -> Config {
+pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
     let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
     for (key, value) in settings {
         config.set(key, value).unwrap();
@@ -52,7 +52,7 @@ pub fn config(settings: &[(&str, &str)]) -> Config {
 }
 
 impl Side {
-    pub fn new(settings: &[(&str, &str)]) -> Side {
+    pub(crate) fn new(settings: &[(&str, &str)]) -> Side {
         let engine = Engine::new(config(settings)).unwrap();
         let pd = engine.function().allocate_pd().unwrap();
         let cq = engine.create_cq(4096).unwrap();
@@ -70,7 +70,7 @@ impl Side {
         }
     }
 
-    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+    pub(crate) fn sge(&self, offset: usize, len: usize) -> Sge {
         Sge {
             at: self.memory.at() + offset as u64,
             len: len as u32,
@@ -78,14 +78,14 @@ impl Side {
         }
     }
 
-    pub fn remote(&self, offset: usize) -> Remote {
+    pub(crate) fn remote(&self, offset: usize) -> Remote {
         Remote {
             stag: self.memory.stag(),
             to: To::new(self.memory.at() + offset as u64),
         }
     }
 
-    pub fn post(&self, id: u64, op: SendOp, sges: &[Sge]) {
+    pub(crate) fn post(&self, id: u64, op: SendOp, sges: &[Sge]) {
         let wr = SendWr {
             id,
             op,
@@ -95,22 +95,22 @@ impl Side {
         self.qp.post_send(&wr).unwrap();
     }
 
-    pub fn receive(&self, id: u64, scatter: &[Sge]) {
+    pub(crate) fn receive(&self, id: u64, scatter: &[Sge]) {
         self.qp.post_receive(&ReceiveWr { id, scatter }).unwrap();
     }
 
     /// Polls until `count` completions have come.
-    pub fn complete(&self, count: usize) -> Vec<Wc> {
+    pub(crate) fn complete(&self, count: usize) -> Vec<Wc> {
         complete(&self.cq, count)
     }
 
-    pub fn statuses(&self, count: usize) -> Vec<(u64, Status)> {
+    pub(crate) fn statuses(&self, count: usize) -> Vec<(u64, Status)> {
         let done = self.complete(count);
         done.iter().map(|wc| (wc.id, wc.status)).collect()
     }
 }
 
-pub fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePair {
+pub(crate) fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePair {
     let options = QueuePairOptions {
         pd,
         personality: None,
@@ -125,7 +125,7 @@ pub fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePair {
     engine.create_qp(cq, cq, options).unwrap()
 }
 
-pub fn complete(cq: &CompletionQueue, count: usize) -> Vec<Wc> {
+pub(crate) fn complete(cq: &CompletionQueue, count: usize) -> Vec<Wc> {
     let (mut done, end) = (Vec::new(), Instant::now() + PATIENCE);
     let mut some = [blank(); 64];
     while done.len() < count {
@@ -137,16 +137,16 @@ pub fn complete(cq: &CompletionQueue, count: usize) -> Vec<Wc> {
     done
 }
 
-pub fn loopback() -> SocketAddr {
+pub(crate) fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
 /// Joins two queue pairs; the second listens.
-pub fn join(a: &Side, b: &Side) {
+pub(crate) fn join(a: &Side, b: &Side) {
     try_join(a, b, b"hello", b"welcome").unwrap();
 }
 
-pub fn try_join(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(), Error> {
+pub(crate) fn try_join(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(), Error> {
     let door = b.engine.listen(loopback(), 16).unwrap();
     let (done, told) = mpsc::channel();
     let ours = done.clone();
@@ -161,13 +161,13 @@ pub fn try_join(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(), Erro
 }
 
 /// Two sides with the same settings, joined.
-pub fn pair(settings: &[(&str, &str)]) -> (Side, Side) {
+pub(crate) fn pair(settings: &[(&str, &str)]) -> (Side, Side) {
     let (a, b) = (Side::new(settings), Side::new(settings));
     join(&a, &b);
     (a, b)
 }
 
-pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, salt: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ salt)
         .collect()

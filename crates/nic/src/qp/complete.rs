@@ -42,7 +42,9 @@ impl Inner {
         let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
         match stream {
             Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
-                Bar::Acked(stream.ledger().requester.acked())
+                let requester = &stream.ledger().requester;
+                // A receiver that is not ready says with it that it has executed all before.
+                Bar::Acked(requester.given_up().unwrap_or(requester.acked()))
             }
             _ => Bar::Accepted(self.accepted),
         }
@@ -78,6 +80,7 @@ impl Inner {
                 self.overflowed(init, out);
             }
         }
+        self.give_up(init, out);
         self.tell_drained(init, out);
         let notices = init.qp_type != QpType::Uc;
         if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() {
@@ -98,8 +101,22 @@ impl Inner {
         }
     }
 
+    /// The request that found no receive for too long fails, when everything before it has ended.
+    fn give_up(&mut self, init: &QpInit, out: &mut Outbox) {
+        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let refused = stream.and_then(|s| s.ledger().requester.given_up());
+        let (Some(n), Some(front)) = (refused, self.sends.front()) else {
+            return;
+        };
+        if front.is_refused(n) {
+            self.cause
+                .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
+            self.strike(init, 0, Status::RnrRetryExcErr, out);
+        }
+    }
+
     fn tell_drained(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.state == QpState::Sqd && self.begun == 0 && !self.drained {
+        if self.state == QpState::Sqd && self.completed >= self.drain_to && !self.drained {
             self.drained = true;
             out.push(Event::SqDrained { qp: init.number });
         }
@@ -124,6 +141,7 @@ impl Inner {
 
     /// The request at `at` failed by itself: it gets the status, the rest is flushed, the stream ends.
     pub(super) fn strike(&mut self, init: &QpInit, at: usize, status: Status, out: &mut Outbox) {
+        self.mark_executed(init);
         if let Some(wqe) = self.sends.get_mut(at) {
             let (id, op) = (wqe.id, wqe.wc_op());
             wqe.progress = Progress::Done(status);
@@ -221,6 +239,7 @@ impl Inner {
         if self.state.flushes() {
             return;
         }
+        self.mark_executed(init);
         self.cause
             .get_or_insert_with(|| "a completion queue overflowed".to_owned());
         if let Some(stream) = &mut self.stream {

@@ -99,6 +99,8 @@ pub(super) struct Inner {
     pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
     pub(super) gone: bool,
+    /// A draining queue finishes the requests before this one: those that had begun when it was told to drain.
+    pub(super) drain_to: u64,
     /// `SqDrained` has been told since the queue began to drain.
     pub(super) drained: bool,
     /// The last message of an unreliable peer was a Write that memory refused.
@@ -143,6 +145,7 @@ impl Inner {
             blocked: None,
             now: Time::ZERO,
             gone: false,
+            drain_to: 0,
             drained: false,
             write_dropped: false,
             last_wqe_told: false,

@@ -11,7 +11,6 @@ use super::receive::{PATIENCE, UNTIMED};
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
-use crate::wc::Status;
 
 /// The first numbers of the two directions, as both sides were told out of band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +72,7 @@ impl Inner {
             }
             state => {
                 self.drained = false;
+                self.drain_to = self.completed + self.begun as u64;
                 let active = state == QpState::Rts && self.state == QpState::Rtr;
                 self.state = state;
                 if active {
@@ -200,11 +200,9 @@ impl Inner {
 
     pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
-        if self.stream.as_mut().is_some_and(|s| s.handle_timeout(now)) {
-            let at = self.sends.iter().position(|w| !w.is_done()).unwrap_or(0);
-            self.cause
-                .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
-            self.strike(init, at, Status::RnrRetryExcErr, out);
+        if let Some(stream) = &mut self.stream {
+            // What follows from it happens when requests are completed.
+            stream.handle_timeout(now);
         }
         if self.blocked == Some(UNTIMED) {
             self.blocked = Some(now + PATIENCE);

@@ -122,7 +122,6 @@ impl Inner {
             if self.state.flushes() {
                 wqe.progress = Progress::Done(Status::WrFlushErr);
             }
-            self.drained = false;
             self.sends.push_back(wqe);
         }
         if self.heads.has_receive() {

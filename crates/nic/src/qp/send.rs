@@ -66,8 +66,8 @@ impl Inner {
             _ => self.begun,
         };
         // A draining queue finishes what it began and starts nothing.
-        let may_start =
-            self.state == QpState::Rts || (self.state == QpState::Sqd && at < self.begun);
+        let finishes = self.completed + (at as u64) < self.drain_to;
+        let may_start = self.state == QpState::Rts || (self.state == QpState::Sqd && finishes);
         if !may_start || at >= self.sends.len() {
             return false;
         }

@@ -184,6 +184,11 @@ impl Wqe {
         self.rsn[1].or(self.rsn[0])
     }
 
+    /// A part of it found no receive, or stands behind one that did.
+    pub(super) fn is_refused(&self, n: Rsn) -> bool {
+        self.rsn.iter().flatten().any(|rsn| !rsn.is_before(n))
+    }
+
     /// The peer discarded everything from `n` on: which part must be begun again?
     pub(super) fn rewind(&mut self, n: Rsn) -> bool {
         let refused = |rsn: Option<Rsn>| rsn.is_some_and(|rsn| !rsn.is_before(n));

@@ -98,14 +98,6 @@ impl Record {
         sent.any(|w| w.id > op as u64 && w.status == Status::Success)
     }
 
-    /// Who does not wait for receivers is told of the refused request at once, maybe before it has the answers and
-    /// acknowledgements of those before it: then the first of these bears the blame, although it was carried out.
-    fn may_bear_the_blame(&self, op: usize) -> bool {
-        let qp = &self.qps[self.ops[op].qp];
-        let later = |(id, o): (usize, &Op)| id > op && o.wants_receive();
-        qp.hasty && self.ops_of(self.ops[op].qp).any(later)
-    }
-
     /// Success of this request means that the peer has carried it out.
     fn is_certain(&self, op: usize) -> bool {
         let Some(qp) = self.qps.get(self.ops[op].qp) else {

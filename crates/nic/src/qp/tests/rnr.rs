@@ -246,3 +246,66 @@ fn a_message_that_arrived_is_received_though_its_sender_is_gone() {
     let gone = Event::Disconnected { qp: 2 };
     assert!(pair.b.events().contains(&gone));
 }
+
+/// The refused request is the one that fails, also when answers to earlier ones come after the refusal.
+#[test]
+fn what_was_carried_out_before_a_refusal_succeeds() {
+    let mut pair = Pair::new(Setup {
+        rnr_retry: RnrRetry::Times(0),
+        ..Setup::default()
+    });
+    let add = SendOp::FetchAdd {
+        remote: pair.b.remote(0),
+        add: 1,
+        mask: 0,
+    };
+    let write = SendOp::Write {
+        remote: pair.b.remote(8),
+        immediate: None,
+    };
+    let (result, source) = ([pair.a.sge(0, 8)], [pair.a.sge(8, 8)]);
+    pair.a.post(1, add, &result);
+    pair.a.post(2, write, &source);
+    pair.a.post(3, SEND, &source);
+    pair.a.post(4, write, &source);
+    pair.run();
+    if pair.a.qp.deadline().is_some() {
+        pair.wait();
+    }
+    let expected = [
+        (1, Status::Success),
+        (2, Status::Success),
+        (3, Status::RnrRetryExcErr),
+        (4, Status::WrFlushErr),
+    ];
+    assert_eq!(pair.a.statuses(), expected);
+    assert_eq!(pair.b.memory.read(0, 8), 1_u64.to_ne_bytes());
+}
+
+/// docs/connections.md: a draining queue finishes what it began, a request that was refused meanwhile included.
+#[test]
+fn a_refused_request_is_finished_before_the_queue_is_drained() {
+    let mut pair = Pair::roce();
+    let piece = [pair.a.sge(0, 8)];
+    pair.a.post(1, SEND, &piece);
+    pair.run();
+    assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+    pair.a.post(2, SEND, &piece);
+    pair.run();
+    assert!(pair.a.events().is_empty(), "not drained yet");
+    let scatter = [pair.b.sge(0, 8)];
+    pair.b.receive(7, &scatter);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    let drained = [Event::SqDrained { qp: 1 }];
+    assert_eq!(pair.a.events(), drained);
+    pair.a.post(3, SEND, &piece);
+    pair.run();
+    assert!(pair.a.events().is_empty(), "told once");
+    pair.b.receive(8, &scatter);
+    pair.b.receive(9, &scatter);
+    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.run();
+    let rest = [(2, Status::Success), (3, Status::Success)];
+    assert_eq!(pair.a.statuses(), rest);
+}

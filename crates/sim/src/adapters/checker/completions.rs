@@ -120,10 +120,7 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
         Status::Success => op.bad.is_none() || (!qp.acked && op.bad != Some(Status::LocProtErr)),
         Status::WrFlushErr => disturbed,
         Status::RetryExcErr => broken && qp.roce && qp.reliable,
-        Status::RnrRetryExcErr => {
-            let refused = op.wants_receive() || record.may_bear_the_blame(id);
-            (qp.impatient || qp.hasty) && refused
-        }
+        Status::RnrRetryExcErr => (qp.impatient || qp.hasty) && op.wants_receive(),
         // Checksums are all that such a pair can get wrong.
         Status::GeneralErr => record.qps[qp.peer].damage > 0,
         Status::LocProtErr => op.bad == Some(status) || own_memory_taken(record, op),

@@ -100,8 +100,7 @@ fn arrivals(record: &Record, qp: usize) -> Result<(), String> {
             ));
         }
         let refused = record.end_of(message.op) == Some(Status::RnrRetryExcErr);
-        let innocent = two_parts(&sent, message) || record.may_bear_the_blame(message.op);
-        if refused && !innocent {
+        if refused && !two_parts(&sent, message) {
             return Err(format!(
                 "request {} found no receive and was delivered",
                 message.op
