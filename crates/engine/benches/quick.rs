@@ -171,6 +171,20 @@ fn rate(count: usize) -> f64 {
 }
 
 fn main() {
+    let case = std::env::args().find(|arg| !arg.starts_with('-') && !arg.contains('/'));
+    match case.as_deref() {
+        Some("latency") => println!("{:.2} µs", latency(&[("crc", "off")], 8, 20_000)),
+        Some("write") => println!("{:.2} GB/s", bandwidth(&[("crc", "off")], 1 << 20, 4 << 30)),
+        Some("write64k") => println!(
+            "{:.2} GB/s",
+            bandwidth(&[("crc", "off")], 64 << 10, 4 << 30)
+        ),
+        Some("rate") => println!("{:.2} M/s", rate(400_000)),
+        _ => all(),
+    }
+}
+
+fn all() {
     for _ in 0..3 {
         let (raw, crc_off, crc_on) = (
             raw_latency(8, 20_000),

@@ -10,7 +10,7 @@ mod turn;
 pub(crate) use startup::{Decision, Done, Options};
 
 use core::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     deaf: AtomicBool,
     /// A polling thread put off an acknowledgement.
     deferred: AtomicBool,
+    /// Polls that found the socket full.
+    polls: AtomicU32,
     /// A timer runs that watches for a dead peer.
     watched: AtomicBool,
     /// The earliest time that the shard was asked for, in nanoseconds.

@@ -41,7 +41,7 @@ pub use cq::{Arm, Cq};
 pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise};
 pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
-pub use qp::{Qp, QpInit, Receiving, Sending, Transfer};
+pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};

@@ -24,7 +24,7 @@ pub use inner::Counters;
 pub use modify::Psns;
 pub use post::PostError;
 pub use pull::Receiving;
-pub use push::Sending;
+pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
 
 use std::cell::{Cell, RefCell};
@@ -241,7 +241,7 @@ impl Qp {
         let send = |inner: &mut Inner| {
             let (carrier, out) = &mut *hands.borrow_mut();
             inner.turn(init, out, |inner, init, out| {
-                inner.push(init, *carrier, now, out)
+                inner.push(init, *carrier, Acks::Now, now, out)
             })
         };
         let last = Cell::new(Sending::Idle);
@@ -254,13 +254,14 @@ impl Qp {
     pub fn try_transmit(
         &self,
         carrier: &mut impl Carrier,
+        acks: Acks,
         now: Time,
         out: &mut Outbox,
     ) -> Option<Sending> {
         let mut last = None;
         self.desk.ring(|inner| {
             let sending = inner.turn(&self.init, out, |inner, init, out| {
-                inner.push(init, carrier, now, out)
+                inner.push(init, carrier, acks, now, out)
             });
             last = Some(sending);
         });

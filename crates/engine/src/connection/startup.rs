@@ -4,7 +4,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -72,6 +72,7 @@ impl Connection {
             wants_room: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
+            polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             due: AtomicU64::new(0),
         }))

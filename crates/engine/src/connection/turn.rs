@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use verbena_nic::qp::Future;
-use verbena_nic::{Hand, Outbox, Qp, Receiving, Sending};
+use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
 use super::{Bound, Connection, Phase};
@@ -18,6 +18,8 @@ use crate::sys::{self, Interest};
 const READS: usize = 16;
 /// Where bytes land that do not go straight to their place: room for some of the longest frames.
 const SCRATCH: usize = 256 << 10;
+/// Empty polls between two looks for room.
+const ROOM_POLLS: u32 = 8;
 /// How often a peer that owes an answer is looked at.
 const WATCH: Duration = Duration::from_millis(500);
 
@@ -48,7 +50,7 @@ impl Connection {
             return;
         }
         self.read(bound, READS, out);
-        self.send(out);
+        self.send_now(out);
     }
 
     /// A turn of a thread that polls: what it received may be answered by its program at once, and then the
@@ -64,16 +66,21 @@ impl Connection {
         let recv_cq = &bound.qp.init().recv_cq;
         if self.read(bound, 1, out) && !recv_cq.is_empty() {
             self.deferred.store(true, Ordering::Release);
-        } else {
+        } else if !self.wants_room.load(Ordering::Acquire) || self.tries_again() {
             self.deferred.store(false, Ordering::Release);
-            self.send(out);
+            self.send_now(out);
         }
+    }
+
+    /// A polling thread looks for room in a full socket only now and then: each look is a system call.
+    fn tries_again(&self) -> bool {
+        self.polls.fetch_add(1, Ordering::Relaxed) % ROOM_POLLS == 0
     }
 
     /// Sends what a polling thread put off.
     pub(crate) fn send_deferred(&self, out: &mut Outbox) {
         if self.deferred.swap(false, Ordering::AcqRel) {
-            self.send(out);
+            self.send_now(out);
         }
     }
 
@@ -84,12 +91,22 @@ impl Connection {
         }
     }
 
-    /// Sends what may be sent, unless somebody is at work who will.
+    /// Sends what may be sent, unless somebody is at work who will. Acknowledgements alone wait for whoever received
+    /// what they are about: a shard acknowledges at the end of its turn, a polling thread when it finds nothing more.
     pub(crate) fn send(&self, out: &mut Outbox) {
+        self.transmit(Acks::Along, out);
+    }
+
+    fn send_now(&self, out: &mut Outbox) {
+        self.transmit(Acks::Now, out);
+    }
+
+    fn transmit(&self, acks: Acks, out: &mut Outbox) {
         let Some(bound) = self.bound.get() else {
             return;
         };
-        let sent = bound.qp.try_transmit(&mut &self.socket, sys::now(), out);
+        let (mut carrier, now) = (&self.socket, sys::now());
+        let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
         match sent {
             None => return,
             Some(Sending::Idle | Sending::Ended) => self.want_room(bound, false),
@@ -218,7 +235,7 @@ impl Connection {
                 bound.qp.handle_timeout(now, &mut out);
             }
             self.watch_peer(bound, now, &mut out);
-            self.send(&mut out);
+            self.send_now(&mut out);
         } else {
             self.linger(&mut out);
         }

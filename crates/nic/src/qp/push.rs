@@ -33,11 +33,21 @@ pub enum Sending {
     Ended,
 }
 
+/// When acknowledgements leave that could wait a little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// Now.
+    Now,
+    /// Along with whatever else leaves. Whoever says so sees to it that they leave soon in any case.
+    Along,
+}
+
 impl Inner {
     pub(super) fn push(
         &mut self,
         init: &QpInit,
         carrier: &mut impl Carrier,
+        acks: Acks,
         now: Time,
         out: &mut Outbox,
     ) -> Sending {
@@ -47,6 +57,9 @@ impl Inner {
                 && self.outgo.cuts() < MAX_CUTS
                 && self.frame_next(init, out)
             {}
+            if acks == Acks::Now || !self.outgo.is_empty() {
+                self.frame_acks();
+            }
             if self.severed {
                 return Sending::Ended;
             }

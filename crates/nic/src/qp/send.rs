@@ -36,12 +36,20 @@ impl Inner {
         self.outgo.take()
     }
 
+    /// Acknowledgements that could have waited.
+    pub(super) fn frame_acks(&mut self) {
+        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
+            self.framed += frame.size() as u64;
+            self.outgo.put(&frame, nothing);
+        }
+    }
+
     /// One more frame, or one more step towards it; false when there is nothing to do.
     pub(super) fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        if let Some(frame) = stream.poll_control(true) {
+        if let Some(frame) = stream.poll_control(false) {
             self.framed += frame.size() as u64;
             self.outgo.put(&frame, nothing);
             return true;
