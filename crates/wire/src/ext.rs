@@ -5,10 +5,12 @@
 
 pub mod caps;
 pub mod control;
+pub mod dial;
 pub mod read_v2;
 pub mod rnr_timer;
 
 pub use caps::{Caps, Features, Personality, QpType};
 pub use control::{Control, MAX_CONTROL_PAYLOAD, PathKind};
+pub use dial::{Answer, Call, NoAnswer};
 pub use read_v2::ReadV2Request;
 pub use rnr_timer::RnrTimer;

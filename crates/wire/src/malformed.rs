@@ -130,6 +130,12 @@ pub enum Malformed {
         /// The kind found.
         got: u8,
     },
+    /// Private data that is not what a queue pair says to another.
+    #[error("{what} has a field that no queue pair can mean")]
+    Dial {
+        /// What it should be.
+        what: &'static str,
+    },
     /// The transport header version of a RoCEv2 packet is not 0.
     #[error("BTH transport version {got}, expected 0")]
     BthVersion {

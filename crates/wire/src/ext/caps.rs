@@ -137,7 +137,7 @@ pub enum QpType {
 }
 
 impl QpType {
-    const fn from_byte(byte: u8) -> Option<Self> {
+    pub(super) const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(Self::Rc),
             1 => Some(Self::Uc),
@@ -145,7 +145,7 @@ impl QpType {
         }
     }
 
-    const fn byte(self) -> u8 {
+    pub(super) const fn byte(self) -> u8 {
         match self {
             Self::Rc => 0,
             Self::Uc => 1,

@@ -1,0 +1,84 @@
+//! Calls, answers and refusals both ways, cut short, and damaged.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{hex, refuses_every_prefix};
+
+fn call() -> Call {
+    Call {
+        qp_type: QpType::Uc,
+        from: Qpn::new(0x4e_2001).unwrap(),
+        to: Qpn::new(0x4e_21ff).unwrap(),
+        gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1],
+        nonce: 0x0102_0304_0506_0708,
+        proof: [0xee; 32],
+    }
+}
+
+#[test]
+fn a_call_both_ways() {
+    let mut bytes = hex("56625150 01 01 0000 004e2001 004e21ff");
+    bytes.extend(hex("00000000000000000000ffff7f000001 0102030405060708"));
+    bytes.extend([0xee; 32]);
+    assert_eq!(call().emit().as_slice(), bytes);
+    assert_eq!(Call::parse(&bytes), Ok(call()));
+    refuses_every_prefix(&bytes, Call::parse);
+    assert_eq!(call().to_string(), "uc queue pair 0x4e2001 calls 0x4e21ff");
+}
+
+#[test]
+fn an_answer_both_ways() {
+    let answer = Answer {
+        nonce: 7,
+        proof: NO_PROOF,
+    };
+    let mut bytes = hex("56625150 01 00 0000 0000000000000007");
+    bytes.extend([0; 32]);
+    assert_eq!(answer.emit().as_slice(), bytes);
+    assert_eq!(Answer::parse(&bytes), Ok(answer));
+    refuses_every_prefix(&bytes, Answer::parse);
+}
+
+#[test]
+fn every_refusal_both_ways() {
+    for reason in NoAnswer::ALL {
+        let bytes = reason.emit();
+        assert_eq!(NoAnswer::parse(&bytes), Ok(reason));
+        refuses_every_prefix(&bytes, NoAnswer::parse);
+        assert!(!reason.to_string().is_empty());
+    }
+    assert_eq!(
+        NoAnswer::Unknown.emit().as_slice(),
+        hex("56625150 01 01 0000")
+    );
+}
+
+#[test]
+fn what_is_something_else_is_refused() {
+    let good = call().emit();
+    for (at, byte) in [(0, b'v'), (4, 2), (5, 2), (8, 1), (12, 0xff)] {
+        let mut bad = good;
+        bad[at] = byte;
+        let what = "call";
+        assert_eq!(
+            Call::parse(&bad),
+            Err(Malformed::Dial { what }),
+            "byte {at}"
+        );
+    }
+    let what = "refusal of a call";
+    for code in [0, 7, 255] {
+        let mut bad = NoAnswer::Key.emit();
+        bad[5] = code;
+        assert_eq!(NoAnswer::parse(&bad), Err(Malformed::Dial { what }));
+    }
+    assert!(Answer::parse(b"hello, this is an ordinary program's private data").is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let _ = (Call::parse(&bytes), Answer::parse(&bytes), NoAnswer::parse(&bytes));
+    }
+}
