@@ -21,6 +21,8 @@ use crate::queue::{CompletionQueue, Queue};
 /// A queue pair to make.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairOptions {
+    /// What its completions call it, if not by its number.
+    pub name: Option<u32>,
     /// Its domain.
     pub pd: Pd,
     /// Whose manners it has; the engine's if it does not say.
@@ -71,6 +73,7 @@ impl QueuePair {
     ) -> Result<QueuePair, Error> {
         let config = &core.config;
         let qp = core.function.create_qp(NewQp {
+            name: options.name,
             pd: options.pd,
             personality: options.personality.unwrap_or(config.personality),
             qp_type: options.qp_type,

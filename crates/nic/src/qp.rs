@@ -48,6 +48,8 @@ use queue::{Tails, queues};
 pub struct QpInit {
     /// Its number.
     pub number: u32,
+    /// What its completions call it: its number, or the one that peers know it by.
+    pub name: u32,
     /// Its domain.
     pub pd: Pd,
     /// Whose manners it has.

@@ -74,6 +74,7 @@ impl Side {
         let srq = setup.shared.then(|| Arc::new(Srq::new(9, PD, 100, 4)));
         let qp = Qp::new(QpInit {
             number,
+            name: number,
             pd: PD,
             personality: setup.personality,
             qp_type: setup.qp_type,

@@ -112,6 +112,7 @@ impl Side {
 
 pub(crate) fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePair {
     let options = QueuePairOptions {
+        name: None,
         pd,
         personality: None,
         qp_type: QpType::Rc,

@@ -57,6 +57,7 @@ impl Host {
 
     pub(crate) fn qp(&self) -> Arc<Qp> {
         let new = NewQp {
+            name: None,
             pd: self.pd,
             personality: Personality::Roce,
             qp_type: QpType::Rc,

@@ -18,6 +18,8 @@ use crate::state::{Personality, QpState, QpType, RdmacState};
 /// A queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewQp {
+    /// What its completions call it, if not by its number.
+    pub name: Option<u32>,
     /// Its domain.
     pub pd: Pd,
     /// Whose manners it has.
@@ -98,6 +100,7 @@ impl Function {
             Ok(Pair {
                 qp: Arc::new(Qp::new(QpInit {
                     number,
+                    name: new.name.unwrap_or(number),
                     pd: new.pd,
                     personality: new.personality,
                     qp_type: new.qp_type,
@@ -158,8 +161,8 @@ impl Function {
         // Of two who destroy it at once, one retires it; the number is free only when nothing is left of it.
         let last = qp.retire(out).ok_or(self.qps.no_such(number))?;
         let init = qp.init();
-        init.send_cq.forget(number);
-        init.recv_cq.forget(number);
+        init.send_cq.forget(init.name);
+        init.recv_cq.forget(init.name);
         self.qps.remove(number, |_| 0).map(drop)?;
         self.settle(out);
         Ok(last)

@@ -27,6 +27,7 @@ fn function() -> Function {
 
 fn new_qp(pd: Pd, cq: u32) -> NewQp {
     NewQp {
+        name: None,
         pd,
         personality: Personality::Roce,
         qp_type: QpType::Rc,

@@ -320,7 +320,7 @@ impl Inner {
 fn send_wc(init: &QpInit, wqe: &Wqe, status: Status) -> Wc {
     Wc {
         id: wqe.id,
-        qpn: init.number,
+        qpn: init.name,
         status,
         op: wqe.wc_op(),
         len: wqe.len,
@@ -333,7 +333,7 @@ fn send_wc(init: &QpInit, wqe: &Wqe, status: Status) -> Wc {
 fn receive_flush(init: &QpInit, id: u64, status: Status) -> Wc {
     Wc {
         id,
-        qpn: init.number,
+        qpn: init.name,
         status,
         op: WcOp::Receive,
         len: 0,

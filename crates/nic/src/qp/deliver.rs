@@ -11,7 +11,7 @@ use super::answer::access;
 use super::inner::{Inner, Owed};
 use super::memory::scatter;
 use super::wqe::{Payload, Progress};
-use crate::event::{Event, Outbox};
+use crate::event::Outbox;
 use crate::state::QpType;
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
@@ -86,7 +86,7 @@ impl Inner {
                 self.peer_terminated(init, terminate, out);
                 return false;
             }
-            Delivery::Caps(_) => out.push(Event::Established { qp: init.number }),
+            Delivery::Caps(caps) => return self.peer_introduced(init, &caps, out),
             Delivery::Discarded(Opcode::Write) => {
                 self.write_dropped = init.qp_type == QpType::Uc;
             }
@@ -109,7 +109,7 @@ impl Inner {
     ) -> Wc {
         Wc {
             id: self.claimed.as_ref().map_or(0, |r| r.id),
-            qpn: init.number,
+            qpn: init.name,
             status: Status::Success,
             op,
             len,

@@ -110,6 +110,8 @@ pub(super) struct Inner {
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
     pub(super) psns: Option<Psns>,
+    /// What the peer's capabilities must prove.
+    pub(super) proof: Option<u64>,
     /// The peer takes atomics and immediate data.
     pub(super) rfc7306: bool,
     /// The last thing begun was an answer, so a request comes next.
@@ -152,6 +154,7 @@ impl Inner {
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,
             psns: None,
+            proof: None,
             rfc7306: false,
             answered_last: false,
             cause: None,

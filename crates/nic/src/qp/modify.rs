@@ -3,6 +3,7 @@
 //! It refuses to open or close connections; it says when one may be closed.
 
 use verbena_stream::{Stream, Time};
+use verbena_wire::ext::Caps;
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
@@ -25,6 +26,11 @@ impl Qp {
     /// Asks for a state; false if it is refused.
     pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
         self.attend(out, |inner, init, out| inner.modify(init, to, out))
+    }
+
+    /// What the nonce in the peer's capabilities must be, where a shared key lets it prove who it is.
+    pub fn demand_proof(&self, proof: Option<u64>, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| inner.proof = proof);
     }
 
     /// The numbers that a consumer which connects by hand gives its queue pair before it sends.
@@ -88,6 +94,21 @@ impl Inner {
         if let (Some(stream), Some(psns)) = (&mut self.stream, self.psns) {
             stream.announce_active(psns.send);
         }
+    }
+
+    /// The peer said who it is; false if it cannot prove it.
+    pub(super) fn peer_introduced(&mut self, init: &QpInit, caps: &Caps, out: &mut Outbox) -> bool {
+        let qp = init.number;
+        if self.proof.is_some_and(|proof| proof != caps.nonce) {
+            self.cause
+                .get_or_insert_with(|| "the peer does not know the shared key".to_owned());
+            self.abort();
+            out.push(Event::QpFatal { qp });
+            self.end(init, QpEvent::Failed, out);
+            return false;
+        }
+        out.push(Event::Established { qp });
+        true
     }
 
     /// The peer's queue pair sends from now on; false if it is not the one that ours was told of.

@@ -102,8 +102,10 @@ impl Fabric {
     pub fn qp_with(&mut self, host: HostId, options: QpOptions) -> QpId {
         let send_cq = options.send_cq.unwrap_or_else(|| self.cq(CQ_SIZE));
         let recv_cq = options.recv_cq.unwrap_or_else(|| self.cq(CQ_SIZE));
+        let number = self.number();
         let qp = Qp::new(QpInit {
-            number: self.number(),
+            number,
+            name: number,
             pd: options.pd,
             personality: options.personality,
             qp_type: options.qp_type,
