@@ -193,7 +193,7 @@ impl Inner {
         for wqe in self.sends.iter_mut().take(self.begun) {
             if bar.is_passed_by(wqe) {
                 wqe.progress = Progress::Done(Status::Success);
-            } else if !wqe.is_done() {
+            } else if wqe.progress != Progress::Done(Status::Success) {
                 break;
             }
         }
@@ -236,12 +236,14 @@ impl Inner {
         self.flush(init, out);
     }
 
-    /// Everything posted and not ended is flushed, each queue in posting order.
+    /// Everything posted that had not succeeded is flushed, each queue in posting order.
     pub(super) fn flush(&mut self, init: &QpInit, out: &mut Outbox) {
         // Flushed requests give their memory back: what is framed of them must not need it any more.
         self.copy_payload(init);
         self.keep_owed_answers();
         self.blocked = None;
+        // What was acknowledged a moment before the end counts, however the bytes were cut.
+        self.mark_executed(init);
         for wqe in &mut self.sends {
             if !wqe.is_done() {
                 wqe.progress = Progress::Done(Status::WrFlushErr);

@@ -4,4 +4,5 @@ mod by_hand;
 mod carrying;
 mod errors;
 mod rnr;
+mod splits;
 mod work;
