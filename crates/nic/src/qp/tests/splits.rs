@@ -363,3 +363,26 @@ fn a_bad_end_at_every_split() {
         }
     });
 }
+
+/// RFC 5041 §7.1: it is the segment that is judged. One that leaves its buffer is not placed, whatever has come of it.
+#[test]
+fn a_segment_out_of_bounds_is_not_placed_in_part() {
+    for setup in settings() {
+        for cutting in cuttings() {
+            let mut pair = Pair::new(setup);
+            pair.a.memory.write(0, &[7; 300]);
+            let (op, gather) = (
+                SendOp::Write {
+                    remote: pair.b.remote(SIZE as u64 - 200),
+                    immediate: None,
+                },
+                [pair.a.sge(0, 300)],
+            );
+            pair.a.post(1, op, &gather);
+            run(&mut pair, cutting);
+            // A marker cuts a segment in runs, which are judged one by one.
+            let placed = pair.b.memory.read(SIZE - 200, 200);
+            assert!(setup.markers || placed == [0; 200], "{setup:?} {cutting:?}");
+        }
+    }
+}
