@@ -17,8 +17,9 @@ use crate::wr::Flags;
 /// How far requests without an answer have succeeded.
 #[derive(Debug, Clone, Copy)]
 enum Bar {
-    /// The peer has executed all before this one.
-    Acked(Rsn),
+    /// The peer says that it has executed all before this one, and the carrier has accepted so many bytes: what has not
+    /// left needs its memory, whatever a peer says.
+    Acked(Rsn, u64),
     /// The carrier has accepted so many bytes of the stream.
     Accepted(u64),
 }
@@ -29,7 +30,9 @@ impl Bar {
             return false;
         };
         let executed = match self {
-            Bar::Acked(acked) => wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked)),
+            Bar::Acked(acked, bytes) => {
+                bytes >= end && wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked))
+            }
             Bar::Accepted(bytes) => bytes >= end,
         };
         executed && !wqe.op.wants_response()
@@ -42,7 +45,7 @@ impl Inner {
         let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
         match stream {
             Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
-                Bar::Acked(stream.ledger().requester.acked())
+                Bar::Acked(stream.ledger().requester.acked(), self.accepted)
             }
             _ => Bar::Accepted(self.accepted),
         }
@@ -89,6 +92,8 @@ impl Inner {
     /// An unreliable connection does not notice that its peer is gone: what is sent succeeds and arrives nowhere.
     fn let_go(&mut self, init: &QpInit, out: &mut Outbox) {
         self.current = None;
+        // They give their memory back, but a frame that was begun is still finished.
+        self.copy_payload(init);
         while let Some(at) = self.sends.iter().position(|w| !w.is_done()) {
             if self.sends[at].op.is_local() {
                 self.run_local(init, at, out);

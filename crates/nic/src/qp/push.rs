@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use smallvec::smallvec;
 use verbena_mem::{Refusal, Sources};
 use verbena_stream::Time;
+use verbena_wire::Stag;
 
 use super::QpInit;
 use super::answer::{access, part};
@@ -97,8 +98,7 @@ impl Inner {
             Origin::Request(number) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
-                let at = number.saturating_sub(self.completed) as usize;
-                self.strike(init, at, Status::LocProtErr, out);
+                self.strike(init, self.position(number), Status::LocProtErr, out);
             }
             Origin::Answer(owed) => {
                 let violation = access(owed.header().opcode, owed.source().0, refusal);
@@ -116,14 +116,19 @@ impl Inner {
         self.outgo.clear();
         match cut.map(|cut| cut.origin) {
             Some(Origin::Request(number)) => {
-                let at = number.saturating_sub(self.completed) as usize;
-                self.strike(init, at, Status::LocProtErr, out);
+                self.strike(init, self.position(number), Status::LocProtErr, out);
             }
             _ => {
                 out.push(Event::QpFatal { qp: init.number });
                 self.end(init, QpEvent::Failed, out);
             }
         }
+    }
+
+    /// Where the request with this number stands in the queue; behind its end if it has left.
+    fn position(&self, number: u64) -> usize {
+        let at = number.checked_sub(self.completed);
+        at.map_or(usize::MAX, |at| at as usize)
     }
 
     /// Requests give their memory back: what is framed of them must not need it any more.
@@ -147,10 +152,12 @@ fn finder<'a, 'b>(
             Ok(smallvec![gather])
         }
         Origin::Request(number) => {
-            let at = number.saturating_sub(completed) as usize;
-            match sends.get(at) {
+            let at = number.checked_sub(completed);
+            match at.and_then(|at| sends.get(at as usize)) {
                 Some(wqe) => gathers(init, wqe, cut.offset, cut.len),
-                None => Ok(Granted::new()),
+                // Nobody's any more. Requests end after their frames have left or were copied, so this does not happen;
+                // if it did, sending a frame without its payload would be worse.
+                None => Err(Refusal::Stag { stag: Stag::new(0) }),
             }
         }
     }
