@@ -31,7 +31,7 @@ impl Owed {
     }
 
     /// The segment to blame, with what was already answered.
-    fn offender(&self, sent: u32) -> Offender {
+    pub(super) fn offender(&self, sent: u32) -> Offender {
         let header = Header::Untagged(*self.header());
         let (len, request) = match self {
             Owed::Read(_, request) => (46, Some(*request)),

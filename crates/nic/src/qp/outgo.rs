@@ -2,6 +2,7 @@
 //! It promises that bytes leave in the order they were framed, and that payload left in place is looked up anew for every write.
 //! It refuses to know what a frame says; it knows where each begins, since a frame once begun must be finished.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
@@ -57,6 +58,8 @@ pub(super) struct Outgo {
     cuts: VecDeque<Cut>,
     /// Bytes of all cuts.
     cut_bytes: usize,
+    /// Control frames behind a cut, none of them begun. They are numbered, so they leave even if the cut does not.
+    controls: VecDeque<Range<usize>>,
 }
 
 impl Outgo {
@@ -76,6 +79,15 @@ impl Outgo {
     /// Adds a frame; `append` copies its payload.
     pub(super) fn put(&mut self, frame: &Frame, append: impl FnMut(u32, usize, &mut Vec<u8>)) {
         frame.append(&mut self.bytes, append);
+    }
+
+    /// Adds a control frame: it may stand between any two frames, and stays if those around it are given up.
+    pub(super) fn put_control(&mut self, frame: &Frame) {
+        let at = self.bytes.len();
+        frame.append(&mut self.bytes, |_, _, _| ());
+        if !self.cuts.is_empty() {
+            self.controls.push_back(at..self.bytes.len());
+        }
     }
 
     /// Adds a plain frame whose payload stays where it is.
@@ -162,6 +174,9 @@ impl Outgo {
             }
         }
         debug_assert!(self.taken <= self.bytes.len(), "more taken than framed");
+        while self.controls.front().is_some_and(|c| c.start < self.taken) {
+            self.controls.pop_front();
+        }
         let direct = before - self.cut_bytes;
         self.tidy();
         direct
@@ -171,6 +186,7 @@ impl Outgo {
     fn tidy(&mut self) {
         if self.is_empty() {
             self.taken = 0;
+            self.controls.clear();
             self.bytes.clear();
             if self.bytes.capacity() > KEEP {
                 self.bytes = Vec::new();
@@ -189,10 +205,26 @@ impl Outgo {
                 cut.at -= gone;
                 cut.frame_at -= gone;
             }
+            for control in &mut self.controls {
+                *control = control.start - gone..control.end - gone;
+            }
         }
     }
 
-    /// Copies all payload, which then belongs to nobody else any more; drops everything from refused payload on.
+    /// Gives up all frames that are left, but for control frames behind payload in place.
+    pub(super) fn give_up(&mut self) {
+        let mut bytes = Vec::new();
+        for control in &self.controls {
+            bytes.extend_from_slice(&self.bytes[control.clone()]);
+        }
+        *self = Outgo {
+            bytes,
+            ..Outgo::default()
+        };
+    }
+
+    /// Copies all payload, which then belongs to nobody else any more. From refused payload on everything is given up,
+    /// but for control frames.
     pub(super) fn copy_payload<'a>(
         &mut self,
         find: impl Fn(&Cut) -> Result<Granted<'a>, Refusal>,
@@ -213,6 +245,9 @@ impl Outgo {
                 }
                 Err(refusal) => {
                     bytes.extend_from_slice(self.bytes.get(at..cut.frame_at).unwrap_or_default());
+                    for control in self.controls.iter().filter(|c| c.start >= cut.at) {
+                        bytes.extend_from_slice(&self.bytes[control.clone()]);
+                    }
                     refused = Some(self.refused(cut, refusal));
                     break;
                 }

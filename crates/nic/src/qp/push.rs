@@ -13,7 +13,7 @@ use super::QpInit;
 use super::answer::{access, part};
 use super::inner::Inner;
 use super::memory::gathers;
-use super::outgo::{Cut, Granted, Origin};
+use super::outgo::{Cut, Granted, Origin, Refused};
 use super::wqe::Wqe;
 use crate::carrier::{Carrier, Moved};
 use crate::event::{Event, Outbox};
@@ -85,7 +85,7 @@ impl Inner {
             }
             if let Some(refused) = refused {
                 // Whatever stood before its frame has left.
-                self.outgo.clear();
+                self.outgo.give_up();
                 self.severed = refused.begun;
                 self.refuse(init, &refused.cut, &refused.refusal, out);
             }
@@ -134,8 +134,25 @@ impl Inner {
     /// Requests give their memory back: what is framed of them must not need it any more.
     pub(super) fn copy_payload(&mut self, init: &QpInit) {
         let find = finder(init, &self.sends, self.completed);
-        if let Some(refused) = self.outgo.copy_payload(find) {
-            self.severed |= refused.begun;
+        let Some(Refused {
+            cut,
+            refusal,
+            begun,
+        }) = self.outgo.copy_payload(find)
+        else {
+            return;
+        };
+        self.severed |= begun;
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        // Frames are missing now, so no answer may follow.
+        match cut.origin {
+            Origin::Request(_) => stream.drop_answers(),
+            Origin::Answer(owed) => {
+                let violation = access(owed.header().opcode, owed.source().0, &refusal);
+                stream.fail_for(violation, Some(owed.offender(cut.offset)));
+            }
         }
     }
 }

@@ -16,9 +16,6 @@ use crate::state::QpState;
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
 
-/// Nothing to add to a frame.
-fn nothing(_: u32, _: usize, _: &mut Vec<u8>) {}
-
 impl Inner {
     /// What is framed already and what the stream itself owes the peer; nothing new is begun.
     pub(super) fn last_words(&mut self, init: &QpInit) -> Vec<u8> {
@@ -31,7 +28,7 @@ impl Inner {
             stream.drop_answers();
         }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.outgo.put(&frame, nothing);
+            self.outgo.put_control(&frame);
         }
         self.outgo.take()
     }
@@ -43,7 +40,7 @@ impl Inner {
         };
         if let Some(frame) = stream.poll_control(true) {
             self.framed += frame.size() as u64;
-            self.outgo.put(&frame, nothing);
+            self.outgo.put_control(&frame);
             return true;
         }
         match self.current.take() {

@@ -1,10 +1,20 @@
 //! Tests of peers and moments that want payload sent which is nobody's any more, and of what is left when a connection breaks.
 
-use crate::qp::Transfer;
-use crate::state::QpType;
-use crate::testing::{Pair, Setup, feed, transmit};
+use verbena_mem::{Access, Sources, Targets};
+use verbena_wire::{Stag, To};
+
+use crate::carrier::{Carrier, Hand, Moved};
+use crate::event::Outbox;
+use crate::qp::{Qp, Receiving, Transfer};
+use crate::state::{Personality, QpState, QpType};
+use crate::testing::{PD, Pair, Setup, Side, feed, transmit};
 use crate::wc::Status;
-use crate::wr::{Remote, SendOp};
+use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
 
 fn write(remote: Remote) -> SendOp {
     let immediate = None;
@@ -79,4 +89,88 @@ fn what_succeeded_without_a_peer_needs_its_memory_no_more() {
     let count = |byte| sent.iter().filter(|b| **b == byte).count();
     assert!(count(1) >= 900, "{}", count(1));
     assert_eq!((count(98), count(99)), (0, 0));
+}
+
+/// Another name of a side's memory, which can be taken away.
+fn revocable(side: &Side, access: Access) -> Stag {
+    let (of, start) = (side.memory.stag(), To::new(side.memory.at()));
+    side.tpt.register_shared(of, start, PD, access).unwrap()
+}
+
+/// Control messages are numbered: none may be missing when frames before them are given up.
+#[test]
+fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
+    for flush in [false, true] {
+        let mut pair = Pair::new(direct());
+        let stag = revocable(&pair.a, Access::LOCAL_READ);
+        let (op, at, len) = (write(pair.b.remote(0)), pair.a.memory.at(), 900);
+        pair.a.post(1, op, &[Sge { at, len, stag }]);
+        transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
+        let (to, from) = ([pair.a.sge(2000, 50)], [pair.b.sge(2000, 50)]);
+        pair.a.receive(5, &to);
+        pair.b.post(7, SEND, &from);
+        let bytes = transmit(&pair.b.qp, 500, pair.now, &mut pair.b.out);
+        feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out);
+        transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
+        pair.a.receive(6, &to);
+        pair.b.post(8, SEND, &from);
+        let bytes = transmit(&pair.b.qp, 500, pair.now, &mut pair.b.out);
+        feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out);
+        pair.a.tpt.deregister(stag).unwrap();
+        if flush {
+            pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+        }
+        pair.run();
+        let cause = pair.b.qp.cause().unwrap();
+        assert!(cause.contains("the peer says"), "{flush} {cause}");
+        let expected = [(7, Status::Success), (8, Status::Success)];
+        assert_eq!(pair.b.statuses(), expected, "{flush}");
+    }
+}
+
+/// docs/connections.md: a read that fails while it is answered is itself the struck one, even on a failing stream.
+#[test]
+fn no_answer_leaves_behind_one_that_was_given_up() {
+    for lone in [false, true] {
+        let mut pair = Pair::new(Setup {
+            transfer: Transfer {
+                direct_min: 100,
+                batch: 1,
+                ..Transfer::default()
+            },
+            ..direct()
+        });
+        let stag = revocable(&pair.b, Access::REMOTE_READ);
+        let to = To::new(pair.b.memory.at());
+        pair.b.memory.write(0, &[1; 500]);
+        let sink = [pair.a.sge(0, 500)];
+        pair.a.post(1, read(Remote { stag, to }), &sink);
+        if !lone {
+            let op = read(pair.b.remote(0));
+            pair.a.post(2, op, &sink);
+        }
+        let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        // The first answer is framed, nothing of it has left, and the second is owed.
+        transmit(&pair.b.qp, 0, pair.now, &mut pair.b.out);
+        pair.b.tpt.deregister(stag).unwrap();
+        // Another request ends the stream, for another reason.
+        let long = [pair.a.sge(0, 600)];
+        let short = [pair.b.sge(4000, 10)];
+        pair.b.receive(9, &short);
+        pair.a.post(3, SEND, &long);
+        let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        pair.run();
+        let mut expected = vec![
+            (1, Status::RemAccessErr),
+            (2, Status::WrFlushErr),
+            (3, Status::WrFlushErr),
+        ];
+        if lone {
+            expected.remove(1);
+        }
+        assert_eq!(pair.a.statuses(), expected, "{:?}", pair.a.qp.cause());
+        assert!(!pair.b.qp.wants_reset());
+    }
 }
