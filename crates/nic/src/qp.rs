@@ -76,7 +76,7 @@ pub struct QpInit {
 pub struct Transfer {
     /// The shortest run that goes directly.
     pub direct_min: u32,
-    /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next.
+    /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next. At least one is.
     pub lookahead: usize,
     /// Bytes framed ahead of the carrier.
     pub batch: usize,
@@ -222,7 +222,7 @@ impl Qp {
 
     /// Reads once from the carrier, straight into memory where that pays, and acts on what came.
     ///
-    /// `scratch` is where bytes land that are not payload of a long run: any size does, a few frames' worth does well.
+    /// `scratch` is where bytes land that are not payload of a long run: any size but none does, a few frames' worth does well.
     pub fn receive(
         &self,
         carrier: &mut impl Carrier,

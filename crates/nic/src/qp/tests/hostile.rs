@@ -3,7 +3,7 @@
 use verbena_mem::{Access, Sources, Targets};
 use verbena_wire::{Stag, To};
 
-use crate::carrier::{Carrier, Hand, Moved};
+use crate::carrier::{Carrier, Moved};
 use crate::event::Outbox;
 use crate::qp::{Qp, Receiving, Transfer};
 use crate::state::{Personality, QpState, QpType};
@@ -173,4 +173,55 @@ fn no_answer_leaves_behind_one_that_was_given_up() {
         assert_eq!(pair.a.statuses(), expected, "{:?}", pair.a.qp.cause());
         assert!(!pair.b.qp.wants_reset());
     }
+}
+
+/// Nothing read along is a lawful wish; a read without room would look like the end of the stream.
+#[test]
+fn without_lookahead_long_runs_still_come() {
+    let mut pair = Pair::new(Setup {
+        transfer: Transfer {
+            direct_min: 100,
+            lookahead: 0,
+            ..Transfer::default()
+        },
+        ..direct()
+    });
+    pair.a.memory.write(0, &[3; 4000]);
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 4000)]);
+    pair.a.post(1, op, &gather);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert_eq!(pair.b.memory.read(0, 4000), vec![3; 4000]);
+}
+
+/// A socket that nothing has come to.
+struct Socket;
+
+impl Carrier for Socket {
+    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+        if targets.bytes() == 0 {
+            Moved::End
+        } else {
+            Moved::Nothing
+        }
+    }
+
+    fn write(&mut self, _: &Sources<'_>) -> Moved {
+        Moved::Nothing
+    }
+}
+
+/// Asked for nothing, a socket answers as at its end: a reader without room does not ask.
+#[test]
+fn no_room_at_all_reads_nothing_and_harms_nothing() {
+    let mut pair = Pair::new(direct());
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
+    pair.a.post(1, op, &gather);
+    let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
+    let (now, out) = (pair.now, &mut pair.b.out);
+    let receiving = pair.b.qp.receive(&mut Socket, &mut [], now, out);
+    assert_eq!(receiving, Receiving::Dry);
+    feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }
