@@ -225,3 +225,36 @@ fn no_room_at_all_reads_nothing_and_harms_nothing() {
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }
+
+/// Somebody posts while the end of the stream is being read.
+struct Late<'a>(&'a Qp);
+
+impl Carrier for Late<'_> {
+    fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+        let wr = SendWr {
+            id: 4,
+            op: SEND,
+            flags: Flags::SIGNALED,
+            data: Data::Inline(&[]),
+        };
+        self.0.post_send(&wr, &mut Outbox::new()).unwrap();
+        Moved::End
+    }
+
+    fn write(&mut self, _: &Sources<'_>) -> Moved {
+        Moved::Nothing
+    }
+}
+
+#[test]
+fn a_request_posted_while_the_peer_closes_is_flushed() {
+    let mut pair = Pair::new(Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    });
+    let (qp, out) = (&pair.a.qp, &mut pair.a.out);
+    qp.receive(&mut Late(qp), &mut [0; 10], pair.now, out);
+    assert_eq!(qp.state(), QpState::Closing);
+    assert_eq!(pair.a.statuses(), [(4, Status::WrFlushErr)]);
+    assert_eq!(pair.a.qp.outstanding(), (0, 0));
+}
