@@ -139,6 +139,8 @@ impl Inner {
         let cut = stream.handle_eof(self.stage.len()).is_err();
         if reset {
             stream.drop_answers();
+            // Nobody takes it, and it must not keep the connection from being closed.
+            self.outgo.clear();
         }
         if self.gone {
             return;

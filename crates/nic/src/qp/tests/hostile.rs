@@ -258,3 +258,35 @@ fn a_request_posted_while_the_peer_closes_is_flushed() {
     assert_eq!(pair.a.statuses(), [(4, Status::WrFlushErr)]);
     assert_eq!(pair.a.qp.outstanding(), (0, 0));
 }
+
+/// A broken connection takes nothing: what is framed is no reason to keep it.
+#[test]
+fn a_connection_that_broke_can_be_closed() {
+    for failing in [false, true] {
+        let mut pair = Pair::new(direct());
+        let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
+        pair.a.post(1, op, &gather);
+        transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+        if failing {
+            pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+        }
+        struct Broken;
+        impl Carrier for Broken {
+            fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+                Moved::Broken
+            }
+            fn write(&mut self, _: &Sources<'_>) -> Moved {
+                Moved::Broken
+            }
+        }
+        let (now, out) = (pair.now, &mut pair.a.out);
+        pair.a.qp.transmit(&mut Broken, now, out);
+        let status = if failing {
+            Status::WrFlushErr
+        } else {
+            Status::RetryExcErr
+        };
+        assert_eq!(pair.a.statuses(), [(1, status)]);
+        assert!(pair.a.qp.wants_close(), "{failing}");
+    }
+}
