@@ -294,6 +294,17 @@ impl Inner {
         }
     }
 
+    /// The queue pair is emptied: a receive of the shared queue that it holds was not its own to lose.
+    pub(super) fn give_back(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.leave_line(init, out);
+        if let Some(srq) = &init.srq
+            && let Some(receive) = self.claimed.take()
+            && let Some(qpn) = srq.give_back(receive)
+        {
+            out.wake(qpn);
+        }
+    }
+
     /// No message will take a receive of the shared queue any more: the one that was promised goes to the next in line.
     pub(super) fn leave_line(&self, init: &QpInit, out: &mut Outbox) {
         let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));

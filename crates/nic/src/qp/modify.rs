@@ -49,7 +49,7 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
-                self.leave_line(init, out);
+                self.give_back(init, out);
                 self.renew();
             }
             // RDMAC: a graceful close needs an empty send queue.

@@ -63,7 +63,7 @@ impl Qp {
                 return None;
             }
             let last = inner.last_words(init);
-            inner.leave_line(init, out);
+            inner.give_back(init, out);
             inner.renew();
             inner.retired = true;
             Some(last)

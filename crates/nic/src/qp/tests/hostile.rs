@@ -290,3 +290,31 @@ fn a_connection_that_broke_can_be_closed() {
         assert!(pair.a.qp.wants_close(), "{failing}");
     }
 }
+
+/// A receive of a shared queue that a message took and did not finish goes back where it came from.
+#[test]
+fn a_shared_receive_is_not_lost_with_the_queue_pair_that_took_it() {
+    for destroy in [false, true] {
+        let mut pair = Pair::new(Setup {
+            shared: true,
+            ..Setup::default()
+        });
+        let to = [pair.b.sge(0, 3000)];
+        pair.b.receive(1, &to);
+        pair.b.receive(2, &to);
+        let from = [pair.a.sge(0, 3000)];
+        pair.a.post(1, SEND, &from);
+        let bytes = transmit(&pair.a.qp, 1500, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        let srq = pair.b.srq.clone().unwrap();
+        assert_eq!(srq.len(), 1);
+        if destroy {
+            pair.b.qp.retire(&mut pair.b.out);
+        } else {
+            pair.b.qp.modify(QpState::Reset, &mut pair.b.out);
+        }
+        assert_eq!(srq.len(), 2);
+        let first = srq.take(77, &mut pair.b.out);
+        assert_eq!(first.map(|r| r.id), Some(1), "in its old place");
+    }
+}
