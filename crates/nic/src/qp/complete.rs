@@ -59,7 +59,7 @@ impl Inner {
             // The end of the stream had to wait for a message before it.
             self.peer_gone(init, reset, out);
         }
-        if self.gone && init.qp_type == QpType::Uc && self.state == QpState::Rts {
+        if self.gone && init.qp_type == QpType::Uc {
             self.let_go(init, out);
         }
         let bar = self.bar(init);
@@ -91,10 +91,16 @@ impl Inner {
 
     /// An unreliable connection does not notice that its peer is gone: what is sent succeeds and arrives nowhere.
     fn let_go(&mut self, init: &QpInit, out: &mut Outbox) {
+        let may_end = match self.state {
+            QpState::Rts => usize::MAX,
+            // A draining queue finishes what it began and starts nothing.
+            QpState::Sqd => self.begun,
+            _ => return,
+        };
         self.current = None;
         // They give their memory back, but a frame that was begun is still finished.
         self.copy_payload(init);
-        while let Some(at) = self.sends.iter().position(|w| !w.is_done()) {
+        while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
             if self.sends[at].op.is_local() {
                 self.run_local(init, at, out);
             } else {

@@ -4,7 +4,7 @@ use verbena_mem::{Access, Sources, Targets};
 use verbena_wire::{Stag, To};
 
 use crate::carrier::{Carrier, Moved};
-use crate::event::Outbox;
+use crate::event::{Event, Outbox};
 use crate::qp::{Qp, Receiving, Transfer};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, Setup, Side, feed, transmit};
@@ -316,5 +316,66 @@ fn a_shared_receive_is_not_lost_with_the_queue_pair_that_took_it() {
         assert_eq!(srq.len(), 2);
         let first = srq.take(77, &mut pair.b.out);
         assert_eq!(first.map(|r| r.id), Some(1), "in its old place");
+    }
+}
+
+/// Memory that is taken away between two reads of one run is not written, and the blame is the peer's.
+#[test]
+fn a_run_ends_where_its_memory_was_taken_away() {
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let mut pair = Pair::new(Setup {
+            qp_type,
+            ..direct()
+        });
+        let stag = revocable(&pair.b, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let to = To::new(pair.b.memory.at());
+        pair.a.memory.write(0, &[1; 2500]);
+        let gather = [pair.a.sge(0, 2500)];
+        let op = SendOp::Write {
+            remote: Remote { stag, to },
+            immediate: Some(5),
+        };
+        pair.a.post(1, op, &gather);
+        let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &begun, pair.now, &mut pair.b.out);
+        assert_eq!(pair.b.memory.read(0, 200), [1; 200]);
+        pair.b.tpt.deregister(stag).unwrap();
+        pair.b.memory.write(0, &[0; 300]);
+        let (scatter, small) = ([pair.b.sge(4000, 10)], [pair.a.sge(0, 10)]);
+        pair.b.receive(9, &scatter);
+        pair.run();
+        assert_eq!(pair.b.memory.read(0, 2500), [0; 2500]);
+        if qp_type == QpType::Rc {
+            assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)]);
+            continue;
+        }
+        // Nobody is told, not even of the immediate data, and the next message finds everything in order.
+        assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+        assert!(pair.b.received().is_empty());
+        pair.a.post(2, SEND, &small);
+        pair.run();
+        assert_eq!(pair.b.received().len(), 1);
+        assert_eq!(pair.b.memory.read(4000, 10), [1; 10]);
+    }
+}
+
+/// Draining ends even if the peer is gone: on an unreliable connection what was begun has succeeded.
+#[test]
+fn an_unreliable_connection_drains_without_its_peer() {
+    for reset in [false, true] {
+        let mut pair = Pair::new(Setup {
+            qp_type: QpType::Uc,
+            ..direct()
+        });
+        let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 2500)]);
+        pair.a.post(1, op, &gather);
+        transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+        assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+        pair.a.post(2, op, &gather);
+        pair.a.qp.handle_eof(reset, &mut pair.a.out);
+        assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+        assert!(pair.a.events().contains(&Event::SqDrained { qp: 1 }));
+        assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+        assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
     }
 }
