@@ -70,8 +70,9 @@ pub struct QpInit {
 
 /// When payload goes straight between the carrier and its memory, and how much is done at once.
 ///
-/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Whatever is summed or
-/// marked (CRC, MPA markers) is staged: a program may change its memory at any time, and a sum would be wrong.
+/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Whatever is summed (CRC)
+/// is staged: a program may change its memory at any time, and the sum would be wrong. MPA markers cut what is received
+/// into short runs, and what is sent with them is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
     /// The shortest run that goes directly.

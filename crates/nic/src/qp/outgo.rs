@@ -90,7 +90,14 @@ impl Outgo {
         }
     }
 
-    /// Adds a plain frame whose payload stays where it is.
+    /// The payload of a frame may stay where it is until it leaves: nothing is summed over it, and no marker behind it
+    /// counts on it should it be refused.
+    pub(super) fn takes_in_place(frame: &Frame, direct_min: u32) -> bool {
+        let long = u32::from(frame.payload_len()) >= direct_min;
+        long && frame.is_plain() && !frame.is_marked()
+    }
+
+    /// Adds a frame whose payload stays where it is.
     pub(super) fn put_in_place(&mut self, frame: &Frame, origin: Origin) {
         let frame_at = self.bytes.len();
         self.bytes.extend_from_slice(frame.head());

@@ -258,8 +258,8 @@ fn make_frame(
     let Some(frame) = stream.next_frame(outgoing) else {
         return Ok(None);
     };
-    let long = u32::from(frame.payload_len()) >= init.transfer.direct_min;
-    if long && frame.is_plain() && matches!(source, Source::Memory(_)) {
+    let in_place = Outgo::takes_in_place(&frame, init.transfer.direct_min);
+    if in_place && matches!(source, Source::Memory(_)) {
         outgo.put_in_place(&frame, Origin::Request(number));
     } else {
         outgo.put(&frame, |offset, len, stage| {

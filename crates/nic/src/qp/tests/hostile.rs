@@ -379,3 +379,29 @@ fn an_unreliable_connection_drains_without_its_peer() {
         assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
     }
 }
+
+/// Markers stand at positions of the stream: what was framed must leave, so none of it waits in place for memory.
+#[test]
+fn with_markers_nothing_that_was_framed_is_missing() {
+    for lead in 0..40 {
+        let mut pair = Pair::new(Setup {
+            markers: true,
+            ..direct()
+        });
+        let (op, small) = (write(pair.b.remote(0)), [pair.a.sge(0, 5)]);
+        for id in 0..lead {
+            pair.a.post(100 + id, op, &small);
+        }
+        pair.run();
+        pair.a.sent();
+        let stag = revocable(&pair.a, Access::LOCAL_READ);
+        let at = pair.a.memory.at();
+        pair.a.post(1, op, &[Sge { at, len: 300, stag }]);
+        transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
+        pair.a.tpt.deregister(stag).unwrap();
+        pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+        pair.run();
+        let cause = pair.b.qp.cause().unwrap();
+        assert!(cause.contains("the peer says"), "{lead}: {cause}");
+    }
+}
