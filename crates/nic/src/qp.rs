@@ -140,8 +140,9 @@ impl Default for Enabled {
 
 /// A queue pair.
 ///
-/// It sits behind one short lock and is run by whoever comes first. Whoever drives it ends every turn with
-/// [`transmit`](Qp::transmit): a poster that finds somebody at work leaves its requests and goes.
+/// It sits behind one short lock and is run by whoever comes first. Whoever calls a method that takes an [`Outbox`], be it
+/// `modify` or `enable`, has [`transmit`](Qp::transmit) called afterwards: a poster that finds somebody at work leaves its
+/// requests and goes, and a turn of another kind finds them but does not send them.
 #[derive(Debug)]
 pub struct Qp {
     init: QpInit,
@@ -251,7 +252,8 @@ impl Qp {
         last.get()
     }
 
-    /// The same, unless somebody is at work already, who sends before it goes: `None` then.
+    /// The same, unless somebody is at work already: `None` then. That one sends before it goes or, if its work is of
+    /// another kind, calls [`transmit`](Qp::transmit) afterwards.
     pub fn try_transmit(
         &self,
         carrier: &mut impl Carrier,
@@ -314,9 +316,13 @@ impl Qp {
 
     /// Send requests that have not completed, and receives that have not.
     pub fn outstanding(&self) -> (usize, usize) {
+        self.desk.look(|inner| self.count(inner))
+    }
+
+    /// The same under the lock, so that a receive which is being taken counts once.
+    fn count(&self, inner: &Inner) -> (usize, usize) {
         let (sends, receives) = self.tails.waiting();
-        let claimed = self.desk.look(|inner| inner.claimed.is_some());
-        (sends, receives + usize::from(claimed))
+        (sends, receives + usize::from(inner.claimed.is_some()))
     }
 }
 

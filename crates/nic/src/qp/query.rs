@@ -27,14 +27,16 @@ pub struct View {
 impl Qp {
     /// Everything that changes, at one moment.
     pub fn view(&self) -> View {
-        let (sends, receives) = self.outstanding();
-        self.desk.look(|inner| View {
-            state: inner.state,
-            enabled: inner.enabled,
-            cause: inner.cause.clone(),
-            counters: inner.counters,
-            sends,
-            receives,
+        self.desk.look(|inner| {
+            let (sends, receives) = self.count(inner);
+            View {
+                state: inner.state,
+                enabled: inner.enabled,
+                cause: inner.cause.clone(),
+                counters: inner.counters,
+                sends,
+                receives,
+            }
         })
     }
 
