@@ -79,7 +79,7 @@ pub struct Transfer {
     pub direct_min: u32,
     /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next. At least one is.
     pub lookahead: usize,
-    /// Bytes framed ahead of the carrier.
+    /// Bytes framed ahead of the carrier; one frame at least is.
     pub batch: usize,
 }
 

@@ -93,7 +93,7 @@ impl Outgo {
     /// The payload of a frame may stay where it is until it leaves: nothing is summed over it, and no marker behind it
     /// counts on it should it be refused.
     pub(super) fn takes_in_place(frame: &Frame, direct_min: u32) -> bool {
-        let long = u32::from(frame.payload_len()) >= direct_min;
+        let long = u32::from(frame.payload_len()) >= direct_min.max(1);
         long && frame.is_plain() && !frame.is_marked()
     }
 

@@ -44,7 +44,7 @@ impl Inner {
     ) -> Sending {
         self.now = self.now.max(now);
         loop {
-            while self.outgo.len() < init.transfer.batch
+            while self.outgo.len() < init.transfer.batch.max(1)
                 && self.outgo.cuts() < MAX_CUTS
                 && self.frame_next(init, out)
             {}

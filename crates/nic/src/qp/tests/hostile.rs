@@ -405,3 +405,29 @@ fn with_markers_nothing_that_was_framed_is_missing() {
         assert!(cause.contains("the peer says"), "{lead}: {cause}");
     }
 }
+
+/// Settings of nothing at all: everything goes directly, one frame at a time. A read of nothing still names no byte.
+#[test]
+fn settings_of_zero_are_lawful() {
+    let mut pair = Pair::new(Setup {
+        transfer: Transfer {
+            direct_min: 0,
+            lookahead: 0,
+            batch: 0,
+        },
+        ..direct()
+    });
+    pair.a.memory.write(0, &[3; 2500]);
+    let nowhere = Remote {
+        stag: Stag::new(0xdead_0000),
+        to: To::new(0),
+    };
+    pair.a.post(1, read(nowhere), &[]);
+    pair.a.post(2, write(nowhere), &[]);
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 2500)]);
+    pair.a.post(3, op, &gather);
+    pair.run();
+    let expected = [1, 2, 3].map(|id| (id, Status::Success));
+    assert_eq!(pair.a.statuses(), expected, "{:?}", pair.b.qp.cause());
+    assert_eq!(pair.b.memory.read(0, 2500), [3; 2500]);
+}
