@@ -8,7 +8,7 @@ use crate::carrier::Hand;
 use crate::qp::{Receiving, Transfer};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SIZE, Setup, Side};
-use crate::wc::Wc;
+use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
 
 /// How bytes travel: so many at once, read with so much room.
@@ -35,7 +35,7 @@ struct Seen {
 }
 
 /// Reads all of `bytes`, cut as told.
-fn read(side: &mut Side, bytes: &[u8], cutting: Cutting, now: Time) {
+fn read_all(side: &mut Side, bytes: &[u8], cutting: Cutting, now: Time) {
     let mut scratch = vec![0; cutting.scratch];
     for chunk in bytes.chunks(cutting.chunk) {
         let mut hand = Hand::with(chunk);
@@ -65,7 +65,7 @@ fn carry(from: &mut Side, to: &mut Side, cutting: Cutting, now: Time) -> usize {
         }
         bytes.extend(hand.went);
     }
-    read(to, &bytes, cutting, now);
+    read_all(to, &bytes, cutting, now);
     bytes.len()
 }
 
@@ -336,9 +336,7 @@ fn at_every_split(tell: fn(&mut Pair, Setup), judge: fn(&Setup, &Seen)) {
 
 fn all_succeed(setup: &Setup, seen: &Seen) {
     for wcs in seen.sent.iter().chain(&seen.received) {
-        let failed = wcs
-            .iter()
-            .find(|wc| wc.status != crate::wc::Status::Success);
+        let failed = wcs.iter().find(|wc| wc.status != Status::Success);
         assert_eq!(failed, None, "{setup:?} {:?}", seen.causes);
     }
     assert!(seen.sent[0].len() >= 9);
@@ -383,6 +381,159 @@ fn a_segment_out_of_bounds_is_not_placed_in_part() {
             // A marker cuts a segment in runs, which are judged one by one.
             let placed = pair.b.memory.read(SIZE - 200, 200);
             assert!(setup.markers || placed == [0; 200], "{setup:?} {cutting:?}");
+        }
+    }
+}
+
+/// Two rounds of messages that find no receive until later.
+#[test]
+fn without_receives_at_every_split() {
+    let setups = settings().filter(|s| s.personality == Personality::Roce && s.extensions);
+    for setup in setups.filter(|s| s.qp_type == QpType::Rc) {
+        let told = |cutting| {
+            let mut pair = Pair::new(setup);
+            let send = SendOp::Send {
+                invalidate: None,
+                immediate: None,
+            };
+            let write = SendOp::Write {
+                remote: pair.b.remote(100),
+                immediate: Some(9),
+            };
+            pair.a.memory.write(0, &pattern(3, 1500));
+            let (long, short) = ([pair.a.sge(0, 1500)], [pair.a.sge(7, 70)]);
+            pair.a.post(1, send, &short);
+            pair.a.post(2, write, &long);
+            let read = SendOp::Read {
+                remote: pair.b.remote(4000),
+                local_invalidate: None,
+            };
+            let sink = [pair.a.sge(6000, 300)];
+            pair.a.post(3, read, &sink);
+            pair.a.post(4, send, &long);
+            for id in 0..3 {
+                run(&mut pair, cutting);
+                let scatter = [pair.b.sge(2000 + 1600 * id, 1500)];
+                pair.b.receive(10 + id, &scatter);
+            }
+            run(&mut pair, cutting);
+            seen(&pair)
+        };
+        let whole = told(WHOLE);
+        assert_eq!((whole.sent[0].len(), whole.received[1].len()), (4, 3));
+        for cutting in cuttings() {
+            assert!(told(cutting) == whole, "{setup:?} {cutting:?}");
+        }
+    }
+}
+
+/// Memory of one side is taken away after so many bytes. Whatever is struck by that, its peer understands every byte that
+/// comes, and each request ends once, in order.
+fn take_away_after(bytes: usize, setup: Setup, cutting: Cutting) {
+    let mut pair = Pair::new(setup);
+    let (of, start) = (pair.a.memory.stag(), To::new(pair.a.memory.at()));
+    let rights = Access::LOCAL_READ | Access::REMOTE_READ;
+    let stag = pair.a.tpt.register_shared(of, start, PD, rights).unwrap();
+    let (to, at) = (start, pair.a.memory.at());
+    let write = SendOp::Write {
+        remote: pair.b.remote(0),
+        immediate: None,
+    };
+    let send = SendOp::Send {
+        invalidate: None,
+        immediate: None,
+    };
+    let read = |remote| SendOp::Read {
+        remote,
+        local_invalidate: None,
+    };
+    let (safe, sink) = (pair.a.sge(0, 150), pair.b.sge(5000, 1300));
+    let lost = Sge {
+        at,
+        len: 1300,
+        stag,
+    };
+    let (result, source) = (pair.a.sge(5000, 200), pair.b.remote(0));
+    for id in 0..2 {
+        let (there, here) = (pair.b.sge(7000, 200), pair.a.sge(7000, 200));
+        pair.b.receive(50 + id, &[there]);
+        pair.a.receive(60 + id, &[here]);
+        pair.a.post(4 * id, write, &[lost]);
+        pair.a.post(4 * id + 1, send, &[safe]);
+        pair.a.post(4 * id + 2, read(source), &[result]);
+        pair.a.post(4 * id + 3, write, &[safe]);
+        pair.b.post(4 * id, read(Remote { stag, to }), &[sink]);
+        pair.b.post(4 * id + 1, send, &[there]);
+        let main = pair.a.remote(300);
+        pair.b.post(4 * id + 2, read(main), &[sink]);
+        pair.b.post(4 * id + 3, send, &[there]);
+        pair.b.receive(70 + id, &[there]);
+        pair.a.receive(80 + id, &[here]);
+    }
+    let mut left = bytes;
+    let mut taken = false;
+    loop {
+        let mut moved = 0;
+        for way in 0..2 {
+            let (from, to) = match way {
+                0 => (&mut pair.a, &mut pair.b),
+                _ => (&mut pair.b, &mut pair.a),
+            };
+            let mut hand = Hand::open(cutting.chunk.min(left.max(1)));
+            from.qp.transmit(&mut hand, pair.now, &mut from.out);
+            moved += hand.went.len();
+            left = left.saturating_sub(hand.went.len());
+            read_all(to, &hand.went, cutting, pair.now);
+            if left == 0 && !taken {
+                taken = true;
+                pair.a.tpt.deregister(stag).unwrap();
+            }
+        }
+        if moved == 0 {
+            break;
+        }
+    }
+    let cause = pair.b.qp.cause().unwrap_or_default();
+    assert!(!cause.contains("fault"), "{bytes} {cutting:?} {cause}");
+    if pair.a.qp.wants_close() {
+        let reset = pair.a.qp.wants_reset();
+        pair.b.qp.handle_eof(reset, &mut pair.b.out);
+    }
+    for side in [&mut pair.a, &mut pair.b] {
+        side.qp.modify(QpState::Err, &mut side.out);
+        let statuses = side.statuses();
+        assert!(statuses.iter().map(|s| s.0).eq(0..8), "{statuses:?}");
+        let good = statuses.iter().filter(|s| s.1 == Status::Success).count();
+        assert!(statuses[..good].iter().all(|s| s.1 == Status::Success));
+        let struck = statuses.iter().filter(|s| s.1 != Status::WrFlushErr);
+        assert!(struck.count() <= good + 1, "{statuses:?}");
+        let received: Vec<_> = side.received().iter().map(|wc| wc.id).collect();
+        assert_eq!(received.len(), 4);
+    }
+}
+
+#[test]
+fn memory_taken_away_at_every_moment() {
+    for batch in [1, 700, 1 << 18] {
+        for markers in [false, true] {
+            let setup = Setup {
+                crc: false,
+                markers,
+                transfer: Transfer {
+                    direct_min: 1,
+                    batch,
+                    ..Transfer::default()
+                },
+                ..Setup::default()
+            };
+            for bytes in (1..7000).step_by(29) {
+                let chunk = 1 + bytes * 31 % 900;
+                let cutting = Cutting {
+                    chunk,
+                    scratch: 300,
+                };
+                take_away_after(bytes, setup, cutting);
+            }
         }
     }
 }
