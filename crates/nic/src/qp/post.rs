@@ -122,7 +122,6 @@ impl Inner {
                 self.heads.ended(1);
                 continue;
             }
-            self.drained = false;
             self.sends.push_back(wqe);
         }
         if self.heads.has_receive() {

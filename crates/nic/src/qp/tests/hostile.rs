@@ -431,3 +431,26 @@ fn settings_of_zero_are_lawful() {
     assert_eq!(pair.a.statuses(), expected, "{:?}", pair.b.qp.cause());
     assert_eq!(pair.b.memory.read(0, 2500), [3; 2500]);
 }
+
+/// A queue that has drained says so once, whatever is posted to it before it goes on.
+#[test]
+fn a_drained_queue_says_so_once() {
+    let mut pair = Pair::roce();
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 10)]);
+    let drained = |events: Vec<Event>| {
+        let told = Event::SqDrained { qp: 1 };
+        events.iter().filter(|event| **event == told).count()
+    };
+    for id in [1, 3] {
+        assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+        pair.a.post(id, op, &gather);
+        pair.run();
+        pair.a.post(id + 1, op, &gather);
+        pair.run();
+        assert_eq!(drained(pair.a.events()), 1);
+        assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+        pair.run();
+        assert_eq!(pair.a.statuses().len(), 2);
+        assert_eq!(drained(pair.a.events()), 0);
+    }
+}
