@@ -1,4 +1,4 @@
-//! Tests of peers and moments that want payload sent which is nobody's any more, and of what is left when a connection breaks.
+//! Tests of awkward peers and moments: payload that is nobody's any more, memory taken away, a peer that is gone, settings of nothing.
 
 use verbena_mem::{Access, Sources, Targets};
 use verbena_wire::{Stag, To};
