@@ -2,6 +2,9 @@
 //! Direct, first-order and second-order translation with every page size of the source; page lists really scatter.
 //! It refuses to check rights and bounds of an access; it promises never to leave the memory it was given.
 
+use std::sync::Arc;
+
+use crate::buffer::Memory;
 use crate::refusal::Misuse;
 use crate::span::Span;
 
@@ -85,6 +88,8 @@ pub struct Att {
     /// Where the region's first byte lies in the first page.
     first_offset: u64,
     len: u64,
+    /// Keeps memory of our own alive for as long as any entry translates to it.
+    _memory: Option<Arc<Memory>>,
 }
 
 /// ATT control (M3).
@@ -105,6 +110,17 @@ impl Att {
             control: Control::Direct(Page::at(start)),
             first_offset: 0,
             len,
+            _memory: None,
+        }
+    }
+
+    /// All of some memory of our own, which lives at least as long as this does.
+    pub(crate) fn owned(memory: Arc<Memory>) -> Att {
+        Att {
+            control: Control::Direct(Page::at(memory.start())),
+            first_offset: 0,
+            len: memory.len() as u64,
+            _memory: Some(memory),
         }
     }
 
@@ -135,6 +151,7 @@ impl Att {
             control,
             first_offset,
             len,
+            _memory: None,
         })
     }
 

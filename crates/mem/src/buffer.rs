@@ -17,39 +17,58 @@ use crate::tpt::{Region, Tpt};
 pub struct Buffer {
     tpt: Arc<Tpt>,
     stag: Stag,
-    bytes: *mut [u8],
+    memory: Arc<Memory>,
 }
 
+/// An allocation that its owner and every entry that translates to it hold together: windows and further registrations
+/// of it may outlive the owner.
+#[derive(Debug)]
+pub(crate) struct Memory(*mut [u8]);
+
 // SAFETY: the bytes are reached by raw copies only, from any thread, as registered memory always is.
-unsafe impl Send for Buffer {}
+unsafe impl Send for Memory {}
 // SAFETY: as above.
-unsafe impl Sync for Buffer {}
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn zeroed(len: usize) -> Memory {
+        Memory(Box::into_raw(vec![0_u8; len].into_boxed_slice()))
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.0.cast::<u8>()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: made by `into_raw` in `zeroed`; whoever could reach it held it, and nobody does.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
 
 impl Buffer {
     /// Allocates `len` zero bytes and registers them; users name them by their real addresses.
     pub fn new(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
-        let bytes = Box::into_raw(vec![0_u8; len].into_boxed_slice());
-        let start = bytes.cast::<u8>();
+        let memory = Arc::new(Memory::zeroed(len));
         let region = Region {
-            att: Att::direct(start, len as u64),
-            start: To::new(start as u64),
+            att: Att::owned(memory.clone()),
+            start: To::new(memory.start() as u64),
             pd,
             access,
             one_touch: false,
         };
-        // SAFETY: the allocation is ours and is freed only after `deregister` has succeeded.
-        match unsafe { tpt.register(region) } {
-            Ok(stag) => Ok(Buffer {
-                tpt: tpt.clone(),
-                stag,
-                bytes,
-            }),
-            Err(misuse) => {
-                // SAFETY: made by `into_raw` above and known to nobody else.
-                drop(unsafe { Box::from_raw(bytes) });
-                Err(misuse)
-            }
-        }
+        // SAFETY: the allocation is ours, and every entry that translates to it holds it.
+        let stag = unsafe { tpt.register(region) }?;
+        Ok(Buffer {
+            tpt: tpt.clone(),
+            stag,
+            memory,
+        })
     }
 
     /// Its STag.
@@ -59,12 +78,12 @@ impl Buffer {
 
     /// The address of its first byte, as requests name it.
     pub fn at(&self) -> u64 {
-        self.bytes.cast::<u8>() as u64
+        self.memory.start() as u64
     }
 
     /// Bytes.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.memory.len()
     }
 
     /// No bytes.
@@ -79,7 +98,7 @@ impl Buffer {
             // SAFETY: inside the allocation, which lives as long as we do; `bytes` is not part of it, because nobody
             // can have a reference into it.
             unsafe {
-                let to = self.bytes.cast::<u8>().add(offset);
+                let to = self.memory.start().add(offset);
                 core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
             }
         }
@@ -94,7 +113,7 @@ impl Buffer {
         let mut copy = vec![0; len];
         // SAFETY: inside the allocation, which lives as long as we do.
         unsafe {
-            let from = self.bytes.cast::<u8>().add(offset);
+            let from = self.memory.start().add(offset);
             core::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), len);
         }
         copy
@@ -107,11 +126,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // While windows are bound to it, peers may reach it: then the memory is given up rather than freed.
-        if self.tpt.deregister(self.stag).is_ok() {
-            // SAFETY: made by `into_raw` in `new`; no entry names it any more and no grant is left.
-            drop(unsafe { Box::from_raw(self.bytes) });
-        }
+        // Refused while windows are bound to it, through which peers may reach it: then the entry keeps the memory.
+        let _ = self.tpt.deregister(self.stag);
     }
 }
 

@@ -39,7 +39,7 @@ impl<'a> Sources<'a> {
     /// Adds bytes of the sender's own; false if there are too many sources already.
     pub fn own(&mut self, bytes: &'a [u8]) -> bool {
         self.spans
-            .push(Span::new(bytes.as_ptr().cast_mut(), bytes.len()))
+            .push_apart(Span::new(bytes.as_ptr().cast_mut(), bytes.len()))
     }
 
     /// Bytes in all.

@@ -84,6 +84,8 @@ pub const MAX_SPANS: usize = 64;
 pub struct Spans {
     spans: ArrayVec<Span, MAX_SPANS>,
     bytes: usize,
+    /// Nothing may be joined with the last span.
+    apart: bool,
 }
 
 impl Spans {
@@ -92,17 +94,32 @@ impl Spans {
         Spans::default()
     }
 
-    /// Adds a span, joined with the one before if they touch; false if the list is full.
+    /// Adds a span of registered memory, joined with the one before if they touch; false if the list is full.
     pub fn push(&mut self, span: Span) -> bool {
+        let apart = self.apart;
+        let touches = |last: &&mut Span| !apart && last.start.wrapping_add(last.len) == span.start;
+        if let Some(last) = self.spans.last_mut().filter(touches) {
+            last.len += span.len;
+            self.bytes += span.len;
+            return true;
+        }
+        self.add(span, false)
+    }
+
+    /// Adds a span of borrowed bytes; false if the list is full. It is joined with nothing, even if it touches: a borrow
+    /// gives no right to what lies beside it.
+    pub(crate) fn push_apart(&mut self, span: Span) -> bool {
+        self.add(span, true)
+    }
+
+    fn add(&mut self, span: Span, apart: bool) -> bool {
         if span.is_empty() {
             return true;
         }
-        let touches = |last: &&mut Span| last.start.wrapping_add(last.len) == span.start;
-        if let Some(last) = self.spans.last_mut().filter(touches) {
-            last.len += span.len;
-        } else if self.spans.try_push(span).is_err() {
+        if self.spans.try_push(span).is_err() {
             return false;
         }
+        self.apart = apart;
         self.bytes += span.len;
         true
     }
@@ -125,6 +142,7 @@ impl Spans {
     /// Forgets them.
     pub fn clear(&mut self) {
         self.spans.clear();
+        self.apart = false;
         self.bytes = 0;
     }
 }

@@ -38,7 +38,8 @@ impl<'a> Targets<'a> {
 
     /// Adds a stage; false if there are too many places already.
     pub fn stage(&mut self, stage: &'a mut [u8]) -> bool {
-        self.spans.push(Span::new(stage.as_mut_ptr(), stage.len()))
+        self.spans
+            .push_apart(Span::new(stage.as_mut_ptr(), stage.len()))
     }
 
     /// Bytes that fit in all.

@@ -94,7 +94,7 @@ impl Tpt {
     ///
     /// # Safety
     /// The memory behind `region.att` stays mapped, with the protection it has now, until [`deregister`](Tpt::deregister)
-    /// returns; and the program accepts that the adapter and, within the rights, peers read and write it at any time.
+    /// returns, for this region and for all that [`register_shared`](Tpt::register_shared) made of it; and the program accepts that the adapter and, within the rights, peers read and write it at any time.
     pub unsafe fn register(&self, region: Region) -> Result<Stag, Misuse> {
         let Region {
             att,

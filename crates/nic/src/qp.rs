@@ -72,15 +72,16 @@ pub struct QpInit {
 
 /// When payload goes straight between the carrier and its memory, and how much is done at once.
 ///
-/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Whatever is summed or
-/// marked (CRC, MPA markers) is staged: a program may change its memory at any time, and a sum would be wrong.
+/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Whatever is summed (CRC)
+/// is staged: a program may change its memory at any time, and the sum would be wrong. MPA markers cut what is received
+/// into short runs, and what is sent with them is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
     /// The shortest run that goes directly.
     pub direct_min: u32,
-    /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next.
+    /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next. At least one is.
     pub lookahead: usize,
-    /// Bytes framed ahead of the carrier.
+    /// Bytes framed ahead of the carrier; one frame at least is.
     pub batch: usize,
 }
 
@@ -141,8 +142,9 @@ impl Default for Enabled {
 
 /// A queue pair.
 ///
-/// It sits behind one short lock and is run by whoever comes first. Whoever drives it ends every turn with
-/// [`transmit`](Qp::transmit): a poster that finds somebody at work leaves its requests and goes.
+/// It sits behind one short lock and is run by whoever comes first. Whoever calls a method that takes an [`Outbox`], be it
+/// `modify` or `enable`, has [`transmit`](Qp::transmit) called afterwards: a poster that finds somebody at work leaves its
+/// requests and goes, and a turn of another kind finds them but does not send them.
 #[derive(Debug)]
 pub struct Qp {
     init: QpInit,
@@ -224,7 +226,7 @@ impl Qp {
 
     /// Reads once from the carrier, straight into memory where that pays, and acts on what came.
     ///
-    /// `scratch` is where bytes land that are not payload of a long run: any size does, a few frames' worth does well.
+    /// `scratch` is where bytes land that are not payload of a long run: any size but none does, a few frames' worth does well.
     pub fn receive(
         &self,
         carrier: &mut impl Carrier,
@@ -252,7 +254,8 @@ impl Qp {
         last.get()
     }
 
-    /// The same, unless somebody is at work already, who sends before it goes: `None` then.
+    /// The same, unless somebody is at work already: `None` then. That one sends before it goes or, if its work is of
+    /// another kind, calls [`transmit`](Qp::transmit) afterwards.
     pub fn try_transmit(
         &self,
         carrier: &mut impl Carrier,
@@ -316,9 +319,13 @@ impl Qp {
 
     /// Send requests that have not completed, and receives that have not.
     pub fn outstanding(&self) -> (usize, usize) {
+        self.desk.look(|inner| self.count(inner))
+    }
+
+    /// The same under the lock, so that a receive which is being taken counts once.
+    fn count(&self, inner: &Inner) -> (usize, usize) {
         let (sends, receives) = self.tails.waiting();
-        let claimed = self.desk.look(|inner| inner.claimed.is_some());
-        (sends, receives + usize::from(claimed))
+        (sends, receives + usize::from(inner.claimed.is_some()))
     }
 }
 

@@ -103,6 +103,11 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    /// Puts a receive that was taken back in front, even if the queue has been filled meanwhile.
+    pub fn put_back(&mut self, receive: Receive) {
+        self.queue.push_front(receive);
+    }
+
     /// Takes the oldest receive.
     pub fn take(&mut self) -> Option<Receive> {
         self.queue.pop_front()

@@ -123,6 +123,15 @@ impl Srq {
         Some(receive)
     }
 
+    /// Takes a receive back that no message has used up; returns the queue pair that must be told, if one waits.
+    pub fn give_back(&self, receive: Receive) -> Option<u32> {
+        let mut inner = self.inner.lock();
+        inner.queue.put_back(receive);
+        let woken = inner.line.serve();
+        inner.promised.extend(woken);
+        woken
+    }
+
     /// A queue pair needs no receive any more; returns who may have the one it was promised.
     pub fn leave(&self, qpn: u32) -> Option<u32> {
         let mut inner = self.inner.lock();

@@ -33,6 +33,7 @@ pub(crate) struct Setup {
     pub(crate) policy: Policy,
     pub(crate) cq_size: usize,
     pub(crate) crc: bool,
+    pub(crate) markers: bool,
     pub(crate) transfer: Transfer,
 }
 
@@ -49,6 +50,7 @@ impl Default for Setup {
             policy: Policy::Verbs,
             cq_size: 100,
             crc: true,
+            markers: false,
             transfer: Transfer::default(),
         }
     }
@@ -179,8 +181,8 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
         role,
         revision: Revision::Two,
         crc: setup.crc,
-        markers_tx: false,
-        markers_rx: false,
+        markers_tx: setup.markers,
+        markers_rx: setup.markers,
         ird: 4,
         ord: 4,
         rtr: if setup.extensions {

@@ -19,6 +19,7 @@ pub struct Frame {
     head_len: u8,
     pad: u8,
     crc: bool,
+    marked: bool,
     /// First payload byte, counted from the message's start.
     payload_offset: u32,
     payload_len: u16,
@@ -50,6 +51,7 @@ impl Frame {
             head_len: at as u8,
             pad: pad_len(ulpdu_len) as u8,
             crc,
+            marked: phase.is_some(),
             payload_offset,
             payload_len,
         }
@@ -73,6 +75,11 @@ impl Frame {
     /// The frame can go out as head, payload, trailer without a stage.
     pub fn is_plain(&self) -> bool {
         !self.crc && self.layout.marker_count() == 0
+    }
+
+    /// Its bytes are counted for markers, in this frame or a later one: once made, it must leave.
+    pub fn is_marked(&self) -> bool {
+        self.marked
     }
 
     /// A plain frame's bytes before the payload.

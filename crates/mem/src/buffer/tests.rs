@@ -44,3 +44,30 @@ fn memory_under_a_window_is_not_freed() {
     };
     assert_eq!(tpt.place_remote(&reach).unwrap().write(0, &[1; 10]), 10);
 }
+
+/// A second registration may outlive the owner; nothing says that it may not, so the memory outlives both.
+#[test]
+fn memory_that_is_registered_once_more_is_not_freed() {
+    let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));
+    let buffer = Buffer::new(&tpt, 10, Pd(1), Access::ALL).unwrap();
+    let shared = tpt
+        .register_shared(buffer.stag(), To::new(0), Pd(1), Access::ALL)
+        .unwrap();
+    let memory = Arc::downgrade(&buffer.memory);
+    buffer.write(0, b"abc");
+    drop(buffer);
+    let reach = Reach {
+        stag: shared,
+        at: 0,
+        len: 10,
+        pd: Pd(1),
+        qp: 1,
+        needs: Access::LOCAL_READ,
+    };
+    assert!(memory.upgrade().is_some(), "freed under a registration");
+    let mut copy = [0; 3];
+    assert_eq!(tpt.gather_local(&reach).unwrap().read(0, &mut copy), 3);
+    assert_eq!(&copy, b"abc");
+    tpt.deregister(shared).unwrap();
+    assert!(memory.upgrade().is_none(), "kept by nobody");
+}

@@ -39,3 +39,15 @@ fn a_full_list_takes_no_more_sources() {
     let taken = bytes.iter().take_while(|two| sources.own(&two[..1]));
     assert_eq!(taken.count(), crate::span::MAX_SPANS);
 }
+
+/// Borrows that happen to lie side by side stay apart: neither may be read through the other's address.
+#[test]
+fn bytes_of_our_own_are_not_joined() {
+    let (one, two) = b"abcd".split_at(2);
+    let mut sources = Sources::new();
+    assert!(sources.own(one) && sources.own(two));
+    assert_eq!(sources.spans().len(), 2);
+    let mut copy = Vec::new();
+    assert_eq!(sources.copy_to(&mut copy, 10), 4);
+    assert_eq!(copy, b"abcd");
+}

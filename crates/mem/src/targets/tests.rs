@@ -86,3 +86,17 @@ fn memory_is_not_given_up_while_a_read_may_write_it() {
     assert!(revoker.join().unwrap().is_ok());
     assert_eq!(memory.read(0, 16), [7; 16]);
 }
+
+/// Borrows that happen to lie side by side stay apart: neither may be written through the other's address.
+#[test]
+fn stages_are_not_joined() {
+    let mut stage = [0; 6];
+    let (one, rest) = stage.split_at_mut(2);
+    let (two, three) = rest.split_at_mut(2);
+    let mut targets = Targets::new();
+    assert!(targets.stage(one) && targets.stage(two) && targets.stage(three));
+    assert_eq!(targets.spans().len(), 3);
+    assert_eq!(targets.fill(b"abcdef"), 6);
+    drop(targets);
+    assert_eq!(&stage, b"abcdef");
+}

@@ -11,7 +11,7 @@ use verbena_wire::{Stag, To};
 use super::QpInit;
 use super::inner::{Current, Inner, Owed};
 use super::memory::fault_of;
-use super::outgo::Origin;
+use super::outgo::{Origin, Outgo};
 use crate::event::Outbox;
 
 impl Owed {
@@ -31,7 +31,7 @@ impl Owed {
     }
 
     /// The segment to blame, with what was already answered.
-    fn offender(&self, sent: u32) -> Offender {
+    pub(super) fn offender(&self, sent: u32) -> Offender {
         let header = Header::Untagged(*self.header());
         let (len, request) = match self {
             Owed::Read(_, request) => (46, Some(*request)),
@@ -164,7 +164,7 @@ impl Inner {
             return false;
         };
         self.framed += frame.size() as u64;
-        if frame.is_plain() && u32::from(frame.payload_len()) >= init.transfer.direct_min {
+        if Outgo::takes_in_place(&frame, init.transfer.direct_min) {
             self.outgo.put_in_place(&frame, Origin::Answer(owed));
         } else {
             self.outgo.put(&frame, |offset, len, stage| {

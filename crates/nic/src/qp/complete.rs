@@ -17,8 +17,9 @@ use crate::wr::Flags;
 /// How far requests without an answer have succeeded.
 #[derive(Debug, Clone, Copy)]
 enum Bar {
-    /// The peer has executed all before this one.
-    Acked(Rsn),
+    /// The peer says that it has executed all before this one, and the carrier has accepted so many bytes: what has not
+    /// left needs its memory, whatever a peer says.
+    Acked(Rsn, u64),
     /// The carrier has accepted so many bytes of the stream.
     Accepted(u64),
 }
@@ -29,7 +30,9 @@ impl Bar {
             return false;
         };
         let executed = match self {
-            Bar::Acked(acked) => wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked)),
+            Bar::Acked(acked, bytes) => {
+                bytes >= end && wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked))
+            }
             Bar::Accepted(bytes) => bytes >= end,
         };
         executed && !wqe.op.wants_response()
@@ -44,7 +47,10 @@ impl Inner {
             Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
                 let requester = &stream.ledger().requester;
                 // A receiver that is not ready says with it that it has executed all before.
-                Bar::Acked(requester.given_up().unwrap_or(requester.acked()))
+                Bar::Acked(
+                    requester.given_up().unwrap_or(requester.acked()),
+                    self.accepted,
+                )
             }
             _ => Bar::Accepted(self.accepted),
         }
@@ -58,7 +64,7 @@ impl Inner {
             // The end of the stream had to wait for a message before it.
             self.peer_gone(init, reset, out);
         }
-        if self.gone && init.qp_type == QpType::Uc && self.state == QpState::Rts {
+        if self.gone && init.qp_type == QpType::Uc {
             self.let_go(init, out);
         }
         let bar = self.bar(init);
@@ -91,8 +97,16 @@ impl Inner {
 
     /// An unreliable connection does not notice that its peer is gone: what is sent succeeds and arrives nowhere.
     fn let_go(&mut self, init: &QpInit, out: &mut Outbox) {
+        let may_end = match self.state {
+            QpState::Rts => usize::MAX,
+            // A draining queue finishes what it began and starts nothing.
+            QpState::Sqd => self.begun,
+            _ => return,
+        };
         self.current = None;
-        while let Some(at) = self.sends.iter().position(|w| !w.is_done()) {
+        // They give their memory back, but a frame that was begun is still finished.
+        self.copy_payload(init);
+        while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
             if self.sends[at].op.is_local() {
                 self.run_local(init, at, out);
             } else {
@@ -213,7 +227,7 @@ impl Inner {
         for wqe in self.sends.iter_mut().take(self.begun) {
             if bar.is_passed_by(wqe) {
                 wqe.progress = Progress::Done(Status::Success);
-            } else if !wqe.is_done() {
+            } else if wqe.progress != Progress::Done(Status::Success) {
                 break;
             }
         }
@@ -257,12 +271,14 @@ impl Inner {
         self.flush(init, out);
     }
 
-    /// Everything posted and not ended is flushed, each queue in posting order.
+    /// Everything posted that had not succeeded is flushed, each queue in posting order.
     pub(super) fn flush(&mut self, init: &QpInit, out: &mut Outbox) {
         // Flushed requests give their memory back: what is framed of them must not need it any more.
         self.copy_payload(init);
         self.keep_owed_answers();
         self.blocked = None;
+        // What was acknowledged a moment before the end counts, however the bytes were cut.
+        self.mark_executed(init);
         for wqe in &mut self.sends {
             if !wqe.is_done() {
                 wqe.progress = Progress::Done(Status::WrFlushErr);
@@ -305,6 +321,17 @@ impl Inner {
         self.leave_line(init, out);
         if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_told, true) {
             out.push(Event::LastWqe { qp: init.number });
+        }
+    }
+
+    /// The queue pair is emptied: a receive of the shared queue that it holds was not its own to lose.
+    pub(super) fn give_back(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.leave_line(init, out);
+        if let Some(srq) = &init.srq
+            && let Some(receive) = self.claimed.take()
+            && let Some(qpn) = srq.give_back(receive)
+        {
+            out.wake(qpn);
         }
     }
 

@@ -167,11 +167,16 @@ impl Inner {
 
     /// As if it had just been made; what was posted is dropped without a completion.
     pub(super) fn renew(&mut self) {
-        self.heads.ended(self.sends.len());
         while self.heads.next_send().is_some() {
             self.heads.ended(1);
         }
         while self.heads.next_receive().is_some() {}
+        self.begin_anew();
+    }
+
+    /// As if it had just been made, but for requests that were left and not yet found.
+    pub(super) fn begin_anew(&mut self) {
+        self.heads.ended(self.sends.len());
         *self = Inner::new(core::mem::take(&mut self.heads));
     }
 

@@ -54,7 +54,7 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
-                self.leave_line(init, out);
+                self.give_back(init, out);
                 self.renew();
             }
             // RDMAC: a graceful close needs an empty send queue.
@@ -160,6 +160,8 @@ impl Inner {
         let cut = stream.handle_eof(self.stage.len()).is_err();
         if reset {
             stream.drop_answers();
+            // Nobody takes it, and it must not keep the connection from being closed.
+            self.outgo.clear();
         }
         if self.gone {
             return;
@@ -191,7 +193,8 @@ impl Inner {
         // RDMAC: Closing ends in Idle, from where another stream may begin.
         if was == QpState::Closing && self.state != was {
             let (state, cause, counters) = (self.state, self.cause.take(), self.counters);
-            self.renew();
+            // A receive that was posted a moment ago is one for the next stream.
+            self.begin_anew();
             (self.state, self.cause, self.counters) = (state, cause, counters);
         }
     }

@@ -2,6 +2,7 @@
 //! It promises that bytes leave in the order they were framed, and that payload left in place is looked up anew for every write.
 //! It refuses to know what a frame says; it knows where each begins, since a frame once begun must be finished.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
@@ -57,6 +58,8 @@ pub(super) struct Outgo {
     cuts: VecDeque<Cut>,
     /// Bytes of all cuts.
     cut_bytes: usize,
+    /// Control frames behind a cut, none of them begun. They are numbered, so they leave even if the cut does not.
+    controls: VecDeque<Range<usize>>,
 }
 
 impl Outgo {
@@ -78,7 +81,23 @@ impl Outgo {
         frame.append(&mut self.bytes, append);
     }
 
-    /// Adds a plain frame whose payload stays where it is.
+    /// Adds a control frame: it may stand between any two frames, and stays if those around it are given up.
+    pub(super) fn put_control(&mut self, frame: &Frame) {
+        let at = self.bytes.len();
+        frame.append(&mut self.bytes, |_, _, _| ());
+        if !self.cuts.is_empty() {
+            self.controls.push_back(at..self.bytes.len());
+        }
+    }
+
+    /// The payload of a frame may stay where it is until it leaves: nothing is summed over it, and no marker behind it
+    /// counts on it should it be refused.
+    pub(super) fn takes_in_place(frame: &Frame, direct_min: u32) -> bool {
+        let long = u32::from(frame.payload_len()) >= direct_min.max(1);
+        long && frame.is_plain() && !frame.is_marked()
+    }
+
+    /// Adds a frame whose payload stays where it is.
     pub(super) fn put_in_place(&mut self, frame: &Frame, origin: Origin) {
         let frame_at = self.bytes.len();
         self.bytes.extend_from_slice(frame.head());
@@ -162,6 +181,9 @@ impl Outgo {
             }
         }
         debug_assert!(self.taken <= self.bytes.len(), "more taken than framed");
+        while self.controls.front().is_some_and(|c| c.start < self.taken) {
+            self.controls.pop_front();
+        }
         let direct = before - self.cut_bytes;
         self.tidy();
         direct
@@ -171,6 +193,7 @@ impl Outgo {
     fn tidy(&mut self) {
         if self.is_empty() {
             self.taken = 0;
+            self.controls.clear();
             self.bytes.clear();
             if self.bytes.capacity() > KEEP {
                 self.bytes = Vec::new();
@@ -189,10 +212,26 @@ impl Outgo {
                 cut.at -= gone;
                 cut.frame_at -= gone;
             }
+            for control in &mut self.controls {
+                *control = control.start - gone..control.end - gone;
+            }
         }
     }
 
-    /// Copies all payload, which then belongs to nobody else any more; drops everything from refused payload on.
+    /// Gives up all frames that are left, but for control frames behind payload in place.
+    pub(super) fn give_up(&mut self) {
+        let mut bytes = Vec::new();
+        for control in &self.controls {
+            bytes.extend_from_slice(&self.bytes[control.clone()]);
+        }
+        *self = Outgo {
+            bytes,
+            ..Outgo::default()
+        };
+    }
+
+    /// Copies all payload, which then belongs to nobody else any more. From refused payload on everything is given up,
+    /// but for control frames.
     pub(super) fn copy_payload<'a>(
         &mut self,
         find: impl Fn(&Cut) -> Result<Granted<'a>, Refusal>,
@@ -213,6 +252,9 @@ impl Outgo {
                 }
                 Err(refusal) => {
                     bytes.extend_from_slice(self.bytes.get(at..cut.frame_at).unwrap_or_default());
+                    for control in self.controls.iter().filter(|c| c.start >= cut.at) {
+                        bytes.extend_from_slice(&self.bytes[control.clone()]);
+                    }
                     refused = Some(self.refused(cut, refusal));
                     break;
                 }

@@ -98,10 +98,11 @@ impl Inner {
             self.bulk = self.bulk.saturating_sub(1);
         }
         let mut rest = bytes;
-        let verdict = self.resolve(init, run.place, bytes.len() as u32, |place| {
+        // The whole run is judged, however little of it is here: what leaves its buffer is not placed in part.
+        let verdict = self.resolve(init, run.place, run.len, |place| {
             let n = place.write(0, rest);
             rest = &rest[n..];
-            true
+            !rest.is_empty()
         });
         match verdict {
             Ok(()) => {

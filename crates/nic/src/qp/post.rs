@@ -114,13 +114,13 @@ impl Inner {
     /// Finds what was posted meanwhile.
     pub(super) fn absorb(&mut self, init: &QpInit, out: &mut Outbox) {
         while let Some(mut wqe) = self.heads.next_send() {
-            if !self.state.takes_sends() {
-                // Its poster did not know yet that the queue pair is being emptied.
-                self.heads.ended(1);
-                continue;
-            }
+            // Its poster may not have known where the queue pair stands by now.
             if self.state.flushes() {
                 wqe.progress = Progress::Done(Status::WrFlushErr);
+            } else if !self.state.takes_sends() {
+                // It was emptied, and requests of that time end without a completion.
+                self.heads.ended(1);
+                continue;
             }
             self.sends.push_back(wqe);
         }

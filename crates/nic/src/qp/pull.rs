@@ -45,10 +45,8 @@ impl Inner {
         let missing = self.stage.missing();
         let mut direct = 0;
         // In a stream of long runs only the next head is read along, so that the run behind it goes directly, too.
-        let most = match self.bulk {
-            0 => scratch.len(),
-            _ => scratch.len().min(init.transfer.lookahead),
-        };
+        let ahead = scratch.len().min(init.transfer.lookahead.max(1));
+        let most = if self.bulk == 0 { scratch.len() } else { ahead };
         if staged {
             // The rest of what is staged goes behind it, so that it is understood where it lies.
             targets.stage(self.stage.room(missing));
@@ -63,13 +61,16 @@ impl Inner {
                 targets.stage(&mut scratch[..most]);
             } else {
                 self.bulk = BULK;
-                let most = scratch.len().min(init.transfer.lookahead);
                 if named.all {
-                    targets.stage(&mut scratch[..most]);
+                    targets.stage(&mut scratch[..ahead]);
                 }
             }
         }
         let room = targets.bytes();
+        if room == 0 {
+            // A socket that is asked for nothing answers as if the stream had ended.
+            return Receiving::Dry;
+        }
         let moved = carrier.read(&mut targets);
         drop(targets);
         match moved {

@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use smallvec::smallvec;
 use verbena_mem::{Refusal, Sources};
 use verbena_stream::Time;
+use verbena_wire::Stag;
 
 use super::QpInit;
 use super::answer::{access, part};
 use super::inner::Inner;
 use super::memory::gathers;
-use super::outgo::{Cut, Granted, Origin};
+use super::outgo::{Cut, Granted, Origin, Refused};
 use super::wqe::Wqe;
 use crate::carrier::{Carrier, Moved};
 use crate::event::{Event, Outbox};
@@ -53,7 +54,7 @@ impl Inner {
     ) -> Sending {
         self.now = self.now.max(now);
         loop {
-            while self.outgo.len() < init.transfer.batch
+            while self.outgo.len() < init.transfer.batch.max(1)
                 && self.outgo.cuts() < MAX_CUTS
                 && self.frame_next(init, out)
             {}
@@ -97,7 +98,7 @@ impl Inner {
             }
             if let Some(refused) = refused {
                 // Whatever stood before its frame has left.
-                self.outgo.clear();
+                self.outgo.give_up();
                 self.severed = refused.begun;
                 self.refuse(init, &refused.cut, &refused.refusal, out);
             }
@@ -110,8 +111,7 @@ impl Inner {
             Origin::Request(number) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
-                let at = number.saturating_sub(self.completed) as usize;
-                self.strike(init, at, Status::LocProtErr, out);
+                self.strike(init, self.position(number), Status::LocProtErr, out);
             }
             Origin::Answer(owed) => {
                 let violation = access(owed.header().opcode, owed.source().0, refusal);
@@ -129,8 +129,7 @@ impl Inner {
         self.outgo.clear();
         match cut.map(|cut| cut.origin) {
             Some(Origin::Request(number)) => {
-                let at = number.saturating_sub(self.completed) as usize;
-                self.strike(init, at, Status::LocProtErr, out);
+                self.strike(init, self.position(number), Status::LocProtErr, out);
             }
             _ => {
                 out.push(Event::QpFatal { qp: init.number });
@@ -139,11 +138,34 @@ impl Inner {
         }
     }
 
+    /// Where the request with this number stands in the queue; behind its end if it has left.
+    fn position(&self, number: u64) -> usize {
+        let at = number.checked_sub(self.completed);
+        at.map_or(usize::MAX, |at| at as usize)
+    }
+
     /// Requests give their memory back: what is framed of them must not need it any more.
     pub(super) fn copy_payload(&mut self, init: &QpInit) {
         let find = finder(init, &self.sends, self.completed);
-        if let Some(refused) = self.outgo.copy_payload(find) {
-            self.severed |= refused.begun;
+        let Some(Refused {
+            cut,
+            refusal,
+            begun,
+        }) = self.outgo.copy_payload(find)
+        else {
+            return;
+        };
+        self.severed |= begun;
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        // Frames are missing now, so no answer may follow.
+        match cut.origin {
+            Origin::Request(_) => stream.drop_answers(),
+            Origin::Answer(owed) => {
+                let violation = access(owed.header().opcode, owed.source().0, &refusal);
+                stream.fail_for(violation, Some(owed.offender(cut.offset)));
+            }
         }
     }
 }
@@ -160,10 +182,12 @@ fn finder<'a, 'b>(
             Ok(smallvec![gather])
         }
         Origin::Request(number) => {
-            let at = number.saturating_sub(completed) as usize;
-            match sends.get(at) {
+            let at = number.checked_sub(completed);
+            match at.and_then(|at| sends.get(at as usize)) {
                 Some(wqe) => gathers(init, wqe, cut.offset, cut.len),
-                None => Ok(Granted::new()),
+                // Nobody's any more. Requests end after their frames have left or were copied, so this does not happen;
+                // if it did, sending a frame without its payload would be worse.
+                None => Err(Refusal::Stag { stag: Stag::new(0) }),
             }
         }
     }

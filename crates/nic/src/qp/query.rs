@@ -65,14 +65,16 @@ impl Qp {
 
     /// Everything that changes, at one moment.
     pub fn view(&self) -> View {
-        let (sends, receives) = self.outstanding();
-        self.desk.look(|inner| View {
-            state: inner.state,
-            enabled: inner.enabled,
-            cause: inner.cause.clone(),
-            counters: inner.counters,
-            sends,
-            receives,
+        self.desk.look(|inner| {
+            let (sends, receives) = self.count(inner);
+            View {
+                state: inner.state,
+                enabled: inner.enabled,
+                cause: inner.cause.clone(),
+                counters: inner.counters,
+                sends,
+                receives,
+            }
         })
     }
 
@@ -101,7 +103,7 @@ impl Qp {
                 return None;
             }
             let last = inner.last_words(init);
-            inner.leave_line(init, out);
+            inner.give_back(init, out);
             inner.renew();
             inner.retired = true;
             Some(last)

@@ -16,9 +16,6 @@ use crate::state::QpState;
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
 
-/// Nothing to add to a frame.
-fn nothing(_: u32, _: usize, _: &mut Vec<u8>) {}
-
 impl Inner {
     /// What is framed already and what the stream itself owes the peer; nothing new is begun.
     pub(super) fn last_words(&mut self, init: &QpInit) -> Vec<u8> {
@@ -31,7 +28,7 @@ impl Inner {
             stream.drop_answers();
         }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.outgo.put(&frame, nothing);
+            self.outgo.put_control(&frame);
         }
         self.outgo.take()
     }
@@ -40,7 +37,7 @@ impl Inner {
     pub(super) fn frame_acks(&mut self) {
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
             self.framed += frame.size() as u64;
-            self.outgo.put(&frame, nothing);
+            self.outgo.put_control(&frame);
         }
     }
 
@@ -51,7 +48,7 @@ impl Inner {
         };
         if let Some(frame) = stream.poll_control(false) {
             self.framed += frame.size() as u64;
-            self.outgo.put(&frame, nothing);
+            self.outgo.put_control(&frame);
             return true;
         }
         match self.current.take() {
@@ -269,8 +266,8 @@ fn make_frame(
     let Some(frame) = stream.next_frame(outgoing) else {
         return Ok(None);
     };
-    let long = u32::from(frame.payload_len()) >= init.transfer.direct_min;
-    if long && frame.is_plain() && matches!(source, Source::Memory(_)) {
+    let in_place = Outgo::takes_in_place(&frame, init.transfer.direct_min);
+    if in_place && matches!(source, Source::Memory(_)) {
         outgo.put_in_place(&frame, Origin::Request(number));
     } else {
         outgo.put(&frame, |offset, len, stage| {

@@ -3,5 +3,7 @@
 mod by_hand;
 mod carrying;
 mod errors;
+mod hostile;
 mod rnr;
+mod splits;
 mod work;

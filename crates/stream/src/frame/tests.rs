@@ -56,4 +56,6 @@ fn only_frames_without_checksum_and_markers_are_plain() {
     );
     assert!(!plain(Phase::new(8), false));
     assert!(!plain(None, true));
+    let marked = |phase| Frame::new(&[&[0; 14]], 0, 100, phase, false).is_marked();
+    assert!(marked(Phase::new(508)) && !marked(None));
 }

@@ -27,7 +27,7 @@ impl Stream {
     /// this read: the peer blames the first request that it sees neither answered nor acknowledged.
     pub fn fail_for(&mut self, violation: Violation, offender: Option<Offender>) {
         let terminate = terminate_for(&violation, offender.as_ref());
-        if self.owes_answers() {
+        if self.state == State::Failing {
             self.control.terminate = terminate.or(self.control.terminate.take());
             self.drop_answers();
         } else {

@@ -1,0 +1,456 @@
+//! Tests of awkward peers and moments: payload that is nobody's any more, memory taken away, a peer that is gone, settings of nothing.
+
+use verbena_mem::{Access, Sources, Targets};
+use verbena_wire::{Stag, To};
+
+use crate::carrier::{Carrier, Moved};
+use crate::event::{Event, Outbox};
+use crate::qp::{Qp, Receiving, Transfer};
+use crate::state::{Personality, QpState, QpType};
+use crate::testing::{PD, Pair, Setup, Side, feed, transmit};
+use crate::wc::Status;
+use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+fn write(remote: Remote) -> SendOp {
+    let immediate = None;
+    SendOp::Write { remote, immediate }
+}
+
+fn read(remote: Remote) -> SendOp {
+    let local_invalidate = None;
+    SendOp::Read {
+        remote,
+        local_invalidate,
+    }
+}
+
+/// Every run of at least 100 bytes goes directly.
+fn direct() -> Setup {
+    Setup {
+        crc: false,
+        transfer: Transfer {
+            direct_min: 100,
+            ..Transfer::default()
+        },
+        ..Setup::default()
+    }
+}
+
+/// A peer that acknowledges what it has not got does not make us read memory that was given back, or another's.
+#[test]
+fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
+    let ack = {
+        let mut honest = Pair::new(direct());
+        let (op, gather) = (write(honest.b.remote(0)), [honest.a.sge(0, 900)]);
+        honest.a.post(1, op, &gather);
+        let bytes = transmit(&honest.a.qp, 2000, honest.now, &mut honest.a.out);
+        feed(&honest.b.qp, &bytes, honest.now, &mut honest.b.out);
+        transmit(&honest.b.qp, 2000, honest.now, &mut honest.b.out)
+    };
+    let mut pair = Pair::new(direct());
+    pair.a.memory.write(0, &[1; 900]);
+    pair.a.memory.write(4000, &[99; 900]);
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
+    pair.a.post(1, op, &gather);
+    let mut sent = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+    feed(&pair.a.qp, &ack, pair.now, &mut pair.a.out);
+    assert!(pair.a.sent().is_empty(), "its memory is still needed");
+    // What would come to the front: a read, whose sink is nobody's to see.
+    let (op, sink) = (read(pair.b.remote(0)), [pair.a.sge(4000, 900)]);
+    pair.a.post(2, op, &sink);
+    sent.extend(transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out));
+    assert!(!sent.contains(&99), "memory of another request went out");
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+}
+
+/// An unreliable connection completes what it has when its peer is gone; a frame that was begun is finished all the same.
+#[test]
+fn what_succeeded_without_a_peer_needs_its_memory_no_more() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..direct()
+    });
+    pair.a.memory.write(0, &[1; 900]);
+    pair.a.memory.write(4000, &[99; 900]);
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
+    pair.a.post(1, op, &gather);
+    let mut sent = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+    pair.a.qp.handle_eof(false, &mut pair.a.out);
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    pair.a.memory.write(0, &[98; 900]);
+    let other = [pair.a.sge(4000, 900)];
+    pair.a.post(2, op, &other);
+    sent.extend(transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out));
+    let count = |byte| sent.iter().filter(|b| **b == byte).count();
+    assert!(count(1) >= 900, "{}", count(1));
+    assert_eq!((count(98), count(99)), (0, 0));
+}
+
+/// Another name of a side's memory, which can be taken away.
+fn revocable(side: &Side, access: Access) -> Stag {
+    let (of, start) = (side.memory.stag(), To::new(side.memory.at()));
+    side.tpt.register_shared(of, start, PD, access).unwrap()
+}
+
+/// Control messages are numbered: none may be missing when frames before them are given up.
+#[test]
+fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
+    for flush in [false, true] {
+        let mut pair = Pair::new(direct());
+        let stag = revocable(&pair.a, Access::LOCAL_READ);
+        let (op, at, len) = (write(pair.b.remote(0)), pair.a.memory.at(), 900);
+        pair.a.post(1, op, &[Sge { at, len, stag }]);
+        transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
+        let (to, from) = ([pair.a.sge(2000, 50)], [pair.b.sge(2000, 50)]);
+        pair.a.receive(5, &to);
+        pair.b.post(7, SEND, &from);
+        let bytes = transmit(&pair.b.qp, 500, pair.now, &mut pair.b.out);
+        feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out);
+        transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
+        pair.a.receive(6, &to);
+        pair.b.post(8, SEND, &from);
+        let bytes = transmit(&pair.b.qp, 500, pair.now, &mut pair.b.out);
+        feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out);
+        pair.a.tpt.deregister(stag).unwrap();
+        if flush {
+            pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+        }
+        pair.run();
+        let cause = pair.b.qp.cause().unwrap();
+        assert!(cause.contains("the peer says"), "{flush} {cause}");
+        let expected = [(7, Status::Success), (8, Status::Success)];
+        assert_eq!(pair.b.statuses(), expected, "{flush}");
+    }
+}
+
+/// docs/connections.md: a read that fails while it is answered is itself the struck one, even on a failing stream.
+#[test]
+fn no_answer_leaves_behind_one_that_was_given_up() {
+    for lone in [false, true] {
+        let mut pair = Pair::new(Setup {
+            transfer: Transfer {
+                direct_min: 100,
+                batch: 1,
+                ..Transfer::default()
+            },
+            ..direct()
+        });
+        let stag = revocable(&pair.b, Access::REMOTE_READ);
+        let to = To::new(pair.b.memory.at());
+        pair.b.memory.write(0, &[1; 500]);
+        let sink = [pair.a.sge(0, 500)];
+        pair.a.post(1, read(Remote { stag, to }), &sink);
+        if !lone {
+            let op = read(pair.b.remote(0));
+            pair.a.post(2, op, &sink);
+        }
+        let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        // The first answer is framed, nothing of it has left, and the second is owed.
+        transmit(&pair.b.qp, 0, pair.now, &mut pair.b.out);
+        pair.b.tpt.deregister(stag).unwrap();
+        // Another request ends the stream, for another reason.
+        let long = [pair.a.sge(0, 600)];
+        let short = [pair.b.sge(4000, 10)];
+        pair.b.receive(9, &short);
+        pair.a.post(3, SEND, &long);
+        let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        pair.run();
+        let mut expected = vec![
+            (1, Status::RemAccessErr),
+            (2, Status::WrFlushErr),
+            (3, Status::WrFlushErr),
+        ];
+        if lone {
+            expected.remove(1);
+        }
+        assert_eq!(pair.a.statuses(), expected, "{:?}", pair.a.qp.cause());
+        assert!(!pair.b.qp.wants_reset());
+    }
+}
+
+/// Nothing read along is a lawful wish; a read without room would look like the end of the stream.
+#[test]
+fn without_lookahead_long_runs_still_come() {
+    let mut pair = Pair::new(Setup {
+        transfer: Transfer {
+            direct_min: 100,
+            lookahead: 0,
+            ..Transfer::default()
+        },
+        ..direct()
+    });
+    pair.a.memory.write(0, &[3; 4000]);
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 4000)]);
+    pair.a.post(1, op, &gather);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert_eq!(pair.b.memory.read(0, 4000), vec![3; 4000]);
+}
+
+/// A socket that nothing has come to.
+struct Socket;
+
+impl Carrier for Socket {
+    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+        if targets.bytes() == 0 {
+            Moved::End
+        } else {
+            Moved::Nothing
+        }
+    }
+
+    fn write(&mut self, _: &Sources<'_>) -> Moved {
+        Moved::Nothing
+    }
+}
+
+/// Asked for nothing, a socket answers as at its end: a reader without room does not ask.
+#[test]
+fn no_room_at_all_reads_nothing_and_harms_nothing() {
+    let mut pair = Pair::new(direct());
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
+    pair.a.post(1, op, &gather);
+    let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
+    let (now, out) = (pair.now, &mut pair.b.out);
+    let receiving = pair.b.qp.receive(&mut Socket, &mut [], now, out);
+    assert_eq!(receiving, Receiving::Dry);
+    feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+}
+
+/// Somebody posts while the end of the stream is being read.
+struct Late<'a>(&'a Qp);
+
+impl Carrier for Late<'_> {
+    fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+        let wr = SendWr {
+            id: 4,
+            op: SEND,
+            flags: Flags::SIGNALED,
+            data: Data::Inline(&[]),
+        };
+        self.0.post_send(&wr, &mut Outbox::new()).unwrap();
+        Moved::End
+    }
+
+    fn write(&mut self, _: &Sources<'_>) -> Moved {
+        Moved::Nothing
+    }
+}
+
+#[test]
+fn a_request_posted_while_the_peer_closes_is_flushed() {
+    let mut pair = Pair::new(Setup {
+        personality: Personality::Iwarp,
+        ..Setup::default()
+    });
+    let (qp, out) = (&pair.a.qp, &mut pair.a.out);
+    qp.receive(&mut Late(qp), &mut [0; 10], pair.now, out);
+    assert_eq!(qp.state(), QpState::Closing);
+    assert_eq!(pair.a.statuses(), [(4, Status::WrFlushErr)]);
+    assert_eq!(pair.a.qp.outstanding(), (0, 0));
+}
+
+/// A broken connection takes nothing: what is framed is no reason to keep it.
+#[test]
+fn a_connection_that_broke_can_be_closed() {
+    for failing in [false, true] {
+        let mut pair = Pair::new(direct());
+        let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 900)]);
+        pair.a.post(1, op, &gather);
+        transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+        if failing {
+            pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+        }
+        struct Broken;
+        impl Carrier for Broken {
+            fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+                Moved::Broken
+            }
+            fn write(&mut self, _: &Sources<'_>) -> Moved {
+                Moved::Broken
+            }
+        }
+        let (now, out) = (pair.now, &mut pair.a.out);
+        pair.a.qp.transmit(&mut Broken, now, out);
+        let status = if failing {
+            Status::WrFlushErr
+        } else {
+            Status::RetryExcErr
+        };
+        assert_eq!(pair.a.statuses(), [(1, status)]);
+        assert!(pair.a.qp.wants_close(), "{failing}");
+    }
+}
+
+/// A receive of a shared queue that a message took and did not finish goes back where it came from.
+#[test]
+fn a_shared_receive_is_not_lost_with_the_queue_pair_that_took_it() {
+    for destroy in [false, true] {
+        let mut pair = Pair::new(Setup {
+            shared: true,
+            ..Setup::default()
+        });
+        let to = [pair.b.sge(0, 3000)];
+        pair.b.receive(1, &to);
+        pair.b.receive(2, &to);
+        let from = [pair.a.sge(0, 3000)];
+        pair.a.post(1, SEND, &from);
+        let bytes = transmit(&pair.a.qp, 1500, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        let srq = pair.b.srq.clone().unwrap();
+        assert_eq!(srq.len(), 1);
+        if destroy {
+            pair.b.qp.retire(&mut pair.b.out);
+        } else {
+            pair.b.qp.modify(QpState::Reset, &mut pair.b.out);
+        }
+        assert_eq!(srq.len(), 2);
+        let first = srq.take(77, &mut pair.b.out);
+        assert_eq!(first.map(|r| r.id), Some(1), "in its old place");
+    }
+}
+
+/// Memory that is taken away between two reads of one run is not written, and the blame is the peer's.
+#[test]
+fn a_run_ends_where_its_memory_was_taken_away() {
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let mut pair = Pair::new(Setup {
+            qp_type,
+            ..direct()
+        });
+        let stag = revocable(&pair.b, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let to = To::new(pair.b.memory.at());
+        pair.a.memory.write(0, &[1; 2500]);
+        let gather = [pair.a.sge(0, 2500)];
+        let op = SendOp::Write {
+            remote: Remote { stag, to },
+            immediate: Some(5),
+        };
+        pair.a.post(1, op, &gather);
+        let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &begun, pair.now, &mut pair.b.out);
+        assert_eq!(pair.b.memory.read(0, 200), [1; 200]);
+        pair.b.tpt.deregister(stag).unwrap();
+        pair.b.memory.write(0, &[0; 300]);
+        let (scatter, small) = ([pair.b.sge(4000, 10)], [pair.a.sge(0, 10)]);
+        pair.b.receive(9, &scatter);
+        pair.run();
+        assert_eq!(pair.b.memory.read(0, 2500), [0; 2500]);
+        if qp_type == QpType::Rc {
+            assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)]);
+            continue;
+        }
+        // Nobody is told, not even of the immediate data, and the next message finds everything in order.
+        assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+        assert!(pair.b.received().is_empty());
+        pair.a.post(2, SEND, &small);
+        pair.run();
+        assert_eq!(pair.b.received().len(), 1);
+        assert_eq!(pair.b.memory.read(4000, 10), [1; 10]);
+    }
+}
+
+/// Draining ends even if the peer is gone: on an unreliable connection what was begun has succeeded.
+#[test]
+fn an_unreliable_connection_drains_without_its_peer() {
+    for reset in [false, true] {
+        let mut pair = Pair::new(Setup {
+            qp_type: QpType::Uc,
+            ..direct()
+        });
+        let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 2500)]);
+        pair.a.post(1, op, &gather);
+        transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
+        assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+        pair.a.post(2, op, &gather);
+        pair.a.qp.handle_eof(reset, &mut pair.a.out);
+        assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+        assert!(pair.a.events().contains(&Event::SqDrained { qp: 1 }));
+        assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+        assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
+    }
+}
+
+/// Markers stand at positions of the stream: what was framed must leave, so none of it waits in place for memory.
+#[test]
+fn with_markers_nothing_that_was_framed_is_missing() {
+    for lead in 0..40 {
+        let mut pair = Pair::new(Setup {
+            markers: true,
+            ..direct()
+        });
+        let (op, small) = (write(pair.b.remote(0)), [pair.a.sge(0, 5)]);
+        for id in 0..lead {
+            pair.a.post(100 + id, op, &small);
+        }
+        pair.run();
+        pair.a.sent();
+        let stag = revocable(&pair.a, Access::LOCAL_READ);
+        let at = pair.a.memory.at();
+        pair.a.post(1, op, &[Sge { at, len: 300, stag }]);
+        transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
+        pair.a.tpt.deregister(stag).unwrap();
+        pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+        pair.run();
+        let cause = pair.b.qp.cause().unwrap();
+        assert!(cause.contains("the peer says"), "{lead}: {cause}");
+    }
+}
+
+/// Settings of nothing at all: everything goes directly, one frame at a time. A read of nothing still names no byte.
+#[test]
+fn settings_of_zero_are_lawful() {
+    let mut pair = Pair::new(Setup {
+        transfer: Transfer {
+            direct_min: 0,
+            lookahead: 0,
+            batch: 0,
+        },
+        ..direct()
+    });
+    pair.a.memory.write(0, &[3; 2500]);
+    let nowhere = Remote {
+        stag: Stag::new(0xdead_0000),
+        to: To::new(0),
+    };
+    pair.a.post(1, read(nowhere), &[]);
+    pair.a.post(2, write(nowhere), &[]);
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 2500)]);
+    pair.a.post(3, op, &gather);
+    pair.run();
+    let expected = [1, 2, 3].map(|id| (id, Status::Success));
+    assert_eq!(pair.a.statuses(), expected, "{:?}", pair.b.qp.cause());
+    assert_eq!(pair.b.memory.read(0, 2500), [3; 2500]);
+}
+
+/// A queue that has drained says so once, whatever is posted to it before it goes on.
+#[test]
+fn a_drained_queue_says_so_once() {
+    let mut pair = Pair::roce();
+    let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 10)]);
+    let drained = |events: Vec<Event>| {
+        let told = Event::SqDrained { qp: 1 };
+        events.iter().filter(|event| **event == told).count()
+    };
+    for id in [1, 3] {
+        assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+        pair.a.post(id, op, &gather);
+        pair.run();
+        pair.a.post(id + 1, op, &gather);
+        pair.run();
+        assert_eq!(drained(pair.a.events()), 1);
+        assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+        pair.run();
+        assert_eq!(pair.a.statuses().len(), 2);
+        assert_eq!(drained(pair.a.events()), 0);
+    }
+}
