@@ -74,6 +74,8 @@ impl Connection {
             deferred: AtomicBool::new(false),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
+            dying: AtomicBool::new(false),
+            last_moment: AtomicU64::new(0),
             due: AtomicU64::new(0),
         }))
     }

@@ -211,6 +211,14 @@ impl Connection {
         if let Some(deadline) = outlook.deadline {
             self.wake_at(deadline);
         }
+        if outlook.dying && !self.dying.swap(true, Ordering::AcqRel) {
+            self.shard
+                .at(sys::now() + self.core.config.linger, self.token);
+            self.last_moment.store(
+                (sys::now() + self.core.config.linger).nanos(),
+                Ordering::Release,
+            );
+        }
         let watch = outlook.awaits_peer && bound.patience.is_some();
         if watch && !self.watched.swap(true, Ordering::AcqRel) {
             self.shard.at(sys::now() + WATCH, self.token);
@@ -229,7 +237,11 @@ impl Connection {
             return;
         };
         let mut out = Outbox::new();
-        if self.is_running() {
+        let last = self.last_moment.load(Ordering::Acquire);
+        if self.is_running() && last != 0 && now.nanos() >= last {
+            // It had its time, and the peer did not take the last words.
+            self.abort(&mut out);
+        } else if self.is_running() {
             self.due.store(0, Ordering::Release);
             if bound.qp.deadline().is_some_and(|when| when <= now) {
                 bound.qp.handle_timeout(now, &mut out);

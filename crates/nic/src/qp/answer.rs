@@ -49,8 +49,7 @@ impl Inner {
             return false;
         };
         // Judging an atomic executes it, so nothing may stand in the way of its answer.
-        let answerable = |s: &Stream| s.state().is_open() || s.owes_answers();
-        if !self.stream.as_ref().is_some_and(answerable) {
+        if !self.stream.as_ref().is_some_and(Stream::takes_answers) {
             return false;
         }
         let answer = match self.judge(init, &owed) {

@@ -86,6 +86,9 @@ impl Inner {
                 self.overflowed(init, out);
             }
         }
+        if self.doomed.is_some() {
+            self.fail_doomed(init, out);
+        }
         self.give_up(init, out);
         self.tell_drained(init, out);
         let notices = init.qp_type != QpType::Uc;
@@ -112,6 +115,33 @@ impl Inner {
             } else {
                 self.sends[at].progress = Progress::Done(Status::Success);
             }
+        }
+    }
+
+    /// A request that was begun cannot go on, because of its own memory. It fails in its turn, so that it is the first to
+    /// fail; only where nothing can come any more it fails at once.
+    pub(super) fn doom(&mut self, init: &QpInit, number: u64, out: &mut Outbox) {
+        self.current = None;
+        if self.severed {
+            let at = number.saturating_sub(self.completed) as usize;
+            self.strike(init, at, Status::LocProtErr, out);
+            return;
+        }
+        self.doomed = Some(self.doomed.map_or(number, |n| n.min(number)));
+        self.fail_doomed(init, out);
+    }
+
+    fn fail_doomed(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.mark_executed(init);
+        let Some(at) = self
+            .doomed
+            .map(|n| n.saturating_sub(self.completed) as usize)
+        else {
+            return;
+        };
+        if self.sends.iter().take(at).all(Wqe::is_done) {
+            self.doomed = None;
+            self.strike(init, at, Status::LocProtErr, out);
         }
     }
 

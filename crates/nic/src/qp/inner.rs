@@ -99,6 +99,8 @@ pub(super) struct Inner {
     pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
     pub(super) gone: bool,
+    /// The request with this number cannot go on and fails when all before it have ended.
+    pub(super) doomed: Option<u64>,
     /// A draining queue finishes the requests before this one: those that had begun when it was told to drain.
     pub(super) drain_to: u64,
     /// `SqDrained` has been told since the queue began to drain.
@@ -147,6 +149,7 @@ impl Inner {
             blocked: None,
             now: Time::ZERO,
             gone: false,
+            doomed: None,
             drain_to: 0,
             drained: false,
             write_dropped: false,

@@ -203,6 +203,9 @@ impl Inner {
         if self.sends.is_empty() || self.state.flushes() || init.qp_type == QpType::Uc {
             return;
         }
+        // What it has not taken by now it never will.
+        self.outgo.clear();
+        self.severed = true;
         self.gone = true;
         self.lose(init, "the peer does not answer", out);
     }

@@ -111,7 +111,7 @@ impl Inner {
             Origin::Request(number) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
-                self.strike(init, self.position(number), Status::LocProtErr, out);
+                self.doom(init, number, out);
             }
             Origin::Answer(owed) => {
                 let violation = access(owed.header().opcode, owed.source().0, refusal);

@@ -35,6 +35,8 @@ pub struct Outlook {
     pub future: Future,
     /// Requests wait for an answer of the peer, so that its silence counts.
     pub awaits_peer: bool,
+    /// The queue pair has failed, and its last words have not left yet: a peer that does not read must not hold it.
+    pub dying: bool,
 }
 
 /// Whether a connection is wanted any longer.
@@ -60,6 +62,7 @@ impl Qp {
                 () => Future::Open,
             },
             awaits_peer: inner.begun > 0,
+            dying: inner.state.flushes(),
         })
     }
 

@@ -73,7 +73,8 @@ impl Inner {
         // A draining queue finishes what it began and starts nothing.
         let finishes = self.completed + (at as u64) < self.drain_to;
         let may_start = self.state == QpState::Rts || (self.state == QpState::Sqd && finishes);
-        if !may_start || at >= self.sends.len() {
+        let doomed = |n: u64| self.completed + at as u64 >= n;
+        if !may_start || at >= self.sends.len() || self.doomed.is_some_and(doomed) {
             return false;
         }
         if self.sends[at].is_done() {
@@ -192,7 +193,7 @@ impl Inner {
             Err(refusal) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
-                self.strike(init, at, Status::LocProtErr, out);
+                self.doom(init, number, out);
             }
             // The peer discards it: it begins again when the peer is ready.
             Ok(None) => {}

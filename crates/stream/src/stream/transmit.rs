@@ -99,12 +99,18 @@ impl Stream {
         self.tx.max_ulpdu()
     }
 
-    fn may_begin(&self, message: &Message) -> Result<(), Held> {
+    /// A response can begin now: whoever executes a request in order to answer it asks first.
+    pub fn takes_answers(&self) -> bool {
+        self.is_free(true).is_ok()
+    }
+
+    /// Nothing stands in the way of a message of either kind.
+    fn is_free(&self, response: bool) -> Result<(), Held> {
         match self.state {
             State::Opening => return Err(Held::Opening),
             State::Running if self.rtr.is_some() => return Err(Held::Opening),
             State::Running => {}
-            State::Failing if message.is_response() && self.owes_answers() => {}
+            State::Failing if response && self.owes_answers() => {}
             _ => return Err(Held::Over),
         }
         if self.tx.is_open() {
@@ -113,6 +119,11 @@ impl Stream {
         if self.control.caps.is_some() {
             return Err(Held::Opening);
         }
+        Ok(())
+    }
+
+    fn may_begin(&self, message: &Message) -> Result<(), Held> {
+        self.is_free(message.is_response())?;
         if !fits(message) {
             return Err(Held::TooLong);
         }

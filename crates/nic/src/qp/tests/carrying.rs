@@ -418,3 +418,29 @@ fn posters_and_drivers_on_many_threads() {
     }
     assert!(received.iter().map(|wc| wc.id).eq(0..2 * EACH));
 }
+
+/// A request whose own memory refuses is the first to fail: what was sent before it ends first.
+#[test]
+fn a_request_that_cannot_go_on_fails_in_its_turn() {
+    let mut pair = Pair::new(direct());
+    let good = [pair.a.sge(0, 900)];
+    let op = write(pair.b.remote(0));
+    for id in 10..13 {
+        pair.a.post(id, op, &good);
+    }
+    let stag = revocable(&mut pair, 5000);
+    pair.a.post(20, op, &good);
+    // Three requests of one frame each have left, and nothing is acknowledged yet.
+    let sent = transmit(&pair.a.qp, 3 * 920, pair.now, &mut pair.a.out);
+    pair.a.tpt.deregister(stag).unwrap();
+    pair.a
+        .qp
+        .transmit(&mut Hand::open(0), pair.now, &mut pair.a.out);
+    crate::testing::feed(&pair.b.qp, &sent, pair.now, &mut pair.b.out);
+    pair.run();
+    let statuses = pair.a.statuses();
+    let failed = statuses.iter().position(|s| s.1 != Status::Success);
+    assert_eq!(failed, Some(3), "{statuses:?}");
+    assert_eq!(statuses[3], (1, Status::LocProtErr));
+    assert_eq!(statuses[4], (20, Status::WrFlushErr));
+}
