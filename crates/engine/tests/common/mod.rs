@@ -1,6 +1,10 @@
 //! Two engines on loopback, and what tests do with them.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test program uses a part of it"
+)]
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
