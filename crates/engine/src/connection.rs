@@ -6,6 +6,7 @@ mod close;
 mod starting;
 mod startup;
 mod turn;
+mod watch;
 
 pub(crate) use startup::{Decision, Done, Options};
 
@@ -19,10 +20,12 @@ use verbena_nic::{Carrier, Moved, Qp};
 use verbena_stream::Time;
 
 use crate::core::Core;
+use crate::door::Place;
 use crate::group::Group;
 use crate::shard::{Served, Shard};
 use crate::sys::{Ready, Socket};
 use starting::Starting;
+use watch::Watch;
 
 /// The connection of a queue pair, if it has one; whoever posts looks here.
 #[derive(Debug, Default)]
@@ -33,8 +36,21 @@ impl Slot {
         self.0.read().clone()
     }
 
-    fn set(&self, connection: Option<Arc<Connection>>) {
-        let before = core::mem::replace(&mut *self.0.write(), connection);
+    fn set(&self, connection: &Arc<Connection>) {
+        let before = self.0.write().replace(connection.clone());
+        drop(before);
+    }
+
+    fn is(&self, connection: &Connection) -> bool {
+        let slot = self.0.read();
+        slot.as_ref()
+            .is_some_and(|c| core::ptr::eq(&**c, connection))
+    }
+
+    /// Lets go of this connection, if it is still this one.
+    fn clear(&self, connection: &Connection) {
+        let ours = |c: &mut Arc<Connection>| core::ptr::eq(&**c, connection);
+        let before = self.0.write().take_if(ours);
         drop(before);
     }
 }
@@ -50,10 +66,10 @@ pub(crate) struct Connection {
     phase: Mutex<Phase>,
     /// Once the startup is over.
     bound: OnceLock<Bound>,
-    /// The socket is watched for room to write.
-    wants_room: AtomicBool,
-    /// The socket is not watched for input: a message waits for a receive, or nothing will come.
-    deaf: AtomicBool,
+    /// Who watches the socket, and for what.
+    watch: Watch,
+    /// When the startup must be over.
+    startup: Time,
     /// A polling thread put off an acknowledgement.
     deferred: AtomicBool,
     /// Polls that found the socket full.
@@ -84,7 +100,12 @@ enum Phase {
     /// A stream of the queue pair; bytes that came with the startup are its first input.
     Running { early: Vec<u8> },
     /// Nothing is sent any more, and what comes is thrown away until the peer closes, too, or the time is over.
-    Lingering { unsent: Vec<u8>, until: Time },
+    Lingering {
+        unsent: Vec<u8>,
+        until: Time,
+        /// Whoever never got beyond the startup still counts as starting: its descriptor is as dear.
+        _place: Option<Place>,
+    },
     /// Over.
     Closed,
 }
@@ -101,20 +122,32 @@ impl Connection {
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
+
+    fn is_starting(&self) -> bool {
+        matches!(*self.phase.lock(), Phase::Starting(_))
+    }
 }
 
 impl Served for Connection {
-    /// Only while it starts; afterwards its group is watched.
-    fn ready(self: Arc<Self>, ready: Ready) {
-        self.startup_ready(ready);
+    /// Only while it starts or lingers; meanwhile its group is watched.
+    fn ready(self: Arc<Self>, _: Ready) {
+        if self.is_starting() {
+            self.startup_ready();
+        } else {
+            self.linger_ready();
+        }
     }
 
     fn expire(self: Arc<Self>, now: Time) {
-        if self.bound.get().is_some() {
-            self.turn_expired(now);
-        } else {
+        if self.is_starting() {
             self.startup_expired(now);
+        } else {
+            self.turn_expired(now);
         }
+    }
+
+    fn stop(self: Arc<Self>) {
+        self.startup_stopped();
     }
 }
 

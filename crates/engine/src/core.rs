@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) events: Inbox,
     /// Startups of those who came through doors.
     pub(crate) half_open: Arc<AtomicU32>,
+    /// The process it was made in, by the forks that lie before it.
+    forks: u64,
     /// Connections by the queue pair they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
 }
@@ -44,8 +46,24 @@ impl Core {
             listeners: RwLock::default(),
             events: Inbox::new()?,
             half_open: Arc::default(),
+            forks: sys::forks(),
             connections: RwLock::default(),
         }))
+    }
+
+    /// False in a forked child of the process that made the engine: there are no threads, a lock may be held for ever
+    /// by one that is not there, and the descriptors are closed (DESIGN §4). Nothing may be touched then.
+    pub(crate) fn lives(&self) -> bool {
+        sys::forks() == self.forks
+    }
+
+    /// The same, as an answer.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.lives() {
+            Ok(())
+        } else {
+            Err(Error::Closed)
+        }
     }
 
     /// Who is told of completions in this queue from now on.
@@ -80,9 +98,12 @@ impl Core {
     /// Sees to what a turn left behind. The caller holds no lock and no grant.
     pub(crate) fn deliver(&self, out: &mut Outbox) {
         loop {
-            let woken = out.take_woken();
-            if woken.is_empty() {
+            let (woken, overflows) = (out.take_woken(), out.take_overflows());
+            if woken.is_empty() && overflows.is_empty() {
                 break;
+            }
+            for cq in overflows {
+                self.fail_overflowed(cq, out);
             }
             for number in woken {
                 // A queue pair that is gone by now has passed its promise on when it left the line.
@@ -97,6 +118,16 @@ impl Core {
             }
         }
         self.function.deliver(out, self);
+    }
+
+    /// A queue lost entries: the queue pairs that complete there fail, and those that are connected say so.
+    fn fail_overflowed(&self, cq: u32, out: &mut Outbox) {
+        for qp in self.function.qps_of_cq(cq) {
+            qp.fail_overflowed(out);
+            if let Some(connection) = self.connection_of(qp.number()) {
+                connection.send(out);
+            }
+        }
     }
 }
 

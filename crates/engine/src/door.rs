@@ -18,8 +18,8 @@ use crate::sys::{self, Channel, Interest, Listener, Ready};
 
 /// Connections taken in one go, before others have their turn.
 const AT_ONCE: usize = 64;
-/// How long a door waits when the process has no descriptor left: trying at once would fail again.
-const OUT_OF_DESCRIPTORS: core::time::Duration = core::time::Duration::from_millis(100);
+/// How long a door waits when the system refuses, as when no descriptor is left: trying at once would fail again.
+const PAUSE: core::time::Duration = core::time::Duration::from_millis(100);
 
 /// A place among the startups that are allowed at once; given back when it is dropped.
 pub(crate) struct Place(Arc<AtomicU32>);
@@ -64,7 +64,7 @@ impl Door {
             waiting: Mutex::default(),
             channel: Channel::new()?,
         });
-        door.shard.serve(door.token, door.clone());
+        door.shard.serve(door.token, door.clone())?;
         let watched = door
             .shard
             .watch(&door.listener, door.token, Interest::READ_ONCE);
@@ -73,6 +73,10 @@ impl Door {
             return Err(error.into());
         }
         Ok(door)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.core.check()
     }
 
     pub(crate) fn local(&self) -> Result<SocketAddr, Error> {
@@ -99,6 +103,7 @@ impl Door {
 
     pub(crate) fn close(&self) {
         self.shard.unwatch(&self.listener);
+        self.listener.shut();
         self.shard.forget(self.token);
         let turned_away = core::mem::take(&mut *self.waiting.lock());
         for decision in turned_away {
@@ -132,16 +137,17 @@ impl Door {
 impl Served for Door {
     fn ready(self: Arc<Self>, _: Ready) {
         match self.admit() {
-            Err(error) if error.is_out_of_descriptors() => {
-                self.shard.at(sys::now() + OUT_OF_DESCRIPTORS, self.token);
-            }
-            _ => self.listen(),
+            // Out of descriptors, or of memory.
+            Err(_) => self.shard.at(sys::now() + PAUSE, self.token),
+            Ok(()) => self.listen(),
         }
     }
 
     fn expire(self: Arc<Self>, _: Time) {
         self.listen();
     }
+
+    fn stop(self: Arc<Self>) {}
 }
 
 impl core::fmt::Debug for Door {

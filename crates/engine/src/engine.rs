@@ -47,6 +47,7 @@ impl Engine {
 
     /// A completion queue.
     pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue, Error> {
+        self.core.check()?;
         CompletionQueue::new(&self.core, entries)
     }
 
@@ -57,11 +58,13 @@ impl Engine {
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
+        self.core.check()?;
         QueuePair::new(&self.core, send, recv, options)
     }
 
     /// Listens; at most `backlog` requests wait for an answer.
     pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listening, Error> {
+        self.core.check()?;
         let door = Door::open(&self.core, at, backlog)?;
         Ok(Listening { door })
     }
@@ -69,7 +72,9 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.core.shards.stop();
+        if self.core.lives() {
+            self.core.shards.stop();
+        }
     }
 }
 
@@ -82,11 +87,13 @@ pub struct Listening {
 impl Listening {
     /// Where it listens.
     pub fn local(&self) -> Result<SocketAddr, Error> {
+        self.door.check()?;
         self.door.local()
     }
 
     /// Waits for the next request; `None` if the descriptor was made non-blocking and none waits.
     pub fn next(&self) -> Result<Option<Incoming>, Error> {
+        self.door.check()?;
         if !self.door.channel.take()? {
             return Ok(None);
         }
@@ -102,7 +109,9 @@ impl AsFd for Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.door.close();
+        if self.door.check().is_ok() {
+            self.door.close();
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use verbena_stream::Time;
 
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
 
@@ -33,6 +34,10 @@ pub(crate) struct Group {
     polled: AtomicU64,
     /// A polling thread serves the group.
     lent: AtomicBool,
+    /// A timer runs that takes the group back.
+    timed: AtomicBool,
+    /// A polling thread put off acknowledgements of some members.
+    owes: AtomicBool,
     /// Who asks which members are ready does so alone.
     asking: Mutex<Vec<Ready>>,
 }
@@ -40,11 +45,33 @@ pub(crate) struct Group {
 #[derive(Default)]
 struct Members {
     list: Vec<Arc<Connection>>,
-    by_token: HashMap<u64, Arc<Connection>>,
+    /// Where each one is in the list: there may be thousands, and they come and go.
+    places: HashMap<u64, usize>,
+}
+
+impl Members {
+    fn add(&mut self, connection: &Arc<Connection>) {
+        self.places.insert(connection.token(), self.list.len());
+        self.list.push(connection.clone());
+    }
+
+    fn remove(&mut self, token: u64) -> Option<Arc<Connection>> {
+        let at = self.places.remove(&token)?;
+        let gone = self.list.swap_remove(at);
+        if let Some(moved) = self.list.get(at) {
+            self.places.insert(moved.token(), at);
+        }
+        Some(gone)
+    }
+
+    fn find(&self, token: u64) -> Option<Arc<Connection>> {
+        let at = *self.places.get(&token)?;
+        self.list.get(at).cloned()
+    }
 }
 
 impl Group {
-    pub(crate) fn new(core: &Arc<Core>) -> sys::Result<Arc<Group>> {
+    pub(crate) fn new(core: &Arc<Core>) -> Result<Arc<Group>, Error> {
         let group = Arc::new(Group {
             core: core.clone(),
             shard: core.shards.pick()?,
@@ -54,35 +81,38 @@ impl Group {
             polls: AtomicU32::new(0),
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
+            timed: AtomicBool::new(false),
+            owes: AtomicBool::new(false),
             asking: Mutex::default(),
         });
-        group.shard.serve(group.token, group.clone());
-        group
+        group.shard.serve(group.token, group.clone())?;
+        let watched = group
             .shard
-            .watch(&group.poller, group.token, Interest::READ_ONCE)?;
+            .watch(&group.poller, group.token, Interest::READ_ONCE);
+        if let Err(error) = watched {
+            group.shard.forget(group.token);
+            return Err(error.into());
+        }
         Ok(group)
     }
 
-    /// A connection joins, and is watched for this.
-    pub(crate) fn join(&self, connection: &Arc<Connection>, interest: Interest) -> sys::Result<()> {
-        let token = connection.token();
-        {
-            let mut members = self.members.write();
-            members.list.push(connection.clone());
-            members.by_token.insert(token, connection.clone());
-        }
-        self.poller.add(connection.socket(), token, interest)
+    /// A connection joins; it is not watched yet.
+    pub(crate) fn join(&self, connection: &Arc<Connection>) {
+        self.members.write().add(connection);
     }
 
-    pub(crate) fn rearm(&self, connection: &Connection, interest: Interest) {
-        let watched = self
-            .poller
-            .arm(connection.socket(), connection.token(), interest);
-        if watched.is_err() {
-            // It was set aside while nothing could be heard of it.
-            let _ = self
-                .poller
-                .add(connection.socket(), connection.token(), interest);
+    /// A member is watched for this from now on; `again` if it was watched before.
+    pub(crate) fn watch(
+        &self,
+        connection: &Connection,
+        interest: Interest,
+        again: bool,
+    ) -> sys::Result<()> {
+        let (socket, token) = (connection.socket(), connection.token());
+        if again {
+            self.poller.arm(socket, token, interest)
+        } else {
+            self.poller.add(socket, token, interest)
         }
     }
 
@@ -93,11 +123,7 @@ impl Group {
 
     pub(crate) fn leave(&self, connection: &Connection) {
         self.set_aside(connection);
-        let token = connection.token();
-        let mut members = self.members.write();
-        members.list.retain(|member| member.token() != token);
-        let gone = members.by_token.remove(&token);
-        drop(members);
+        let gone = self.members.write().remove(connection.token());
         drop(gone);
     }
 
@@ -114,25 +140,56 @@ impl Group {
             self.polls.store(0, Ordering::Relaxed);
         } else if self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= self.core.config.lend_polls {
             self.polls.store(0, Ordering::Relaxed);
-            self.lent.store(true, Ordering::Release);
-            self.shard.at(now + self.core.config.lend_time, self.token);
+            self.lent.store(true, Ordering::SeqCst);
+            self.time(now);
             self.serve_polling();
+        }
+    }
+
+    /// Has the shard look after the polling thread in a while, unless it will already.
+    fn time(&self, now: Time) {
+        if !self.timed.swap(true, Ordering::SeqCst) {
+            self.shard.at(now + self.core.config.lend_time, self.token);
         }
     }
 
     /// A turn by a thread that polls.
     fn serve_polling(&self) {
-        let members = self.members.read();
-        if members.list.len() <= FEW {
-            let mut out = Outbox::new();
-            for connection in &members.list {
-                connection.poll_turn(&mut out);
+        // Not under the lock: whoever is served may leave.
+        let mut few = [const { None }; FEW];
+        {
+            let members = self.members.read();
+            if members.list.len() > FEW {
+                drop(members);
+                self.serve_ready();
+                return;
             }
-            drop(members);
-            self.core.deliver(&mut out);
-        } else {
-            drop(members);
-            self.serve_ready();
+            for (slot, connection) in few.iter_mut().zip(&members.list) {
+                *slot = Some(connection.clone());
+            }
+        }
+        let mut out = Outbox::new();
+        let mut owes = false;
+        for connection in few.iter().flatten() {
+            owes |= connection.poll_turn(&mut out);
+        }
+        if owes {
+            self.owes.store(true, Ordering::SeqCst);
+            if !self.lent.load(Ordering::SeqCst) {
+                // Taken back meanwhile, by one who may not have seen what we put off.
+                self.pay(&mut out);
+            }
+        }
+        self.core.deliver(&mut out);
+    }
+
+    /// Sends the acknowledgements that a polling thread put off.
+    fn pay(&self, out: &mut Outbox) {
+        if self.owes.swap(false, Ordering::SeqCst) {
+            let members = self.members.read().list.clone();
+            for connection in members {
+                connection.send_deferred(out);
+            }
         }
     }
 
@@ -150,7 +207,7 @@ impl Group {
         }
         let mut out = Outbox::new();
         for one in ready.iter() {
-            let member = self.members.read().by_token.get(&one.token).cloned();
+            let member = self.members.read().find(one.token);
             if let Some(connection) = member {
                 connection.turn(&mut out);
             }
@@ -163,14 +220,12 @@ impl Group {
 
     /// The queue is being armed, or its poller stayed away: the shard serves the group again.
     pub(crate) fn take_back(&self) {
-        if self.lent.swap(false, Ordering::AcqRel) {
+        // Who arms means to sleep, not to poll.
+        self.polls.store(0, Ordering::Relaxed);
+        if self.lent.swap(false, Ordering::SeqCst) {
             self.listen();
-            // A polling thread may have put off an acknowledgement.
-            let members = self.members.read().list.clone();
             let mut out = Outbox::new();
-            for connection in members {
-                connection.send_deferred(&mut out);
-            }
+            self.pay(&mut out);
             self.core.deliver(&mut out);
         }
     }
@@ -205,18 +260,20 @@ impl Served for Group {
     }
 
     fn expire(self: Arc<Self>, now: Time) {
-        if !self.lent.load(Ordering::Acquire) {
-            return;
-        }
         let stayed_away = now
             .nanos()
             .saturating_sub(self.polled.load(Ordering::Relaxed));
         if u128::from(stayed_away) > self.core.config.lend_time.as_nanos() {
             self.take_back();
-        } else {
-            self.shard.at(now + self.core.config.lend_time, self.token);
+        }
+        self.timed.store(false, Ordering::SeqCst);
+        // Lent still, or again.
+        if self.lent.load(Ordering::SeqCst) {
+            self.time(now);
         }
     }
+
+    fn stop(self: Arc<Self>) {}
 }
 
 impl core::fmt::Debug for Group {

@@ -33,6 +33,8 @@ impl Notify for Channel {
 pub struct Inbox {
     waiting: Mutex<VecDeque<Event>>,
     channel: Channel,
+    /// The process it was made in, by the forks that lie before it.
+    forks: u64,
 }
 
 impl Inbox {
@@ -40,6 +42,7 @@ impl Inbox {
         Ok(Inbox {
             waiting: Mutex::default(),
             channel: Channel::new()?,
+            forks: sys::forks(),
         })
     }
 
@@ -50,6 +53,9 @@ impl Inbox {
 
     /// The oldest event, if one waits.
     pub fn try_take(&self) -> Option<Event> {
+        if sys::forks() != self.forks {
+            return None;
+        }
         let event = self.waiting.lock().pop_front()?;
         // Its ring is there already, so this does not wait.
         let _ = self.channel.take();

@@ -2,7 +2,7 @@
 //! It promises that a program that polls gets its completions as soon as they can be had, and that arming gives the
 //! connections back to the shards. It refuses to wait; a program that wants to sleep arms the queue and waits for its channel.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use verbena_nic::{Arm, Cq, Wc};
@@ -23,17 +23,30 @@ pub(crate) struct Queue {
     /// Connections that complete their receives here.
     pub(crate) group: Arc<Group>,
     /// Groups whose connections complete their sends here.
-    also: RwLock<Vec<Arc<Group>>>,
+    also: RwLock<Arc<[Weak<Group>]>>,
 }
 
 impl Queue {
     /// Connections of this group complete their sends here.
     pub(crate) fn feed(&self, group: &Arc<Group>) {
-        let mut also = self.also.write();
-        let known = |g: &Arc<Group>| Arc::ptr_eq(g, group);
-        if !known(&self.group) && !also.iter().any(known) {
-            also.push(group.clone());
+        if Arc::ptr_eq(&self.group, group) {
+            return;
         }
+        let mut also = self.also.write();
+        let known = |g: &Weak<Group>| core::ptr::eq(g.as_ptr(), Arc::as_ptr(group));
+        if !also.iter().any(known) {
+            // Receive queues come and go while this one stays: those that are gone are forgotten.
+            let lives = |g: &&Weak<Group>| g.strong_count() > 0;
+            let one_more = core::iter::once(Arc::downgrade(group));
+            let all = also.iter().filter(lives).cloned().chain(one_more);
+            *also = all.collect();
+        }
+    }
+
+    /// Groups whose connections complete their sends here. Not under a lock: what is done with them may end in the
+    /// program's own handlers.
+    fn also(&self) -> Arc<[Weak<Group>]> {
+        self.also.read().clone()
     }
 }
 
@@ -44,14 +57,14 @@ impl CompletionQueue {
             Ok(group) => group,
             Err(error) => {
                 let _ = core.function.destroy_cq(cq.number());
-                return Err(error.into());
+                return Err(error);
             }
         };
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),
             cq,
             group,
-            also: RwLock::default(),
+            also: RwLock::new(Arc::new([])),
         })))
     }
 
@@ -67,12 +80,15 @@ impl CompletionQueue {
 
     /// Takes the oldest completions, as many as `out` holds; returns how many.
     pub fn poll(&self, out: &mut [Wc]) -> usize {
+        if !self.0.core.lives() {
+            return 0;
+        }
         let n = self.0.cq.poll(out);
         if n > 0 || out.is_empty() {
             return n;
         }
         self.0.group.polled_empty();
-        for group in self.0.also.read().iter() {
+        for group in self.0.also().iter().filter_map(Weak::upgrade) {
             group.polled_empty();
         }
         self.0.cq.poll(out)
@@ -80,26 +96,35 @@ impl CompletionQueue {
 
     /// Asks for one notification; poll once more afterwards, since what waits already does not notify.
     pub fn arm(&self, arm: Arm) {
+        if !self.0.core.lives() {
+            return;
+        }
         self.0.cq.arm(arm);
         self.0.group.take_back();
-        for group in self.0.also.read().iter() {
+        for group in self.0.also().iter().filter_map(Weak::upgrade) {
             group.take_back();
         }
     }
 
     /// Who is told when the armed queue has a completion.
     pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        self.0.core.listen(self.number(), notify);
+        if self.0.core.lives() {
+            self.0.core.listen(self.number(), notify);
+        }
     }
 
     /// Changes its size; completions that wait stay.
     pub fn resize(&self, entries: usize) -> Result<(), Error> {
+        self.0.core.check()?;
         Ok(self.0.core.function.resize_cq(self.number(), entries)?)
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if !self.core.lives() {
+            return;
+        }
         self.core.listen(self.cq.number(), None);
         self.group.retire();
         // Every queue pair that completes here holds this queue, so none is left.

@@ -128,16 +128,19 @@ impl QueuePair {
 
     /// What the peer may do.
     pub fn enable(&self, enabled: Enabled) {
-        self.act(|qp, out| qp.enable(enabled, out));
+        if self.core.lives() {
+            self.act(|qp, out| qp.enable(enabled, out));
+        }
     }
 
     /// Asks for a state; false if it is refused.
     pub fn modify(&self, to: QpState) -> bool {
-        self.act(|qp, out| qp.modify(to, out))
+        self.core.lives() && self.act(|qp, out| qp.modify(to, out))
     }
 
     /// Posts one request; it leaves at once if it can.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.check()?;
         self.qp.queue_send(wr)?;
         self.kick();
         Ok(())
@@ -145,6 +148,7 @@ impl QueuePair {
 
     /// Posts requests that leave together; the number of those that were posted before one was refused, and why.
     pub fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.check().map_err(|error| (0, error))?;
         let refused = wrs
             .iter()
             .enumerate()
@@ -155,6 +159,7 @@ impl QueuePair {
 
     /// Posts a receive.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        self.check()?;
         self.qp.queue_receive(wr)?;
         let mut out = Outbox::new();
         self.qp.ring(&mut out);
@@ -175,6 +180,7 @@ impl QueuePair {
     }
 
     pub(crate) fn check_connectable(&self) -> Result<(), Error> {
+        self.core.check()?;
         let state = self.state();
         let fresh = matches!(
             state,
@@ -200,6 +206,15 @@ impl QueuePair {
             rnr_timer: manners.rnr_timer,
             patience: manners.patience,
             psns: manners.psns,
+        }
+    }
+
+    /// A forked child has no queue pair, only the memory of one.
+    fn check(&self) -> Result<(), PostError> {
+        if self.core.lives() {
+            Ok(())
+        } else {
+            Err(PostError::State(QpState::Reset))
         }
     }
 
@@ -232,6 +247,9 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        if !self.core.lives() {
+            return;
+        }
         let mut out = Outbox::new();
         let connection = self.slot.get();
         let last = self.core.function.destroy_qp(self.qp.number(), &mut out);

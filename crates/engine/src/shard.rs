@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use verbena_stream::Time;
 
+use crate::error::Error;
 use crate::sys::{self, Bell, Interest, Poller, Ready};
 
 /// The token of a shard's own bell.
@@ -23,6 +24,9 @@ pub(crate) trait Served: Send + Sync {
 
     /// A time that it asked for has come.
     fn expire(self: Arc<Self>, now: Time);
+
+    /// The shard ends, and serves nobody any more.
+    fn stop(self: Arc<Self>);
 }
 
 /// Names for whatever is served, unique in the process.
@@ -37,7 +41,8 @@ pub(crate) struct Shards {
     all: Box<[OnceLock<Arc<Shard>>]>,
     next: AtomicUsize,
     /// Held while a shard starts: two threads may need the same one at once.
-    starting: Mutex<()>,
+    /// True when none may start any more.
+    starting: Mutex<bool>,
 }
 
 impl Shards {
@@ -48,18 +53,21 @@ impl Shards {
         Shards {
             all: (0..count.max(1)).map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
-            starting: Mutex::new(()),
+            starting: Mutex::new(false),
         }
     }
 
     /// The next one in turn.
-    pub(crate) fn pick(&self) -> sys::Result<Arc<Shard>> {
+    pub(crate) fn pick(&self) -> Result<Arc<Shard>, Error> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len();
         let slot = &self.all[at];
         if let Some(shard) = slot.get() {
             return Ok(shard.clone());
         }
-        let _one = self.starting.lock();
+        let stopped = self.starting.lock();
+        if *stopped {
+            return Err(Error::Closed);
+        }
         if let Some(shard) = slot.get() {
             return Ok(shard.clone());
         }
@@ -69,6 +77,7 @@ impl Shards {
 
     /// Ends all threads and lets go of everything they serve.
     pub(crate) fn stop(&self) {
+        *self.starting.lock() = true;
         let running = self.all.iter().filter_map(OnceLock::get);
         for shard in running.clone() {
             shard.stopping.store(true, Ordering::Release);
@@ -84,7 +93,8 @@ impl Shards {
 pub(crate) struct Shard {
     poller: Poller,
     bell: Bell,
-    served: Mutex<HashMap<u64, Arc<dyn Served>>>,
+    /// None when the shard has ended.
+    served: Mutex<Option<HashMap<u64, Arc<dyn Served>>>>,
     timers: Mutex<Timers>,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -102,7 +112,7 @@ impl Shard {
         let shard = Arc::new(Shard {
             poller: Poller::new()?,
             bell: Bell::new()?,
-            served: Mutex::default(),
+            served: Mutex::new(Some(HashMap::new())),
             timers: Mutex::default(),
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -115,8 +125,11 @@ impl Shard {
     }
 
     /// Serves this one from now on, by times alone until a descriptor is watched.
-    pub(crate) fn serve(&self, token: u64, served: Arc<dyn Served>) {
-        self.served.lock().insert(token, served);
+    pub(crate) fn serve(&self, token: u64, served: Arc<dyn Served>) -> Result<(), Error> {
+        let mut all = self.served.lock();
+        let all = all.as_mut().ok_or(Error::Closed)?;
+        all.insert(token, served);
+        Ok(())
     }
 
     /// Watches a descriptor of one that is served.
@@ -134,7 +147,11 @@ impl Shard {
     }
 
     pub(crate) fn forget(&self, token: u64) {
-        let forgotten = self.served.lock().remove(&token);
+        let forgotten = self
+            .served
+            .lock()
+            .as_mut()
+            .and_then(|all| all.remove(&token));
         // Dropped without the lock: it may take others along.
         drop(forgotten);
     }
@@ -149,6 +166,11 @@ impl Shard {
             drop(timers);
             self.bell.ring();
         }
+    }
+
+    /// A time that was asked for is not needed any more: a shard that sleeps must not wake for nothing.
+    pub(crate) fn not_at(&self, when: Time, token: u64) {
+        self.timers.lock().times.remove(&(when, token));
     }
 
     fn run(&self) {
@@ -168,8 +190,10 @@ impl Shard {
                 }
             }
         }
-        let served = core::mem::take(&mut *self.served.lock());
-        drop(served);
+        let served = self.served.lock().take();
+        for one in served.into_iter().flat_map(HashMap::into_values) {
+            one.stop();
+        }
     }
 
     /// Wakes everybody whose time has come; returns when the next one does.
@@ -194,7 +218,7 @@ impl Shard {
     }
 
     fn find(&self, token: u64) -> Option<Arc<dyn Served>> {
-        self.served.lock().get(&token).cloned()
+        self.served.lock().as_ref()?.get(&token).cloned()
     }
 
     fn join(&self) {

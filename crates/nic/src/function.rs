@@ -118,7 +118,7 @@ impl Function {
                 qp.receive_ready(out);
             }
             for cq in overflows {
-                for qp in self.qps.collect(|pair| pair.completes_in(cq)) {
+                for qp in self.qps_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
             }

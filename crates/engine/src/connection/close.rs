@@ -2,36 +2,69 @@
 //! It promises that a Terminate reaches a peer that lives: the socket is closed when the peer has closed, too, or after a
 //! while, never with unread input before that. It refuses to wait; the shard's timer ends what takes too long.
 
-use verbena_nic::{Moved, Outbox};
+use verbena_nic::{Moved, Outbox, QpState};
 use verbena_stream::Time;
 
 use super::{Connection, Phase, read_into, write_from};
+use crate::door::Place;
 use crate::sys;
+
+/// Reads of one turn, before others have theirs: a peer may send as fast as it likes.
+const READS: usize = 16;
+
+/// Where a goodbye stands.
+enum Farewell {
+    /// Nothing is left to wait for.
+    Over,
+    /// The peer has not closed, or there is no room for our last words.
+    Waits {
+        /// Last words are left.
+        unsent: bool,
+    },
+}
 
 impl Connection {
     /// Sends `last` and closes our direction. Whatever the peer still says is thrown away.
     pub(crate) fn close(&self, last: Vec<u8>, out: &mut Outbox) {
-        {
+        let until = sys::now() + self.core.config.linger;
+        let before = {
             let mut phase = self.phase.lock();
-            if matches!(*phase, Phase::Lingering { .. } | Phase::Closed) {
-                return;
-            }
-            let until = sys::now() + self.core.config.linger;
-            *phase = Phase::Lingering {
-                unsent: last,
-                until,
+            let place = match &mut *phase {
+                Phase::Lingering { .. } | Phase::Closed => return,
+                Phase::Starting(starting) => starting.take_place(),
+                Phase::Running { .. } => None,
             };
-            self.shard.at(until, self.token);
-        }
-        self.linger(out);
+            self.linger_on(&mut phase, last, until, place)
+        };
+        // Without the lock: it may take a program's handler along.
+        drop(before);
+        self.shard.at(until, self.token);
         if let Some(bound) = self.bound.get()
-            && !self.is_closed()
+            && bound.qp.state() == QpState::Reset
         {
-            // Somebody must be told when the peer closes, or when there is room for the last words.
-            self.deaf
-                .store(false, core::sync::atomic::Ordering::Release);
-            bound.group.rearm(self, self.interest());
+            // An emptied queue pair may be connected again while this connection says goodbye.
+            self.core.parted(bound.qp.number(), self);
+            bound.slot.clear(self);
         }
+        if let Some(unsent) = self.linger(out) {
+            // Somebody must be told when the peer closes, or when there is room for the last words.
+            self.watch_by_shard(unsent);
+        }
+    }
+
+    fn linger_on(
+        &self,
+        phase: &mut Phase,
+        unsent: Vec<u8>,
+        until: Time,
+        place: Option<Place>,
+    ) -> Phase {
+        let lingering = Phase::Lingering {
+            unsent,
+            until,
+            _place: place,
+        };
+        core::mem::replace(phase, lingering)
     }
 
     /// Breaks the connection off: the peer sees a reset.
@@ -40,56 +73,75 @@ impl Connection {
         self.finish(out);
     }
 
-    fn is_closed(&self) -> bool {
-        matches!(*self.phase.lock(), Phase::Closed)
+    pub(super) fn linger_ready(&self) {
+        let mut out = Outbox::new();
+        if let Some(unsent) = self.linger(&mut out) {
+            self.watch_by_shard(unsent);
+        }
+        self.core.deliver(&mut out);
     }
 
-    /// Says what is left to say, and throws away what comes.
-    pub(super) fn linger(&self, out: &mut Outbox) {
-        let over = match &mut *self.phase.lock() {
-            Phase::Lingering { unsent, until } => self.farewell(unsent, *until),
-            _ => return,
+    /// Says what is left to say, and throws away what comes. None if there is no more to it, else whether last words
+    /// are left.
+    pub(super) fn linger(&self, out: &mut Outbox) -> Option<bool> {
+        let farewell = match &mut *self.phase.lock() {
+            Phase::Lingering { unsent, until, .. } => self.farewell(unsent, *until),
+            _ => return None,
         };
-        if over {
-            self.finish(out);
+        match farewell {
+            Farewell::Waits { unsent } => Some(unsent),
+            Farewell::Over => {
+                self.finish(out);
+                None
+            }
         }
     }
 
-    /// True when nothing is left to wait for.
-    fn farewell(&self, unsent: &mut Vec<u8>, until: Time) -> bool {
+    fn farewell(&self, unsent: &mut Vec<u8>, until: Time) -> Farewell {
         while !unsent.is_empty() {
             match write_from(&self.socket, unsent) {
                 Moved::Bytes(n) => drop(unsent.drain(..n)),
                 Moved::Nothing => break,
-                Moved::End | Moved::Broken | Moved::Fault => return true,
+                Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
             }
         }
         if unsent.is_empty() && self.socket.shutdown_write().is_err() {
-            return true;
+            return Farewell::Over;
         }
-        let mut waste = [0; 4096];
-        loop {
+        let mut waste = [0; 16 << 10];
+        for _ in 0..READS {
             match read_into(&self.socket, &mut waste) {
-                Moved::Bytes(_) if sys::now() < until => {}
-                Moved::Nothing => return sys::now() >= until,
-                _ => return true,
+                Moved::Bytes(_) => {}
+                Moved::Nothing => break,
+                Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
             }
+        }
+        if sys::now() >= until {
+            return Farewell::Over;
+        }
+        Farewell::Waits {
+            unsent: !unsent.is_empty(),
         }
     }
 
     /// Nothing of the connection is left.
-    fn finish(&self, out: &mut Outbox) {
+    pub(super) fn finish(&self, out: &mut Outbox) {
         let before = core::mem::replace(&mut *self.phase.lock(), Phase::Closed);
-        if matches!(before, Phase::Closed) {
-            return;
+        match before {
+            Phase::Closed => return,
+            Phase::Lingering { until, .. } => self.shard.not_at(until, self.token),
+            Phase::Starting(_) => self.shard.not_at(self.startup, self.token),
+            Phase::Running { .. } => {}
         }
-        self.shard.unwatch(&self.socket);
+        self.watch_no_more();
         self.shard.forget(self.token);
         if let Some(bound) = self.bound.get() {
-            bound.group.leave(self);
             self.core.parted(bound.qp.number(), self);
-            bound.qp.handle_closed(out);
-            bound.slot.set(None);
+            // A queue pair that has another connection by now has forgotten this one.
+            if bound.slot.is(self) {
+                bound.qp.handle_closed(out);
+                bound.slot.clear(self);
+            }
         }
     }
 }

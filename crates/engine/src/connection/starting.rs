@@ -25,6 +25,8 @@ pub(super) struct Starting {
     outcome: Option<Outcome>,
     early: Vec<u8>,
     deadline: Time,
+    /// How it ended was said: whoever comes now comes too late.
+    over: bool,
 }
 
 pub(super) enum Side {
@@ -40,7 +42,7 @@ pub(super) enum Side {
         options: Option<(Options, Done)>,
         told: bool,
         /// Its place among the startups that are allowed at once.
-        _place: Place,
+        place: Option<Place>,
     },
 }
 
@@ -62,7 +64,21 @@ impl Starting {
             outcome: None,
             early: Vec::new(),
             deadline,
+            over: false,
         }
+    }
+
+    pub(super) fn take_place(&mut self) -> Option<Place> {
+        match &mut self.side {
+            Side::Dialled { .. } => None,
+            Side::Came { place, .. } => place.take(),
+        }
+    }
+
+    /// A request waits for the program's answer.
+    pub(super) fn is_asking(&self) -> bool {
+        let asking = |endpoint: &Endpoint| endpoint.state() == State::Deciding;
+        self.endpoint.as_ref().is_some_and(asking)
     }
 
     pub(super) fn deadline(&self) -> Time {
@@ -83,6 +99,9 @@ impl Starting {
     }
 
     pub(super) fn advance(&mut self, socket: &Socket, peer: SocketAddr) -> After {
+        if self.over {
+            return After::Nothing;
+        }
         if self.endpoint.is_none() && self.outcome.is_none() {
             match socket.connected() {
                 Ok(false) => return After::Nothing,
@@ -152,6 +171,7 @@ impl Starting {
         let Some(outcome) = self.outcome.take() else {
             return self.ask();
         };
+        self.over = true;
         let done = self.take_done();
         match outcome {
             Outcome::Established(agreement) => match self.options() {
@@ -208,7 +228,7 @@ impl Starting {
         }
     }
 
-    pub(super) fn accept(&mut self, options: Options, done: Done, limit: Duration) {
+    pub(super) fn accept(&mut self, options: Options, done: Done) {
         let Some(endpoint) = &mut self.endpoint else {
             return;
         };
@@ -223,7 +243,6 @@ impl Starting {
             .unwrap_or(0);
         let accepted = endpoint.accept(ird, ord, &options.private_data);
         debug_assert!(accepted.is_ok(), "only a request that waits is shown");
-        self.deadline = sys::now() + limit;
         if let Side::Came { options: slot, .. } = &mut self.side {
             *slot = Some((options, done));
         }
@@ -236,18 +255,23 @@ impl Starting {
         limit: Duration,
         now: Time,
     ) -> After {
-        match &mut self.endpoint {
-            Some(endpoint) => {
-                endpoint.handle_timeout(now);
-                self.settle();
-                self.write(socket);
-                self.after(peer)
-            }
-            None => After::End(Error::Timeout { peer, limit }, self.take_done()),
+        if self.over {
+            return After::Nothing;
         }
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.handle_timeout(now);
+            self.settle();
+            self.write(socket);
+            if self.outcome.is_some() {
+                return self.after(peer);
+            }
+        }
+        // TCP has not connected, or took so long that the startup would still have time.
+        self.over = true;
+        After::End(Error::Timeout { peer, limit }, self.take_done())
     }
 
-    fn take_done(&mut self) -> Option<Done> {
+    pub(super) fn take_done(&mut self) -> Option<Done> {
         match &mut self.side {
             Side::Dialled { done, .. } => done.take(),
             Side::Came { options, .. } => {

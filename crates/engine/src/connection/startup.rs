@@ -15,13 +15,14 @@ use verbena_wire::ext::{Caps, Features, RnrTimer};
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
 use super::starting::{After, Side, Starting};
+use super::watch::Watch;
 use super::{Bound, Connection, Phase, Slot};
 use crate::core::Core;
 use crate::door::{Door, Place};
 use crate::error::Error;
 use crate::group::Group;
 use crate::shard::next_token;
-use crate::sys::{self, Interest, Ready, Socket};
+use crate::sys::{self, Interest, Socket};
 
 /// Payload of a long frame, a power of two so that long messages are cut evenly, and the longest header.
 const LARGE: u16 = (32 << 10) + 18;
@@ -58,6 +59,7 @@ impl Connection {
         peer: SocketAddr,
         starting: Starting,
     ) -> Result<Arc<Connection>, Error> {
+        let startup = starting.deadline();
         if let Some(bytes) = core.config.buffers {
             socket.set_buffers(Some(bytes))?;
         }
@@ -69,8 +71,8 @@ impl Connection {
             peer,
             phase: Mutex::new(Phase::Starting(Box::new(starting))),
             bound: OnceLock::new(),
-            wants_room: AtomicBool::new(false),
-            deaf: AtomicBool::new(false),
+            watch: Watch::new(),
+            startup,
             deferred: AtomicBool::new(false),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
@@ -131,7 +133,7 @@ impl Connection {
             door: Arc::downgrade(door),
             options: None,
             told: false,
-            _place: place,
+            place: Some(place),
         };
         let endpoint = Endpoint::responder(terms, now);
         let starting = Starting::new(side, Some(endpoint), deadline);
@@ -140,7 +142,7 @@ impl Connection {
     }
 
     fn begin(self: Arc<Self>, deadline: Time) -> Result<(), Error> {
-        self.shard.serve(self.token, self.clone());
+        self.shard.serve(self.token, self.clone())?;
         let interest = Interest {
             read: true,
             write: true,
@@ -155,7 +157,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn startup_ready(self: Arc<Self>, _: Ready) {
+    pub(super) fn startup_ready(self: Arc<Self>) {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) => starting.advance(&self.socket, self.peer),
             _ => return,
@@ -176,11 +178,35 @@ impl Connection {
         self.go_on(after);
     }
 
+    /// The engine ends, and with it every connection; whoever waits for this one is told.
+    pub(super) fn startup_stopped(self: Arc<Self>) {
+        let done = match &mut *self.phase.lock() {
+            Phase::Starting(starting) => starting.take_done(),
+            _ => None,
+        };
+        let mut out = Outbox::new();
+        if let Some(bound) = self.bound.get()
+            && bound.slot.is(&self)
+        {
+            // Work that waits for the peer, or is posted later, must not wait for ever.
+            bound.qp.handle_eof(true, &mut out);
+        }
+        self.finish(&mut out);
+        self.core.deliver(&mut out);
+        if let Some(done) = done {
+            done(Err(Error::Closed));
+        }
+    }
+
     /// The program said yes.
     pub(crate) fn accept(self: Arc<Self>, options: Options, done: Done) -> Result<(), Error> {
+        let (got, limit) = (options.private_data.len(), MAX_PRIVATE_DATA);
+        if got > limit {
+            return Err(Error::PrivateData { got, limit });
+        }
         let after = match &mut *self.phase.lock() {
-            Phase::Starting(starting) => {
-                starting.accept(options, done, self.core.config.startup_timeout);
+            Phase::Starting(starting) if starting.is_asking() => {
+                starting.accept(options, done);
                 starting.advance(&self.socket, self.peer)
             }
             _ => return Err(Error::Closed),
@@ -191,6 +217,9 @@ impl Connection {
 
     /// The program said no.
     pub(crate) fn reject(self: Arc<Self>, private_data: &[u8]) {
+        if !self.core.lives() {
+            return;
+        }
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) => {
                 starting.reject(private_data);
@@ -277,9 +306,6 @@ impl Connection {
             Error::Rejected { .. } | Error::Startup { .. } => self.close(Vec::new(), &mut out),
             _ => self.abort(&mut out),
         }
-        if !matches!(*self.phase.lock(), Phase::Closed) {
-            let _ = self.shard.arm(&self.socket, self.token, Interest::READ);
-        }
         self.core.deliver(&mut out);
     }
 
@@ -324,22 +350,28 @@ impl Connection {
             let (qp, state) = (qp.number(), qp.state());
             return Err(Error::NotConnectable { qp, state });
         }
-        *self.phase.lock() = Phase::Running { early };
-        self.shard.unwatch(&self.socket);
-        self.core.joined(qp.number(), self);
-        options.slot.set(Some(self.clone()));
-        let bound = Bound {
+        // Nobody else binds: a startup ends once.
+        let bound = self.bound.get_or_init(|| Bound {
             qp,
-            group: options.group.clone(),
+            group: options.group,
             slot: options.slot,
             patience: options.patience,
-        };
-        // Nobody else binds: a startup ends once.
-        let _ = self.bound.set(bound);
-        options.group.join(self, Interest::READ)?;
+        });
+        let starting = core::mem::replace(&mut *self.phase.lock(), Phase::Running { early });
+        // Without the lock: it may take a program's handler along.
+        drop(starting);
+        self.shard.not_at(self.startup, self.token);
+        self.core.joined(bound.qp.number(), self);
+        let watched = self.watch_by_group(bound);
+        // Last: whoever finds it here may use it at once.
+        bound.slot.set(self);
+        if matches!(*self.phase.lock(), Phase::Closed) {
+            // Over already: who ended it found nothing here.
+            bound.slot.clear(self);
+        }
         self.turn(&mut out);
         self.core.deliver(&mut out);
-        Ok(())
+        Ok(watched?)
     }
 
     fn max_ulpdu(&self, large: bool) -> u16 {

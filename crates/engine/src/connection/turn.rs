@@ -12,7 +12,7 @@ use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
 use super::{Bound, Connection, Phase};
-use crate::sys::{self, Interest};
+use crate::sys;
 
 /// Reads of one turn, before others have theirs.
 const READS: usize = 16;
@@ -46,6 +46,7 @@ impl Connection {
             return;
         };
         if !self.is_running() {
+            // The shard is told of whatever else happens to it.
             self.linger(out);
             return;
         }
@@ -54,22 +55,22 @@ impl Connection {
     }
 
     /// A turn of a thread that polls: what it received may be answered by its program at once, and then the
-    /// acknowledgement goes along.
-    pub(crate) fn poll_turn(&self, out: &mut Outbox) {
+    /// acknowledgement goes along. True if it was put off.
+    pub(crate) fn poll_turn(&self, out: &mut Outbox) -> bool {
         let Some(bound) = self.bound.get() else {
-            return;
+            return false;
         };
         if !self.is_running() {
             self.linger(out);
-            return;
+            return false;
         }
         let recv_cq = &bound.qp.init().recv_cq;
-        if self.read(bound, 1, out) && !recv_cq.is_empty() {
-            self.deferred.store(true, Ordering::Release);
-        } else if !self.wants_room.load(Ordering::Acquire) || self.tries_again() {
-            self.deferred.store(false, Ordering::Release);
+        let put_off = self.read(bound, 1, out) && !recv_cq.is_empty();
+        self.deferred.store(put_off, Ordering::SeqCst);
+        if !put_off && (!self.watch.wants_room() || self.tries_again()) {
             self.send_now(out);
         }
+        put_off
     }
 
     /// A polling thread looks for room in a full socket only now and then: each look is a system call.
@@ -79,14 +80,14 @@ impl Connection {
 
     /// Sends what a polling thread put off.
     pub(crate) fn send_deferred(&self, out: &mut Outbox) {
-        if self.deferred.swap(false, Ordering::AcqRel) {
+        if self.deferred.swap(false, Ordering::SeqCst) {
             self.send_now(out);
         }
     }
 
     /// Goes on reading if that was stopped for a receive that is there now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
-        if self.deaf.load(Ordering::Acquire) {
+        if self.watch.is_deaf() {
             self.turn(out);
         }
     }
@@ -105,12 +106,18 @@ impl Connection {
         let Some(bound) = self.bound.get() else {
             return;
         };
-        let (mut carrier, now) = (&self.socket, sys::now());
-        let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
-        match sent {
-            None => return,
-            Some(Sending::Idle | Sending::Ended) => self.want_room(bound, false),
-            Some(Sending::Blocked) => self.want_room(bound, true),
+        loop {
+            let (mut carrier, now) = (&self.socket, sys::now());
+            let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
+            match sent {
+                None => return,
+                // Room that is watched for in vain wakes us once, and is watched for no longer.
+                Some(Sending::Blocked) => drop(self.want_room(bound, true)),
+                // Somebody who found no room after us may have asked for it before we took that back: look again.
+                Some(Sending::Idle | Sending::Ended) if self.want_room(bound, false) => continue,
+                Some(Sending::Idle | Sending::Ended) => {}
+            }
+            break;
         }
         self.look_ahead(bound, out);
     }
@@ -118,19 +125,24 @@ impl Connection {
     /// Reads up to `times` times; true if anything came.
     fn read(&self, bound: &Bound, times: usize, out: &mut Outbox) -> bool {
         let now = sys::now();
-        let mut any = self.read_early(&bound.qp, now, out);
+        let mut any = false;
         with_scratch(|scratch| {
             for _ in 0..times {
-                let receiving = bound.qp.receive(&mut &self.socket, scratch, now, out);
-                match receiving {
-                    Receiving::Some(n) => any |= n > 0,
+                match self.read_once(bound, scratch, now, out) {
+                    Receiving::Some(n) => {
+                        any |= n > 0;
+                        // Also when the turn ends here: what is left must be told of.
+                        self.listen(bound, true);
+                    }
                     Receiving::Dry => {
-                        self.hear(bound);
+                        self.listen(bound, true);
                         break;
                     }
                     Receiving::Held | Receiving::Ended => {
-                        self.go_deaf(bound);
-                        break;
+                        // A receive may have been posted by one who still saw us listen: look again.
+                        if !self.listen(bound, false) {
+                            break;
+                        }
                     }
                 }
             }
@@ -138,62 +150,21 @@ impl Connection {
         any
     }
 
-    /// Bytes that came along with the startup.
-    fn read_early(&self, qp: &Qp, now: Time, out: &mut Outbox) -> bool {
-        let Phase::Running { early } = &mut *self.phase.lock() else {
-            return false;
-        };
-        if early.is_empty() {
-            return false;
-        }
-        let mut hand = Hand::with(early);
-        while !hand.came.is_empty() {
-            match qp.receive(&mut hand, &mut [0; 2048], now, out) {
-                Receiving::Some(_) => {}
-                Receiving::Dry | Receiving::Held => break,
-                Receiving::Ended => hand.came = &[],
+    /// Reads once: first what came along with the startup, then from the socket.
+    fn read_once(
+        &self,
+        bound: &Bound,
+        scratch: &mut [u8],
+        now: Time,
+        out: &mut Outbox,
+    ) -> Receiving {
+        match &mut *self.phase.lock() {
+            Phase::Running { early } if !early.is_empty() => {
+                return read_early(&bound.qp, early, now, out);
             }
+            _ => {}
         }
-        let read = early.len() - hand.came.len();
-        early.drain(..read);
-        if early.is_empty() {
-            *early = Vec::new();
-        }
-        read > 0
-    }
-
-    /// Watches for input again.
-    fn hear(&self, bound: &Bound) {
-        if self.deaf.swap(false, Ordering::AcqRel) {
-            bound.group.rearm(self, self.interest());
-        }
-    }
-
-    /// Input that cannot be read must not wake anybody.
-    fn go_deaf(&self, bound: &Bound) {
-        if !self.deaf.swap(true, Ordering::AcqRel) {
-            bound.group.set_aside(self);
-        }
-    }
-
-    fn want_room(&self, bound: &Bound, wanted: bool) {
-        if self.wants_room.swap(wanted, Ordering::AcqRel) == wanted {
-            return;
-        }
-        let deaf = self.deaf.load(Ordering::Acquire);
-        if wanted || !deaf {
-            bound.group.rearm(self, self.interest());
-        } else {
-            bound.group.set_aside(self);
-        }
-    }
-
-    pub(super) fn interest(&self) -> Interest {
-        Interest {
-            read: !self.deaf.load(Ordering::Acquire),
-            write: self.wants_room.load(Ordering::Acquire),
-            oneshot: false,
-        }
+        bound.qp.receive(&mut &self.socket, scratch, now, out)
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -233,15 +204,15 @@ impl Connection {
     }
 
     pub(super) fn turn_expired(self: Arc<Self>, now: Time) {
-        let Some(bound) = self.bound.get() else {
-            return;
-        };
         let mut out = Outbox::new();
         let last = self.last_moment.load(Ordering::Acquire);
-        if self.is_running() && last != 0 && now.nanos() >= last {
+        let overdue = last != 0 && now.nanos() >= last;
+        if self.is_running() && overdue {
             // It had its time, and the peer did not take the last words.
             self.abort(&mut out);
-        } else if self.is_running() {
+        } else if let Some(bound) = self.bound.get()
+            && self.is_running()
+        {
             self.due.store(0, Ordering::Release);
             if bound.qp.deadline().is_some_and(|when| when <= now) {
                 bound.qp.handle_timeout(now, &mut out);
@@ -273,4 +244,19 @@ impl Connection {
         }
         self.shard.at(now + WATCH, self.token);
     }
+}
+
+/// Bytes that came along with the startup.
+fn read_early(qp: &Qp, early: &mut Vec<u8>, now: Time, out: &mut Outbox) -> Receiving {
+    let mut hand = Hand::with(early);
+    let received = qp.receive(&mut hand, &mut [0; 2048], now, out);
+    let left = hand.came.len();
+    match received {
+        Receiving::Ended => early.clear(),
+        _ => drop(early.drain(..early.len() - left)),
+    }
+    if early.is_empty() {
+        *early = Vec::new();
+    }
+    received
 }

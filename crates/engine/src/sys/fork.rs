@@ -1,6 +1,7 @@
 //! Whether this process is a forked child of the one that made the adapter.
-//! It promises that the count of [`forks`] differs in the child from the moment `fork` returns there.
-//! It refuses to clean up: a fork handler may run between any two instructions of other threads, so it only counts.
+//! It promises that the count of [`forks`] differs in the child from the moment `fork` returns there,
+//! and that the child has none of the adapter's descriptors: nothing it does can disturb its parent's connections.
+//! It refuses to free memory: a fork may come between any two instructions of other threads, so it counts and closes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Once;
@@ -12,7 +13,7 @@ static WATCH: Once = Once::new();
 /// compare later: if it grew, threads and sockets belong to the parent.
 pub fn forks() -> u64 {
     WATCH.call_once(|| {
-        // SAFETY: the handler touches one atomic, which is sound in a child of any program. Refused only for want of
+        // SAFETY: the handler touches atomics and closes descriptors, which is sound in a child of any program. Refused only for want of
         // memory, and then forks go unnoticed, as they do in every program without a handler.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
@@ -21,6 +22,7 @@ pub fn forks() -> u64 {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    super::fd::close_all();
 }
 
 #[cfg(test)]

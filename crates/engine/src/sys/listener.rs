@@ -47,6 +47,12 @@ impl Listener {
         }
     }
 
+    /// Listens no longer, though somebody may still hold it: whoever connects from now on is refused.
+    pub fn shut(&self) {
+        // A socket that listens can be shut like any other; there is nothing to refuse.
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+
     /// Where it listens.
     pub fn local(&self) -> Result<SocketAddr> {
         let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;

@@ -1,6 +1,12 @@
 //! Two engines on loopback, and what tests do with them.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test program uses a part of it"
+)]
+
+pub mod process;
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -172,4 +178,78 @@ pub(crate) fn pattern(len: usize, salt: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ salt)
         .collect()
+}
+
+/// Runs `work` on a thread of its own; fails if it hangs, which a test that waits for it would do, too.
+pub fn within(limit: Duration, work: impl FnOnce() + Send + 'static) {
+    let (done, told) = mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        work();
+        // Nobody listens if it was given up.
+        let _ = done.send(());
+    });
+    match told.recv_timeout(limit) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: not over after {limit:?}"),
+        // Its panic, if it had one, becomes ours.
+        _ => worker.join().unwrap(),
+    }
+}
+
+pub fn wait(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "it never came: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Resident memory of this process, in bytes.
+pub fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<usize>()
+        .unwrap()
+        * 1024
+}
+
+/// Numbers that look random and are the same in every run.
+pub fn mix(n: u64) -> u64 {
+    let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    n ^ (n >> 29)
+}
+
+/// Dials `to` and waits for the answer.
+pub fn dial(qp: &QueuePair, to: SocketAddr) -> Result<Vec<u8>, Error> {
+    let (done, told) = mpsc::channel();
+    qp.connect(to, b"", move |r| done.send(r).unwrap())?;
+    told.recv_timeout(PATIENCE).unwrap()
+}
+
+/// Says yes to whoever comes next, and waits until the connection is there.
+pub fn admit(door: &verbena_engine::Listening, qp: &QueuePair) {
+    let (done, told) = mpsc::channel();
+    let incoming = door.next().unwrap().unwrap();
+    let told_of = move |r: Result<Vec<u8>, Error>| done.send(r).unwrap();
+    incoming.accept(qp, b"", told_of).unwrap();
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+pub fn write_to(remote: Remote) -> SendOp {
+    let immediate = None;
+    SendOp::Write { remote, immediate }
+}
+
+pub fn read_from(remote: Remote) -> SendOp {
+    let local_invalidate = None;
+    SendOp::Read {
+        remote,
+        local_invalidate,
+    }
 }

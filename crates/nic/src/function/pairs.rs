@@ -128,6 +128,11 @@ impl Function {
         self.qps.with(number, |pair| pair.qp.clone())
     }
 
+    /// Queue pairs that complete in this queue.
+    pub fn qps_of_cq(&self, cq: u32) -> Vec<Arc<Qp>> {
+        self.qps.collect(|pair| pair.completes_in(cq))
+    }
+
     /// What a queue pair is and does.
     pub fn query_qp(&self, number: u32) -> Result<QpInfo, Error> {
         let (made, qp) = self.qps.with(number, |pair| (pair.made, pair.qp.clone()))?;

@@ -108,12 +108,13 @@ fn limit(descriptors: libc::rlim_t) {
 /// In a child, because the limit is the whole process's.
 #[test]
 fn the_want_of_descriptors_is_told_and_loses_no_connection() {
-    let listener = Listener::bind(SocketAddr::new(loopbacks()[0], 0), true).unwrap();
-    let _dialled = Socket::connect(listener.local().unwrap(), None).unwrap();
-    await_ready(&listener, Interest::READ);
+    let at = SocketAddr::new(loopbacks()[0], 0);
     // SAFETY: the child makes bare system calls and ends; it takes no lock and no memory.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // Made here: a child has none of its parent's. On loopback a connection is there when dialling returns.
+        let listener = Listener::bind(at, true).unwrap();
+        let _dialled = Socket::connect(listener.local().unwrap(), None).unwrap();
         limit(3);
         let told = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
         limit(1024);

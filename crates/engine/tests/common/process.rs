@@ -1,0 +1,136 @@
+//! A second process for tests: the same test program again, in a role.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use verbena_wire::{Stag, To};
+
+use super::{Side, blank, loopback};
+use verbena_nic::wr::Remote;
+
+const ROLE: &str = "VERBENA_TEST_ROLE";
+
+/// The role this process was started in, and its settings.
+pub fn role() -> Option<(String, Vec<(String, String)>)> {
+    let role = std::env::var(ROLE).ok()?;
+    let mut words = role.split(' ').map(str::to_owned);
+    let name = words.next()?;
+    let settings =
+        words.filter_map(|w| w.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())));
+    Some((name, settings.collect()))
+}
+
+/// Says a line to whoever started us.
+pub fn say(line: &str) {
+    println!("\n> {line}");
+}
+
+/// Waits for a line of whoever started us; ends the process when it is gone.
+pub fn hear() -> String {
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line).unwrap() == 0 {
+        std::process::exit(0);
+    }
+    line.trim().to_owned()
+}
+
+/// Another process of this program; killed when it is dropped.
+pub struct Peer {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    into: ChildStdin,
+}
+
+impl Peer {
+    /// Starts it; its test `as_child` plays the role.
+    pub fn start(role: &str, settings: &[(&str, &str)]) -> Peer {
+        let mut words = role.to_owned();
+        for (key, value) in settings {
+            words.push_str(&format!(" {key}={value}"));
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["as_child", "--exact", "--nocapture", "--test-threads=1"])
+            .env(ROLE, words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let into = child.stdin.take().unwrap();
+        Peer { child, out, into }
+    }
+
+    /// The next line it says.
+    pub fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            let n = self.out.read_line(&mut line).unwrap();
+            assert!(n > 0, "the other process ended");
+            if let Some(said) = line.strip_prefix("> ") {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.into, "{line}").unwrap();
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it says of itself when it plays [`target`]: where it listens, and its memory.
+    pub fn whereabouts(&mut self) -> (std::net::SocketAddr, Remote) {
+        let line = self.hear();
+        let words: Vec<_> = line.split(' ').collect();
+        let remote = Remote {
+            stag: Stag::new(words[1].parse().unwrap()),
+            to: To::new(words[2].parse().unwrap()),
+        };
+        (words[0].parse().unwrap(), remote)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Plays the target: listens, accepts one connection, keeps receives posted, until it is ended.
+pub fn target(settings: &[(String, String)]) {
+    let settings: Vec<_> = settings.iter().map(|(k, v)| (&**k, &**v)).collect();
+    let side = Side::new(&settings);
+    let door = side.engine.listen(loopback(), 16).unwrap();
+    let (at, stag) = (side.memory.at(), side.memory.stag());
+    say(&format!("{} {} {at}", door.local().unwrap(), stag.get()));
+    assert!(side.qp.modify(verbena_nic::QpState::Init));
+    for id in 0..256 {
+        side.receive(id, &[side.sge(3 << 20, 64 << 10)]);
+    }
+    std::thread::spawn(|| {
+        while !hear().is_empty() {}
+        std::process::exit(0);
+    });
+    super::admit(&door, &side.qp);
+    loop {
+        let mut some = [blank(); 64];
+        let n = side.cq.poll(&mut some);
+        for wc in &some[..n] {
+            if wc.status != verbena_nic::Status::Success {
+                continue;
+            }
+            side.receive(wc.id, &[side.sge(3 << 20, 64 << 10)]);
+        }
+        if n == 0 {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Peers that die, stop, and go on, at any moment under traffic (docs/connections.md, "Failures").
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::process::{Peer, role, target};
+use common::{SEND, Side, blank, dial, mix, read_from, write_to};
+use rustix::process::Signal;
+use verbena_nic::wr::Remote;
+use verbena_nic::{QpState, Status};
+
+/// Work that is never more than this before the peer.
+const AHEAD: usize = 48;
+
+#[test]
+fn as_child() {
+    if let Some((_, settings)) = role() {
+        target(&settings);
+    }
+}
+
+/// Posts work of all kinds, and collects what becomes of it.
+struct Traffic<'a> {
+    side: &'a Side,
+    remote: Remote,
+    posted: u64,
+    ended: Vec<(u64, Status)>,
+}
+
+impl Traffic<'_> {
+    fn ahead(&self) -> usize {
+        self.posted as usize - self.ended.len()
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            while self.ahead() < AHEAD && self.side.qp.state() == QpState::Rts {
+                let id = self.posted;
+                let len = (mix(id) % 60_000) as usize;
+                let sges = [self.side.sge(0, len)];
+                let op = match mix(id + 7) % 3 {
+                    0 => SEND,
+                    1 => write_to(self.remote),
+                    _ => read_from(self.remote),
+                };
+                self.side.post(id, op, &sges);
+                self.posted += 1;
+            }
+            self.collect();
+        }
+    }
+
+    fn collect(&mut self) {
+        let mut some = [blank(); 32];
+        let n = self.side.cq.poll(&mut some);
+        self.ended
+            .extend(some[..n].iter().map(|wc| (wc.id, wc.status)));
+    }
+
+    fn drain(&mut self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while self.ahead() > 0 {
+            self.collect();
+            assert!(
+                Instant::now() < end,
+                "{} of {} requests never ended",
+                self.ahead(),
+                self.posted
+            );
+        }
+    }
+}
+
+fn meet(settings: &[(&str, &str)]) -> (Peer, Side, Remote) {
+    let mut peer = Peer::start("target", settings);
+    let side = Side::new(settings);
+    let (at, remote) = peer.whereabouts();
+    dial(&side.qp, at).unwrap();
+    (peer, side, remote)
+}
+
+fn traffic(side: &Side, remote: Remote) -> Traffic<'_> {
+    Traffic {
+        side,
+        remote,
+        posted: 0,
+        ended: Vec::new(),
+    }
+}
+
+/// What was outstanding ends: one request with what the loss is called, the others flushed, in order.
+#[test]
+fn a_peer_that_is_killed_leaves_no_work_behind() {
+    let kinds: [(&[(&str, &str)], Status); 3] = [
+        (&[("crc", "off")], Status::RetryExcErr),
+        (&[("crc", "on")], Status::RetryExcErr),
+        (&[("personality", "iwarp")], Status::WrFlushErr),
+    ];
+    for round in 0..12 {
+        let (settings, lost) = kinds[round % kinds.len()];
+        let (peer, side, remote) = meet(settings);
+        let mut traffic = traffic(&side, remote);
+        traffic.run(Duration::from_micros(mix(round as u64) % 20_000));
+        peer.signal(Signal::KILL);
+        traffic.run(Duration::from_micros(mix(round as u64 + 99) % 2_000));
+        traffic.drain(Duration::from_secs(3));
+        let ids: Vec<_> = traffic.ended.iter().map(|(id, _)| *id).collect();
+        assert!(ids.is_sorted(), "in order");
+        let failed = traffic.ended.iter().filter(|(_, s)| *s != Status::Success);
+        let failed: Vec<_> = failed.map(|(_, s)| *s).collect();
+        if side.qp.state() == QpState::Rts {
+            // Nothing was outstanding: only work notices.
+            assert!(failed.is_empty());
+            continue;
+        }
+        let (first, rest) = failed.split_first().unwrap_or((&lost, &[]));
+        assert_eq!(*first, lost, "round {round}: {:?}", side.qp.view());
+        assert!(rest.iter().all(|s| *s == Status::WrFlushErr), "{rest:?}");
+    }
+}
+
+/// RC.md, "Peer dead": a process that is stopped does not read, but its machine answers. It is not dead.
+#[test]
+fn a_peer_that_is_stopped_and_continued_loses_nothing() {
+    for round in 0..6_u64 {
+        let settings = [
+            ("dead_after", "300ms"),
+            ("crc", if round % 2 == 0 { "on" } else { "off" }),
+        ];
+        let (peer, side, remote) = meet(&settings);
+        let mut traffic = traffic(&side, remote);
+        traffic.run(Duration::from_micros(mix(round) % 20_000));
+        peer.signal(Signal::STOP);
+        // Longer than the time after which a silent peer is dead, in two of the rounds.
+        let pause = if round % 3 == 0 { 1_300 } else { 50 };
+        traffic.run(Duration::from_millis(pause));
+        peer.signal(Signal::CONT);
+        traffic.run(Duration::from_millis(20));
+        traffic.drain(Duration::from_secs(5));
+        let lost: Vec<_> = traffic
+            .ended
+            .iter()
+            .filter(|(_, s)| *s != Status::Success)
+            .collect();
+        assert!(lost.is_empty(), "{lost:?} {:?}", side.qp.view());
+        assert_eq!(side.qp.state(), QpState::Rts);
+    }
+}
