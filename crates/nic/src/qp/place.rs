@@ -123,7 +123,13 @@ impl Inner {
         out: &mut Outbox,
     ) -> Option<Direct> {
         let run = self.stream.as_mut().and_then(Stream::pending);
-        let long = |run: &Run| run.len >= init.transfer.direct_min && run.place != Place::Discard;
+        // The end of a long run, where the carrier stopped inside it, goes where the rest of it went.
+        let least = if self.bulk > 0 {
+            1
+        } else {
+            init.transfer.direct_min
+        };
+        let long = |run: &Run| run.len >= least && run.place != Place::Discard;
         let Some(run) = run.filter(long) else {
             return Some(Direct::default());
         };
