@@ -16,7 +16,8 @@ pub fn role() -> Option<(String, Vec<(String, String)>)> {
     let role = std::env::var(ROLE).ok()?;
     let mut words = role.split(' ').map(str::to_owned);
     let name = words.next()?;
-    let settings = words.filter_map(|w| w.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())));
+    let settings =
+        words.filter_map(|w| w.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())));
     Some((name, settings.collect()))
 }
 
