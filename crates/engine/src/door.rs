@@ -147,7 +147,11 @@ impl Served for Door {
         self.listen();
     }
 
-    fn stop(self: Arc<Self>) {}
+    fn stop(self: Arc<Self>) {
+        // Nobody can answer them any more; their peers see the end.
+        let turned_away = core::mem::take(&mut *self.waiting.lock());
+        drop(turned_away);
+    }
 }
 
 impl core::fmt::Debug for Door {

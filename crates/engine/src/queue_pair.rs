@@ -35,6 +35,20 @@ pub struct QueuePairOptions {
     pub limits: Limits,
 }
 
+impl QueuePairOptions {
+    /// A reliable one in this domain, with the engine's manners and the usual limits.
+    pub fn new(pd: Pd) -> QueuePairOptions {
+        QueuePairOptions {
+            name: None,
+            pd,
+            personality: None,
+            qp_type: QpType::Rc,
+            srq: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
 /// How a queue pair behaves towards its peer; what is set counts for the next connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Manners {

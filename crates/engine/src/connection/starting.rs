@@ -259,14 +259,15 @@ impl Starting {
             return After::Nothing;
         }
         if let Some(endpoint) = &mut self.endpoint {
-            endpoint.handle_timeout(now);
+            // Its own time began when TCP was connected, a little later; ours counts.
+            endpoint.handle_timeout(now + limit);
             self.settle();
             self.write(socket);
             if self.outcome.is_some() {
                 return self.after(peer);
             }
         }
-        // TCP has not connected, or took so long that the startup would still have time.
+        // TCP has not connected.
         self.over = true;
         After::End(Error::Timeout { peer, limit }, self.take_done())
     }

@@ -1,0 +1,112 @@
+//! Connections that come and go leave neither descriptors nor memory behind. One test, because both are the process's.
+
+mod common;
+
+use std::sync::mpsc;
+
+use common::{PATIENCE, SEND, Side, admit, descriptors, dial, loopback, make_qp, resident, wait};
+use verbena_engine::QueuePairOptions;
+use verbena_nic::QpType;
+use verbena_nic::qp::Limits;
+
+/// What a process may grow by that has nothing to do with the number of cycles.
+const SLACK: usize = 3 << 20;
+
+/// Connects two fresh queue pairs and lets them go; in turns one side first, the other first, and with words under way.
+fn cycle(a: &Side, b: &Side, round: usize) {
+    let (qp, peer) = (
+        make_qp(&a.engine, &a.cq, a.pd),
+        make_qp(&b.engine, &b.cq, b.pd),
+    );
+    let door = b.engine.listen(loopback(), 4).unwrap();
+    let (done, told) = mpsc::channel();
+    qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
+        .unwrap();
+    admit(&door, &peer);
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    if round.is_multiple_of(3) {
+        let wr = verbena_nic::SendWr {
+            id: 1,
+            op: SEND,
+            flags: verbena_nic::Flags::SIGNALED,
+            data: verbena_nic::wr::Data::Gather(&[a.sge(0, 100)]),
+        };
+        qp.post_send(&wr).unwrap();
+    }
+    if round.is_multiple_of(2) {
+        drop(qp);
+        drop(peer);
+    } else {
+        drop(peer);
+        drop(qp);
+    }
+}
+
+/// A receive queue of its own for each connection, and one queue for all sends.
+fn cycle_with_queue(a: &Side, b: &Side) {
+    let recv = a.engine.create_cq(16).unwrap();
+    let options = QueuePairOptions {
+        name: None,
+        pd: a.pd,
+        personality: None,
+        qp_type: QpType::Rc,
+        srq: None,
+        limits: Limits::default(),
+    };
+    let qp = a.engine.create_qp(&a.cq, &recv, options).unwrap();
+    let peer = make_qp(&b.engine, &b.cq, b.pd);
+    let door = b.engine.listen(loopback(), 4).unwrap();
+    let (done, told) = mpsc::channel();
+    qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
+        .unwrap();
+    admit(&door, &peer);
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn a_thousand_cycles_leave_nothing_behind() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    for round in 0..200 {
+        cycle(&a, &b, round);
+    }
+    let bare = || a.engine.function().used().qps == 1 && b.engine.function().used().qps == 1;
+    wait("queue pairs are gone", bare);
+    // Two shards, their bells, doors and lists: whatever the first cycles made.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let (files, memory) = (descriptors(), resident());
+    for round in 0..1000 {
+        cycle(&a, &b, round);
+    }
+    wait("descriptors are given back", || descriptors() <= files + 2);
+    let grown = resident().saturating_sub(memory);
+    println!("1,000 cycles: {grown} bytes grown");
+    assert!(grown < SLACK, "{grown} bytes for 1,000 cycles");
+
+    for _ in 0..100 {
+        cycle_with_queue(&a, &b);
+    }
+    wait("queues are given back", || descriptors() <= files + 6);
+
+    // Engines that end in the middle of everything.
+    for round in 0..30 {
+        let brief = [("startup_timeout", "100ms")];
+        let (c, d) = (Side::new(&brief), Side::new(&brief));
+        let door = d.engine.listen(loopback(), 4).unwrap();
+        let (done, told) = mpsc::channel();
+        c.qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
+            .unwrap();
+        match round % 3 {
+            0 => drop(c),
+            1 => {
+                admit(&door, &d.qp);
+                drop(c.engine);
+            }
+            _ => drop(d),
+        }
+        // Told in any case, and once.
+        assert!(told.recv_timeout(PATIENCE).is_ok(), "round {round}");
+        assert!(told.recv().is_err());
+    }
+    wait("engines are gone", || descriptors() <= files + 6);
+    assert!(dial(&a.qp, "127.0.0.1:1".parse().unwrap()).is_err());
+}

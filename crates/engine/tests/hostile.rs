@@ -1,0 +1,326 @@
+//! Diallers that mean no good: whatever they do, memory and descriptors are bounded, and honest connections live on.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, mpsc};
+use std::time::{Duration, Instant};
+
+use common::{
+    PATIENCE, SEND, Side, admit, descriptors, dial, join, loopback, make_qp, mix, resident, wait,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use verbena_engine::Listening;
+use verbena_nic::{QpState, ReceiveWr, Status};
+
+/// Times that make a test short; the limits are what is tested.
+const BRIEF: &[(&str, &str)] = &[
+    ("startup_timeout", "300ms"),
+    ("linger", "200ms"),
+    ("half_open", "64"),
+];
+
+/// Descriptors are the process's: one test at a time counts them.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, most).unwrap();
+    ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// An honest connection beside a door that is under attack.
+struct House {
+    a: Side,
+    b: Side,
+    door: Listening,
+}
+
+impl House {
+    fn new() -> House {
+        let (a, b) = (Side::new(&[]), Side::new(BRIEF));
+        join(&a, &b);
+        let door = b.engine.listen(loopback(), 16).unwrap();
+        House { a, b, door }
+    }
+
+    fn at(&self) -> SocketAddr {
+        self.door.local().unwrap()
+    }
+
+    /// The honest connection answers, quickly.
+    fn lives(&self) {
+        let start = Instant::now();
+        for id in 0..10 {
+            self.b.receive(id, &[self.b.sge(0, 64)]);
+            self.a.post(id, SEND, &[self.a.sge(0, 64)]);
+            assert_eq!(self.b.statuses(1), [(id, Status::Success)]);
+            assert_eq!(self.a.statuses(1), [(id, Status::Success)]);
+        }
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(1), "alive, but {took:?}");
+    }
+
+    /// The door still opens for the honest.
+    fn welcomes(&self) {
+        let (one, two) = (
+            make_qp(&self.a.engine, &self.a.cq, self.a.pd),
+            make_qp(&self.b.engine, &self.b.cq, self.b.pd),
+        );
+        let (done, told) = mpsc::channel();
+        one.connect(self.at(), b"", move |r| done.send(r).unwrap())
+            .unwrap();
+        admit(&self.door, &two);
+        told.recv_timeout(PATIENCE).unwrap().unwrap();
+    }
+}
+
+/// An MPA Request (RFC 5044 §7.1.1): key, flags, revision, private data.
+fn request(flags: u8, revision: u8, private: &[u8], length: u16) -> Vec<u8> {
+    let mut frame = b"MPA ID Req Frame".to_vec();
+    frame.extend([flags, revision]);
+    frame.extend(length.to_be_bytes());
+    frame.extend(private);
+    frame
+}
+
+/// Dials as a standard peer without checksums and markers, and takes the Reply.
+fn standard(house: &House, qp: &verbena_engine::QueuePair) -> TcpStream {
+    let mut raw = TcpStream::connect(house.at()).unwrap();
+    raw.write_all(&request(0, 1, b"", 0)).unwrap();
+    admit(&house.door, qp);
+    let mut reply = [0; 20];
+    raw.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply[..16], b"MPA ID Rep Frame");
+    raw
+}
+
+/// Reads to the end, or a reset; panics if neither comes.
+fn see_the_end(mut raw: &TcpStream) {
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut waste = [0; 4096];
+    loop {
+        match raw.read(&mut waste) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => panic!("it is kept open"),
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn nonsense_is_shown_out() {
+    let _alone = alone();
+    let house = House::new();
+    house.welcomes();
+    let before = descriptors();
+    let mut raws = Vec::new();
+    for n in 0..48_u64 {
+        let mut raw = TcpStream::connect(house.at()).unwrap();
+        let bytes = match n % 8 {
+            0 => (0..mix(n) % 4000).map(|i| mix(i ^ n) as u8).collect(),
+            1 => request(0, 9, b"", 0),
+            2 => request(0, 1, b"", u16::MAX),
+            3 => request(0xff, 2, b"no", 2),
+            4 => request(0, 1, &[7; 600], 0),
+            5 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            6 => b"MPA ID Rep Frame\0\x01\0\0".to_vec(),
+            _ => request(0, 1, b"", 0)[..(n as usize) % 20].to_vec(),
+        };
+        raw.write_all(&bytes).unwrap();
+        raws.push(raw);
+    }
+    house.lives();
+    for raw in &raws {
+        see_the_end(raw);
+    }
+    drop(raws);
+    wait("descriptors", || descriptors() <= before);
+    house.lives();
+}
+
+#[test]
+fn those_who_never_speak_are_few_and_do_not_stay() {
+    let _alone = alone();
+    let house = House::new();
+    house.welcomes();
+    let before = descriptors();
+    let silent: Vec<_> = (0..600)
+        .map(|_| TcpStream::connect(house.at()).unwrap())
+        .collect();
+    house.lives();
+    let held = descriptors() - before - silent.len();
+    assert!(held <= 64, "{held} at once");
+    for raw in &silent {
+        see_the_end(raw);
+    }
+    wait("theirs are closed", || {
+        descriptors() <= before + silent.len()
+    });
+    house.welcomes();
+}
+
+#[test]
+fn a_flood_of_two_thousand_drowns_nobody() {
+    let _alone = alone();
+    let house = House::new();
+    house.welcomes();
+    let (before, memory) = (descriptors(), resident());
+    let flooding = AtomicBool::new(true);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut kept = Vec::new();
+            for n in 0..2000_u64 {
+                let Ok(mut raw) = TcpStream::connect(house.at()) else {
+                    continue;
+                };
+                // Whole requests, too: those must not stay longer than others.
+                if n % 3 == 0 {
+                    let _ = raw.write_all(&request(0, 1, b"", 0));
+                }
+                if n % 4 != 0 {
+                    kept.push(raw);
+                }
+            }
+            flooding.store(false, Ordering::Release);
+        });
+        while flooding.load(Ordering::Acquire) {
+            house.lives();
+        }
+    });
+    // Whole requests wait for the program's answer, as many as the door holds.
+    wait("descriptors", || descriptors() <= before + 16);
+    let grown = resident().saturating_sub(memory);
+    assert!(grown < 16 << 20, "{grown} bytes");
+    // Those at the door have gone; who asks now is heard.
+    std::thread::scope(|s| {
+        let dialler = s.spawn(|| {
+            let qp = make_qp(&house.a.engine, &house.a.cq, house.a.pd);
+            dial(&qp, house.at()).unwrap();
+            qp
+        });
+        let two = make_qp(&house.b.engine, &house.b.cq, house.b.pd);
+        loop {
+            let incoming = house.door.next().unwrap().unwrap();
+            if incoming.accept(&two, b"", |_| ()).is_ok() {
+                break;
+            }
+        }
+        dialler.join().unwrap();
+    });
+}
+
+#[test]
+fn a_flood_of_frames_after_startup_ends_only_itself() {
+    let _alone = alone();
+    let house = House::new();
+    house.welcomes();
+    let (before, memory) = (descriptors(), resident());
+    let floods = [vec![0xa5; 64 << 10], {
+        // Well-formed Sends of no length, one after the other, for which there is no receive.
+        let frame = b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0";
+        frame.repeat(2000)
+    }];
+    for flood in floods {
+        let cq = house.b.engine.create_cq(64).unwrap();
+        let qp = make_qp(&house.b.engine, &cq, house.b.pd);
+        let mut raw = standard(&house, &qp);
+        raw.set_write_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        let end = Instant::now() + Duration::from_millis(400);
+        while Instant::now() < end {
+            match raw.write(&flood) {
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+        house.lives();
+        // A message without a receive is left unread for up to a second (docs/connections.md).
+        wait("its end", || qp.state() == QpState::Err);
+        drop(raw);
+        wait("its connection is gone", || qp.peer().is_none());
+    }
+    wait("descriptors", || descriptors() <= before);
+    let grown = resident().saturating_sub(memory);
+    assert!(grown < 16 << 20, "{grown} bytes");
+}
+
+#[test]
+fn a_peer_that_never_reads_costs_a_bounded_amount() {
+    let _alone = alone();
+    let house = House::new();
+    house.welcomes();
+    let before = descriptors();
+    let qp = make_qp(&house.b.engine, &house.b.cq, house.b.pd);
+    let raw = standard(&house, &qp);
+    let memory = resident();
+    for id in 0..200 {
+        let wr = verbena_nic::SendWr {
+            id,
+            op: SEND,
+            flags: verbena_nic::Flags::NONE,
+            data: verbena_nic::wr::Data::Gather(&[house.b.sge(0, 1 << 20)]),
+        };
+        qp.post_send(&wr).unwrap();
+    }
+    house.lives();
+    let grown = resident().saturating_sub(memory);
+    assert!(grown < 8 << 20, "{grown} bytes");
+    // Its owner gives up: the connection lingers for its time, although the peer takes nothing.
+    drop(qp);
+    house.lives();
+    wait("descriptors", || descriptors() <= before + 1);
+    drop(raw);
+}
+
+#[test]
+fn five_hundred_at_once_are_all_welcome() {
+    let _alone = alone();
+    const ALL: usize = 500;
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let door = b.engine.listen(loopback(), ALL).unwrap();
+    let to = door.local().unwrap();
+    let ours: Vec<_> = (0..ALL).map(|_| make_qp(&a.engine, &a.cq, a.pd)).collect();
+    let theirs: Vec<_> = (0..ALL).map(|_| make_qp(&b.engine, &b.cq, b.pd)).collect();
+    let (done, told) = mpsc::channel();
+    for qp in &ours {
+        let done = done.clone();
+        qp.connect(to, b"", move |r| done.send(r).unwrap()).unwrap();
+    }
+    for qp in &theirs {
+        admit(&door, qp);
+        let scatter = [b.sge(0, 64)];
+        let id = 1;
+        qp.post_receive(&ReceiveWr {
+            id,
+            scatter: &scatter,
+        })
+        .unwrap();
+    }
+    for n in 0..ALL {
+        let result = told.recv_timeout(PATIENCE).unwrap();
+        assert!(result.is_ok(), "{n}: {result:?}");
+    }
+    for qp in &ours {
+        let wr = verbena_nic::SendWr {
+            id: 1,
+            op: SEND,
+            flags: verbena_nic::Flags::SIGNALED,
+            data: verbena_nic::wr::Data::Gather(&[a.sge(0, 64)]),
+        };
+        qp.post_send(&wr).unwrap();
+    }
+    let ended = a.complete(ALL);
+    assert!(ended.iter().all(|wc| wc.status == Status::Success));
+    b.complete(ALL);
+}

@@ -1,0 +1,85 @@
+//! Processes that are connected and have nothing to say make no system call. A program of its own: its threads are counted.
+
+mod common;
+
+use std::time::Duration;
+
+use common::process::{Peer, hear, role, say};
+use common::{Side, admit, dial, loopback, make_qp, wait};
+
+/// How often the threads of a process gave the processor away: whoever calls the system to wait does that.
+fn switches(pid: u32) -> u64 {
+    let mut all = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let task = task.unwrap().path();
+        let name = std::fs::read_to_string(task.join("comm")).unwrap();
+        if !name.starts_with("verbena-") {
+            continue;
+        }
+        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        for line in status.lines().filter(|l| l.contains("ctxt_switches")) {
+            let count = line.split_whitespace().last().unwrap();
+            all += count.parse::<u64>().unwrap();
+        }
+    }
+    all
+}
+
+/// Time on the processor of the threads of a process, in ticks.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let behind = stat.rsplit(')').next().unwrap();
+    let fields: Vec<_> = behind.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Listens, is connected by three, and idles.
+#[test]
+fn as_child() {
+    if role().is_none() {
+        return;
+    }
+    let side = Side::new(&[]);
+    let door = side.engine.listen(loopback(), 4).unwrap();
+    say(&door.local().unwrap().to_string());
+    let qps: Vec<_> = (0..3)
+        .map(|_| make_qp(&side.engine, &side.cq, side.pd))
+        .collect();
+    for qp in &qps {
+        admit(&door, qp);
+    }
+    say("ready");
+    hear();
+}
+
+#[test]
+fn who_has_nothing_to_say_is_silent() {
+    let mut peer = Peer::start("idle", &[]);
+    let at = peer.hear().parse().unwrap();
+    let side = Side::new(&[]);
+    let qps: Vec<_> = (0..3)
+        .map(|_| make_qp(&side.engine, &side.cq, side.pd))
+        .collect();
+    for qp in &qps {
+        dial(qp, at).unwrap();
+        // Something was said before, and its peer was watched for an answer.
+        qp.modify(verbena_nic::QpState::Rts);
+    }
+    assert_eq!(peer.hear(), "ready");
+    // A peer that gives up again leaves nothing behind that would wake us.
+    drop(std::net::TcpStream::connect(at).unwrap());
+    let pids = [std::process::id(), peer.id()];
+    let all = || pids.map(switches);
+    let still = || {
+        let before = all();
+        std::thread::sleep(Duration::from_millis(200));
+        all() == before
+    };
+    wait("quiet", still);
+    let (before, busy) = (all(), pids.map(ticks));
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(all(), before, "somebody woke without need");
+    let spent: u64 = pids.map(ticks).iter().sum::<u64>() - busy.iter().sum::<u64>();
+    assert!(spent <= 2, "{spent} ticks");
+    drop(qps);
+}

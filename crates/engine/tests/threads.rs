@@ -1,0 +1,309 @@
+//! Many threads at one adapter: nobody is forgotten, nobody waits for ever, whatever else is going on.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{
+    PATIENCE, SEND, Side, admit, blank, loopback, make_qp, mix, pair, read_from, within, write_to,
+};
+use verbena_mem::Access;
+use verbena_nic::qp::PostError;
+use verbena_nic::wr::Data;
+use verbena_nic::{Arm, Flags, ReceiveWr, SendOp, SendWr, Status};
+
+/// Longer than any test here takes, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+/// A sleeper that has work and is not told for so long has been forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(3);
+
+/// Has the queue ring for a sleeper.
+fn bell(side: &Side) -> Receiver<()> {
+    let (wake, woken) = mpsc::channel();
+    let wake = Mutex::new(wake);
+    side.cq.listen(Some(Arc::new(move || {
+        // The sleeper may have gone.
+        let _ = wake.lock().unwrap().send(());
+    })));
+    woken
+}
+
+fn try_post(side: &Side, id: u64, op: SendOp, len: usize) -> bool {
+    let wr = SendWr {
+        id,
+        op,
+        flags: Flags::SIGNALED,
+        data: Data::Gather(&[side.sge(0, len)]),
+    };
+    match side.qp.post_send(&wr) {
+        Ok(()) => true,
+        Err(PostError::Full(_)) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Polls `polls` times, and sleeps until the queue tells if nothing came; true if something did.
+fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)) -> bool {
+    let mut some = [blank(); 16];
+    let mut any = false;
+    let mut poll = |any: &mut bool| {
+        let n = side.cq.poll(&mut some);
+        for wc in &some[..n] {
+            assert_eq!(wc.status, Status::Success, "{:?}", side.qp.view());
+            took(wc.id);
+        }
+        *any |= n > 0;
+        n > 0
+    };
+    for _ in 0..polls {
+        poll(&mut any);
+    }
+    if any {
+        return true;
+    }
+    side.cq.arm(Arm::Next);
+    // What came before the arming does not tell.
+    if !poll(&mut any) && woken.recv_timeout(FORGOTTEN).is_err() {
+        return false;
+    }
+    while woken.try_recv().is_ok() {}
+    poll(&mut any);
+    true
+}
+
+/// Both sides poll a while, as programs do, then arm and sleep: lending and taking back at every turn.
+#[test]
+fn sleepers_at_both_ends_are_never_forgotten() {
+    within(LIMIT, || {
+        for crc in ["on", "off"] {
+            let (a, b) = pair(&[("crc", crc), ("lend_polls", "3")]);
+            const ROUNDS: u64 = 1500;
+            const RECEIVES: u64 = 1 << 32;
+            let play = |ours: &Side, first: bool| {
+                let woken = bell(ours);
+                for id in 0..64 {
+                    ours.receive(RECEIVES + id, &[ours.sge(2 << 20, 4096)]);
+                }
+                let (mut sent, mut got) = (0, 0);
+                let mut acknowledged = 0;
+                while got < ROUNDS || acknowledged < ROUNDS {
+                    let due = if first { got + 1 } else { got };
+                    while sent < due.min(ROUNDS) {
+                        assert!(try_post(ours, sent, SEND, (mix(sent) % 4096) as usize));
+                        sent += 1;
+                    }
+                    let told = doze(ours, &woken, mix(sent * 3 + got) % 12, |id| {
+                        if id >= RECEIVES {
+                            got += 1;
+                            ours.receive(id, &[ours.sge(2 << 20, 4096)]);
+                        } else {
+                            acknowledged += 1;
+                        }
+                    });
+                    assert!(
+                        told,
+                        "forgotten: sent {sent}, {acknowledged} ended, got {got}"
+                    );
+                }
+            };
+            std::thread::scope(|s| {
+                s.spawn(|| play(&a, true));
+                s.spawn(|| play(&b, false));
+            });
+        }
+    });
+}
+
+/// Posters, pollers, a sleeper, resizing, registering, and queue pairs that come and go on the same queues.
+#[test]
+fn everything_at_once() {
+    within(LIMIT, || {
+        let (a, b) = pair(&[]);
+        let (going, posted, ended, got) = (
+            AtomicBool::new(true),
+            AtomicU64::new(0),
+            AtomicU64::new(0),
+            AtomicU64::new(0),
+        );
+        for id in 0..512 {
+            b.receive(id, &[b.sge(2 << 20, 64)]);
+        }
+        let on = || going.load(Ordering::Acquire);
+        let open = || on() || ended.load(Ordering::Acquire) < posted.load(Ordering::Acquire);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    while on() {
+                        let id = posted.fetch_add(1, Ordering::AcqRel);
+                        let mut tried = Instant::now();
+                        while !try_post(&a, id, SEND, (mix(id) % 64) as usize) {
+                            std::thread::yield_now();
+                            assert!(tried.elapsed() < PATIENCE, "the queue stays full");
+                            tried = if on() { Instant::now() } else { tried };
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let mut some = [blank(); 16];
+                    while open() {
+                        let n = a.cq.poll(&mut some);
+                        let ours = some[..n].iter().filter(|wc| wc.qpn == a.qp.number());
+                        for wc in ours {
+                            assert_eq!(wc.status, Status::Success);
+                            ended.fetch_add(1, Ordering::AcqRel);
+                        }
+                    }
+                });
+            }
+            s.spawn(|| {
+                let woken = bell(&b);
+                while open() {
+                    let told = doze(&b, &woken, 2, |id| {
+                        got.fetch_add(1, Ordering::AcqRel);
+                        b.receive(id, &[b.sge(2 << 20, 64)]);
+                    });
+                    assert!(told || !open(), "forgotten");
+                }
+            });
+            s.spawn(|| {
+                for entries in [4096, 6000, 8192].into_iter().cycle() {
+                    if !on() {
+                        break;
+                    }
+                    a.cq.resize(entries).unwrap();
+                    b.cq.resize(entries).unwrap();
+                }
+            });
+            s.spawn(|| {
+                while on() {
+                    let function = a.engine.function();
+                    drop(
+                        function
+                            .register_buffer(a.pd, 1 << 16, Access::ALL)
+                            .unwrap(),
+                    );
+                }
+            });
+            s.spawn(|| {
+                let door = b.engine.listen(loopback(), 4).unwrap();
+                while on() {
+                    // On the queue that the pollers poll; the other end has its own, so that the sleeper counts right.
+                    let cq = b.engine.create_cq(16).unwrap();
+                    let (one, two) = (
+                        make_qp(&a.engine, &a.cq, a.pd),
+                        make_qp(&b.engine, &cq, b.pd),
+                    );
+                    let to = door.local().unwrap();
+                    one.connect(to, b"", |_| ()).unwrap();
+                    admit(&door, &two);
+                    let scatter = [b.sge(3 << 20, 64)];
+                    let _ = two.post_receive(&ReceiveWr {
+                        id: 0,
+                        scatter: &scatter,
+                    });
+                    if mix(posted.load(Ordering::Relaxed)) % 2 == 0 {
+                        drop(two);
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_millis(500));
+            going.store(false, Ordering::Release);
+        });
+        assert_eq!(ended.into_inner(), posted.into_inner());
+        assert!(got.into_inner() > 100);
+    });
+}
+
+/// Small socket buffers (not smaller than a segment of loopback, or TCP itself dawdles): every other write finds no room, and whoever finds none asks for it while others take that back.
+#[test]
+fn room_to_write_is_never_forgotten() {
+    within(LIMIT, || {
+        for settings in [
+            [("buffers", "131072"), ("crc", "off")],
+            [("buffers", "131072"), ("personality", "iwarp")],
+        ] {
+            let (a, b) = pair(&settings);
+            const EACH: u64 = 500;
+            let work = |ours: &Side, theirs: &Side, seed: u64| {
+                for id in 0..EACH {
+                    let remote = theirs.remote(1 << 20);
+                    let len = (mix(id ^ seed) % 60_000) as usize;
+                    let op = match mix(id + seed) % 2 {
+                        0 => write_to(remote),
+                        _ => read_from(remote),
+                    };
+                    while !try_post(ours, id, op, len) {
+                        std::thread::yield_now();
+                    }
+                }
+            };
+            std::thread::scope(|s| {
+                for seed in 0..2 {
+                    let (a, b) = (&a, &b);
+                    s.spawn(move || work(a, b, seed));
+                    s.spawn(move || work(b, a, seed + 9));
+                }
+                // Sleepers: a thread that polls would find the room by itself.
+                for side in [&a, &b] {
+                    s.spawn(move || {
+                        let woken = bell(side);
+                        let mut ended = 0;
+                        while ended < 2 * EACH {
+                            let told = doze(side, &woken, 0, |_| ended += 1);
+                            assert!(told, "forgotten after {ended}: {:?}", side.qp.view());
+                        }
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// A standard peer's long message waits in the socket for its receive, and is then read to its end with nobody polling.
+#[test]
+fn a_message_that_waited_is_read_to_its_end() {
+    within(LIMIT, || {
+        for crc in ["on", "off"] {
+            let (a, b) = pair(&[("extensions", "off"), ("crc", crc), ("buffers", "131072")]);
+            let woken = bell(&b);
+            for round in 0..20 {
+                b.cq.arm(Arm::Next);
+                a.post(round, SEND, &[a.sge(0, 3 << 20)]);
+                std::thread::sleep(Duration::from_millis(mix(round) % 4));
+                b.receive(round, &[b.sge(0, 3 << 20)]);
+                woken.recv_timeout(FORGOTTEN).unwrap();
+                assert_eq!(b.statuses(1), [(round, Status::Success)]);
+                assert_eq!(a.statuses(1), [(round, Status::Success)]);
+            }
+        }
+    });
+}
+
+/// A thread that polls may be the one that ends a connection.
+#[test]
+fn a_poller_can_end_a_connection() {
+    within(LIMIT, || {
+        for round in 0..40 {
+            let (a, b) = pair(&[("linger", "300ms")]);
+            let polling = AtomicBool::new(true);
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    while polling.load(Ordering::Acquire) {
+                        a.cq.poll(&mut [blank(); 4]);
+                    }
+                });
+                std::thread::sleep(Duration::from_micros(mix(round) % 3000));
+                let mut remote = b.remote(0);
+                remote.stag = verbena_wire::Stag::new(0xdead_0000);
+                a.post(1, write_to(remote), &[a.sge(0, 10)]);
+                common::wait("its end", || a.qp.peer().is_none());
+                polling.store(false, Ordering::Release);
+            });
+        }
+    });
+}
