@@ -175,11 +175,11 @@ impl Shard {
 
     fn run(&self) {
         let mut ready = Vec::new();
-        loop {
+        // Looked at after the bell is cleared, never between its ring and that: one clearing takes all rings.
+        while !self.stopping.load(Ordering::Acquire) {
             let wakes = self.expire();
             let timeout = wakes.map(|wakes| wakes.since(sys::now()));
-            let waited = self.poller.wait(&mut ready, timeout);
-            if self.stopping.load(Ordering::Acquire) || waited.is_err() {
+            if self.poller.wait(&mut ready, timeout).is_err() {
                 break;
             }
             for one in ready.drain(..) {

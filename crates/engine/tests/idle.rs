@@ -5,7 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::process::{Peer, hear, role, say};
-use common::{Side, admit, dial, loopback, make_qp, wait};
+use verbena_nic::wr::Data;
+use verbena_nic::{Flags, ReceiveWr, SendWr, Status};
+
+use common::{SEND, Side, admit, dial, loopback, make_qp, wait};
 
 /// How often the threads of a process gave the processor away: whoever calls the system to wait does that.
 fn switches(pid: u32) -> u64 {
@@ -48,6 +51,12 @@ fn as_child() {
     for qp in &qps {
         admit(&door, qp);
     }
+    let scatter = [side.sge(0, 64)];
+    for qp in &qps {
+        let id = 1;
+        let scatter = &scatter;
+        qp.post_receive(&ReceiveWr { id, scatter }).unwrap();
+    }
     say("ready");
     hear();
 }
@@ -62,17 +71,25 @@ fn who_has_nothing_to_say_is_silent() {
         .collect();
     for qp in &qps {
         dial(qp, at).unwrap();
-        // Something was said before, and its peer was watched for an answer.
-        qp.modify(verbena_nic::QpState::Rts);
     }
     assert_eq!(peer.hear(), "ready");
+    // Something was said before, and the peer was watched for its answer.
+    let wr = SendWr {
+        id: 1,
+        op: SEND,
+        flags: Flags::SIGNALED,
+        data: Data::Gather(&[side.sge(0, 8)]),
+    };
+    qps[0].post_send(&wr).unwrap();
+    assert_eq!(side.statuses(1), [(1, Status::Success)]);
     // A peer that gives up again leaves nothing behind that would wake us.
     drop(std::net::TcpStream::connect(at).unwrap());
     let pids = [std::process::id(), peer.id()];
     let all = || pids.map(switches);
+    // The peer is watched for its answer for half a second at a time, and the last time for nothing.
     let still = || {
         let before = all();
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(700));
         all() == before
     };
     wait("quiet", still);

@@ -1,0 +1,149 @@
+//! Ten thousand connected queue pairs, one end per process: set up, a message on each, torn down, nothing left.
+//! A process that may not have so many descriptors takes a tenth, and says so.
+
+mod common;
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use common::process::{Peer, hear, role, say};
+use common::{PATIENCE, SEND, Side, complete, descriptors, loopback, resident, wait};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use verbena_engine::{QueuePair, QueuePairOptions};
+use verbena_nic::qp::Limits;
+use verbena_nic::wr::Data;
+use verbena_nic::{Flags, QpType, ReceiveWr, SendWr, Status};
+
+/// Dials under way at once; the other side takes no more than 512.
+const WINDOW: usize = 256;
+
+fn count() -> usize {
+    let most = getrlimit(Resource::Nofile).maximum;
+    if most.is_none_or(|most| most > 11_000) {
+        return 10_000;
+    }
+    println!(
+        "SKIPPED: ten thousand queue pairs; this process may have {most:?} descriptors. One thousand instead."
+    );
+    1_000
+}
+
+fn make(side: &Side, all: usize) -> Vec<QueuePair> {
+    let options = QueuePairOptions {
+        pd: side.pd,
+        personality: None,
+        qp_type: QpType::Rc,
+        srq: None,
+        limits: Limits::default(),
+    };
+    let one = |_| side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
+    (0..all).map(one).collect()
+}
+
+fn ready() -> Side {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, most).unwrap();
+    let side = Side::new(&[]);
+    side.cq.resize(40_000).unwrap();
+    side
+}
+
+fn per(grown: usize, all: usize) -> usize {
+    grown / all
+}
+
+#[test]
+fn as_child() {
+    if role().is_none() {
+        return;
+    }
+    let (all, side) = (count(), ready());
+    let door = side.engine.listen(loopback(), 512).unwrap();
+    say(&door.local().unwrap().to_string());
+    let (files, memory) = (descriptors(), resident());
+    let qps = make(&side, all);
+    let (done, told) = mpsc::channel();
+    for qp in &qps {
+        let done = done.clone();
+        let incoming = door.next().unwrap().unwrap();
+        incoming
+            .accept(qp, b"", move |r| done.send(r.is_ok()).unwrap())
+            .unwrap();
+    }
+    for _ in &qps {
+        assert!(told.recv_timeout(PATIENCE).unwrap());
+    }
+    let grown = per(resident() - memory, all);
+    let scatter = [side.sge(0, 64)];
+    for qp in &qps {
+        let (id, scatter) = (1, &scatter[..]);
+        qp.post_receive(&ReceiveWr { id, scatter }).unwrap();
+    }
+    say(&format!(
+        "{grown} bytes per connected queue pair, accepting"
+    ));
+    let got = complete(&side.cq, all);
+    assert!(got.iter().all(|wc| wc.status == Status::Success));
+    say("got all");
+    hear();
+    let start = Instant::now();
+    drop(qps);
+    wait("descriptors", || descriptors() <= files + 2);
+    say(&format!("torn down in {:?}", start.elapsed()));
+    hear();
+}
+
+#[test]
+fn many_queue_pairs_in_two_processes() {
+    let mut peer = Peer::start("many", &[]);
+    let (all, side) = (count(), ready());
+    let to = peer.hear().parse().unwrap();
+    let (files, memory) = (descriptors(), resident());
+    let start = Instant::now();
+    let qps = make(&side, all);
+    let created = start.elapsed();
+    let (done, told) = mpsc::channel();
+    let mut answered = 0;
+    for (at, qp) in qps.iter().enumerate() {
+        let done = done.clone();
+        qp.connect(to, b"", move |r| done.send(r).unwrap()).unwrap();
+        while at - answered > WINDOW {
+            told.recv_timeout(PATIENCE).unwrap().unwrap();
+            answered += 1;
+        }
+    }
+    for _ in answered..all {
+        told.recv_timeout(PATIENCE).unwrap().unwrap();
+    }
+    let connected = start.elapsed();
+    let grown = per(resident() - memory, all);
+    println!("{all} made in {created:?}, connected after {connected:?}");
+    println!("{grown} bytes per connected queue pair, dialling");
+    println!("{}", peer.hear());
+    let begun = Instant::now();
+    for qp in &qps {
+        let wr = SendWr {
+            id: 1,
+            op: SEND,
+            flags: Flags::SIGNALED,
+            data: Data::Gather(&[side.sge(0, 64)]),
+        };
+        qp.post_send(&wr).unwrap();
+    }
+    let ended = complete(&side.cq, all);
+    assert!(ended.iter().all(|wc| wc.status == Status::Success));
+    assert_eq!(peer.hear(), "got all");
+    println!("a message on each in {:?}", begun.elapsed());
+    let begun = Instant::now();
+    drop(qps);
+    peer.say("tear down");
+    println!("{}", peer.hear());
+    wait("descriptors", || descriptors() <= files + 2);
+    println!("all gone after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    peer.say("thank you");
+}
