@@ -122,18 +122,21 @@ impl Group {
 
     /// A turn by a thread that polls.
     fn serve_polling(&self) {
-        let members = self.members.read();
-        if members.list.len() <= FEW {
-            let mut out = Outbox::new();
-            for connection in &members.list {
-                connection.poll_turn(&mut out);
-            }
-            drop(members);
-            self.core.deliver(&mut out);
-        } else {
-            drop(members);
+        // Not under the lock: a connection that ends in its turn leaves the group.
+        let few: Option<[Option<Arc<Connection>>; FEW]> = {
+            let members = self.members.read();
+            let list = &members.list;
+            (list.len() <= FEW).then(|| core::array::from_fn(|at| list.get(at).cloned()))
+        };
+        let Some(few) = few else {
             self.serve_ready();
+            return;
+        };
+        let mut out = Outbox::new();
+        for connection in few.iter().flatten() {
+            connection.poll_turn(&mut out);
         }
+        self.core.deliver(&mut out);
     }
 
     /// A turn of every member that is ready; false if none was, or if somebody else is at it.
