@@ -17,6 +17,9 @@ use crate::notice::{Inbox, Notify};
 use crate::shard::Shards;
 use crate::sys;
 
+/// Is shown an event; true if nobody else needs to hear of it.
+pub(crate) type Watcher = Arc<dyn Fn(Event) -> bool + Send + Sync>;
+
 /// Shared by everything of one engine.
 pub(crate) struct Core {
     pub(crate) config: Config,
@@ -24,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) shards: Shards,
     /// Who is told of completions, by queue.
     listeners: RwLock<HashMap<u32, Arc<dyn Notify>>>,
+    /// Who sees everything else first.
+    watcher: RwLock<Option<Watcher>>,
     /// Everything else that happens.
     pub(crate) events: Inbox,
     /// Startups of those who came through doors.
@@ -44,6 +49,7 @@ impl Core {
             function,
             shards,
             listeners: RwLock::default(),
+            watcher: RwLock::default(),
             events: Inbox::new()?,
             half_open: Arc::default(),
             forks: sys::forks(),
@@ -73,6 +79,11 @@ impl Core {
             Some(notify) => listeners.insert(cq, notify),
             None => listeners.remove(&cq),
         };
+    }
+
+    /// Who sees every event but completions first, from now on.
+    pub(crate) fn watch(&self, watcher: Watcher) {
+        *self.watcher.write() = Some(watcher);
     }
 
     /// The connection of a queue pair from now on.
@@ -139,7 +150,10 @@ impl Raise for Core {
                 listener.notify();
             }
         } else {
-            self.events.put(event);
+            let watcher = self.watcher.read().clone();
+            if !watcher.is_some_and(|taken| taken(event)) {
+                self.events.put(event);
+            }
         }
     }
 }

@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use verbena_stream::Time;
 
 use crate::connection::{Connection, Decision};
 use crate::core::Core;
 use crate::error::Error;
+use crate::notice::Notify;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Channel, Interest, Listener, Ready};
 
@@ -47,6 +48,8 @@ pub(crate) struct Door {
     backlog: usize,
     waiting: Mutex<VecDeque<Decision>>,
     pub(crate) channel: Channel,
+    /// Who else is told of a request.
+    pub(crate) told: RwLock<Option<Arc<dyn Notify>>>,
 }
 
 impl Door {
@@ -63,6 +66,7 @@ impl Door {
             backlog,
             waiting: Mutex::default(),
             channel: Channel::new()?,
+            told: RwLock::default(),
         });
         door.shard.serve(door.token, door.clone())?;
         let watched = door
@@ -94,6 +98,10 @@ impl Door {
         waiting.push_back(decision);
         drop(waiting);
         self.channel.ring();
+        let told = self.told.read().clone();
+        if let Some(told) = told {
+            told.notify();
+        }
     }
 
     /// The oldest request that waits; its ring has been taken.

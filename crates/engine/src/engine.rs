@@ -6,14 +6,14 @@ use core::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use verbena_nic::Function;
+use verbena_nic::{Event, Function};
 
 use crate::config::Config;
 use crate::connection::Decision;
 use crate::core::Core;
 use crate::door::Door;
 use crate::error::Error;
-use crate::notice::Inbox;
+use crate::notice::{Inbox, Notify};
 use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
 
@@ -43,6 +43,12 @@ impl Engine {
     /// Everything that happens apart from completions.
     pub fn events(&self) -> &Inbox {
         &self.core.events
+    }
+
+    /// Shows every event but completions to `watcher` first, on whatever thread noticed and without any lock; what it
+    /// answers with true is not put into the inbox.
+    pub fn watch(&self, watcher: impl Fn(Event) -> bool + Send + Sync + 'static) {
+        self.core.watch(Arc::new(watcher));
     }
 
     /// A completion queue.
@@ -98,6 +104,21 @@ impl Listening {
             return Ok(None);
         }
         Ok(self.door.next().map(Incoming))
+    }
+
+    /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.
+    pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
+        let Some(decision) = self.door.next() else {
+            return Ok(None);
+        };
+        // Its ring is there, or comes at once.
+        self.door.channel.take()?;
+        Ok(Some(Incoming(decision)))
+    }
+
+    /// Who is told of every request that begins to wait, besides the descriptor.
+    pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
+        *self.door.told.write() = notify;
     }
 }
 

@@ -30,6 +30,7 @@ fn count() -> usize {
 
 fn make(side: &Side, all: usize) -> Vec<QueuePair> {
     let options = QueuePairOptions {
+        name: None,
         pd: side.pd,
         personality: None,
         qp_type: QpType::Rc,

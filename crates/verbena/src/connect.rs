@@ -1,0 +1,176 @@
+//! Connecting from this side: choices, then a connection in the making.
+//! It promises that one that is dropped half-way leaves nothing behind, and that the peer's private data is kept.
+//! It refuses to try again by itself; who was not heard decides what to do.
+
+use core::fmt;
+use core::net::SocketAddr;
+use core::task::{Poll, Waker};
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
+
+use crate::connection::Connection;
+use crate::device::{Device, resolve};
+use crate::error::Error;
+use crate::promise::{Joining, Promise};
+use crate::shared::Shared;
+
+/// Operations of each kind that are under way at once; more wait in line.
+pub(crate) const DEPTH: usize = 128;
+
+/// Choices for a connection to be; made by [`Device::dial`].
+///
+/// ```
+/// # let device = verbena::Device::open()?;
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// let connecting = device.dial(b"hello").depth(1024).connect(listener.local()?);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Dial {
+    device: Device,
+    private_data: Vec<u8>,
+    depth: usize,
+}
+
+impl Dial {
+    pub(crate) fn new(device: Device, private_data: &[u8]) -> Dial {
+        Dial {
+            device,
+            private_data: private_data.to_vec(),
+            depth: DEPTH,
+        }
+    }
+
+    /// How many operations of each kind are under way at once; more wait in line. 128 if nothing is said.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let dial = device.dial(b"").depth(16);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn depth(mut self, depth: usize) -> Dial {
+        self.depth = depth;
+        self
+    }
+
+    /// Connects to whoever listens there.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// let connecting = device.dial(b"").connect(listener.local()?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
+        let connect = || {
+            let peer = resolve(to)?;
+            let shared = Shared::new(&self.device, self.depth)?;
+            let (promise, joining) = Promise::new();
+            let done = move |result: Result<_, verbena_engine::Error>| {
+                promise.keep(result.map_err(Error::from));
+            };
+            let dialled = shared.with_qp(|qp| qp.connect(peer, &self.private_data, done));
+            dialled.unwrap_or(Err(verbena_engine::Error::Closed))?;
+            Ok((shared, peer, joining))
+        };
+        match connect() {
+            Ok((shared, peer, joining)) => Connecting::going(shared, peer, joining),
+            Err(error) => Connecting::failed(error),
+        }
+    }
+}
+
+/// A connection in the making. With the feature `async` it is a future.
+///
+/// ```
+/// # let device = verbena::Device::open()?;
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// let connecting = device.connect(listener.local()?);
+/// let theirs = listener.accept().wait()?;
+/// let ours = connecting.wait()?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[must_use = "dropped, it gives the connection up"]
+pub struct Connecting(State);
+
+enum State {
+    Failed(Error),
+    Going {
+        shared: Arc<Shared>,
+        peer: SocketAddr,
+        joining: Joining,
+    },
+    Taken,
+}
+
+impl Connecting {
+    pub(crate) fn going(shared: Arc<Shared>, peer: SocketAddr, joining: Joining) -> Connecting {
+        Connecting(State::Going {
+            shared,
+            peer,
+            joining,
+        })
+    }
+
+    pub(crate) fn failed(error: Error) -> Connecting {
+        Connecting(State::Failed(error))
+    }
+
+    /// Waits until both sides have agreed.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let refused = device.connect("127.0.0.1:1").wait().unwrap_err();
+    /// assert_eq!(refused.fault(), verbena::Fault::Peer);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn wait(self) -> Result<Connection, Error> {
+        match self.0 {
+            State::Failed(error) => Err(error),
+            State::Going {
+                shared,
+                peer,
+                joining,
+            } => Ok(Connection::new(shared, peer, joining.wait()?)),
+            State::Taken => Err(verbena_engine::Error::Closed.into()),
+        }
+    }
+
+    #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<Connection, Error>> {
+        let answer = match &self.0 {
+            State::Going { joining, .. } => match joining.poll(waker) {
+                Poll::Ready(answer) => Some(answer),
+                Poll::Pending => return Poll::Pending,
+            },
+            _ => None,
+        };
+        Poll::Ready(
+            match (core::mem::replace(&mut self.0, State::Taken), answer) {
+                (State::Going { shared, peer, .. }, Some(answer)) => {
+                    answer.map(|said| Connection::new(shared, peer, said))
+                }
+                (State::Failed(error), _) => Err(error),
+                _ => Err(verbena_engine::Error::Closed.into()),
+            },
+        )
+    }
+}
+
+#[cfg(feature = "async")]
+impl Future for Connecting {
+    type Output = Result<Connection, Error>;
+
+    fn poll(
+        mut self: core::pin::Pin<&mut Self>,
+        cx: &mut core::task::Context<'_>,
+    ) -> Poll<Self::Output> {
+        Connecting::poll(&mut self, cx.waker())
+    }
+}
+
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connecting").finish_non_exhaustive()
+    }
+}

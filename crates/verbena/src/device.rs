@@ -1,0 +1,324 @@
+//! The adapter as a program sees it: where memory, queues, connections and listeners come from.
+//! It promises that everything made from it keeps it alive, and that an event reaches whoever can act on it.
+//! It refuses to be global: two devices share nothing.
+
+use core::net::SocketAddr;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::ToSocketAddrs;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use verbena_engine::{Config, Engine};
+use verbena_mem::Access;
+use verbena_nic::{Attributes, Event, Shares};
+
+use crate::connect::{Connecting, Dial};
+use crate::cq::Cq;
+use crate::error::Error;
+use crate::listener::Listener;
+use crate::mr::{Buf, Memory};
+use crate::shared::Shared;
+
+/// An adapter.
+///
+/// ```
+/// let device = verbena::Device::open()?;
+/// println!("{} queue pairs at most", device.attributes().shares.qps);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Device {
+    /// Where connections and their buffers live, out of reach of the low layer.
+    pub(crate) hidden: Arc<Domain>,
+}
+
+/// What all handles of a device share.
+pub(crate) struct Inner {
+    pub(crate) engine: Engine,
+    /// Who hears of events, by queue pair.
+    connections: Mutex<HashMap<u32, Weak<Shared>>>,
+}
+
+impl Inner {
+    pub(crate) fn joined(&self, qp: u32, shared: &Arc<Shared>) {
+        self.connections.lock().insert(qp, Arc::downgrade(shared));
+    }
+
+    pub(crate) fn parted(&self, qp: u32) {
+        self.connections.lock().remove(&qp);
+    }
+
+    /// Shows an event to the connection it is about; false if it is about none.
+    fn heard(&self, event: Event) -> bool {
+        let qp = match event {
+            Event::QpRequest { qp }
+            | Event::QpAccess { qp }
+            | Event::QpFatal { qp }
+            | Event::Established { qp }
+            | Event::SqDrained { qp }
+            | Event::LastWqe { qp }
+            | Event::Disconnected { qp } => qp,
+            Event::Completion { .. } | Event::CqOverflow { .. } | Event::SrqLimit { .. } => {
+                return false;
+            }
+        };
+        let Some(shared) = self.connections.lock().get(&qp).cloned() else {
+            return false;
+        };
+        if let (Some(shared), Event::Disconnected { .. }) = (shared.upgrade(), event) {
+            shared.peer_left();
+        }
+        true
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+/// A protection domain that is freed when nothing in it is left.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) pd: verbena_mem::Pd,
+    pub(crate) device: Arc<Inner>,
+}
+
+impl Domain {
+    fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
+        let pd = device.engine.function().allocate_pd()?;
+        Ok(Arc::new(Domain { pd, device }))
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // Regions whose windows are still bound keep it, and are given up with it.
+        let _ = self.device.engine.function().free_pd(self.pd);
+    }
+}
+
+impl Device {
+    /// The adapter, as the environment and the user's file configure it (docs/configuration.md).
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn open() -> Result<Device, Error> {
+        Device::with(Config::load().map_err(Error::Config)?)
+    }
+
+    /// An adapter with settings of the program's own.
+    ///
+    /// ```
+    /// use verbena::{Config, Device};
+    /// let mut config = Config::default();
+    /// config.set("crc", "on").map_err(verbena::Error::Config)?;
+    /// let device = Device::with(config)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn with(config: Config) -> Result<Device, Error> {
+        let device = Arc::new(Inner {
+            engine: Engine::new(config)?,
+            connections: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&device);
+        device
+            .engine
+            .watch(move |event| weak.upgrade().is_some_and(|device| device.heard(event)));
+        let hidden = Domain::new(device)?;
+        Ok(Device { hidden })
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.hidden.device
+    }
+
+    /// Its settings.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// for row in device.config().describe() {
+    ///     println!("{} = {} ({})", row.key, row.value, row.source);
+    /// }
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn config(&self) -> &Config {
+        self.inner().engine.config()
+    }
+
+    /// What it offers.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert!(device.attributes().pieces >= 16);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn attributes(&self) -> &Attributes {
+        self.inner().engine.function().attributes()
+    }
+
+    /// What of it is in use.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert_eq!(device.used().qps, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn used(&self) -> Shares {
+        self.inner().engine.function().used()
+    }
+
+    /// What happened to objects of the low layer, oldest first; connections see to their own events.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert_eq!(device.next_event(), None);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn next_event(&self) -> Option<Event> {
+        self.inner().engine.events().try_take()
+    }
+
+    /// A buffer for operations on connections.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let mut buf = device.buffer(1 << 20)?;
+    /// buf.fill_from(b"hello")?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn buffer(&self, capacity: usize) -> Result<Buf, Error> {
+        Buf::new(&self.hidden, capacity)
+    }
+
+    /// A buffer with these bytes in it.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert_eq!(&device.buffer_from(b"hello")?[..], b"hello");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn buffer_from(&self, bytes: &[u8]) -> Result<Buf, Error> {
+        let mut buf = self.buffer(bytes.len())?;
+        buf.fill_from(bytes)?;
+        Ok(buf)
+    }
+
+    /// Memory that the peers of connections may reach, within these rights.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let memory = device.memory(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
+        Memory::new(&self.hidden, len, access)
+    }
+
+    /// Connects to whoever listens there.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// let connecting = device.connect(listener.local()?);
+    /// let theirs = listener.accept().wait()?;
+    /// let ours = connecting.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
+        self.dial(b"").connect(to)
+    }
+
+    /// Prepares to connect, with private data that the listener sees and with other choices.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// let connecting = device.dial(b"it is me").connect(listener.local()?);
+    /// let request = listener.next().wait()?;
+    /// assert_eq!(request.private_data(), b"it is me");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn dial(&self, private_data: &[u8]) -> Dial {
+        Dial::new(self.clone(), private_data)
+    }
+
+    /// Listens; port 0 finds a free one.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// println!("at {}", listener.local()?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn listen(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, Error> {
+        Listener::new(self.clone(), resolve(at)?)
+    }
+
+    /// A protection domain for the low layer.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let pd = device.pd()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn pd(&self) -> Result<Pd, Error> {
+        Ok(Pd(Domain::new(self.inner().clone())?))
+    }
+
+    /// A completion queue for the low layer.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let cq = device.cq(128)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn cq(&self, entries: usize) -> Result<Cq, Error> {
+        Cq::new(self.inner(), entries)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").finish_non_exhaustive()
+    }
+}
+
+/// A protection domain of the low layer: its memory can be used by its queue pairs, and by no others.
+///
+/// ```
+/// use verbena::{Access, Device};
+/// let pd = Device::open()?.pd()?;
+/// let memory = pd.memory(4096, Access::ALL)?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Pd(pub(crate) Arc<Domain>);
+
+impl Pd {
+    /// Memory in this domain.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let memory = Device::open()?.pd()?.memory(4096, Access::LOCAL_WRITE)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
+        Memory::new(&self.0, len, access)
+    }
+}
+
+/// The first address of a name.
+pub(crate) fn resolve(name: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
+    let failed = |why: String| Error::Address {
+        name: format!("{name:?}"),
+        why,
+    };
+    let mut found = name.to_socket_addrs().map_err(|e| failed(e.to_string()))?;
+    found.next().ok_or_else(|| failed("no address".into()))
+}

@@ -1,0 +1,102 @@
+//! RDMA for Rust programs, on any machine: verbs without the hardware, over plain TCP.
+//! It promises that safe code stays safe — a buffer belongs to the program or to an operation, never to both — and that
+//! every error says whose fault it is. It refuses `unsafe` to its users but for one call, registering memory that
+//! somebody else owns ([`Mr::register`]).
+//!
+//! # Two layers
+//!
+//! The **high** layer is [`Connection`]: `send`, `recv`, `write`, `read` and atomics take a [`Buf`] and give it back
+//! with the result. Each starts at once and returns a [`Pending`], which a thread can `wait()` for and a task can
+//! `.await`, on any executor. A `Pending` may be dropped at any moment: the buffer stays with the connection until the
+//! adapter is done with it, and a message that arrives for a dropped `recv` goes to the next one.
+//!
+//! ```
+//! use verbena::{Access, Device};
+//!
+//! let device = Device::open()?;
+//! let listener = device.listen("127.0.0.1:0")?;
+//! let connecting = device.connect(listener.local()?);
+//! let server = listener.accept().wait()?;
+//! let client = connecting.wait()?;
+//!
+//! // A message.
+//! let receiving = server.recv(device.buffer(64)?);
+//! let (sent, _buf) = client.send(device.buffer_from(b"hello")?).wait();
+//! let (received, buf) = receiving.wait();
+//! sent?;
+//! received?;
+//! assert_eq!(&buf[..], b"hello");
+//!
+//! // The server shares memory, and the client uses it without asking again.
+//! let shared = device.memory(4096, Access::ALL)?;
+//! let remote = shared.remote(); // 24 bytes, see `RemoteMemory::to_bytes`
+//! client.write(device.buffer_from(b"over there")?, &remote).wait().0?;
+//! let counter = remote.value::<u64>(64)?;
+//! assert_eq!(client.fetch_add(&counter, 5).wait()?, 0);
+//! assert_eq!(shared.load(64)?, 5);
+//! # Ok::<(), verbena::Error>(())
+//! ```
+//!
+//! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
+//! array of the program's own, sleep on a descriptor; see [`low`].
+//!
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`]) → [`Listener`] → [`Connection`]
+//! → `ops` (who owns which buffer until when).
+//!
+//! # Features
+//!
+//! `async` (on by default) makes everything that waits a future, without a dependency. `fabric` re-exports the
+//! simulator's fabric: whole adapters in one process and in virtual time, for tests that control every fault.
+
+#![deny(unsafe_code, missing_docs)]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+mod connect;
+mod connection;
+mod cq;
+mod device;
+mod error;
+mod listener;
+pub mod low;
+#[allow(
+    unsafe_code,
+    reason = "registering memory is handing out raw addresses; each use argues why it is sound"
+)]
+pub mod mr;
+mod ops;
+mod pending;
+mod promise;
+mod qp;
+mod remote;
+mod shared;
+
+pub use connect::{Connecting, Dial};
+pub use connection::{Connection, Received, Returned};
+pub use cq::Cq;
+pub use device::{Device, Pd};
+pub use error::{Error, Failure, Fault};
+pub use listener::{Accepting, Listener, Next, Request};
+pub use mr::{Buf, Memory, Mr};
+pub use pending::Pending;
+pub use promise::Joining;
+pub use qp::{Qp, QpOptions, Receiver, Sender};
+pub use remote::{Remote, RemoteMemory};
+
+pub use verbena_engine::Config;
+pub use verbena_mem::Access;
+pub use verbena_nic::{Event, Status};
+
+/// Whole adapters in one process and in virtual time, for tests that control every fault.
+///
+/// ```
+/// let mut fabric = verbena::fabric::Fabric::new(7);
+/// let (alice, bob) = (fabric.host(), fabric.host());
+/// let (a, b) = (fabric.qp(alice), fabric.qp(bob));
+/// fabric.connect(a, b);
+/// fabric.run();
+/// ```
+#[cfg(feature = "fabric")]
+pub use verbena_sim::fabric;

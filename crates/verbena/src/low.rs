@@ -1,0 +1,65 @@
+//! What requests and completions of the low layer are made of: the adapter's own types, so that posting copies once.
+//! They promise nothing by themselves; a queue pair judges what it is given. They refuse allocation.
+//!
+//! ```
+//! use verbena::low::{Data, Flags, SendOp, SendWr, RecvWr, Wc};
+//! use verbena::{Access, Device, Qp, QpOptions, Status};
+//!
+//! let device = Device::open()?;
+//! let (pd, cq) = (device.pd()?, device.cq(64)?);
+//! let memory = pd.memory(4096, Access::ALL)?;
+//! let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));
+//! let (a, b) = (a?, b?);
+//! let listener = device.listen("127.0.0.1:0")?;
+//! let joining = a.connect(listener.local()?, b"")?;
+//! listener.next().wait()?.accept_on(&b, b"")?.wait()?;
+//! joining.wait()?;
+//!
+//! b.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(2048, 64)?] }]).map_err(|(_, e)| e)?;
+//! memory.write_at(0, b"a piece, ")?;
+//! memory.write_at(99, b"and another")?;
+//! let pieces = [memory.sge(0, 9)?, memory.sge(99, 11)?];
+//! let op = SendOp::Send { invalidate: None, immediate: Some(7) };
+//! let send = SendWr { id: 2, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
+//! a.post_send(&[send]).map_err(|(_, e)| e)?;
+//!
+//! let mut done = 0;
+//! let mut completions = [verbena::low::BLANK; 8];
+//! while done < 2 {
+//!     let n = cq.wait(&mut completions)?;
+//!     assert!(completions[..n].iter().all(|wc| wc.status == Status::Success));
+//!     done += n;
+//! }
+//! let mut got = [0; 20];
+//! memory.read_at(2048, &mut got)?;
+//! assert_eq!(&got, b"a piece, and another");
+//! # Ok::<(), verbena::Error>(())
+//! ```
+
+pub use verbena_engine::Manners;
+pub use verbena_mem::Bind;
+pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, View};
+pub use verbena_nic::wr::{Data, Remote};
+pub use verbena_nic::{
+    Arm, Attributes, Flags, Personality, QpState, QpType, ReceiveWr as RecvWr, SendOp, SendWr, Sge,
+    Shares, Wc, WcOp,
+};
+pub use verbena_stream::RnrRetry;
+pub use verbena_wire::{Stag, To};
+
+/// A completion that says nothing, to make arrays of.
+///
+/// ```
+/// let completions = [verbena::low::BLANK; 32];
+/// # assert_eq!(completions[0].id, 0);
+/// ```
+pub const BLANK: Wc = Wc {
+    id: 0,
+    qpn: 0,
+    status: verbena_nic::Status::Success,
+    op: WcOp::Send,
+    len: 0,
+    immediate: None,
+    invalidated: None,
+    solicited: false,
+};

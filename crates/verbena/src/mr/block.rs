@@ -1,0 +1,170 @@
+//! One allocation, aligned to pages, registered as long as it lives.
+//! It promises that no access by the adapter or a peer outlives it, and that its bytes are initialised from the start.
+//! It refuses to decide who may look at the bytes in which way; its users do.
+
+use core::ptr::NonNull;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbena_mem::{Access, Att, Region};
+use verbena_wire::{Stag, To};
+
+use crate::device::Domain;
+use crate::error::Error;
+
+/// Regions begin on a page, so that nothing else shares one with them.
+const PAGE: usize = 4096;
+
+/// Memory of ours, registered.
+#[derive(Debug)]
+pub(crate) struct Block {
+    domain: Arc<Domain>,
+    stag: Stag,
+    access: Access,
+    start: NonNull<u8>,
+    len: usize,
+    layout: Layout,
+}
+
+// SAFETY: the block owns its allocation; the bytes are reached by raw copies, by processor atomics, or by whoever can
+// prove to be alone (see `Block::slice`).
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
+        let too_long = Error::Allocation { len };
+        let layout = Layout::from_size_align(len.max(1), PAGE).map_err(|_| too_long.clone())?;
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(too_long)?;
+        let at = start.as_ptr();
+        let region = Region {
+            att: Att::direct(at, len as u64),
+            start: To::new(at as u64),
+            pd: domain.pd,
+            access,
+            one_touch: false,
+        };
+        let function = domain.device.engine.function();
+        // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
+        // everybody who uses a block reckons with.
+        let registered = function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) });
+        match registered {
+            Ok(stag) => Ok(Block {
+                domain: domain.clone(),
+                stag,
+                access,
+                start,
+                len,
+                layout,
+            }),
+            Err(error) => {
+                // SAFETY: allocated above with this layout and known to nobody else.
+                unsafe { dealloc(at, layout) };
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(crate) fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn at(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Belongs to this domain.
+    pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
+        Arc::ptr_eq(&self.domain, domain)
+    }
+
+    pub(crate) fn check(&self, offset: usize, len: usize) -> Result<(), Error> {
+        let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        let bounds = Error::Bounds {
+            offset: offset as u64,
+            len: len as u64,
+            limit: self.len as u64,
+        };
+        fits.then_some(()).ok_or(bounds)
+    }
+
+    /// Copies in.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.check(offset, bytes.len())?;
+        // SAFETY: inside the allocation, which lives as long as we do; nobody has a reference into it while it is
+        // shared, so `bytes` lies elsewhere.
+        unsafe {
+            let to = self.start.as_ptr().add(offset);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Copies out.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, into.len())?;
+        // SAFETY: as in `write`.
+        unsafe {
+            let from = self.start.as_ptr().add(offset);
+            core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+        }
+        Ok(())
+    }
+
+    /// Does something atomic with the word at `offset`.
+    pub(crate) fn word<R>(
+        &self,
+        offset: usize,
+        what: impl FnOnce(&AtomicU64, Ordering) -> R,
+    ) -> Result<R, Error> {
+        self.check(offset, 8)?;
+        if !offset.is_multiple_of(8) {
+            let at = offset as u64;
+            return Err(Error::Unaligned { at, align: 8 });
+        }
+        // SAFETY: inside the allocation and aligned, since the block begins on a page; whoever else touches the word
+        // does so by processor atomics, or by bulk copies that may tear as documented (M15).
+        let word = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) };
+        Ok(what(word, Ordering::SeqCst))
+    }
+
+    /// The bytes themselves.
+    ///
+    /// # Safety
+    /// Until the slice ends nobody writes them: the region grants peers nothing and no work on it is outstanding.
+    pub(super) unsafe fn slice(&self, len: usize) -> &[u8] {
+        // SAFETY: initialised when it was allocated, alive as long as we are; the rest is the caller's promise.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
+    }
+
+    /// The bytes themselves, to change.
+    ///
+    /// # Safety
+    /// Until the slice ends nobody else reads or writes them, as for [`slice`](Block::slice).
+    pub(super) unsafe fn slice_mut(&mut self, len: usize) -> &mut [u8] {
+        // SAFETY: as in `slice`; `&mut self` keeps our own side out.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), len.min(self.len)) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // While windows are bound to it, peers may reach it: then the memory is given up rather than freed.
+        let function = self.domain.device.engine.function();
+        if function.deregister(self.stag).is_ok() {
+            // SAFETY: allocated in `new` with this layout; no entry names it any more and no access is running.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Memory that somebody else owns, registered.
+//! It promises to deregister when it is dropped, and that no access runs after that.
+//! It refuses to prove that the memory lasts so long: that is the caller's word, and why making one is `unsafe`.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Att, Region};
+use verbena_nic::Sge;
+use verbena_wire::{Stag, To};
+
+use crate::device::{Domain, Pd};
+use crate::error::Error;
+use crate::remote::RemoteMemory;
+
+/// A registration of memory that somebody else owns: a mapping, a static, a buffer of another library.
+///
+/// Registering is the one thing in this crate that the compiler cannot check:
+///
+/// ```
+/// use verbena::{Access, Device, Mr};
+/// let device = Device::open()?;
+/// let pd = device.pd()?;
+/// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+/// // SAFETY: leaked, so it lives for ever, and nobody uses `bytes` from here on.
+/// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), bytes.len(), Access::LOCAL_READ) }?;
+/// assert_eq!(mr.sge(8, 4)?.len, 4);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Mr {
+    domain: Arc<Domain>,
+    stag: Stag,
+    access: Access,
+    at: u64,
+    len: usize,
+}
+
+impl Mr {
+    /// Registers `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the registration is dropped, and nobody relies on a Rust reference to it
+    /// meanwhile: the adapter and, within the rights, peers read and write it at any time.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// let mut bytes = vec![0_u8; 64];
+    /// // SAFETY: dropped before the vector, which nobody touches meanwhile.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::LOCAL_READ) }?;
+    /// drop(mr);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register(
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        let domain = pd.0.clone();
+        let at = start as u64;
+        let region = Region {
+            att: Att::direct(start, len as u64),
+            start: To::new(at),
+            pd: domain.pd,
+            access,
+            one_touch: false,
+        };
+        let function = domain.device.engine.function();
+        // SAFETY: the caller's promise, word for word.
+        let stag = function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) })?;
+        Ok(Mr {
+            domain,
+            stag,
+            access,
+            at,
+            len,
+        })
+    }
+
+    /// A piece of it, for a request.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::LOCAL_READ) }?;
+    /// assert!(mr.sge(60, 5).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn sge(&self, offset: usize, len: usize) -> Result<Sge, Error> {
+        self.remote().slice(offset as u64, len as u64)?;
+        let fits = u32::try_from(len).map_err(|_| Error::TooLong {
+            len: len as u64,
+            limit: u64::from(u32::MAX),
+        });
+        Ok(Sge {
+            at: self.at + offset as u64,
+            len: fits?,
+            stag: self.stag,
+        })
+    }
+
+    /// The handle to give to a peer.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::REMOTE_READ) }?;
+    /// assert_eq!(mr.remote().len(), 64);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn remote(&self) -> RemoteMemory {
+        RemoteMemory::of(self.at, self.len as u64, self.stag, self.access)
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // Returns when no access is running. With a window bound to it there is nothing better to do than to leave it.
+        let _ = self.domain.device.engine.function().deregister(self.stag);
+    }
+}

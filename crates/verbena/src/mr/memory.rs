@@ -1,0 +1,227 @@
+//! Memory to share with peers: everybody copies in and out, at any time.
+//! It promises that the memory lives as long as any handle to it, and that words can be used atomically beside peers.
+//! It refuses slices: a peer that may write does so whenever it likes.
+
+use core::fmt;
+use std::sync::Arc;
+
+use verbena_mem::Access;
+use verbena_nic::{Sge, wr};
+use verbena_wire::To;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Block;
+use crate::device::Domain;
+use crate::error::Error;
+use crate::remote::{Remote, RemoteMemory};
+
+/// Registered memory that peers may reach, within its rights. Cloning it gives another handle to the same memory.
+///
+/// ```
+/// use verbena::{Access, Device};
+/// let device = Device::open()?;
+/// let memory = device.memory(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+/// memory.write_at(8, b"for everybody to read")?;
+/// // 24 bytes to send to whoever may read it.
+/// let handle = memory.remote().to_bytes();
+/// # assert_eq!(handle.len(), 24);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Memory(Arc<Block>);
+
+impl Memory {
+    pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Memory, Error> {
+        Ok(Memory(Arc::new(Block::new(domain, len, access)?)))
+    }
+
+    /// Bytes.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// assert_eq!(device.memory(100, verbena::Access::ALL)?.len(), 100);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// No bytes.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// assert!(!device.memory(100, verbena::Access::ALL)?.is_empty());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `bytes` in.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(100, verbena::Access::ALL)?;
+    /// memory.write_at(90, b"fits")?;
+    /// assert!(memory.write_at(97, b"does not").is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.0.write(offset, bytes)
+    }
+
+    /// Copies out, as much as `into` holds. A copy that meets a peer's write may be half old, half new.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(100, verbena::Access::ALL)?;
+    /// memory.write_at(0, b"bytes")?;
+    /// let mut copy = [0; 5];
+    /// memory.read_at(0, &mut copy)?;
+    /// assert_eq!(&copy, b"bytes");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        self.0.read(offset, into)
+    }
+
+    /// Copies a value in.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(100, verbena::Access::ALL)?;
+    /// memory.put(8, &[1_u32, 2, 3])?;
+    /// assert_eq!(memory.get::<[u32; 3]>(8)?, [1, 2, 3]);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn put<T: IntoBytes + Immutable>(&self, offset: usize, value: &T) -> Result<(), Error> {
+        self.write_at(offset, value.as_bytes())
+    }
+
+    /// Copies a value out.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(100, verbena::Access::ALL)?;
+    /// assert_eq!(memory.get::<u16>(98)?, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn get<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T, Error> {
+        let mut value = T::new_zeroed();
+        self.read_at(offset, value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    /// The word at `offset`, read atomically: never a mixture of two writes or atomics. The offset is a multiple of 8.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// assert_eq!(memory.load(8)?, 0);
+    /// assert!(memory.load(4).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn load(&self, offset: usize) -> Result<u64, Error> {
+        self.0.word(offset, |word, order| word.load(order))
+    }
+
+    /// Stores a word atomically.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// memory.store(8, 7)?;
+    /// assert_eq!(memory.load(8)?, 7);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn store(&self, offset: usize, value: u64) -> Result<(), Error> {
+        self.0.word(offset, |word, order| word.store(value, order))
+    }
+
+    /// Adds to a word, atomically also against the atomics of peers; returns the value before.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// assert_eq!(memory.fetch_add(0, 3)?, 0);
+    /// assert_eq!(memory.load(0)?, 3);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Error> {
+        self.0
+            .word(offset, |word, order| word.fetch_add(add, order))
+    }
+
+    /// The handle of all of it, to give to a peer.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// assert_eq!(memory.remote().len(), 64);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn remote(&self) -> RemoteMemory {
+        let len = self.0.len() as u64;
+        RemoteMemory::of(self.0.at(), len, self.0.stag(), self.0.access())
+    }
+
+    /// The handle of one value in it, to give to a peer.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// let counter: verbena::Remote<u64> = memory.remote_value(8)?;
+    /// # assert!(memory.remote_value::<u64>(60).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn remote_value<T>(&self, offset: usize) -> Result<Remote<T>, Error> {
+        self.remote().value(offset as u64)
+    }
+
+    /// A piece of it, for a request of the low layer.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.pd()?.memory(64, verbena::Access::ALL)?;
+    /// assert_eq!(memory.sge(8, 4)?.len, 4);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn sge(&self, offset: usize, len: usize) -> Result<Sge, Error> {
+        self.0.check(offset, len)?;
+        let fits = u32::try_from(len).map_err(|_| Error::TooLong {
+            len: len as u64,
+            limit: u64::from(u32::MAX),
+        });
+        Ok(Sge {
+            at: self.0.at() + offset as u64,
+            len: fits?,
+            stag: self.0.stag(),
+        })
+    }
+
+    /// A place in it as a peer's request of the low layer names it.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.pd()?.memory(64, verbena::Access::ALL)?;
+    /// let place: verbena::low::Remote = memory.place(8)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn place(&self, offset: usize) -> Result<wr::Remote, Error> {
+        self.0.check(offset, 0)?;
+        Ok(wr::Remote {
+            stag: self.0.stag(),
+            to: To::new(self.0.at() + offset as u64),
+        })
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("stag", &self.0.stag())
+            .field("len", &self.len())
+            .field("access", &self.0.access())
+            .finish()
+    }
+}

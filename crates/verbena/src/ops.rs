@@ -1,0 +1,340 @@
+//! The operations of a connection: who owns which buffer until when.
+//! It promises that a buffer is in exactly one place — the program's hand, or a slot here until the adapter is done with
+//! it — and that what was received for a call that was given up waits for the next one. It refuses to post or poll.
+
+use core::task::Waker;
+use std::collections::VecDeque;
+
+use verbena_nic::{SendOp, Sge};
+
+use crate::error::Error;
+use crate::mr::Buf;
+
+/// The two queues of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Send,
+    Recv,
+}
+
+/// What is asked for, in a form that can be posted when there is room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask {
+    /// None is a receive.
+    pub(crate) op: Option<SendOp>,
+    pub(crate) sge: Sge,
+}
+
+impl Ask {
+    fn lane(&self) -> Lane {
+        match self.op {
+            Some(_) => Lane::Send,
+            None => Lane::Recv,
+        }
+    }
+}
+
+/// What an operation that worked brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gain {
+    pub(crate) len: u32,
+    pub(crate) immediate: Option<u32>,
+}
+
+/// The name of an operation: its slot, and how often the slot was used before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id {
+    index: u32,
+    turn: u32,
+}
+
+impl Id {
+    pub(crate) fn to_wr(self) -> u64 {
+        u64::from(self.turn) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn of_wr(id: u64) -> Id {
+        let (index, turn) = (id as u32, (id >> 32) as u32);
+        Id { index, turn }
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    Queued,
+    Posted,
+    Done(Result<Gain, Error>),
+}
+
+#[derive(Debug)]
+struct Work {
+    ask: Ask,
+    buf: Buf,
+    stage: Stage,
+    /// Somebody holds its `Pending`.
+    claimed: bool,
+    waker: Option<Waker>,
+    /// Receives take messages in this order.
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    turn: u32,
+    work: Option<Work>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    posted: usize,
+    backlog: VecDeque<Id>,
+    /// Somebody is posting, and looks again before it goes.
+    posting: bool,
+}
+
+/// What must happen when the lock is released: wakers run code of others, and freeing memory waits for the adapter.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) garbage: Vec<Buf>,
+}
+
+impl After {
+    /// Call it without any lock.
+    pub(crate) fn run(self) {
+        drop(self.garbage);
+        for waker in self.wakers {
+            waker.wake();
+        }
+    }
+}
+
+/// All operations of one connection.
+#[derive(Debug)]
+pub(crate) struct Ops {
+    depth: usize,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    queues: [Queue; 2],
+    /// Receives whose `Pending` was dropped, oldest first.
+    unclaimed: VecDeque<Id>,
+    next_number: u64,
+    /// Wakers that wait here.
+    pub(crate) awaited: usize,
+    /// Threads that sleep.
+    pub(crate) sleepers: usize,
+    /// Words for the answers of atomics.
+    words: Vec<Buf>,
+    closed: Option<Error>,
+}
+
+impl Ops {
+    pub(crate) fn new(depth: usize) -> Ops {
+        Ops {
+            depth,
+            slots: Vec::new(),
+            free: Vec::new(),
+            queues: Default::default(),
+            unclaimed: VecDeque::new(),
+            next_number: 0,
+            awaited: 0,
+            sleepers: 0,
+            words: Vec::new(),
+            closed: None,
+        }
+    }
+
+    fn queue(&mut self, lane: Lane) -> &mut Queue {
+        &mut self.queues[lane as usize]
+    }
+
+    fn work(&mut self, id: Id) -> Option<&mut Work> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        slot.work.as_mut().filter(|_| slot.turn == id.turn)
+    }
+
+    fn remove(&mut self, id: Id) -> Option<Work> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.turn != id.turn {
+            return None;
+        }
+        let work = slot.work.take()?;
+        slot.turn = slot.turn.wrapping_add(1);
+        self.free.push(id.index);
+        if work.waker.is_some() {
+            self.awaited -= 1;
+        }
+        Some(work)
+    }
+
+    /// Takes an operation in, to be posted in its turn. On a closed connection it is refused, with its buffer.
+    pub(crate) fn begin(&mut self, ask: Ask, buf: Buf) -> Result<Id, (Error, Buf)> {
+        if let Some(error) = &self.closed {
+            return Err((error.clone(), buf));
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        let turn = slot.turn;
+        slot.work = Some(Work {
+            ask,
+            buf,
+            stage: Stage::Queued,
+            claimed: true,
+            waker: None,
+            number: self.next_number,
+        });
+        self.next_number += 1;
+        let id = Id { index, turn };
+        self.queue(ask.lane()).backlog.push_back(id);
+        Ok(id)
+    }
+
+    /// An earlier receive that nobody waits for any more.
+    pub(crate) fn claim(&mut self) -> Option<Id> {
+        let id = self.unclaimed.pop_front()?;
+        let work = self.work(id)?;
+        work.claimed = true;
+        Some(id)
+    }
+
+    /// Whoever gets true posts until [`next`](Ops::next) has nothing more.
+    pub(crate) fn start_posting(&mut self, lane: Lane) -> bool {
+        let depth = self.depth;
+        let queue = self.queue(lane);
+        let starts = !queue.posting && !queue.backlog.is_empty() && queue.posted < depth;
+        queue.posting |= starts;
+        starts
+    }
+
+    /// The next operation to post, in order; `None` ends the posting.
+    pub(crate) fn next(&mut self, lane: Lane) -> Option<(Id, Ask)> {
+        let depth = self.depth;
+        let queue = self.queue(lane);
+        let id = match queue.backlog.pop_front() {
+            Some(id) if queue.posted < depth => id,
+            other => {
+                other
+                    .into_iter()
+                    .for_each(|id| queue.backlog.push_front(id));
+                queue.posting = false;
+                return None;
+            }
+        };
+        queue.posted += 1;
+        let work = self.work(id)?;
+        work.stage = Stage::Posted;
+        Some((id, work.ask))
+    }
+
+    /// An operation is over: the adapter will not touch its buffer again.
+    pub(crate) fn finish(&mut self, id: Id, end: Result<Gain, Error>, after: &mut After) {
+        let Some(work) = self.work(id) else { return };
+        let lane = work.ask.lane();
+        match work.stage {
+            Stage::Done(_) => return,
+            Stage::Queued => {}
+            Stage::Posted => self.queue(lane).posted -= 1,
+        }
+        let Some(work) = self.work(id) else { return };
+        let keeps = work.claimed || (lane == Lane::Recv && end.is_ok());
+        work.stage = Stage::Done(end);
+        if let Some(waker) = work.waker.take() {
+            after.wakers.push(waker);
+            self.awaited -= 1;
+        }
+        if !keeps {
+            self.unclaimed.retain(|other| *other != id);
+            after.garbage.extend(self.remove(id).map(|work| work.buf));
+        }
+    }
+
+    /// Nothing more is posted, and what is under way ends so. The queue pair is gone.
+    pub(crate) fn close(&mut self, error: &Error, after: &mut After) {
+        self.closed.get_or_insert_with(|| error.clone());
+        let ids: Vec<Id> = (0_u32..)
+            .zip(&self.slots)
+            .map(|(index, slot)| Id {
+                index,
+                turn: slot.turn,
+            })
+            .collect();
+        for id in ids {
+            self.finish(id, Err(error.clone()), after);
+        }
+        for queue in &mut self.queues {
+            queue.backlog.clear();
+        }
+    }
+
+    /// The end of an operation and its buffer, if it has ended.
+    pub(crate) fn take(&mut self, id: Id) -> Option<(Result<Gain, Error>, Buf)> {
+        if !matches!(self.work(id)?.stage, Stage::Done(_)) {
+            return None;
+        }
+        let work = self.remove(id)?;
+        match work.stage {
+            Stage::Done(end) => Some((end, work.buf)),
+            _ => None,
+        }
+    }
+
+    /// Who is to be woken when it ends.
+    pub(crate) fn wake_by(&mut self, id: Id, waker: &Waker) {
+        let Some(work) = self.work(id) else { return };
+        let before = work.waker.replace(waker.clone());
+        if before.is_none() {
+            self.awaited += 1;
+        }
+    }
+
+    /// Its `Pending` was dropped.
+    pub(crate) fn give_up(&mut self, id: Id, after: &mut After) {
+        let Some(work) = self.work(id) else { return };
+        work.claimed = false;
+        let (lane, number) = (work.ask.lane(), work.number);
+        let over = match &work.stage {
+            Stage::Done(end) => lane == Lane::Send || end.is_err(),
+            _ => false,
+        };
+        if work.waker.take().is_some() {
+            self.awaited -= 1;
+        }
+        if over {
+            after.garbage.extend(self.remove(id).map(|work| work.buf));
+        } else if lane == Lane::Recv {
+            let number_of = |ops: &mut Ops, id| ops.work(id).map_or(0, |work| work.number);
+            let mut at = self.unclaimed.len();
+            while at > 0 {
+                let earlier = self.unclaimed[at - 1];
+                if number_of(self, earlier) < number {
+                    break;
+                }
+                at -= 1;
+            }
+            self.unclaimed.insert(at, id);
+        }
+    }
+
+    /// Sends that have not ended.
+    pub(crate) fn sends(&self) -> usize {
+        let queue = &self.queues[Lane::Send as usize];
+        queue.posted + queue.backlog.len()
+    }
+
+    /// A word for the answer of an atomic, if one is spare.
+    pub(crate) fn word(&mut self) -> Option<Buf> {
+        self.words.pop()
+    }
+
+    /// It is spare again.
+    pub(crate) fn keep_word(&mut self, word: Buf) -> Option<Buf> {
+        if self.words.len() >= self.depth {
+            return Some(word);
+        }
+        self.words.push(word);
+        None
+    }
+}

@@ -1,0 +1,196 @@
+//! An operation that was begun: wait for it, await it, look at it, or let it go.
+//! It promises that its buffer comes back with the result, whatever the result is, and that dropping it is sound at any moment.
+//! It refuses to undo: what was posted happens, and only nobody is told.
+
+use core::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::mr::Buf;
+use crate::ops::{Gain, Id};
+use crate::shared::{End, Shared};
+
+/// What becomes of the end of an operation.
+pub(crate) type Finish<T> = fn(&Shared, Result<Gain, Error>, Buf) -> T;
+
+/// An operation under way; it began when it was asked for. With the feature `async` it is a future.
+///
+/// Dropping it lets the operation go on by itself: its buffer is freed when the adapter is done with it. A message that
+/// arrives for a `recv` that was dropped is not lost: the next `recv` gets it.
+///
+/// ```
+/// # let device = verbena::Device::open()?;
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// # let connecting = device.connect(listener.local()?);
+/// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+/// // Ten at once, then all of their ends.
+/// let pending: Vec<_> = (0..10)
+///     .map(|i| Ok(client.send(device.buffer_from(&[i])?)))
+///     .collect::<Result<_, verbena::Error>>()?;
+/// for i in 0..10 {
+///     let (result, buf) = server.recv(device.buffer(8)?).wait();
+///     result?;
+///     assert_eq!(&buf[..], [i]);
+/// }
+/// for one in pending {
+///     one.wait().0?;
+/// }
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[must_use = "it says how the operation ended, and has its buffer"]
+pub struct Pending<T>(State<T>);
+
+enum State<T> {
+    /// Refused before anything was posted.
+    Ended(T),
+    Under {
+        shared: Arc<Shared>,
+        id: Id,
+        finish: Finish<T>,
+    },
+    /// Its end was taken.
+    Taken,
+}
+
+// Nothing in it is pinned.
+impl<T> Unpin for Pending<T> {}
+
+impl<T> Pending<T> {
+    pub(crate) fn ended(end: T) -> Pending<T> {
+        Pending(State::Ended(end))
+    }
+
+    pub(crate) fn under(shared: Arc<Shared>, id: Id, finish: Finish<T>) -> Pending<T> {
+        Pending(State::Under { shared, id, finish })
+    }
+
+    /// Waits for the end.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(8, verbena::Access::ALL)?;
+    /// let before = client.fetch_add(&memory.remote_value(0)?, 1).wait()?;
+    /// # assert_eq!(before, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn wait(self) -> T {
+        match self.wait_until(None) {
+            Ok(end) => end,
+            // Without a time limit it comes back with an end or not at all.
+            Err(again) => again.wait(),
+        }
+    }
+
+    /// Waits no longer than this; what is not over by then can be waited for again.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let receiving = client.recv(device.buffer(64)?);
+    /// let Err(receiving) = receiving.wait_for(Duration::from_millis(1)) else {
+    ///     unreachable!("nobody sends");
+    /// };
+    /// # drop(receiving);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn wait_for(self, limit: Duration) -> Result<T, Pending<T>> {
+        self.wait_until(Some(Instant::now() + limit))
+    }
+
+    fn wait_until(mut self, until: Option<Instant>) -> Result<T, Pending<T>> {
+        match &self.0 {
+            State::Under { shared, id, .. } => match shared.clone().wait(*id, until) {
+                Some(end) => self.finish(end).ok_or(self),
+                None => Err(self),
+            },
+            _ => self.ready().ok_or(self),
+        }
+    }
+
+    /// The end if it has come; the operation itself if not.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let receiving = client.recv(device.buffer(64)?);
+    /// assert!(receiving.try_wait().is_err(), "nobody sends");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn try_wait(mut self) -> Result<T, Pending<T>> {
+        match &self.0 {
+            State::Under { shared, id, .. } => match shared.clone().try_take(*id) {
+                Some(end) => self.finish(end).ok_or(self),
+                None => Err(self),
+            },
+            _ => self.ready().ok_or(self),
+        }
+    }
+
+    fn ready(&mut self) -> Option<T> {
+        // As with every future: to ask twice is a mistake that must not become a silent wait for ever.
+        assert!(!matches!(self.0, State::Taken), "its end was taken before");
+        match core::mem::replace(&mut self.0, State::Taken) {
+            State::Ended(end) => Some(end),
+            other => {
+                self.0 = other;
+                None
+            }
+        }
+    }
+
+    fn finish(&mut self, (result, buf): End) -> Option<T> {
+        match core::mem::replace(&mut self.0, State::Taken) {
+            State::Under { shared, finish, .. } => Some(finish(&shared, result, buf)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(feature = "async")]
+impl<T> Future for Pending<T> {
+    type Output = T;
+
+    fn poll(
+        mut self: core::pin::Pin<&mut Self>,
+        cx: &mut core::task::Context<'_>,
+    ) -> core::task::Poll<T> {
+        use core::task::Poll;
+        let this = &mut *self;
+        let end = match &this.0 {
+            State::Under { shared, id, .. } => match shared.poll(*id, cx.waker()) {
+                Poll::Ready(end) => this.finish(end),
+                Poll::Pending => None,
+            },
+            _ => this.ready(),
+        };
+        end.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        if let State::Under { shared, id, .. } = &self.0 {
+            shared.give_up(*id);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.0 {
+            State::Ended(_) => "ended",
+            State::Under { .. } => "under way",
+            State::Taken => "taken",
+        };
+        f.debug_tuple("Pending").field(&state).finish()
+    }
+}

@@ -1,0 +1,127 @@
+//! One answer that comes later, for a thread that waits or a task that awaits.
+//! It promises that whoever waits is woken once the answer is there, and that a promise nobody keeps is answered, too.
+//! It refuses to know what the answer is about.
+
+use core::task::{Poll, Waker};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::Error;
+
+/// The side that answers; dropped without an answer, it says that the adapter is closed.
+pub(crate) struct Promise(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    answer: Option<Result<Vec<u8>, Error>>,
+    waker: Option<Waker>,
+}
+
+impl Promise {
+    pub(crate) fn new() -> (Promise, Joining) {
+        let inner = Arc::new(Inner {
+            state: Mutex::default(),
+            told: Condvar::new(),
+        });
+        (Promise(inner.clone()), Joining(inner))
+    }
+
+    pub(crate) fn keep(self, answer: Result<Vec<u8>, Error>) {
+        self.0.answer(answer);
+    }
+}
+
+impl Inner {
+    fn answer(&self, answer: Result<Vec<u8>, Error>) {
+        let waker = {
+            let mut state = self.state.lock();
+            state.answer.get_or_insert(answer);
+            state.waker.take()
+        };
+        self.told.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        // Without effect on one that was kept.
+        self.0.answer(Err(verbena_engine::Error::Closed.into()));
+    }
+}
+
+/// A queue pair that is being connected; ends with what the peer said. Can be awaited with the feature `async`.
+///
+/// ```
+/// # use verbena::{Device, Qp, QpOptions};
+/// # let device = Device::open()?;
+/// # let cq = device.cq(64)?;
+/// # let [a, b] = [(), ()].map(|()| Qp::new(&device.pd().unwrap(), &cq, &cq, QpOptions::default()));
+/// # let (a, b) = (a?, b?);
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// let joining = a.connect(listener.local()?, b"may I?")?;
+/// listener.next().wait()?.accept_on(&b, b"you may")?.wait()?;
+/// assert_eq!(joining.wait()?, b"you may");
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[must_use = "it is connected when this says so"]
+pub struct Joining(Arc<Inner>);
+
+impl Joining {
+    /// Waits for the end.
+    ///
+    /// ```no_run
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// let said = qp.connect(([127, 0, 0, 1], 4791).into(), b"")?.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn wait(self) -> Result<Vec<u8>, Error> {
+        let mut state = self.0.state.lock();
+        loop {
+            if let Some(answer) = state.answer.take() {
+                return answer;
+            }
+            self.0.told.wait(&mut state);
+        }
+    }
+
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Result<Vec<u8>, Error>> {
+        let mut state = self.0.state.lock();
+        match state.answer.take() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                state.waker = Some(waker.clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(feature = "async")]
+impl Future for Joining {
+    type Output = Result<Vec<u8>, Error>;
+
+    fn poll(
+        self: core::pin::Pin<&mut Self>,
+        cx: &mut core::task::Context<'_>,
+    ) -> Poll<Self::Output> {
+        Joining::poll(&self, cx.waker())
+    }
+}
+
+impl core::fmt::Debug for Joining {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Joining").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,305 @@
+//! A queue pair of the low layer, whole or as two halves for two threads.
+//! It promises that what is posted leaves at once and that a list leaves together; nothing is allocated on the way.
+//! It refuses to wait: work ends in completion queues, connecting ends in a [`Joining`].
+
+use core::fmt;
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use verbena_engine::{Manners, QueuePair, QueuePairOptions};
+use verbena_nic::qp::{Enabled, Limits, PostError, View};
+use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
+
+use crate::cq::Cq;
+use crate::device::{Domain, Pd};
+use crate::error::Error;
+use crate::promise::{Joining, Promise};
+
+/// What a queue pair shall be like.
+///
+/// ```
+/// use verbena::{QpOptions, low::Limits};
+/// let options = QpOptions {
+///     limits: Limits { sends: 1024, ..Limits::default() },
+///     ..QpOptions::default()
+/// };
+/// # assert_eq!(options.limits.sends, 1024);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct QpOptions {
+    /// Whose manners it has; the device's if it does not say.
+    pub personality: Option<Personality>,
+    /// Reliable or unreliable.
+    pub qp_type: QpType,
+    /// How much it holds.
+    pub limits: Limits,
+}
+
+impl Default for QpOptions {
+    fn default() -> QpOptions {
+        QpOptions {
+            personality: None,
+            qp_type: QpType::Rc,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A queue pair; [`low`](crate::low) has a whole example.
+///
+/// ```
+/// use verbena::{Device, Qp, QpOptions};
+/// let device = Device::open()?;
+/// let (pd, cq) = (device.pd()?, device.cq(64)?);
+/// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Qp(pub(crate) Arc<Pair>);
+
+/// The queue pair, and what must outlive it.
+pub(crate) struct Pair {
+    pub(crate) qp: QueuePair,
+    _domain: Arc<Domain>,
+}
+
+impl Qp {
+    /// A queue pair in a domain; its sends complete in one queue, its receives in the same or another.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// let (sent, received) = (device.cq(64)?, device.cq(64)?);
+    /// let qp = Qp::new(&device.pd()?, &sent, &received, QpOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn new(pd: &Pd, send: &Cq, recv: &Cq, options: QpOptions) -> Result<Qp, Error> {
+        let device = &pd.0.device;
+        let same = |cq: &Cq| Arc::ptr_eq(&cq.device, device);
+        if !same(send) || !same(recv) {
+            return Err(Error::Foreign);
+        }
+        let options = QueuePairOptions {
+            name: None,
+            pd: pd.0.pd,
+            personality: options.personality,
+            qp_type: options.qp_type,
+            srq: None,
+            limits: options.limits,
+        };
+        let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
+        let _domain = pd.0.clone();
+        Ok(Qp(Arc::new(Pair { qp, _domain })))
+    }
+
+    /// Its number, as completions name it.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// assert!(qp.number() > 1);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn number(&self) -> u32 {
+        self.0.qp.number()
+    }
+
+    /// State, first cause of failure, counters and outstanding work, at one moment.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// assert_eq!(qp.view().cause, None);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn view(&self) -> View {
+        self.0.qp.view()
+    }
+
+    /// Asks for a state; false if it is refused.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, low::QpState};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// assert!(qp.modify(QpState::Init), "receives may be posted before it is connected");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn modify(&self, to: QpState) -> bool {
+        self.0.qp.modify(to)
+    }
+
+    /// Says what the peer may do.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, low::Enabled};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// qp.enable(Enabled { write: false, ..Enabled::default() });
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn enable(&self, enabled: Enabled) {
+        self.0.qp.enable(enabled);
+    }
+
+    /// Changes how it treats its next peer: patience, retries, read depths.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, low::RnrRetry};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// qp.set_manners(|manners| manners.rnr_retry = RnrRetry::Forever);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_manners(&self, change: impl FnOnce(&mut Manners)) {
+        self.0.qp.set_manners(change);
+    }
+
+    /// Connects to whoever listens there; the answer carries what the listener said.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// let joining = qp.connect(listener.local()?, b"hello")?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connect(&self, to: SocketAddr, private_data: &[u8]) -> Result<Joining, Error> {
+        let (promise, joining) = Promise::new();
+        let done = move |result: Result<_, verbena_engine::Error>| {
+            promise.keep(result.map_err(Error::from));
+        };
+        self.0.qp.connect(to, private_data, done)?;
+        Ok(joining)
+    }
+
+    /// Posts requests that leave together. On error: how many were posted before the one that was refused, and why.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// assert_eq!(qp.post_send(&[]), Ok(()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.0.qp.post_sends(wrs)
+    }
+
+    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, low::RecvWr, low::QpState};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// qp.modify(QpState::Init);
+    /// assert_eq!(qp.post_recv(&[RecvWr { id: 1, scatter: &[] }]), Ok(()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.0.post_recv(wrs)
+    }
+
+    /// Two halves for two threads. The queue pair is destroyed when both are dropped.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// let (sender, receiver) = qp.split();
+    /// std::thread::spawn(move || drop(receiver));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn split(self) -> (Sender, Receiver) {
+        (Sender(self.0.clone()), Receiver(self.0))
+    }
+}
+
+impl Pair {
+    fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+        wrs.iter().enumerate().try_for_each(|(at, wr)| {
+            let posted = self.qp.post_receive(wr);
+            posted.map_err(|error| (at, error))
+        })
+    }
+}
+
+/// The sending half of a queue pair.
+///
+/// ```
+/// # use verbena::{Device, Qp, QpOptions};
+/// # let device = Device::open()?;
+/// # let cq = device.cq(64)?;
+/// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+/// let (mut sender, _receiver) = qp.split();
+/// sender.post(&[]).map_err(|(_, e)| e)?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Sender(Arc<Pair>);
+
+impl Sender {
+    /// Posts requests that leave together; see [`Qp::post_send`].
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let (mut sender, _r) = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?.split();
+    /// assert_eq!(sender.post(&[]), Ok(()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post(&mut self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.0.qp.post_sends(wrs)
+    }
+}
+
+/// The receiving half of a queue pair.
+///
+/// ```
+/// # use verbena::{Device, Qp, QpOptions};
+/// # let device = Device::open()?;
+/// # let cq = device.cq(64)?;
+/// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+/// let (_sender, mut receiver) = qp.split();
+/// receiver.post(&[]).map_err(|(_, e)| e)?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Receiver(Arc<Pair>);
+
+impl Receiver {
+    /// Posts receives; see [`Qp::post_recv`].
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let (_s, mut receiver) = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?.split();
+    /// assert_eq!(receiver.post(&[]), Ok(()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post(&mut self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.0.post_recv(wrs)
+    }
+}
+
+macro_rules! show {
+    ($($name:ident)*) => {$(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($name)).field(&self.0.qp.number()).finish()
+            }
+        }
+    )*};
+}
+show!(Qp Sender Receiver);
