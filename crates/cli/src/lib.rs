@@ -8,4 +8,6 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+pub mod bench;
 pub mod decode;
+pub mod demo;

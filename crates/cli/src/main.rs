@@ -1,41 +1,25 @@
 //! The `verbena` command.
-//! It promises exit codes that scripts can rely on: 0 clean, 1 a protocol violation, 2 bad usage or an unreadable file.
+//! It promises that every subcommand explains itself with `--help` and says why it failed in one sentence.
 //! It refuses to do any work itself: arguments in, a call into the library, a code out.
 
 #![forbid(unsafe_code)]
 
-use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+mod command {
+    pub(crate) mod bench;
+    pub(crate) mod decode;
+    pub(crate) mod demo;
+    pub(crate) mod devinfo;
+}
+
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
-use verbena_cli::decode::{Options, Report, decode};
+use clap::{Parser, Subcommand};
 
-const CLEAN: u8 = 0;
-const VIOLATION: u8 = 1;
-const UNREADABLE: u8 = 2;
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  everything was read and no rule was broken
-  1  a protocol violation was seen; its line says which, where and on which stream
-  2  bad usage, or a file that cannot be read to its end (what could be read is shown)";
-
-const EXAMPLE: &str = "\
-Examples:
-  verbena decode trace.pcap
-  verbena decode --json trace.pcapng | jq 'select(.kind == \"Terminate\") | .cause'
-  tcpdump -U -w - tcp port 7174 | verbena decode -
-
-In JSON every line has time (seconds since the first packet), stream, dir (i2r: from the initiator,
-r2i: from the responder), kind, segments, len (payload bytes of the message) and offset (in the TCP
-stream), and what the kind carries: stag and to, or qn, msn and mo, and so on. STags and tagged offsets
-are strings in hexadecimal, for not every reader of JSON has 64-bit numbers. Summaries appear only as text.";
+use command::decode::{EXAMPLE, EXIT_CODES};
 
 /// Software RDMA over TCP (iWARP).
 #[derive(Parser)]
-#[command(name = "verbena", version, after_help = EXIT_CODES)]
+#[command(name = "verbena", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,80 +33,24 @@ enum Command {
     /// retransmissions and reordering, judges them as their receivers would, and prints one line per RDMAP
     /// message (> from the initiator, < from the responder) and a summary per stream.
     #[command(after_help = EXIT_CODES, after_long_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
-    Decode(Decode),
-}
-
-#[derive(Args)]
-struct Decode {
-    /// The capture, or - for standard input
-    file: PathBuf,
-    /// Print JSON, one object per line
-    #[arg(long)]
-    json: bool,
-    /// Show and judge only this stream
-    #[arg(long, value_name = "N")]
-    stream: Option<usize>,
-    /// Look only at connections with this TCP port
-    #[arg(long, value_name = "PORT")]
-    port: Option<u16>,
-    /// Show every FPDU as well
-    #[arg(long)]
-    segments: bool,
-    /// Show offsets and the first payload bytes of each message
-    #[arg(long, short)]
-    verbose: bool,
+    Decode(command::decode::Decode),
+    /// Measure latency, bandwidth and message rate, next to plain TCP if asked
+    ///
+    /// Without --server and --client both sides run here, each in a process of its own, over loopback.
+    #[command(after_help = command::bench::EXAMPLE)]
+    Bench(command::bench::Bench),
+    /// Show the adapter: its addresses, limits and settings, and where each setting came from
+    Devinfo(command::devinfo::Devinfo),
+    /// Two processes, every operation once, every byte checked
+    Demo(command::demo::Demo),
 }
 
 fn main() -> ExitCode {
-    let Command::Decode(args) = Cli::parse().command;
-    ExitCode::from(run(&args))
-}
-
-fn run(args: &Decode) -> u8 {
-    let options = Options {
-        json: args.json,
-        stream: args.stream,
-        port: args.port,
-        segments: args.segments,
-        verbose: args.verbose,
+    let code = match Cli::parse().command {
+        Command::Decode(args) => command::decode::run(&args),
+        Command::Bench(args) => command::bench::run(&args),
+        Command::Devinfo(args) => command::devinfo::run(&args),
+        Command::Demo(args) => command::demo::run(&args),
     };
-    let input: Box<dyn Read> = if args.file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        match File::open(&args.file) {
-            Ok(file) => Box::new(file),
-            Err(error) => return complain(args, &format!("cannot be opened: {error}")),
-        }
-    };
-    // Somebody who watches wants each line at once; a file or a pipe wants few writes.
-    let stdout = io::stdout().lock();
-    let mut output: Box<dyn Write> = if stdout.is_terminal() {
-        Box::new(stdout)
-    } else {
-        Box::new(BufWriter::new(stdout))
-    };
-    match decode(input, &mut output, options) {
-        Ok(Report {
-            damage: Some(damage),
-            ..
-        }) => complain(args, &damage.to_string()),
-        Ok(report) if report.violations > 0 => VIOLATION,
-        Ok(_) => CLEAN,
-        // The reader has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => CLEAN,
-        Err(error) => {
-            eprintln!("verbena: cannot write: {error}");
-            UNREADABLE
-        }
-    }
-}
-
-fn complain(args: &Decode, what: &str) -> u8 {
-    let name = if args.file == Path::new("-") {
-        "standard input".into()
-    } else {
-        args.file.display().to_string()
-    };
-    eprintln!("verbena: {name} {what}");
-    UNREADABLE
+    ExitCode::from(code)
 }

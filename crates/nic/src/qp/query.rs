@@ -20,6 +20,8 @@ pub struct View {
     pub cause: Option<String>,
     /// What it has done.
     pub counters: Counters,
+    /// The peer has closed its direction, or is lost.
+    pub peer_gone: bool,
     /// Send requests that have not completed.
     pub sends: usize,
     /// Receives of its own that have not completed.
@@ -75,6 +77,7 @@ impl Qp {
                 enabled: inner.enabled,
                 cause: inner.cause.clone(),
                 counters: inner.counters,
+                peer_gone: inner.gone,
                 sends,
                 receives,
             }

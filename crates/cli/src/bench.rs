@@ -1,0 +1,67 @@
+//! `verbena bench`: how fast the adapter is here, next to plain TCP in the same run.
+//! It promises medians of what was really measured, every message checked to have completed, and perftest's column names.
+//! It refuses to judge: a ratio is printed, not a verdict.
+
+mod baseline;
+mod case;
+mod client;
+mod report;
+mod server;
+
+pub use case::{Case, Metric, Op};
+pub use report::{Outcome, print_json, print_text};
+pub use server::Server;
+
+use std::net::SocketAddr;
+
+use verbena::{Config, Device};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The cases, in order.
+    pub cases: Vec<Case>,
+    /// Run the same pattern over a plain TCP socket.
+    pub baseline: bool,
+    /// How often each case is run; the median counts.
+    pub rounds: usize,
+}
+
+/// Why a benchmark ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The adapter.
+    #[error(transparent)]
+    Adapter(#[from] verbena::Error),
+    /// A socket of the baseline, or the server's process.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    /// A request failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Measures against a server. Each case is told as it ends.
+pub fn run(
+    config: Config,
+    server: SocketAddr,
+    plan: &Plan,
+    mut told: impl FnMut(&Outcome),
+) -> Result<Vec<Outcome>, Error> {
+    let device = Device::with(config)?;
+    let mut outcomes = Vec::new();
+    for case in &plan.cases {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..plan.rounds.max(1) {
+            let (sample, tcp) = client::measure(&device, server, case)?;
+            ours.push(sample);
+            if plan.baseline {
+                theirs.push(baseline::measure(tcp, case)?);
+            }
+        }
+        let outcome = Outcome::new(*case, ours, theirs);
+        told(&outcome);
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}

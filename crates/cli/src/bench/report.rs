@@ -1,0 +1,204 @@
+//! What was measured, as people and programs read it.
+//! It promises perftest's column names in text and one object per case in JSON, with ratios of medians from the same run.
+//! It refuses averages where a median is meant.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::case::{Case, Metric};
+
+/// What one run of a case gave.
+#[derive(Debug, Clone)]
+pub(super) enum Sample {
+    /// A time per message.
+    Times(Vec<Duration>),
+    /// A time for all.
+    Throughput {
+        /// Messages.
+        messages: u64,
+        /// Bytes of all.
+        bytes: u64,
+        /// The time they took.
+        took: Duration,
+    },
+}
+
+impl Sample {
+    /// The number that counts, in the metric's unit.
+    fn value(&self, metric: Metric) -> f64 {
+        match self {
+            Sample::Times(times) => {
+                let mut times = times.clone();
+                times.sort_unstable();
+                micros(at(&times, 0.5))
+            }
+            Sample::Throughput {
+                messages,
+                bytes,
+                took,
+            } => {
+                let seconds = took.as_secs_f64();
+                match metric {
+                    Metric::Rate => *messages as f64 / seconds / 1e6,
+                    _ => *bytes as f64 / seconds / 1e9,
+                }
+            }
+        }
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The element at a fraction of a sorted list.
+fn at(times: &[Duration], fraction: f64) -> Duration {
+    let last = times.len().saturating_sub(1);
+    let at = (last as f64 * fraction).round() as usize;
+    times.get(at).copied().unwrap_or_default()
+}
+
+/// One case with all its rounds.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What was measured.
+    pub case: Case,
+    /// The median of the rounds, in the metric's unit.
+    pub value: f64,
+    /// The same for plain TCP.
+    pub baseline: Option<f64>,
+    samples: Vec<Sample>,
+}
+
+impl Outcome {
+    pub(super) fn new(case: Case, ours: Vec<Sample>, theirs: Vec<Sample>) -> Outcome {
+        Outcome {
+            case,
+            value: median(&ours, case.metric).unwrap_or(f64::NAN),
+            baseline: median(&theirs, case.metric),
+            samples: ours,
+        }
+    }
+
+    /// Ours by plain TCP's: above one is more time, or more bytes.
+    pub fn ratio(&self) -> Option<f64> {
+        self.baseline.map(|baseline| self.value / baseline)
+    }
+}
+
+fn median(samples: &[Sample], metric: Metric) -> Option<f64> {
+    let mut values: Vec<f64> = samples.iter().map(|s| s.value(metric)).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// One case as text, with a heading where the columns change.
+pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io::Result<()> {
+    let case = &outcome.case;
+    let (op, metric) = (case.op.name(), case.metric.name());
+    if heading {
+        writeln!(out, "\n{op} {metric}")?;
+        if case.metric == Metric::Latency {
+            writeln!(
+                out,
+                " #bytes #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  99%[usec]  TCP[usec]  ratio"
+            )?;
+        } else {
+            writeln!(
+                out,
+                " #bytes #iterations  BW average[MB/sec]  MsgRate[Mpps]  TCP  ratio"
+            )?;
+        }
+    }
+    let baseline = outcome
+        .baseline
+        .map_or("-".to_owned(), |b| format!("{b:.2}"));
+    let ratio = outcome
+        .ratio()
+        .map_or("-".to_owned(), |r| format!("{r:.2}"));
+    match middle(outcome) {
+        Some(Sample::Times(times)) => {
+            let mut times = times.clone();
+            times.sort_unstable();
+            let sum: Duration = times.iter().sum();
+            let average = micros(sum) / times.len().max(1) as f64;
+            writeln!(
+                out,
+                " {:<6} {:<11} {:>12.2} {:>12.2} {:>16.2} {:>12.2} {:>10.2} {:>10} {:>6}",
+                case.size,
+                times.len(),
+                micros(at(&times, 0.0)),
+                micros(at(&times, 1.0)),
+                outcome.value,
+                average,
+                micros(at(&times, 0.99)),
+                baseline,
+                ratio
+            )
+        }
+        Some(Sample::Throughput {
+            messages,
+            bytes,
+            took,
+        }) => {
+            let seconds = took.as_secs_f64();
+            writeln!(
+                out,
+                " {:<6} {:<11} {:>19.2} {:>14.3} {:>8} {:>6}",
+                case.size,
+                messages,
+                *bytes as f64 / seconds / 1e6,
+                *messages as f64 / seconds / 1e6,
+                baseline,
+                ratio
+            )
+        }
+        None => Ok(()),
+    }
+}
+
+/// The round whose value is the median.
+fn middle(outcome: &Outcome) -> Option<&Sample> {
+    let metric = outcome.case.metric;
+    let distance = |s: &&Sample| (s.value(metric) - outcome.value).abs();
+    outcome
+        .samples
+        .iter()
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+}
+
+#[derive(Serialize)]
+struct Results {
+    results: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    op: &'static str,
+    metric: &'static str,
+    size: u32,
+    value: f64,
+    unit: &'static str,
+    baseline: Option<f64>,
+    ratio: Option<f64>,
+}
+
+/// All cases as one JSON object.
+pub fn print_json(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()> {
+    let rows = outcomes.iter().map(|o| Row {
+        op: o.case.op.name(),
+        metric: o.case.metric.name(),
+        size: o.case.size,
+        value: o.value,
+        unit: o.case.metric.unit(),
+        baseline: o.baseline,
+        ratio: o.ratio(),
+    });
+    let results = Results {
+        results: rows.collect(),
+    };
+    serde_json::to_writer_pretty(&mut *out, &results)?;
+    writeln!(out)
+}

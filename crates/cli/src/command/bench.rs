@@ -1,0 +1,250 @@
+//! `verbena bench`: arguments around the library's benchmark, and the second process if nobody names a server.
+//! It promises that a server which it started ends with it. It refuses to print anything but results on standard output:
+//! progress and complaints go to standard error.
+
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::process::{Child, Command, Stdio};
+
+use clap::Args;
+use verbena::Config;
+use verbena_cli::bench::{
+    Case, Error, Metric, Op, Plan, Server, print_json, print_text, run as measure,
+};
+
+pub(crate) const EXAMPLE: &str = "\
+Examples:
+  verbena bench                                   everything, both sides here
+  verbena bench --baseline write send --metric bandwidth --size 64k,1m
+  verbena bench --server 0.0.0.0:7471             on one machine ...
+  verbena bench --client 192.0.2.7:7471 --json    ... and on the other";
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// What to measure; everything if none is named
+    ops: Vec<Op>,
+    /// What counts; everything that makes sense if none is named
+    #[arg(long, short, value_delimiter = ',')]
+    metric: Vec<Metric>,
+    /// Bytes per message, with k or m; several with commas
+    #[arg(long, short, value_delimiter = ',', value_parser = size)]
+    size: Vec<u32>,
+    /// Messages per measurement; chosen by size if not given
+    #[arg(long, short = 'n')]
+    iterations: Option<u32>,
+    /// Messages under way at once
+    #[arg(long, default_value_t = 64)]
+    depth: u32,
+    /// Runs of each case; the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Checksums: auto, on or off
+    #[arg(long)]
+    crc: Option<String>,
+    /// Frames: auto, mss or large
+    #[arg(long)]
+    fpdu: Option<String>,
+    /// Run the same pattern over a plain TCP socket and print the ratio
+    #[arg(long)]
+    baseline: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Serve here, for clients elsewhere
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "client")]
+    server: Option<String>,
+    /// Measure against this server
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<String>,
+}
+
+fn size(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.to_ascii_lowercase() {
+        t if t.ends_with('k') => (t[..t.len() - 1].to_owned(), 1 << 10),
+        t if t.ends_with('m') => (t[..t.len() - 1].to_owned(), 1 << 20),
+        t => (t, 1),
+    };
+    let number: u32 = digits
+        .parse()
+        .map_err(|_| "not a number of bytes".to_owned())?;
+    number
+        .checked_mul(unit)
+        .filter(|n| *n <= 64 << 20)
+        .ok_or("at most 64m".to_owned())
+}
+
+/// A second process of ours that serves; it ends with us.
+pub(crate) struct Partner {
+    child: Child,
+    /// Where it listens.
+    pub(crate) at: SocketAddr,
+}
+
+impl Partner {
+    /// Starts ourselves with other arguments, and reads the address from the first line it prints.
+    pub(crate) fn start(args: &[String]) -> io::Result<Partner> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut line)?;
+        }
+        match line.trim().parse() {
+            Ok(at) => Ok(Partner { child, at }),
+            Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(io::Error::other(
+                    "the second process did not say where it listens",
+                ))
+            }
+        }
+    }
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn run(args: &Bench) -> u8 {
+    match try_run(args) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("verbena: {error}");
+            1
+        }
+    }
+}
+
+fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
+    let config = config(args)?;
+    if let Some(at) = &args.server {
+        return serve(config, resolve(at)?);
+    }
+    let partner = match &args.client {
+        Some(_) => None,
+        None => Some(Partner::start(&partner_args(args))?),
+    };
+    let server = match (&partner, &args.client) {
+        (Some(partner), _) => partner.at,
+        (None, Some(at)) => resolve(at)?,
+        (None, None) => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+    };
+    let plan = Plan {
+        cases: cases(args),
+        baseline: args.baseline,
+        rounds: args.rounds,
+    };
+    let (total, mut done, mut last) = (plan.cases.len(), 0, None);
+    let outcomes = measure(config, server, &plan, |outcome| {
+        done += 1;
+        if args.json {
+            if io::stderr().is_terminal() {
+                eprintln!("{done} of {total} measured");
+            }
+        } else {
+            let kind = (outcome.case.op, outcome.case.metric);
+            // A closed terminal is noticed by the next print.
+            let _ = print_text(&mut io::stdout().lock(), outcome, last != Some(kind));
+            last = Some(kind);
+        }
+    })?;
+    if args.json {
+        print_json(&mut io::stdout().lock(), &outcomes)?;
+    }
+    Ok(())
+}
+
+fn serve(config: Config, at: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::bind(config, at)?;
+    println!("{}", server.local()?);
+    let never: Result<(), Error> = server.run(|complaint| eprintln!("verbena: {complaint}"));
+    Ok(never?)
+}
+
+fn resolve(text: &str) -> io::Result<SocketAddr> {
+    let mut found = text.to_socket_addrs()?;
+    found
+        .next()
+        .ok_or_else(|| io::Error::other(format!("{text} has no address")))
+}
+
+pub(crate) fn config(args: &Bench) -> Result<Config, Box<dyn std::error::Error>> {
+    let mut config = Config::load()?;
+    for (key, value) in [("crc", &args.crc), ("fpdu", &args.fpdu)] {
+        if let Some(value) = value {
+            config.set(key, value)?;
+        }
+    }
+    Ok(config)
+}
+
+fn partner_args(args: &Bench) -> Vec<String> {
+    let mut list = vec![
+        "bench".to_owned(),
+        "--server".to_owned(),
+        "127.0.0.1:0".to_owned(),
+    ];
+    for (name, value) in [("--crc", &args.crc), ("--fpdu", &args.fpdu)] {
+        if let Some(value) = value {
+            list.extend([name.to_owned(), value.clone()]);
+        }
+    }
+    list
+}
+
+fn cases(args: &Bench) -> Vec<Case> {
+    let all = [Op::Send, Op::Write, Op::Read, Op::Atomic];
+    let ops = if args.ops.is_empty() {
+        &all[..]
+    } else {
+        &args.ops
+    };
+    let mut cases = Vec::new();
+    for &op in ops {
+        for metric in [Metric::Latency, Metric::Bandwidth, Metric::Rate] {
+            if !args.metric.is_empty() && !args.metric.contains(&metric) {
+                continue;
+            }
+            for size in sizes(args, op, metric) {
+                let count = args.iterations.unwrap_or(iterations(metric, size)).max(1);
+                cases.push(Case {
+                    op,
+                    metric,
+                    size,
+                    count,
+                    depth: args.depth.clamp(1, 4096),
+                });
+            }
+        }
+    }
+    cases
+}
+
+fn sizes(args: &Bench, op: Op, metric: Metric) -> Vec<u32> {
+    match (op, metric) {
+        // Atomics are eight bytes, and their bandwidth means nothing.
+        (Op::Atomic, Metric::Bandwidth) => Vec::new(),
+        (Op::Atomic, _) => vec![8],
+        _ if !args.size.is_empty() => args.size.clone(),
+        (_, Metric::Latency) => vec![8, 4096],
+        (_, Metric::Bandwidth) => vec![64 << 10, 1 << 20],
+        (_, Metric::Rate) => vec![64],
+    }
+}
+
+/// Enough to mean something, and done in about a second.
+fn iterations(metric: Metric, size: u32) -> u32 {
+    match metric {
+        Metric::Latency => 5000,
+        Metric::Rate => 200_000,
+        Metric::Bandwidth => ((1_u64 << 30) / u64::from(size.max(1))).clamp(64, 200_000) as u32,
+    }
+}

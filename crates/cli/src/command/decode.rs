@@ -1,0 +1,101 @@
+//! `verbena decode`: arguments and exit codes around the library's decoder.
+//! It promises exit codes that scripts can rely on: 0 clean, 1 a protocol violation, 2 bad usage or an unreadable file.
+//! It refuses to understand a capture itself.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use verbena_cli::decode::{Options, Report, decode};
+
+const CLEAN: u8 = 0;
+const VIOLATION: u8 = 1;
+const UNREADABLE: u8 = 2;
+
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  everything was read and no rule was broken
+  1  a protocol violation was seen; its line says which, where and on which stream
+  2  bad usage, or a file that cannot be read to its end (what could be read is shown)";
+
+pub(crate) const EXAMPLE: &str = "\
+Examples:
+  verbena decode trace.pcap
+  verbena decode --json trace.pcapng | jq 'select(.kind == \"Terminate\") | .cause'
+  tcpdump -U -w - tcp port 7174 | verbena decode -
+
+In JSON every line has time (seconds since the first packet), stream, dir (i2r: from the initiator,
+r2i: from the responder), kind, segments, len (payload bytes of the message) and offset (in the TCP
+stream), and what the kind carries: stag and to, or qn, msn and mo, and so on. STags and tagged offsets
+are strings in hexadecimal, for not every reader of JSON has 64-bit numbers. Summaries appear only as text.";
+
+#[derive(Args)]
+pub(crate) struct Decode {
+    /// The capture, or - for standard input
+    file: PathBuf,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    json: bool,
+    /// Show and judge only this stream
+    #[arg(long, value_name = "N")]
+    stream: Option<usize>,
+    /// Look only at connections with this TCP port
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Show every FPDU as well
+    #[arg(long)]
+    segments: bool,
+    /// Show offsets and the first payload bytes of each message
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+pub(crate) fn run(args: &Decode) -> u8 {
+    let options = Options {
+        json: args.json,
+        stream: args.stream,
+        port: args.port,
+        segments: args.segments,
+        verbose: args.verbose,
+    };
+    let input: Box<dyn Read> = if args.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        match File::open(&args.file) {
+            Ok(file) => Box::new(file),
+            Err(error) => return complain(args, &format!("cannot be opened: {error}")),
+        }
+    };
+    // Somebody who watches wants each line at once; a file or a pipe wants few writes.
+    let stdout = io::stdout().lock();
+    let mut output: Box<dyn Write> = if stdout.is_terminal() {
+        Box::new(stdout)
+    } else {
+        Box::new(BufWriter::new(stdout))
+    };
+    match decode(input, &mut output, options) {
+        Ok(Report {
+            damage: Some(damage),
+            ..
+        }) => complain(args, &damage.to_string()),
+        Ok(report) if report.violations > 0 => VIOLATION,
+        Ok(_) => CLEAN,
+        // The reader has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => CLEAN,
+        Err(error) => {
+            eprintln!("verbena: cannot write: {error}");
+            UNREADABLE
+        }
+    }
+}
+
+fn complain(args: &Decode, what: &str) -> u8 {
+    let name = if args.file == Path::new("-") {
+        "standard input".into()
+    } else {
+        args.file.display().to_string()
+    };
+    eprintln!("verbena: {name} {what}");
+    UNREADABLE
+}

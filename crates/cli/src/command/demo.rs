@@ -1,0 +1,85 @@
+//! `verbena demo`: starts the second process, runs the demonstration against it, then a short benchmark.
+//! It promises to end both processes whatever happens, and an exit code that says whether every byte was right.
+//! It refuses to need anything but loopback.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use verbena::Config;
+use verbena_cli::bench::{Case, Metric, Op, Plan, print_text, run as measure};
+use verbena_cli::demo;
+
+use super::bench::Partner;
+
+#[derive(Args)]
+pub(crate) struct Demo {
+    /// Only the operations, without the table of figures
+    #[arg(long)]
+    quick: bool,
+    /// Be the second process
+    #[arg(long, hide = true)]
+    serve: bool,
+}
+
+pub(crate) fn run(args: &Demo) -> u8 {
+    match try_run(args) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("verbena: {error}");
+            1
+        }
+    }
+}
+
+fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::load()?;
+    let mut out = io::stdout().lock();
+    if args.serve {
+        demo::serve(config, |at| {
+            writeln!(out, "{at}")?;
+            out.flush()
+        })?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "Two processes on this machine, joined by RDMA over TCP:"
+    )?;
+    let partner = Partner::start(&["demo".to_owned(), "--serve".to_owned()])?;
+    demo::run(config.clone(), partner.at, &mut out)?;
+    drop(partner);
+    writeln!(out, "Every byte was where it belongs.")?;
+    if args.quick {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nHow fast that is here, next to a plain TCP socket in the same run:"
+    )?;
+    let server = ["bench", "--server", "127.0.0.1:0"].map(str::to_owned);
+    let partner = Partner::start(&server)?;
+    let case = |op, metric, size, count| Case {
+        op,
+        metric,
+        size,
+        count,
+        depth: 64,
+    };
+    let plan = Plan {
+        cases: vec![
+            case(Op::Send, Metric::Latency, 8, 3000),
+            case(Op::Write, Metric::Bandwidth, 64 << 10, 8192),
+            case(Op::Write, Metric::Bandwidth, 1 << 20, 512),
+            case(Op::Write, Metric::Rate, 64, 100_000),
+        ],
+        baseline: true,
+        rounds: 3,
+    };
+    let mut last = None;
+    measure(config, partner.at, &plan, |outcome| {
+        let kind = (outcome.case.op, outcome.case.metric);
+        let _ = print_text(&mut out, outcome, last != Some(kind));
+        last = Some(kind);
+    })?;
+    Ok(())
+}
