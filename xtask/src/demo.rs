@@ -24,8 +24,19 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let capture = folder.join("demo.pcap");
 
     heading(
-        "1. Two simulated adapters talk iWARP, and a capture file records it",
-        "No socket and no network are involved: the simulator drives the protocol core\n\
+        "1. RDMA between two processes, over TCP on this machine",
+        "`verbena demo` starts a second process and does everything once with it: messages,\n\
+         one-sided writes and reads, atomics. Every byte is checked. Then it measures.",
+    );
+    workspace
+        .cargo()
+        .args(["run", "--quiet", "--package", "verbena-cli"])
+        .args(["--bin", "verbena", "--", "demo"])
+        .run()?;
+
+    heading(
+        "2. Two simulated adapters talk iWARP, and a capture file records it",
+        "The same protocol core without socket and network: the simulator drives it\n\
          with a virtual clock and writes what crossed its links as an ordinary pcap file.",
     );
     sim::simulator(workspace, false)
@@ -34,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         .run()?;
 
     heading(
-        "2. `verbena decode` reads the capture",
+        "3. `verbena decode` reads the capture",
         "One line per RDMAP message: time, stream, direction, kind, length. `>` runs from the\n\
          initiator of the connection to its responder, `<` back. A summary per stream follows.",
     );

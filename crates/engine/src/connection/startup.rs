@@ -24,8 +24,8 @@ use crate::group::Group;
 use crate::shard::next_token;
 use crate::sys::{self, Interest, Socket};
 
-/// Payload of a long frame, a power of two so that long messages are cut evenly, and the longest header.
-const LARGE: u16 = (32 << 10) + 18;
+/// The longest frame there is: a message of 64 KiB takes one of these and a few bytes that are read along with it.
+const LARGE: u16 = u16::MAX;
 
 /// What a queue pair brings to a connection.
 #[derive(Clone)]

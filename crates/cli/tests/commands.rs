@@ -1,0 +1,90 @@
+//! The commands that move bytes, run as a user runs them: processes, loopback, exit codes.
+
+use std::process::{Command, Output};
+
+fn verbena(args: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .args(args)
+        .output();
+    output.expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_demonstration_checks_every_byte() {
+    let output = verbena(&["demo", "--quick"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    assert!(said.contains("Every byte was where it belongs."), "{said}");
+}
+
+#[test]
+fn every_operation_is_measured_and_reported_as_json() {
+    let output = verbena(&[
+        "bench",
+        "--json",
+        "--baseline",
+        "--iterations",
+        "50",
+        "--rounds",
+        "1",
+        "--size",
+        "4k",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = parsed["results"].as_array().unwrap();
+    // Four operations by three metrics, but for the bandwidth of atomics.
+    assert_eq!(rows.len(), 11);
+    for row in rows {
+        assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["baseline"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(["us", "GB/s", "M/s"].contains(&row["unit"].as_str().unwrap()));
+    }
+    let is = |row: &serde_json::Value| (row["op"] == "write") && (row["metric"] == "bandwidth");
+    assert!(rows.iter().any(is));
+}
+
+#[test]
+fn text_has_the_columns_that_people_know() {
+    let output = verbena(&["bench", "send", "-n", "20", "--rounds", "1", "--crc", "on"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for column in ["#bytes", "#iterations", "t_typical[usec]", "MsgRate[Mpps]"] {
+        assert!(said.contains(column), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_sentence() {
+    let output = verbena(&["bench", "--client", "127.0.0.1:1", "send"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("127.0.0.1:1"), "{said}");
+}
+
+#[test]
+fn the_device_says_where_each_setting_comes_from() {
+    let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .arg("devinfo")
+        .env("VERBENA_CRC", "off")
+        .output()
+        .expect("the command starts");
+    let said = text(&output.stdout);
+    let line = said.lines().find(|line| line.trim().starts_with("crc"));
+    assert!(
+        line.is_some_and(|l| l.contains("off") && l.contains("environment")),
+        "{said}"
+    );
+    let bad = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .arg("devinfo")
+        .env("VERBENA_CRC", "perhaps")
+        .output()
+        .expect("the command starts");
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stderr).contains("perhaps"));
+}
