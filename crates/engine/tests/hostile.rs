@@ -34,7 +34,7 @@ fn alone() -> MutexGuard<'static, ()> {
     setrlimit(Resource::Nofile, most).unwrap();
     ALONE
         .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// An honest connection beside a door that is under attack.

@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
-use super::forks;
+use super::{forks, forks_since};
 
 /// Numbers that are remembered: more than a process may have open here, and a bit for each.
 const KNOWN: usize = 1 << 20;
@@ -46,7 +46,7 @@ impl AsFd for Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        if forks() != self.forks {
+        if forks_since() != self.forks {
             // Closed when this child began; the number may be somebody else's by now.
             return;
         }
@@ -64,6 +64,14 @@ impl Drop for Fd {
 fn place(fd: RawFd) -> Option<(usize, u64)> {
     let n = usize::try_from(fd).ok().filter(|n| *n < KNOWN)?;
     Some((n / BITS, 1 << (n % BITS)))
+}
+
+/// Descriptors of the adapter in this process.
+#[cfg(test)]
+pub(super) fn count() -> u32 {
+    OURS.iter()
+        .map(|w| w.load(Ordering::Relaxed).count_ones())
+        .sum()
 }
 
 /// Closes every descriptor of the adapter, in a child that was just forked; its parent's are as they were.
