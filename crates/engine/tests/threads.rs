@@ -213,7 +213,7 @@ fn everything_at_once() {
                         id: 0,
                         scatter: &scatter,
                     });
-                    if mix(posted.load(Ordering::Relaxed)) % 2 == 0 {
+                    if mix(posted.load(Ordering::Relaxed)).is_multiple_of(2) {
                         drop(two);
                     }
                 }
