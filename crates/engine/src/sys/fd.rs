@@ -85,8 +85,10 @@ pub(super) fn close_all() {
             bits &= bits - 1;
             let fd = (word * BITS + bit) as RawFd;
             // SAFETY: a bit is set only while an `Fd` of the parent owns the number. This child has the only thread,
-            // and whatever holds that `Fd` here knows from the count of forks that it is closed.
-            unsafe { rustix::io::close(fd) };
+            // and whatever holds that `Fd` here knows from the count of forks that it is closed. The system copies
+            // descriptors a moment before memory, so one that was made in between is refused here; rustix would
+            // take that for a mistake of ours.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
         }
     }
 }
