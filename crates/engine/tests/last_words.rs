@@ -98,7 +98,9 @@ fn a_queue_that_overflows_is_told_to_the_peer() {
         one.connect(door.local().unwrap(), b"", |_| ()).unwrap();
         common::admit(&door, two);
     }
-    common::wait("connected", || also.state() == QpState::Rts);
+    for qp in [&ours, &also] {
+        common::wait("connected", || qp.state() == QpState::Rts);
+    }
     for id in 0..4 {
         let scatter = [b.sge(0, 8)];
         let wr = verbena_nic::ReceiveWr {
@@ -114,6 +116,7 @@ fn a_queue_that_overflows_is_told_to_the_peer() {
             flags: Flags::NONE,
             data: Data::Gather(&[a.sge(0, 8)]),
         };
+        // Refused if the queue has overflowed by now.
         let _ = ours.post_send(&wr);
     }
     // Both of the queue's pairs fail, also the one that did nothing, and both peers learn it.
