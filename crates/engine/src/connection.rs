@@ -66,6 +66,8 @@ pub(crate) struct Connection {
     phase: Mutex<Phase>,
     /// Once the startup is over.
     bound: OnceLock<Bound>,
+    /// Some bytes that came with the startup are not read yet.
+    early: AtomicBool,
     /// Who watches the socket, and for what.
     watch: Watch,
     /// When the startup must be over.

@@ -60,7 +60,7 @@ impl Core {
     /// False in a forked child of the process that made the engine: there are no threads, a lock may be held for ever
     /// by one that is not there, and the descriptors are closed (DESIGN §4). Nothing may be touched then.
     pub(crate) fn lives(&self) -> bool {
-        sys::forks() == self.forks
+        sys::forks_since() == self.forks
     }
 
     /// The same, as an answer.

@@ -12,6 +12,10 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+// What tests share with those outside of the crate names it so.
+#[cfg(test)]
+extern crate self as verbena_engine;
+
 pub mod config;
 mod connection;
 mod core;

@@ -53,7 +53,7 @@ impl Inbox {
 
     /// The oldest event, if one waits.
     pub fn try_take(&self) -> Option<Event> {
-        if sys::forks() != self.forks {
+        if sys::forks_since() != self.forks {
             return None;
         }
         let event = self.waiting.lock().pop_front()?;

@@ -27,7 +27,7 @@ pub use channel::Channel;
 pub use clock::now;
 pub use datagrams::Datagrams;
 pub use error::{Error, Result};
-pub use fork::forks;
+pub use fork::{forks, forks_since};
 pub use interfaces::interfaces;
 pub use listener::Listener;
 pub use pair::Pair;

@@ -4,8 +4,10 @@ mod common;
 
 use std::sync::mpsc;
 
-use common::{PATIENCE, SEND, Side, admit, descriptors, dial, loopback, make_qp, resident, wait};
-use verbena_engine::QueuePairOptions;
+use common::{
+    PATIENCE, SEND, Side, admit, config, descriptors, dial, loopback, make_qp, resident, wait,
+};
+use verbena_engine::{Engine, QueuePairOptions};
 use verbena_nic::QpType;
 use verbena_nic::qp::Limits;
 
@@ -68,7 +70,21 @@ fn a_thousand_cycles_leave_nothing_behind() {
     common::within(std::time::Duration::from_secs(40), all_cycles);
 }
 
+/// Threads are the process's, too.
+fn engines_end_their_threads() {
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let engine = Engine::new(config(&[("shards", "2")])).unwrap();
+    assert_eq!(threads(), before, "nothing was made yet");
+    let cqs = (engine.create_cq(16).unwrap(), engine.create_cq(16).unwrap());
+    assert_eq!(threads(), before + 2, "both shards");
+    drop(cqs);
+    drop(engine);
+    wait("threads end", || threads() == before);
+}
+
 fn all_cycles() {
+    engines_end_their_threads();
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     for round in 0..200 {
         cycle(&a, &b, round);

@@ -34,7 +34,7 @@ fn alone() -> MutexGuard<'static, ()> {
     setrlimit(Resource::Nofile, most).unwrap();
     ALONE
         .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// An honest connection beside a door that is under attack.
@@ -154,9 +154,11 @@ fn those_who_never_speak_are_few_and_do_not_stay() {
     let house = House::new();
     house.welcomes();
     let before = descriptors();
+    // One that is turned away at once may see a reset instead of a connection.
     let silent: Vec<_> = (0..600)
-        .map(|_| TcpStream::connect(house.at()).unwrap())
+        .filter_map(|_| TcpStream::connect(house.at()).ok())
         .collect();
+    assert!(silent.len() >= 64, "only {} were let in", silent.len());
     house.lives();
     let held = descriptors() - before - silent.len();
     assert!(held <= 64, "{held} at once");

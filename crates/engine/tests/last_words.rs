@@ -116,6 +116,7 @@ fn a_queue_that_overflows_is_told_to_the_peer() {
             flags: Flags::NONE,
             data: Data::Gather(&[a.sge(0, 8)]),
         };
+        // Refused if the queue has overflowed by now.
         let _ = ours.post_send(&wr);
     }
     // Both of the queue's pairs fail, also the one that did nothing, and both peers learn it.

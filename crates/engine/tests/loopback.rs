@@ -5,7 +5,7 @@ mod common;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, SEND, Side, join, loopback, pair, pattern, try_join};
+use common::{PATIENCE, SEND, Side, join, loopback, pair, pattern, try_join, wait};
 use verbena_engine::Error;
 use verbena_nic::{Arm, Event, QpState, SendOp, Status};
 
@@ -87,9 +87,10 @@ fn a_long_write_is_not_copied() {
     }
     let (sent, received) = (a.qp.view().counters, b.qp.view().counters);
     let payload = 8 << 20;
-    assert!(sent.bytes_direct == payload, "{sent:?}");
-    // The first frame is read before it is known to be long, and the end of a run may be short.
-    assert!(received.bytes_direct > payload * 19 / 20, "{received:?}");
+    // The last frame of each message is short, and cheaper to copy.
+    assert!(sent.bytes_direct > payload * 99 / 100, "{sent:?}");
+    // The first stage full is read before it is known that runs are long.
+    assert!(received.bytes_direct > payload * 9 / 10, "{received:?}");
 }
 
 #[test]
@@ -119,15 +120,16 @@ fn a_bad_write_ends_both_sides_with_the_right_words() {
     assert_eq!(a.statuses(2), expected);
     let cause = a.qp.view().cause.unwrap();
     assert!(cause.contains("the peer says"), "{cause}");
-    wait(|| b.qp.state() == QpState::Err);
+    wait("its end", || b.qp.state() == QpState::Err);
     let qp = b.qp.number();
     for expected in [Event::Established { qp }, Event::QpAccess { qp }] {
-        let event = std::cell::Cell::new(None);
-        wait(|| {
-            event.set(b.engine.events().try_take());
-            event.get().is_some()
-        });
-        assert_eq!(event.get(), Some(expected));
+        // Told after the locks are released, a moment after the state has changed.
+        let mut event = None;
+        let end = Instant::now() + PATIENCE;
+        while event.is_none() && Instant::now() < end {
+            event = b.engine.events().try_take();
+        }
+        assert_eq!(event, Some(expected));
     }
 }
 
@@ -228,15 +230,7 @@ fn ten_peers_on_one_queue() {
 }
 
 #[test]
-fn a_queue_pair_has_one_connection() {
+fn who_is_connected_is_not_connected_again() {
     let (a, b) = pair(&[]);
     assert!(try_join(&a, &b, b"", b"").is_err(), "connected already");
-}
-
-fn wait(what: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !what() {
-        assert!(Instant::now() < end, "it never came");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }

@@ -4,7 +4,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -71,6 +71,7 @@ impl Connection {
             peer,
             phase: Mutex::new(Phase::Starting(Box::new(starting))),
             bound: OnceLock::new(),
+            early: AtomicBool::new(false),
             watch: Watch::new(),
             startup,
             deferred: AtomicBool::new(false),
@@ -357,6 +358,7 @@ impl Connection {
             slot: options.slot,
             patience: options.patience,
         });
+        self.early.store(!early.is_empty(), Ordering::Release);
         let starting = core::mem::replace(&mut *self.phase.lock(), Phase::Running { early });
         // Without the lock: it may take a program's handler along.
         drop(starting);

@@ -66,8 +66,10 @@ impl Connection {
         }
         let recv_cq = &bound.qp.init().recv_cq;
         let put_off = self.read(bound, 1, out) && !recv_cq.is_empty();
-        self.deferred.store(put_off, Ordering::SeqCst);
-        if !put_off && (!self.watch.wants_room() || self.tries_again()) {
+        if put_off {
+            self.deferred.store(true, Ordering::SeqCst);
+        } else if !self.watch.wants_room() || self.tries_again() {
+            // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
         }
         put_off
@@ -127,9 +129,11 @@ impl Connection {
         let now = sys::now();
         let mut any = false;
         with_scratch(|scratch| {
-            for _ in 0..times {
+            let mut left = times;
+            while left > 0 {
                 match self.read_once(bound, scratch, now, out) {
                     Receiving::Some(n) => {
+                        left -= 1;
                         any |= n > 0;
                         // Also when the turn ends here: what is left must be told of.
                         self.listen(bound, true);
@@ -158,11 +162,13 @@ impl Connection {
         now: Time,
         out: &mut Outbox,
     ) -> Receiving {
-        match &mut *self.phase.lock() {
-            Phase::Running { early } if !early.is_empty() => {
-                return read_early(&bound.qp, early, now, out);
-            }
-            _ => {}
+        if self.early.load(Ordering::Acquire)
+            && let Phase::Running { early } = &mut *self.phase.lock()
+            && !early.is_empty()
+        {
+            let received = read_early(&bound.qp, early, now, out);
+            self.early.store(!early.is_empty(), Ordering::Release);
+            return received;
         }
         bound.qp.receive(&mut &self.socket, scratch, now, out)
     }

@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
-use super::forks;
+use super::{forks, forks_since};
 
 /// Numbers that are remembered: more than a process may have open here, and a bit for each.
 const KNOWN: usize = 1 << 20;
@@ -46,7 +46,7 @@ impl AsFd for Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        if forks() != self.forks {
+        if forks_since() != self.forks {
             // Closed when this child began; the number may be somebody else's by now.
             return;
         }
@@ -66,6 +66,14 @@ fn place(fd: RawFd) -> Option<(usize, u64)> {
     Some((n / BITS, 1 << (n % BITS)))
 }
 
+/// Descriptors of the adapter in this process.
+#[cfg(test)]
+pub(super) fn count() -> u32 {
+    OURS.iter()
+        .map(|w| w.load(Ordering::Relaxed).count_ones())
+        .sum()
+}
+
 /// Closes every descriptor of the adapter, in a child that was just forked; its parent's are as they were.
 /// Touches nothing but atomics and the system, as a fork handler must.
 pub(super) fn close_all() {
@@ -77,8 +85,10 @@ pub(super) fn close_all() {
             bits &= bits - 1;
             let fd = (word * BITS + bit) as RawFd;
             // SAFETY: a bit is set only while an `Fd` of the parent owns the number. This child has the only thread,
-            // and whatever holds that `Fd` here knows from the count of forks that it is closed.
-            unsafe { rustix::io::close(fd) };
+            // and whatever holds that `Fd` here knows from the count of forks that it is closed. The system copies
+            // descriptors a moment before memory, so one that was made in between is refused here; rustix would
+            // take that for a mistake of ours.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
         }
     }
 }

@@ -1,0 +1,138 @@
+//! Forks as programs make them, with live connections in the parent.
+
+use std::time::Duration;
+
+use super::*;
+use crate::Error;
+use verbena_nic::{Arm, Status};
+
+// The same two sides that the tests outside of the crate use: only here a test may fork.
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+use common::{SEND, Side, blank, loopback, pair};
+
+#[test]
+fn a_child_knows_that_it_is_one() {
+    let before = forks();
+    // SAFETY: the child makes no call but `_exit`, which is allowed after a fork of many threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let grew = forks() == before + 1;
+        // SAFETY: ends the child at once, without running anything of the parent's.
+        unsafe { libc::_exit(i32::from(!grew)) };
+    }
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: waits for the child made above; the status is ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child saw no fork");
+    assert_eq!(forks(), before, "the parent is no child");
+}
+
+/// Runs `play` in a forked child, which ends with its answer; returns that, or none if it hangs.
+fn in_a_child(play: impl FnOnce() -> i32) -> Option<i32> {
+    // SAFETY: what the child runs is what is tested: calls that must return at once, without locks and threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let answer = play();
+        // SAFETY: ends the child at once, without running anything of the parent's.
+        unsafe { libc::_exit(answer) };
+    }
+    assert!(child > 0);
+    for _ in 0..3000 {
+        let mut status = 0;
+        // SAFETY: looks for the child made above; the status is ours.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        if ended == child {
+            let exited = libc::WIFEXITED(status);
+            return exited.then(|| libc::WEXITSTATUS(status));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: ends the child made above, which hangs.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    None
+}
+
+fn talk(a: &Side, b: &Side, id: u64) {
+    b.receive(id, &[b.sge(0, 64)]);
+    a.post(id, SEND, &[a.sge(0, 64)]);
+    assert_eq!(a.statuses(1), [(id, Status::Success)]);
+    assert_eq!(b.statuses(1), [(id, Status::Success)]);
+}
+
+/// DESIGN §4: every call says no, nothing hangs, and whatever the child drops, the parent keeps.
+#[test]
+fn a_child_can_neither_use_nor_disturb_the_connections_of_its_parent() {
+    for round in 0..5 {
+        let (a, b) = pair(&[]);
+        let door = b.engine.listen(loopback(), 4).unwrap();
+        talk(&a, &b, 1);
+        let mut kept = Some((a, b, door));
+        let answer = in_a_child(|| {
+            let Some((a, b, door)) = kept.take() else {
+                return 99;
+            };
+            let closed = |r: Result<(), Error>| matches!(r, Err(Error::Closed));
+            let wr = verbena_nic::ReceiveWr {
+                id: 1,
+                scatter: &[],
+            };
+            let checks = [
+                closed(a.engine.create_cq(4).map(drop)),
+                closed(a.engine.listen(loopback(), 4).map(drop)),
+                closed(door.next().map(drop)),
+                closed(a.qp.connect(loopback(), b"", |_| ())),
+                closed(a.cq.resize(100)),
+                a.qp.post_receive(&wr).is_err(),
+                a.cq.poll(&mut [blank()]) == 0,
+                a.engine.events().try_take().is_none(),
+                !a.qp.modify(verbena_nic::QpState::Err),
+            ];
+            a.cq.arm(Arm::Next);
+            let failed = checks.iter().position(|ok| !ok);
+            // In whatever order, and all of it.
+            drop((door, b.qp, b.cq, b.engine));
+            drop((a.engine, a.cq, a.qp));
+            failed.map_or(0, |at| at as i32 + 1)
+        });
+        assert_eq!(answer, Some(0), "round {round}");
+        let (a, b, door) = kept.unwrap();
+        for id in 0..20 {
+            talk(&a, &b, id);
+        }
+        drop(b.qp);
+        drop(door);
+    }
+}
+
+/// A child that goes on living, or becomes another program, does not keep the parent's connections open.
+#[test]
+fn a_child_that_lives_on_holds_no_descriptor_of_ours() {
+    let (a, b) = pair(&[]);
+    let ours = crate::sys::fd::count();
+    assert!(ours > 10, "{ours}");
+    let answer = in_a_child(|| crate::sys::fd::count() as i32);
+    assert_eq!(answer, Some(0));
+    talk(&a, &b, 1);
+    // Under traffic, and with programs started the ordinary way.
+    for id in 0..10 {
+        assert_eq!(in_a_child(|| 7), Some(7));
+        let done = std::process::Command::new("true").status().unwrap();
+        assert!(done.success());
+        talk(&a, &b, id);
+    }
+}
+
+/// A child may make an engine of its own.
+#[test]
+fn a_child_may_begin_anew() {
+    let (a, b) = pair(&[]);
+    let answer = in_a_child(|| {
+        let (c, d) = pair(&[("shards", "1")]);
+        talk(&c, &d, 5);
+        0
+    });
+    assert_eq!(answer, Some(0));
+    talk(&a, &b, 1);
+}
