@@ -475,8 +475,7 @@ impl Connection {
 fn received(_: &Shared, end: Result<Gain, Error>, mut buf: Buf) -> Returned<Received> {
     let result = end.map(|gain| {
         let len = gain.len as usize;
-        // A write with immediate data reports what went elsewhere.
-        let _ = buf.set_len(len.min(buf.capacity()));
+        let _ = buf.set_len((gain.placed as usize).min(buf.capacity()));
         Received {
             len,
             immediate: gain.immediate,

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use verbena_engine::{CompletionQueue, QueuePair, QueuePairOptions};
 use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::wr::Data;
-use verbena_nic::{Arm, Flags, QpState, QpType, ReceiveWr, SendWr, Status, Wc};
+use verbena_nic::{Arm, Flags, QpState, QpType, ReceiveWr, SendWr, Status, Wc, WcOp};
 
 use crate::cq::SPIN;
 use crate::device::Device;
@@ -166,6 +166,11 @@ impl Shared {
     pub(crate) fn begin(&self, ask: Ask, buf: Buf) -> Result<Id, (Error, Buf)> {
         let begun = self.board.ops.lock().begin(ask, buf)?;
         self.post_all();
+        if self.board.ops.lock().has_backlog() {
+            // Nobody may be waiting here: then a completion must ring, so that those in line are posted.
+            self.cq.arm(Arm::Next);
+            self.drive();
+        }
         Ok(begun)
     }
 
@@ -229,6 +234,12 @@ impl Shared {
                 let end = match wc.status {
                     Status::Success => Ok(Gain {
                         len: wc.len,
+                        // A write with immediate data reports what went elsewhere.
+                        placed: if wc.op == WcOp::ReceiveWriteImm {
+                            0
+                        } else {
+                            wc.len
+                        },
                         immediate: wc.immediate,
                     }),
                     Status::WrFlushErr if self.has_peer_left() => Err(self.board.closed()),
@@ -249,7 +260,7 @@ impl Shared {
             self.drive();
             let waits = {
                 let ops = self.board.ops.lock();
-                ops.awaited > 0 || ops.sleepers > 0
+                ops.awaited > 0 || ops.sleepers > 0 || ops.has_backlog()
             };
             if !waits {
                 return;
