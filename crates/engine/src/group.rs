@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_nic::Outbox;
@@ -136,6 +136,14 @@ impl Group {
         for connection in few.iter().flatten() {
             connection.poll_turn(&mut out);
         }
+        // Another thread may have given the group back in the middle of this turn and found nothing put off yet. One of
+        // the two sees what the other did: both write, fence, and look.
+        fence(Ordering::SeqCst);
+        if !self.lent.load(Ordering::Acquire) {
+            for connection in few.iter().flatten() {
+                connection.send_deferred(&mut out);
+            }
+        }
         self.core.deliver(&mut out);
     }
 
@@ -167,6 +175,7 @@ impl Group {
     /// The queue is being armed, or its poller stayed away: the shard serves the group again.
     pub(crate) fn take_back(&self) {
         if self.lent.swap(false, Ordering::AcqRel) {
+            fence(Ordering::SeqCst);
             self.listen();
             // A polling thread may have put off an acknowledgement.
             let members = self.members.read().list.clone();

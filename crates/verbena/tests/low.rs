@@ -125,7 +125,11 @@ fn every_operation_in_one_list() {
         wr(3, read, Data::Gather(&back)),
         wr(4, add, Data::Gather(&added)),
         wr(5, swap, Data::Gather(&swapped)),
-        wr(6, write, Data::Inline(b"inline")),
+        // Without a fence the write may overtake the answer of the read.
+        SendWr {
+            flags: Flags::SIGNALED | Flags::FENCE,
+            ..wr(6, write, Data::Inline(b"inline"))
+        },
     ])
     .unwrap();
     let done = complete(&a.sent, 6);
