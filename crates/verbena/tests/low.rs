@@ -183,7 +183,8 @@ fn halves_work_on_threads_of_their_own() {
         std::thread::spawn(move || {
             let _keep = (pd, device);
             std::thread::scope(|scope| {
-                scope.spawn(move || {
+                // Their halves come back: the queue pair lives as long as one of them does.
+                let sends = scope.spawn(move || {
                     for id in 0..COUNT {
                         let bytes = id.to_be_bytes();
                         let list = [wr(id, SEND, Data::Inline(&bytes))];
@@ -194,7 +195,7 @@ fn halves_work_on_threads_of_their_own() {
                     }
                     sender
                 });
-                scope.spawn(move || {
+                let receives = scope.spawn(move || {
                     for id in 0..COUNT {
                         let scatter = [post.sge(id as usize * 8, 8).unwrap()];
                         let list = [RecvWr {
@@ -220,6 +221,8 @@ fn halves_work_on_threads_of_their_own() {
                 for (id, wc) in (0..).zip(sent.join().unwrap()) {
                     assert_eq!((wc.id, wc.status), (id, Status::Success));
                 }
+                let (sender, _receiver) = (sends.join().unwrap(), receives.join().unwrap());
+                assert_eq!(sender.view().sends, 0);
             });
         })
     };
