@@ -40,7 +40,7 @@ fn get(connection: &Connection, table: &RemoteMemory, key: u64) -> Result<u64, E
         read?;
         let version = word(&bytes, 0);
         let again = connection.read_value(&bucket.value::<u64>(0)?).wait()?;
-        if version % 2 == 0 && version == again {
+        if version.is_multiple_of(2) && version == again {
             let round = word(&bytes, 8);
             assert_eq!(bytes[16..16 + VALUE], value_of(key, round), "not torn");
             return Ok(round);

@@ -282,6 +282,7 @@ impl Shared {
     }
 
     /// For a task: the end, or a promise to wake it.
+    #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
     pub(crate) fn poll(&self, id: Id, waker: &Waker) -> Poll<End> {
         if let Some(end) = self.try_take(id) {
             return Poll::Ready(end);

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use common::{device, pattern};
 use verbena::low::{Arm, BLANK, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, Wc, WcOp};
-use verbena::{Access, Cq, Device, Memory, Mr, Pd, Qp, QpOptions, Status};
+use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
 
 const SEND: SendOp = SendOp::Send {
     invalidate: None,
@@ -250,37 +250,6 @@ fn a_descriptor_tells_when_an_armed_queue_has_something() {
         assert_eq!(some[0].id, id);
         complete(&a.sent, 1);
     }
-}
-
-#[test]
-fn foreign_memory_is_reached_where_it_is() {
-    let (a, b) = pair();
-    let bytes = Box::leak(vec![0_u8; 4096].into_boxed_slice());
-    let start = bytes.as_mut_ptr();
-    let mr = common_register(&b.pd, start, 4096);
-    let write = SendOp::Write {
-        remote: mr.remote().slice(100, 6).unwrap().place(),
-        immediate: None,
-    };
-    a.qp.post_send(&[wr(1, write, Data::Inline(b"inline"))])
-        .unwrap();
-    assert_eq!(complete(&a.sent, 1)[0].status, Status::Success);
-    drop(mr);
-    assert_eq!(&bytes[100..106], b"inline");
-    a.qp.post_send(&[wr(2, write, Data::Inline(b"nobody"))])
-        .unwrap();
-    assert_eq!(complete(&a.sent, 1)[0].status, Status::RemAccessErr);
-    assert_eq!(
-        &bytes[100..106],
-        b"inline",
-        "nothing comes after the registration"
-    );
-}
-
-#[expect(unsafe_code, reason = "that is what is tested")]
-fn common_register(pd: &Pd, start: *mut u8, len: usize) -> Mr {
-    // SAFETY: leaked by the caller, which looks at it only when the registration is gone.
-    unsafe { Mr::register(pd, start, len, Access::ALL) }.unwrap()
 }
 
 /// What makes the slices of buffers sound: the low layer cannot name memory of the high one.

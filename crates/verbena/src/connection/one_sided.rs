@@ -232,6 +232,7 @@ fn original(shared: &Shared, end: Result<Gain, Error>, mut buf: Buf) -> Result<u
     before
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a finish takes the buffer")]
 fn value<T: FromBytes>(_: &Shared, end: Result<Gain, Error>, buf: Buf) -> Result<T, Error> {
     end?;
     let (len, limit) = (size_of::<T>() as u64, buf.len() as u64);
