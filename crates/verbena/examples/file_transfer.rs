@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{} bytes sent", bytes.len());
         }
         _ => {
-            let bytes: Vec<u8> = (0..5_000_017_u32).map(|i| (i * 31 >> 5) as u8).collect();
+            let bytes: Vec<u8> = (0..5_000_017_u32).map(|i| ((i * 31) >> 5) as u8).collect();
             let listener = device.listen("127.0.0.1:0")?;
             let to = listener.local()?;
             let got = std::thread::scope(|scope| {

@@ -224,11 +224,14 @@ impl Shared {
 
     fn dispatch(&self, some: &[Wc]) {
         let failed = some.iter().any(|wc| wc.status != Status::Success);
-        let cause = if failed {
-            self.with_qp(|qp| qp.view().cause).flatten()
-        } else {
-            None
-        };
+        let mut cause = None;
+        if failed && let Some(known) = self.with_qp(|qp| qp.view().cause) {
+            // `iwarp` closes gently: receives are flushed without any failure, before the event is told.
+            if known.is_none() && some.iter().any(|wc| wc.status == Status::WrFlushErr) {
+                self.board.peer_left.store(true, Ordering::Release);
+            }
+            cause = known;
+        }
         self.board.change(|ops, after| {
             for wc in some {
                 let end = match wc.status {

@@ -43,7 +43,7 @@ fn two_processes() {
     let folder = std::env::temp_dir().join(format!("verbena-examples-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (from, to) = (folder.join("from"), folder.join("to"));
-    let bytes: Vec<u8> = (0..3_000_001_u32).map(|i| (i ^ i >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_001_u32).map(|i| (i ^ (i >> 7)) as u8).collect();
     std::fs::write(&from, &bytes).unwrap();
     for name in ["ping_pong", "counter", "key_value", "file_transfer"] {
         let is_file = name == "file_transfer";
