@@ -155,6 +155,10 @@ impl Shard {
         let mut ready = Vec::new();
         loop {
             let wakes = self.expire();
+            // Looked at after the bell was cleared: the ring that was meant for this may have gone with another.
+            if self.stopping.load(Ordering::Acquire) {
+                break;
+            }
             let timeout = wakes.map(|wakes| wakes.since(sys::now()));
             let waited = self.poller.wait(&mut ready, timeout);
             if self.stopping.load(Ordering::Acquire) || waited.is_err() {
