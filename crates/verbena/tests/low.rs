@@ -26,7 +26,7 @@ impl Side {
     fn new() -> Side {
         let device = device(&[]);
         let pd = device.pd().unwrap();
-        let (sent, received) = (device.cq(1024).unwrap(), device.cq(1024).unwrap());
+        let (sent, received) = (device.cq(4096).unwrap(), device.cq(4096).unwrap());
         let options = QpOptions {
             limits: Limits {
                 sends: 512,
