@@ -178,6 +178,10 @@ impl Shard {
         // Looked at after the bell is cleared, never between its ring and that: one clearing takes all rings.
         while !self.stopping.load(Ordering::Acquire) {
             let wakes = self.expire();
+            // Looked at after the bell was cleared: the ring that was meant for this may have gone with another.
+            if self.stopping.load(Ordering::Acquire) {
+                break;
+            }
             let timeout = wakes.map(|wakes| wakes.since(sys::now()));
             if self.poller.wait(&mut ready, timeout).is_err() {
                 break;

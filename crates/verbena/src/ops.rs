@@ -38,6 +38,8 @@ impl Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gain {
     pub(crate) len: u32,
+    /// Bytes of it in the buffer.
+    pub(crate) placed: u32,
     pub(crate) immediate: Option<u32>,
 }
 
@@ -316,6 +318,11 @@ impl Ops {
             }
             self.unclaimed.insert(at, id);
         }
+    }
+
+    /// Operations wait in line.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.backlog.is_empty())
     }
 
     /// Sends that have not ended.

@@ -262,6 +262,20 @@ impl Sender {
     pub fn post(&mut self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
         self.0.qp.post_sends(wrs)
     }
+
+    /// State, first cause of failure, counters and outstanding work; see [`Qp::view`].
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let (sender, _r) = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?.split();
+    /// assert_eq!(sender.view().sends, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn view(&self) -> View {
+        self.0.qp.view()
+    }
 }
 
 /// The receiving half of a queue pair.

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use verbena_engine::{CompletionQueue, QueuePair, QueuePairOptions};
 use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::wr::Data;
-use verbena_nic::{Arm, Flags, QpState, QpType, ReceiveWr, SendWr, Status, Wc};
+use verbena_nic::{Arm, Flags, QpState, QpType, ReceiveWr, SendWr, Status, Wc, WcOp};
 
 use crate::cq::SPIN;
 use crate::device::Device;
@@ -167,6 +167,11 @@ impl Shared {
     pub(crate) fn begin(&self, ask: Ask, buf: Buf) -> Result<Id, (Error, Buf)> {
         let begun = self.board.ops.lock().begin(ask, buf)?;
         self.post_all();
+        if self.board.ops.lock().has_backlog() {
+            // Nobody may be waiting here: then a completion must ring, so that those in line are posted.
+            self.cq.arm(Arm::Next);
+            self.drive();
+        }
         Ok(begun)
     }
 
@@ -220,16 +225,25 @@ impl Shared {
 
     fn dispatch(&self, some: &[Wc]) {
         let failed = some.iter().any(|wc| wc.status != Status::Success);
-        let cause = if failed {
-            self.with_qp(|qp| qp.view().cause).flatten()
-        } else {
-            None
-        };
+        let mut cause = None;
+        if failed && let Some(known) = self.with_qp(|qp| qp.view().cause) {
+            // `iwarp` closes gently: receives are flushed without any failure, before the event is told.
+            if known.is_none() && some.iter().any(|wc| wc.status == Status::WrFlushErr) {
+                self.board.peer_left.store(true, Ordering::Release);
+            }
+            cause = known;
+        }
         self.board.change(|ops, after| {
             for wc in some {
                 let end = match wc.status {
                     Status::Success => Ok(Gain {
                         len: wc.len,
+                        // A write with immediate data reports what went elsewhere.
+                        placed: if wc.op == WcOp::ReceiveWriteImm {
+                            0
+                        } else {
+                            wc.len
+                        },
                         immediate: wc.immediate,
                     }),
                     Status::WrFlushErr if self.has_peer_left() => Err(self.board.closed()),
@@ -250,7 +264,7 @@ impl Shared {
             self.drive();
             let waits = {
                 let ops = self.board.ops.lock();
-                ops.awaited > 0 || ops.sleepers > 0
+                ops.awaited > 0 || ops.sleepers > 0 || ops.has_backlog()
             };
             if !waits {
                 return;
@@ -272,6 +286,7 @@ impl Shared {
     }
 
     /// For a task: the end, or a promise to wake it.
+    #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
     pub(crate) fn poll(&self, id: Id, waker: &Waker) -> Poll<End> {
         if let Some(end) = self.try_take(id) {
             return Poll::Ready(end);

@@ -124,3 +124,6 @@ impl Drop for Mr {
         let _ = self.domain.device.engine.function().deregister(self.stag);
     }
 }
+
+#[cfg(test)]
+mod tests;

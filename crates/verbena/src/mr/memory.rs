@@ -4,6 +4,7 @@
 
 use core::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use verbena_mem::Access;
 use verbena_nic::{Sge, wr};
@@ -122,7 +123,7 @@ impl Memory {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn load(&self, offset: usize) -> Result<u64, Error> {
-        self.0.word(offset, |word, order| word.load(order))
+        self.0.word(offset, AtomicU64::load)
     }
 
     /// Stores a word atomically.

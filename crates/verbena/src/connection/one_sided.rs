@@ -1,0 +1,240 @@
+//! Operations on the peer's memory, of which its program hears nothing: writes, reads, atomics.
+//! They promise that a handle is checked before anything is sent, and that atomics need no buffer of the caller's.
+//! They refuse to order what verbs do not: a write begun while a read is under way may overtake it.
+
+use verbena_mem::Access;
+use verbena_nic::SendOp;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{Connection, Returned};
+use crate::error::Error;
+use crate::mr::Buf;
+use crate::ops::{Ask, Gain};
+use crate::pending::{Finish, Pending};
+use crate::remote::{Remote, RemoteMemory};
+use crate::shared::Shared;
+
+impl Connection {
+    /// Writes the buffer's bytes to the beginning of the peer's memory. It is done when they are there.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// client.write(device.buffer_from(b"there")?, &memory.remote().slice(8, 16)?).wait().0?;
+    /// assert_eq!(memory.get::<[u8; 5]>(8)?, *b"there");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn write(&self, buf: Buf, to: &RemoteMemory) -> Pending<Returned<()>> {
+        self.write_with(buf, to, None)
+    }
+
+    /// The same, and a receive of the peer's is told the word and how many bytes there are.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// let receiving = server.recv(device.buffer(0)?);
+    /// client.write_imm(device.buffer_from(b"there")?, &memory.remote(), 9).wait().0?;
+    /// let received = receiving.wait().0?;
+    /// assert_eq!((received.len, received.immediate), (5, Some(9)));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn write_imm(&self, buf: Buf, to: &RemoteMemory, word: u32) -> Pending<Returned<()>> {
+        self.write_with(buf, to, Some(word))
+    }
+
+    fn write_with(&self, buf: Buf, to: &RemoteMemory, word: Option<u32>) -> Pending<Returned<()>> {
+        if let Err(error) = to.check(buf.len(), Access::REMOTE_WRITE) {
+            return Pending::ended((Err(error), buf));
+        }
+        let op = SendOp::Write {
+            remote: to.place(),
+            immediate: word,
+        };
+        self.outgoing(op, buf)
+    }
+
+    /// Reads all of the peer's memory that the handle names into the buffer, whose length it sets.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// memory.write_at(8, b"there")?;
+    /// let (result, buf) = client.read(device.buffer(64)?, &memory.remote().slice(8, 5)?).wait();
+    /// result?;
+    /// assert_eq!(&buf[..], b"there");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn read(&self, mut buf: Buf, from: &RemoteMemory) -> Pending<Returned<()>> {
+        let len = usize::try_from(from.len()).unwrap_or(usize::MAX);
+        let allowed = from.check(len, Access::REMOTE_READ);
+        if let Err(error) = allowed.and_then(|()| buf.set_len(len)) {
+            return Pending::ended((Err(error), buf));
+        }
+        let op = SendOp::Read {
+            remote: from.place(),
+            local_invalidate: None,
+        };
+        self.outgoing(op, buf)
+    }
+
+    /// Reads a value of the peer's.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// memory.put(8, &[1_u32, 2])?;
+    /// let there = memory.remote_value::<[u32; 2]>(8)?;
+    /// assert_eq!(client.read_value(&there).wait()?, [1, 2]);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn read_value<T: FromBytes>(&self, from: &Remote<T>) -> Pending<Result<T, Error>> {
+        let memory = from.memory();
+        let len = size_of::<T>();
+        if let Err(error) = memory.check(len, Access::REMOTE_READ) {
+            return Pending::ended(Err(error));
+        }
+        let op = SendOp::Read {
+            remote: memory.place(),
+            local_invalidate: None,
+        };
+        match self.device().buffer(len).and_then(|mut buf| {
+            buf.set_len(len)?;
+            Ok(buf)
+        }) {
+            Ok(buf) => {
+                let sge = buf.sge(len);
+                self.begin_plain(Ask { op: Some(op), sge }, buf, value::<T>)
+            }
+            Err(error) => Pending::ended(Err(error)),
+        }
+    }
+
+    /// Writes a value to the peer.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// client.write_value(&memory.remote_value(8)?, &7_u32).wait()?;
+    /// assert_eq!(memory.get::<u32>(8)?, 7);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn write_value<T: IntoBytes + Immutable>(
+        &self,
+        to: &Remote<T>,
+        value: &T,
+    ) -> Pending<Result<(), Error>> {
+        let memory = to.memory();
+        let buf = memory
+            .check(size_of::<T>(), Access::REMOTE_WRITE)
+            .and_then(|()| self.device().buffer_from(value.as_bytes()));
+        let op = SendOp::Write {
+            remote: memory.place(),
+            immediate: None,
+        };
+        match buf {
+            Ok(buf) => {
+                let sge = buf.sge(buf.len());
+                let forget: Finish<_> = |_, end, _| end.map(drop);
+                self.begin_plain(Ask { op: Some(op), sge }, buf, forget)
+            }
+            Err(error) => Pending::ended(Err(error)),
+        }
+    }
+
+    /// Adds to a word of the peer's, and says what it was before. Atomic against everything else that is.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// let counter = memory.remote_value(8)?;
+    /// assert_eq!(client.fetch_add(&counter, 5).wait()?, 0);
+    /// assert_eq!(client.fetch_add(&counter, 1).wait()?, 5);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn fetch_add(&self, word: &Remote<u64>, add: u64) -> Pending<Result<u64, Error>> {
+        let op = SendOp::FetchAdd {
+            remote: word.memory().place(),
+            add,
+            mask: 0,
+        };
+        self.atomic(word, op)
+    }
+
+    /// Sets a word of the peer's to `new` if it is `expected`, and says what it was before.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// let lock = memory.remote_value(8)?;
+    /// assert_eq!(client.compare_swap(&lock, 0, 1).wait()?, 0, "now it is ours");
+    /// assert_eq!(client.compare_swap(&lock, 0, 2).wait()?, 1, "it was taken");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn compare_swap(
+        &self,
+        word: &Remote<u64>,
+        expected: u64,
+        new: u64,
+    ) -> Pending<Result<u64, Error>> {
+        let op = SendOp::CmpSwap {
+            remote: word.memory().place(),
+            compare: expected,
+            compare_mask: u64::MAX,
+            swap: new,
+            swap_mask: u64::MAX,
+        };
+        self.atomic(word, op)
+    }
+
+    fn atomic(&self, word: &Remote<u64>, op: SendOp) -> Pending<Result<u64, Error>> {
+        let answer = word.check_atomic().and_then(|()| self.shared.word());
+        match answer {
+            Ok(buf) => {
+                let sge = buf.sge(8);
+                self.begin_plain(Ask { op: Some(op), sge }, buf, original)
+            }
+            Err(error) => Pending::ended(Err(error)),
+        }
+    }
+}
+
+/// The word before an atomic.
+fn original(shared: &Shared, end: Result<Gain, Error>, mut buf: Buf) -> Result<u64, Error> {
+    let before = end.and_then(|_| {
+        buf.set_len(8)?;
+        let mut word = [0; 8];
+        word.copy_from_slice(&buf);
+        Ok(u64::from_ne_bytes(word))
+    });
+    shared.keep_word(buf);
+    before
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "a finish takes the buffer")]
+fn value<T: FromBytes>(_: &Shared, end: Result<Gain, Error>, buf: Buf) -> Result<T, Error> {
+    end?;
+    let (len, limit) = (size_of::<T>() as u64, buf.len() as u64);
+    T::read_from_bytes(&buf).map_err(|_| Error::TooLong { len, limit })
+}

@@ -1,0 +1,77 @@
+//! The examples run as programs of their own; they check every byte themselves and fail loudly.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Examples are built beside the test programs.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let folder: PathBuf = test.parent().unwrap().parent().unwrap().join("examples");
+    let program = folder.join(name);
+    if !program.exists() {
+        // Cargo builds them for all tests, but not for one that is asked for by name.
+        let cargo = std::env::var_os("CARGO").unwrap();
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--package", "verbena", "--examples"])
+            .status();
+        assert!(built.unwrap().success());
+    }
+    Command::new(program)
+}
+
+fn alone(name: &str, says: &str) {
+    let output = example(name).output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{name}: {out}{err}");
+    assert!(out.contains(says), "{name}: {out}");
+}
+
+#[test]
+fn both_sides_in_one_process() {
+    alone("ping_pong", "2000 rounds");
+    alone("counter", "the end: 2000");
+    alone("key_value", "every byte right");
+    alone("file_transfer", "5000017 bytes sent");
+}
+
+#[test]
+fn two_processes() {
+    let folder = std::env::temp_dir().join(format!("verbena-examples-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (from, to) = (folder.join("from"), folder.join("to"));
+    let bytes: Vec<u8> = (0..3_000_001_u32).map(|i| (i ^ (i >> 7)) as u8).collect();
+    std::fs::write(&from, &bytes).unwrap();
+    for name in ["ping_pong", "counter", "key_value", "file_transfer"] {
+        let is_file = name == "file_transfer";
+        let mut server = example(name);
+        server.arg("server");
+        if is_file {
+            server.arg(&to);
+        }
+        let mut server = server
+            .arg("127.0.0.1:0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        let at = line.strip_prefix("listening at ").unwrap();
+        let mut client = example(name);
+        client.arg("client");
+        if is_file {
+            client.arg(&from);
+        }
+        let output = client.arg(at).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {err}");
+        // Read to the end, so that the server never waits for us.
+        assert!(lines.all(|line| line.is_ok()));
+        assert!(server.wait().unwrap().success(), "{name}");
+    }
+    assert_eq!(std::fs::read(&to).unwrap(), bytes, "every byte is there");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
