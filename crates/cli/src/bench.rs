@@ -59,7 +59,7 @@ pub fn run(
                 theirs.push(baseline::measure(tcp, case)?);
             }
         }
-        let outcome = Outcome::new(*case, ours, theirs);
+        let outcome = Outcome::new(*case, ours, &theirs);
         told(&outcome);
         outcomes.push(outcome);
     }

@@ -18,6 +18,7 @@ mod queue;
 mod receive;
 mod send;
 mod stage;
+mod strike;
 mod wqe;
 
 pub use inner::Counters;

@@ -73,11 +73,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn new(case: Case, ours: Vec<Sample>, theirs: Vec<Sample>) -> Outcome {
+    pub(super) fn new(case: Case, ours: Vec<Sample>, theirs: &[Sample]) -> Outcome {
         Outcome {
             case,
             value: median(&ours, case.metric).unwrap_or(f64::NAN),
-            baseline: median(&theirs, case.metric),
+            baseline: median(theirs, case.metric),
             samples: ours,
         }
     }

@@ -77,7 +77,9 @@ impl Connection {
 
     /// A polling thread looks for room in a full socket only now and then: each look is a system call.
     fn tries_again(&self) -> bool {
-        self.polls.fetch_add(1, Ordering::Relaxed) % ROOM_POLLS == 0
+        self.polls
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(ROOM_POLLS)
     }
 
     /// Sends what a polling thread put off.
