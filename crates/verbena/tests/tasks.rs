@@ -89,16 +89,17 @@ async fn receives_given_up_at_every_moment_lose_nothing() {
         }
         a
     });
-    let (mut next, mut given_up) = (0, 0_u64);
+    let (mut next, mut given_up, mut attempt) = (0, 0_u64, 0_u64);
     within(async {
         while next < COUNT {
+            attempt += 1;
             let receiving = b.recv(b.device().buffer(4096).unwrap());
             // From at once to longer than a message takes.
-            let patience = Duration::from_micros(given_up * 7 % 300);
+            let patience = Duration::from_micros(attempt * 7 % 300);
             let end = tokio::select! {
                 biased;
-                () = tokio::time::sleep(patience), if given_up % 3 > 0 => None,
-                () = tokio::task::yield_now(), if given_up % 3 == 0 => None,
+                () = tokio::time::sleep(patience), if attempt % 3 > 0 => None,
+                () = tokio::task::yield_now(), if attempt % 3 == 0 => None,
                 end = receiving => Some(end),
             };
             let Some((received, buf)) = end else {
