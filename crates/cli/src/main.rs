@@ -17,9 +17,15 @@ use clap::{Parser, Subcommand};
 
 use command::decode::{EXAMPLE, EXIT_CODES};
 
+const CODES: &str = "\
+Exit codes:
+  0  done, and nothing was wrong
+  1  it failed, or what it looked at is wrong: a sentence says what
+  2  bad usage, or a file that cannot be read";
+
 /// Software RDMA over TCP (iWARP).
 #[derive(Parser)]
-#[command(name = "verbena", version)]
+#[command(name = "verbena", version, after_help = CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
