@@ -20,7 +20,7 @@ use command::decode::{EXAMPLE, EXIT_CODES};
 const CODES: &str = "\
 Exit codes:
   0  done, and nothing was wrong
-  1  it failed, or what it looked at is wrong: a sentence says what
+  1  it failed, or a protocol violation was seen: a sentence says what
   2  bad usage, or a file that cannot be read";
 
 /// Software RDMA over TCP (iWARP).
