@@ -2,7 +2,7 @@
 //! It promises order, that an entry is visible before its notification, and that overflow is noticed and told once.
 //! It refuses to know queue pairs; whoever completes work holds the queue and pushes.
 //!
-//! Two short locks, one at each end, with a [`ring`](crate::ring) between them: a thread that polls never makes a
+//! Two short locks, one at each end, with a `ring` between them: a thread that polls never makes a
 //! connection wait. Arming belongs to the producers' end, so that it falls before a push, which then notifies, or after
 //! it, and then the next poll finds the entry; no fence is needed for that. Modelled with loom in `cq/tests.rs`.
 
