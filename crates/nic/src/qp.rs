@@ -89,7 +89,7 @@ pub struct Transfer {
 impl Default for Transfer {
     fn default() -> Transfer {
         Transfer {
-            direct_min: 4096,
+            direct_min: 16 << 10,
             lookahead: 64,
             batch: 256 << 10,
         }

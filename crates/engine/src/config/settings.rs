@@ -143,7 +143,7 @@ settings! {
     /// Networks that are known to be something else; the narrowest decides.
     peers: Peers = Peers::default(), PeerList;
     /// The shortest run of payload that goes straight between socket and memory.
-    direct_min: u32 = 4096, Bytes(1..=1 << 30);
+    direct_min: u32 = 16 << 10, Bytes(1..=1 << 30);
     /// Bytes read beyond such a run, in the same system call.
     lookahead: usize = 64, Bytes(0..=64 << 10);
     /// Bytes framed ahead of the socket.

@@ -77,7 +77,7 @@ fn the_file_has_the_shapes_that_people_write() {
         device = ["192.0.2.1", "2001:db8::1"]
         markers = true
         shards = 0x2
-        direct_min = "16K"
+        direct_min = "8K"
         batch = 65_536
         mpa_revision = 1
         startup_timeout = "250ms"
@@ -92,7 +92,7 @@ fn the_file_has_the_shapes_that_people_write() {
     assert_eq!(config.device, Device::Addresses(addresses.to_vec()));
     assert!(config.markers);
     assert_eq!(config.shards, Some(2));
-    assert_eq!((config.direct_min, config.batch), (16 << 10, 65_536));
+    assert_eq!((config.direct_min, config.batch), (8 << 10, 65_536));
     assert_eq!(config.startup_timeout, Duration::from_millis(250));
     assert!(config.rtr.read && !config.rtr.write);
     assert_eq!(config.ports, 30_000..=30_100);
