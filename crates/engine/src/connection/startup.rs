@@ -351,6 +351,8 @@ impl Connection {
             let (qp, state) = (qp.number(), qp.state());
             return Err(Error::NotConnectable { qp, state });
         }
+        // A peer that vanished without a word is noticed even if nobody asks it for anything.
+        let _ = self.socket.keep_alive(config.keep_alive);
         // Nobody else binds: a startup ends once.
         let bound = self.bound.get_or_init(|| Bound {
             qp,
