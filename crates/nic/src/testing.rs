@@ -35,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) transfer: Transfer,
+    /// Reads that may be asked of a peer; each side serves four.
+    pub(crate) ord: u16,
 }
 
 impl Default for Setup {
@@ -52,6 +54,7 @@ impl Default for Setup {
             crc: true,
             markers: false,
             transfer: Transfer::default(),
+            ord: 4,
         }
     }
 }
@@ -184,7 +187,7 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
         markers_tx: setup.markers,
         markers_rx: setup.markers,
         ird: 4,
-        ord: 4,
+        ord: setup.ord,
         rtr: if setup.extensions {
             Rtr::Caps
         } else {

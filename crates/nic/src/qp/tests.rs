@@ -6,4 +6,5 @@ mod errors;
 mod hostile;
 mod rnr;
 mod splits;
+mod table;
 mod work;

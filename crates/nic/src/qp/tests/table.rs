@@ -1,0 +1,181 @@
+//! The table of failures in docs/connections.md, row by row: what each side is told, in both personalities.
+
+use verbena_mem::{Access, Buffer};
+use verbena_wire::Stag;
+
+use crate::event::Event;
+use crate::qp::Enabled;
+use crate::state::{Personality, QpState};
+use crate::testing::{PD, Pair, Setup, feed, transmit};
+use crate::wc::Status;
+use crate::wr::{SendOp, Sge};
+
+/// What goes wrong at the responder.
+#[derive(Debug, Clone, Copy)]
+enum Row {
+    Stag,
+    NotEnabled,
+    Unaligned,
+    TooManyReads,
+    TooLong,
+    ReceiveMemory,
+    Checksum,
+    Lost,
+}
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+/// A story, told to the end; the request that goes wrong is the last one posted.
+fn tell(row: Row, personality: Personality) -> Pair {
+    let many = matches!(row, Row::TooManyReads);
+    let mut pair = Pair::new(Setup {
+        personality,
+        // Our own peers keep to the depth by themselves.
+        extensions: !many,
+        ord: if many { 8 } else { 4 },
+        ..Setup::default()
+    });
+    let remote = pair.b.remote(0);
+    let read = |remote| SendOp::Read {
+        remote,
+        local_invalidate: None,
+    };
+    let piece = [pair.a.sge(0, 64)];
+    let word = [pair.a.sge(0, 8)];
+    match row {
+        Row::Stag => {
+            let stag = Stag::new(remote.stag.get() ^ 1);
+            let bad = crate::wr::Remote { stag, ..remote };
+            pair.a.post(1, read(bad), &piece);
+        }
+        Row::NotEnabled => {
+            let enabled = Enabled {
+                read: false,
+                ..Enabled::default()
+            };
+            pair.b.qp.enable(enabled, &mut pair.b.out);
+            pair.a.post(1, read(remote), &piece);
+        }
+        Row::Unaligned => {
+            let at = 8 - pair.b.memory.at() % 8 + 1;
+            let add = SendOp::FetchAdd {
+                remote: pair.b.remote(at),
+                add: 1,
+                mask: 0,
+            };
+            pair.a.post(1, add, &word);
+        }
+        Row::TooManyReads => {
+            for id in 1..=5 {
+                pair.a.post(id, read(remote), &piece);
+            }
+        }
+        Row::TooLong => {
+            let small = [pair.b.sge(0, 10)];
+            pair.b.receive(9, &small);
+            pair.a.post(1, SEND, &piece);
+        }
+        Row::ReceiveMemory => {
+            let lost = Buffer::new(&pair.b.tpt, 100, PD, Access::LOCAL_WRITE).unwrap();
+            let scatter = [Sge {
+                at: lost.at(),
+                len: 100,
+                stag: lost.stag(),
+            }];
+            pair.b.receive(9, &scatter);
+            drop(lost);
+            pair.a.post(1, SEND, &piece);
+        }
+        Row::Checksum | Row::Lost => pair.a.post(1, read(remote), &piece),
+    }
+    let mut bytes = transmit(&pair.a.qp, 100_000, pair.now, &mut pair.a.out);
+    match row {
+        Row::Checksum => *bytes.last_mut().unwrap() ^= 1,
+        Row::Lost => {
+            pair.a.qp.handle_eof(true, &mut pair.a.out);
+            return pair;
+        }
+        _ => {}
+    }
+    feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+    pair.run();
+    pair
+}
+
+/// What the requester's last request ends in.
+fn requester(row: Row, personality: Personality) -> Status {
+    // An honest iWARP adapter has completed a Send when it is on its way; what fails later is an event.
+    let accepted = personality == Personality::Iwarp;
+    match row {
+        Row::Stag => Status::RemAccessErr,
+        Row::NotEnabled | Row::Unaligned | Row::TooManyReads => Status::RemInvReqErr,
+        Row::TooLong | Row::ReceiveMemory if accepted => Status::Success,
+        Row::TooLong => Status::RemInvReqErr,
+        Row::ReceiveMemory => Status::RemOpErr,
+        Row::Checksum => Status::GeneralErr,
+        Row::Lost if accepted => Status::WrFlushErr,
+        Row::Lost => Status::RetryExcErr,
+    }
+}
+
+/// What the responder is told, and its receive.
+fn responder(row: Row) -> (Option<Event>, Option<Status>) {
+    let qp = 2;
+    match row {
+        Row::Stag => (Some(Event::QpAccess { qp }), None),
+        Row::NotEnabled | Row::Unaligned | Row::TooManyReads => {
+            (Some(Event::QpRequest { qp }), None)
+        }
+        Row::TooLong => (Some(Event::QpRequest { qp }), Some(Status::LocLenErr)),
+        Row::ReceiveMemory => (Some(Event::QpFatal { qp }), Some(Status::LocProtErr)),
+        Row::Checksum => (Some(Event::QpFatal { qp }), None),
+        Row::Lost => (None, None),
+    }
+}
+
+#[test]
+fn every_row_of_the_table_of_failures() {
+    let rows = [
+        Row::Stag,
+        Row::NotEnabled,
+        Row::Unaligned,
+        Row::TooManyReads,
+        Row::TooLong,
+        Row::ReceiveMemory,
+        Row::Checksum,
+        Row::Lost,
+    ];
+    for personality in [Personality::Roce, Personality::Iwarp] {
+        for row in rows {
+            let mut pair = tell(row, personality);
+            let what = format!("{row:?}, {personality:?}");
+            let statuses = pair.a.statuses();
+            let (last, before) = statuses.split_last().expect(&what);
+            assert_eq!(last.1, requester(row, personality), "{what}");
+            assert!(before.iter().all(|s| s.1 == Status::Success), "{what}");
+            let failed = match personality {
+                Personality::Roce => QpState::Err,
+                Personality::Iwarp => QpState::Terminate,
+            };
+            let (event, receive) = responder(row);
+            assert_eq!(pair.b.events().first().copied(), event, "{what}");
+            let received = pair.b.received();
+            assert_eq!(received.first().map(|wc| wc.status), receive, "{what}");
+            if matches!(row, Row::Lost) {
+                assert_eq!(pair.a.qp.state(), QpState::Err, "{what}");
+                assert_eq!(pair.b.qp.state(), QpState::Rts, "{what}");
+                continue;
+            }
+            let ended = [failed, QpState::Err];
+            assert!(ended.contains(&pair.a.qp.state()), "{what}");
+            assert!(ended.contains(&pair.b.qp.state()), "{what}");
+            let told = Event::QpFatal { qp: 1 };
+            assert!(pair.a.events().contains(&told), "{what}");
+            let cause = pair.a.qp.cause().expect(&what);
+            assert!(cause.starts_with("the peer says"), "{what}: {cause}");
+        }
+    }
+}
