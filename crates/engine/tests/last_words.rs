@@ -5,7 +5,8 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{SEND, Side, blank, mix, pair, pattern, read_from, within, write_to};
+use common::{SEND, Side, mix, pair, pattern, read_from, within, write_to};
+use verbena_nic::Wc;
 use verbena_nic::qp::PostError;
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, QpState, SendOp, SendWr, Status};
@@ -40,7 +41,7 @@ fn press(a: &Side, b: &Side, mut bad: Option<u64>) -> Vec<(u64, Status)> {
             }
         }
         open &= a.qp.state() == QpState::Rts;
-        let mut some = [blank(); 32];
+        let mut some = [Wc::BLANK; 32];
         let n = a.cq.poll(&mut some);
         ended.extend(some[..n].iter().map(|wc| (wc.id, wc.status)));
         assert!(Instant::now() < end, "{} of {posted} ended", ended.len());

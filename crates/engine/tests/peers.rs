@@ -5,8 +5,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::process::{Peer, role, target};
-use common::{SEND, Side, blank, dial, mix, read_from, write_to};
+use common::{SEND, Side, dial, mix, read_from, write_to};
 use rustix::process::Signal;
+use verbena_nic::Wc;
 use verbena_nic::wr::Remote;
 use verbena_nic::{QpState, Status};
 
@@ -53,7 +54,7 @@ impl Traffic<'_> {
     }
 
     fn collect(&mut self) {
-        let mut some = [blank(); 32];
+        let mut some = [Wc::BLANK; 32];
         let n = self.side.cq.poll(&mut some);
         self.ended
             .extend(some[..n].iter().map(|wc| (wc.id, wc.status)));

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, SEND, Side, admit, blank, loopback, make_qp, mix, pair, read_from, within, write_to,
+    PATIENCE, SEND, Side, admit, loopback, make_qp, mix, pair, read_from, within, write_to,
 };
 use verbena_mem::Access;
+use verbena_nic::Wc;
 use verbena_nic::qp::PostError;
 use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, ReceiveWr, SendOp, SendWr, Status};
@@ -47,7 +48,7 @@ fn try_post(side: &Side, id: u64, op: SendOp, len: usize) -> bool {
 
 /// Polls `polls` times, and sleeps until the queue tells if nothing came; true if something did.
 fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)) -> bool {
-    let mut some = [blank(); 16];
+    let mut some = [Wc::BLANK; 16];
     let mut any = false;
     let mut poll = |any: &mut bool| {
         let n = side.cq.poll(&mut some);
@@ -156,7 +157,7 @@ fn everything_at_once() {
             }
             for _ in 0..2 {
                 s.spawn(|| {
-                    let mut some = [blank(); 16];
+                    let mut some = [Wc::BLANK; 16];
                     while open() {
                         let n = a.cq.poll(&mut some);
                         let ours = some[..n].iter().filter(|wc| wc.qpn == a.qp.number());
@@ -301,7 +302,7 @@ fn a_poller_can_end_a_connection() {
             std::thread::scope(|s| {
                 s.spawn(|| {
                     while polling.load(Ordering::Acquire) {
-                        a.cq.poll(&mut [blank(); 4]);
+                        a.cq.poll(&mut [Wc::BLANK; 4]);
                     }
                 });
                 std::thread::sleep(Duration::from_micros(mix(round) % 3000));

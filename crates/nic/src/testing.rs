@@ -17,7 +17,7 @@ use crate::event::{Event, Outbox};
 use crate::qp::{Limits, Qp, QpInit, Receiving, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
-use crate::wc::{Status, Wc, WcOp};
+use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, ReceiveWr, Remote, SendOp, SendWr, Sge};
 
 /// What kind of connection a test wants.
@@ -217,17 +217,7 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
 }
 
 pub(crate) fn poll(cq: &Cq) -> Vec<Wc> {
-    let blank = Wc {
-        id: 0,
-        qpn: 0,
-        status: Status::Success,
-        op: WcOp::Send,
-        len: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
-    };
-    let mut out = vec![blank; 200];
+    let mut out = vec![Wc::BLANK; 200];
     let n = cq.poll(&mut out);
     out.truncate(n);
     out

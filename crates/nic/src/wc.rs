@@ -88,6 +88,18 @@ pub struct Wc {
 }
 
 impl Wc {
+    /// A completion that says nothing, to make arrays of.
+    pub const BLANK: Wc = Wc {
+        id: 0,
+        qpn: 0,
+        status: Status::Success,
+        op: WcOp::Send,
+        len: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    };
+
     /// It notifies a queue that is armed for solicited completions: a solicited message, or any failure (N7).
     pub fn is_urgent(&self) -> bool {
         self.solicited || self.status != Status::Success

@@ -53,13 +53,4 @@ pub use verbena_wire::{Stag, To};
 /// let completions = [verbena::low::BLANK; 32];
 /// # assert_eq!(completions[0].id, 0);
 /// ```
-pub const BLANK: Wc = Wc {
-    id: 0,
-    qpn: 0,
-    status: verbena_nic::Status::Success,
-    op: WcOp::Send,
-    len: 0,
-    immediate: None,
-    invalidated: None,
-    solicited: false,
-};
+pub const BLANK: Wc = Wc::BLANK;

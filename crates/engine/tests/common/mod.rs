@@ -16,7 +16,7 @@ use verbena_engine::{CompletionQueue, Config, Engine, Error, QueuePair, QueuePai
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, Remote};
-use verbena_nic::{Flags, QpType, ReceiveWr, SendOp, SendWr, Sge, Status, Wc, WcOp};
+use verbena_nic::{Flags, QpType, ReceiveWr, SendOp, SendWr, Sge, Status, Wc};
 use verbena_wire::To;
 
 /// Longer than anything takes that works.
@@ -26,19 +26,6 @@ pub(crate) const SEND: SendOp = SendOp::Send {
     invalidate: None,
     immediate: None,
 };
-
-pub(crate) fn blank() -> Wc {
-    Wc {
-        id: 0,
-        qpn: 0,
-        status: Status::Success,
-        op: WcOp::Send,
-        len: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
-    }
-}
 
 /// One engine with memory and a queue pair.
 pub(crate) struct Side {
@@ -134,7 +121,7 @@ pub(crate) fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePai
 
 pub(crate) fn complete(cq: &CompletionQueue, count: usize) -> Vec<Wc> {
     let (mut done, end) = (Vec::new(), Instant::now() + PATIENCE);
-    let mut some = [blank(); 64];
+    let mut some = [Wc::BLANK; 64];
     while done.len() < count {
         let most = some.len().min(count - done.len());
         let n = cq.poll(&mut some[..most]);

@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use verbena_wire::{Stag, To};
 
-use super::{Side, blank, loopback};
+use super::{Side, loopback};
+use verbena_nic::Wc;
 use verbena_nic::wr::Remote;
 
 const ROLE: &str = "VERBENA_TEST_ROLE";
@@ -121,7 +122,7 @@ pub fn target(settings: &[(String, String)]) {
     });
     super::admit(&door, &side.qp);
     loop {
-        let mut some = [blank(); 64];
+        let mut some = [Wc::BLANK; 64];
         let n = side.cq.poll(&mut some);
         for wc in &some[..n] {
             if wc.status != verbena_nic::Status::Success {

@@ -8,7 +8,7 @@ use verbena_nic::qp::{Limits, Qp, Transfer};
 use verbena_nic::wr::{Data, Remote};
 use verbena_nic::{
     Adapter, Carrier, Cq, Flags, Function, Moved, NewQp, Outbox, Personality, QpState, QpType,
-    ReceiveWr, SendOp, SendWr, Sge, Shares, Status, Wc, WcOp,
+    ReceiveWr, SendOp, SendWr, Sge, Shares, Status, Wc,
 };
 use verbena_stream::startup::{Agreement, Rtr};
 use verbena_stream::{RnrRetry, Role, Settings, Stream, Time};
@@ -22,16 +22,7 @@ const ROOM: usize = 1 << 20;
 /// Where received bytes land that do not go straight to their place.
 const SCRATCH: usize = 256 << 10;
 
-pub(crate) const BLANK: Wc = Wc {
-    id: 0,
-    qpn: 0,
-    status: Status::Success,
-    op: WcOp::Send,
-    len: 0,
-    immediate: None,
-    invalidated: None,
-    solicited: false,
-};
+pub(crate) const BLANK: Wc = Wc::BLANK;
 
 /// A function with a domain and a completion queue.
 pub(crate) struct Host {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Misuse, Pd, Policy, Tpt};
 use verbena_nic::wr::Remote;
-use verbena_nic::{Cq, Event, Qp, QpInit, Sge, Srq, Status, Wc, WcOp};
+use verbena_nic::{Cq, Event, Qp, QpInit, Sge, Srq, Wc};
 use verbena_stream::Time;
 use verbena_wire::To;
 
@@ -156,17 +156,7 @@ pub fn remote(memory: &Buffer, offset: usize) -> Remote {
 
 /// Everything that waits in a completion queue.
 pub(super) fn drain(cq: &Cq) -> Vec<Wc> {
-    let blank = Wc {
-        id: 0,
-        qpn: 0,
-        status: Status::Success,
-        op: WcOp::Send,
-        len: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
-    };
-    let mut out = vec![blank; cq.len()];
+    let mut out = vec![Wc::BLANK; cq.len()];
     let n = cq.poll(&mut out);
     out.truncate(n);
     out
