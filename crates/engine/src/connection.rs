@@ -78,9 +78,7 @@ pub(crate) struct Connection {
     polls: AtomicU32,
     /// A timer runs that watches for a dead peer.
     watched: AtomicBool,
-    /// The queue pair has failed and its last words are on their way.
-    dying: AtomicBool,
-    /// When they must have left, in nanoseconds; 0 while it lives.
+    /// When the last words of a queue pair that failed must have left, in nanoseconds; 0 while it lives.
     last_moment: AtomicU64,
     /// The earliest time that the shard was asked for, in nanoseconds.
     due: AtomicU64,

@@ -128,7 +128,7 @@ impl Core {
                 }
             }
         }
-        self.function.deliver(out, self);
+        out.flush(self);
     }
 
     /// A queue lost entries: the queue pairs that complete there fail, and those that are connected say so.

@@ -175,9 +175,7 @@ impl QueuePair {
     pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         self.check()?;
         self.qp.queue_receive(wr)?;
-        let mut out = Outbox::new();
-        self.qp.ring(&mut out);
-        self.after(&mut out);
+        self.act(Qp::ring);
         Ok(())
     }
 
@@ -208,18 +206,12 @@ impl QueuePair {
     }
 
     pub(crate) fn options(&self, private_data: &[u8]) -> Options {
-        let manners = *self.manners.lock();
         Options {
             qp: self.qp.clone(),
             group: self.recv.group.clone(),
             slot: self.slot.clone(),
             private_data: private_data.to_vec(),
-            ird: manners.ird,
-            ord: manners.ord,
-            rnr_retry: manners.rnr_retry,
-            rnr_timer: manners.rnr_timer,
-            patience: manners.patience,
-            psns: manners.psns,
+            manners: *self.manners.lock(),
         }
     }
 

@@ -234,10 +234,12 @@ impl Starting {
         };
         let proposal = endpoint.proposal();
         let ird = options
+            .manners
             .ird
             .or(proposal.as_ref().map(|p| p.ird))
             .unwrap_or(0);
         let ord = options
+            .manners
             .ord
             .or(proposal.as_ref().map(|p| p.ord))
             .unwrap_or(0);

@@ -3,15 +3,13 @@
 //! It refuses to decide for the program: an incoming request waits for its answer.
 
 use core::net::SocketAddr;
-use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use verbena_nic::qp::Psns;
 use verbena_nic::{Outbox, Qp, QpState};
-use verbena_stream::{Agreement, Endpoint, RnrRetry, Settings, Stream, Terms, Time};
-use verbena_wire::ext::{Caps, Features, RnrTimer};
+use verbena_stream::{Agreement, Endpoint, Settings, Stream, Terms, Time};
+use verbena_wire::ext::{Caps, Features};
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
 use super::starting::{After, Side, Starting};
@@ -21,6 +19,7 @@ use crate::core::Core;
 use crate::door::{Door, Place};
 use crate::error::Error;
 use crate::group::Group;
+use crate::queue_pair::Manners;
 use crate::shard::next_token;
 use crate::sys::{self, Interest, Socket};
 
@@ -34,13 +33,7 @@ pub(crate) struct Options {
     pub(crate) group: Arc<Group>,
     pub(crate) slot: Arc<Slot>,
     pub(crate) private_data: Vec<u8>,
-    pub(crate) ird: Option<u16>,
-    pub(crate) ord: Option<u16>,
-    pub(crate) rnr_retry: RnrRetry,
-    pub(crate) rnr_timer: RnrTimer,
-    /// How long an unacknowledged peer may be silent; `None` is for ever.
-    pub(crate) patience: Option<Duration>,
-    pub(crate) psns: Option<Psns>,
+    pub(crate) manners: Manners,
 }
 
 /// Is told how it ended: with what the peer said in its startup frame.
@@ -77,7 +70,6 @@ impl Connection {
             deferred: AtomicBool::new(false),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
-            dying: AtomicBool::new(false),
             last_moment: AtomicU64::new(0),
             due: AtomicU64::new(0),
         }))
@@ -102,8 +94,8 @@ impl Connection {
         let terms = terms.unwrap_or_else(|| {
             let terms = config.terms(config.expected(to.ip()), same_host(&socket, to));
             Terms {
-                ird: options.ird.unwrap_or(terms.ird),
-                ord: options.ord.unwrap_or(terms.ord),
+                ird: options.manners.ird.unwrap_or(terms.ird),
+                ord: options.manners.ord.unwrap_or(terms.ord),
                 ..terms
             }
         });
@@ -325,7 +317,7 @@ impl Connection {
         let settings = Settings {
             max_ulpdu: self.max_ulpdu(config.large_fpdus(met)),
             rfc7306,
-            rnr_retry: options.rnr_retry,
+            rnr_retry: options.manners.rnr_retry,
             drops: init.qp_type == verbena_nic::QpType::Uc,
             caps: Caps {
                 version: Caps::VERSION,
@@ -333,7 +325,7 @@ impl Connection {
                 features: Features::READ_V2 | Features::SEND_IMM,
                 personality: init.personality,
                 qp_type: init.qp_type,
-                min_rnr_timer: options.rnr_timer,
+                min_rnr_timer: options.manners.rnr_timer,
                 ird: agreement.ird,
                 nonce: sys::random_u64()?,
                 same_host: None,
@@ -343,8 +335,8 @@ impl Connection {
         if qp.state() == QpState::Reset {
             qp.modify(QpState::Init, &mut out);
         }
-        qp.set_rnr_timer(options.rnr_timer, &mut out);
-        if let Some(psns) = options.psns {
+        qp.set_rnr_timer(options.manners.rnr_timer, &mut out);
+        if let Some(psns) = options.manners.psns {
             qp.set_psns(psns, &mut out);
         }
         if !qp.attach(Stream::new(agreement, settings), rfc7306, &mut out) {
@@ -358,7 +350,7 @@ impl Connection {
             qp,
             group: options.group,
             slot: options.slot,
-            patience: options.patience,
+            patience: options.manners.patience,
         });
         self.early.store(!early.is_empty(), Ordering::Release);
         let starting = core::mem::replace(&mut *self.phase.lock(), Phase::Running { early });

@@ -190,13 +190,10 @@ impl Connection {
         if let Some(deadline) = outlook.deadline {
             self.wake_at(deadline);
         }
-        if outlook.dying && !self.dying.swap(true, Ordering::AcqRel) {
-            self.shard
-                .at(sys::now() + self.core.config.linger, self.token);
-            self.last_moment.store(
-                (sys::now() + self.core.config.linger).nanos(),
-                Ordering::Release,
-            );
+        if outlook.dying && self.last_moment.load(Ordering::Acquire) == 0 {
+            let last = sys::now() + self.core.config.linger;
+            self.last_moment.store(last.nanos(), Ordering::Release);
+            self.shard.at(last, self.token);
         }
         let watch = outlook.awaits_peer && bound.patience.is_some();
         if watch && !self.watched.swap(true, Ordering::AcqRel) {
