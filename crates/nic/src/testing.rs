@@ -223,6 +223,39 @@ pub(crate) fn poll(cq: &Cq) -> Vec<Wc> {
     out
 }
 
+/// A plain Send.
+pub(crate) const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+/// A write without immediate data.
+pub(crate) fn write(remote: Remote) -> SendOp {
+    let immediate = None;
+    SendOp::Write { remote, immediate }
+}
+
+/// A read that invalidates nothing.
+pub(crate) fn read(remote: Remote) -> SendOp {
+    let local_invalidate = None;
+    SendOp::Read {
+        remote,
+        local_invalidate,
+    }
+}
+
+/// Every run of at least 100 bytes goes directly.
+pub(crate) fn direct() -> Setup {
+    Setup {
+        crc: false,
+        transfer: Transfer {
+            direct_min: 100,
+            ..Transfer::default()
+        },
+        ..Setup::default()
+    }
+}
+
 /// Two sides and the wire between them.
 pub(crate) struct Pair {
     pub(crate) a: Side,

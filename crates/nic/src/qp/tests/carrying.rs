@@ -8,41 +8,11 @@ use verbena_wire::{Stag, To};
 
 use crate::carrier::{Carrier, Hand, Moved};
 use crate::event::{Event, Outbox};
-use crate::qp::{Receiving, Sending, Transfer};
+use crate::qp::{Receiving, Sending};
 use crate::state::{QpState, QpType};
-use crate::testing::{PD, Pair, Setup, poll, transmit};
+use crate::testing::{PD, Pair, SEND, Setup, direct, poll, read, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, Remote, SendOp, SendWr, Sge};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
-
-fn write(remote: Remote) -> SendOp {
-    let immediate = None;
-    SendOp::Write { remote, immediate }
-}
-
-fn read(remote: Remote) -> SendOp {
-    let local_invalidate = None;
-    SendOp::Read {
-        remote,
-        local_invalidate,
-    }
-}
-
-/// Every run of at least 100 bytes goes directly.
-fn direct() -> Setup {
-    Setup {
-        crc: false,
-        transfer: Transfer {
-            direct_min: 100,
-            ..Transfer::default()
-        },
-        ..Setup::default()
-    }
-}
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7) as u8).collect()

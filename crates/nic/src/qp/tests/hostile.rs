@@ -7,39 +7,9 @@ use crate::carrier::{Carrier, Moved};
 use crate::event::{Event, Outbox};
 use crate::qp::{Qp, Receiving, Transfer};
 use crate::state::{Personality, QpState, QpType};
-use crate::testing::{PD, Pair, Setup, Side, feed, transmit};
+use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
-
-fn write(remote: Remote) -> SendOp {
-    let immediate = None;
-    SendOp::Write { remote, immediate }
-}
-
-fn read(remote: Remote) -> SendOp {
-    let local_invalidate = None;
-    SendOp::Read {
-        remote,
-        local_invalidate,
-    }
-}
-
-/// Every run of at least 100 bytes goes directly.
-fn direct() -> Setup {
-    Setup {
-        crc: false,
-        transfer: Transfer {
-            direct_min: 100,
-            ..Transfer::default()
-        },
-        ..Setup::default()
-    }
-}
 
 /// A peer that acknowledges what it has not got does not make us read memory that was given back, or another's.
 #[test]
