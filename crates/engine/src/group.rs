@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
-use crate::sys::{self, Interest, Poller, Ready};
+use crate::sys::{self, Interest, Poller, Ready, Socket};
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
@@ -108,17 +108,42 @@ impl Group {
         interest: Interest,
         again: bool,
     ) -> sys::Result<()> {
-        let (socket, token) = (connection.socket(), connection.token());
-        if again {
-            self.poller.arm(socket, token, interest)
-        } else {
-            self.poller.add(socket, token, interest)
+        let (line, token) = (connection.line(), connection.token());
+        let watch = |socket: &Socket, interest| {
+            if again {
+                self.poller.arm(socket, token, interest)
+            } else {
+                self.poller.add(socket, token, interest)
+            }
+        };
+        match line.other() {
+            None => watch(line.socket(), interest),
+            Some(other) => {
+                // Each end for what it is there for.
+                watch(
+                    other,
+                    Interest {
+                        write: false,
+                        ..interest
+                    },
+                )?;
+                watch(
+                    line.socket(),
+                    Interest {
+                        read: false,
+                        ..interest
+                    },
+                )
+            }
         }
     }
 
     /// A connection is not watched for now: nothing that could be told of it would be news.
     pub(crate) fn set_aside(&self, connection: &Connection) {
-        let _ = self.poller.remove(connection.socket());
+        let line = connection.line();
+        for socket in [Some(line.socket()), line.other()].into_iter().flatten() {
+            let _ = self.poller.remove(socket);
+        }
     }
 
     pub(crate) fn leave(&self, connection: &Connection) {

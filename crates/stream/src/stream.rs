@@ -140,6 +140,16 @@ impl Stream {
         self.ours.features.contains(feature) && peer.is_some_and(|c| c.features.contains(feature))
     }
 
+    /// How often a receiver that is not ready is asked again, from now on.
+    pub fn set_rnr_retry(&mut self, retry: RnrRetry) {
+        self.ledger.requester.set_retry(retry);
+    }
+
+    /// At most so many reads and atomics wait for an answer at once; the limit only falls.
+    pub fn limit_reads(&mut self, depth: u16) {
+        self.ledger.reads_out.limit_to(depth);
+    }
+
     /// When [`handle_timeout`](Stream::handle_timeout) wants to be called.
     pub fn deadline(&self) -> Option<Time> {
         self.ledger.requester.deadline()

@@ -79,12 +79,10 @@ impl Qp {
             return Err(Error::Foreign);
         }
         let options = QueuePairOptions {
-            name: None,
-            pd: pd.0.pd,
             personality: options.personality,
             qp_type: options.qp_type,
-            srq: None,
             limits: options.limits,
+            ..QueuePairOptions::new(pd.0.pd)
         };
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
         let _domain = pd.0.clone();

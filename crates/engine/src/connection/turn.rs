@@ -111,7 +111,7 @@ impl Connection {
             return;
         };
         loop {
-            let (mut carrier, now) = (&self.socket, sys::now());
+            let (mut carrier, now) = (&self.line, sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
             match sent {
                 None => return,
@@ -172,11 +172,11 @@ impl Connection {
             self.early.store(!early.is_empty(), Ordering::Release);
             return received;
         }
-        bound.qp.receive(&mut &self.socket, scratch, now, out)
+        bound.qp.receive(&mut &self.line, scratch, now, out)
     }
 
     pub(super) fn is_running(&self) -> bool {
-        matches!(*self.phase.lock(), Phase::Running { .. })
+        self.line.is_open()
     }
 
     /// What comes after a turn: a time to wake, a peer to watch, an end.
@@ -195,7 +195,7 @@ impl Connection {
             self.last_moment.store(last.nanos(), Ordering::Release);
             self.shard.at(last, self.token);
         }
-        let watch = outlook.awaits_peer && bound.patience.is_some();
+        let watch = outlook.awaits_peer && bound.slot.patience().is_some();
         if watch && !self.watched.swap(true, Ordering::AcqRel) {
             self.shard.at(sys::now() + WATCH, self.token);
         }
@@ -219,6 +219,10 @@ impl Connection {
             && self.is_running()
         {
             self.due.store(0, Ordering::Release);
+            if now >= self.startup && bound.qp.is_unproven() {
+                // Its time to say who it is is over.
+                bound.qp.handle_eof(true, &mut out);
+            }
             if bound.qp.deadline().is_some_and(|when| when <= now) {
                 bound.qp.handle_timeout(now, &mut out);
             }
@@ -236,15 +240,13 @@ impl Connection {
         if !self.watched.load(Ordering::Acquire) {
             return;
         }
-        let Some(patience) = bound.patience.filter(|_| bound.qp.awaits_peer()) else {
+        let patience = bound.slot.patience();
+        let Some(patience) = patience.filter(|_| bound.qp.awaits_peer()) else {
             self.watched.store(false, Ordering::Release);
             return;
         };
-        if self
-            .socket
-            .silence()
-            .is_some_and(|silent| silent > patience)
-        {
+        let silence = self.line.socket().silence();
+        if silence.is_some_and(|silent| silent > patience) {
             bound.qp.handle_peer_dead(out);
         }
         self.shard.at(now + WATCH, self.token);
