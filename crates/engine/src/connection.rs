@@ -52,6 +52,8 @@ pub(crate) struct Connection {
     startup: Time,
     /// A polling thread put off an acknowledgement.
     deferred: AtomicBool,
+    /// Acknowledgements that are not put off, because one was for too long.
+    distrust: AtomicU32,
     /// Polls that found the socket full.
     polls: AtomicU32,
     /// A timer runs that watches for a dead peer.

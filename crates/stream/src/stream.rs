@@ -16,6 +16,7 @@ use verbena_wire::number::Psn;
 
 use crate::ledger::Ledger;
 use crate::requester::RnrRetry;
+use crate::responder::AckPolicy;
 use crate::rx::{Accepts, First, Rx};
 use crate::startup::{Agreement, Role, Rtr};
 use crate::time::Time;
@@ -143,6 +144,11 @@ impl Stream {
     /// How often a receiver that is not ready is asked again, from now on.
     pub fn set_rnr_retry(&mut self, retry: RnrRetry) {
         self.ledger.requester.set_retry(retry);
+    }
+
+    /// When acknowledgements are due at once, from now on.
+    pub fn set_acks(&mut self, policy: AckPolicy) {
+        self.ledger.responder.set_policy(policy);
     }
 
     /// At most so many reads and atomics wait for an answer at once; the limit only falls.

@@ -105,7 +105,8 @@ impl Connection {
                 same_host: None,
             },
         };
-        let stream = Stream::new(agreement, settings);
+        let mut stream = Stream::new(agreement, settings);
+        stream.set_acks(config.acks());
         let attached = match &nonces {
             Some(nonces) => qp.attach_unproven(stream, nonces.demanded, &mut out),
             None => qp.attach(stream, rfc7306, &mut out),

@@ -86,6 +86,7 @@ impl Connection {
             watch: Watch::new(),
             startup,
             deferred: AtomicBool::new(false),
+            distrust: AtomicU32::new(0),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             last_moment: AtomicU64::new(0),

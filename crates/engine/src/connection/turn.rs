@@ -20,6 +20,8 @@ const READS: usize = 16;
 const SCRATCH: usize = 256 << 10;
 /// Empty polls between two looks for room.
 const ROOM_POLLS: u32 = 8;
+/// Acknowledgements that leave at once after one was put off for too long.
+const DISTRUST: u32 = 256;
 /// How often a peer that owes an answer is looked at.
 const WATCH: Duration = Duration::from_millis(500);
 
@@ -65,9 +67,11 @@ impl Connection {
             return false;
         }
         let recv_cq = &bound.qp.init().recv_cq;
-        let put_off = self.read(bound, 1, out) && !recv_cq.is_empty();
+        let put_off = self.read(bound, 1, out) && !recv_cq.is_empty() && self.trusts();
         if put_off {
             self.deferred.store(true, Ordering::SeqCst);
+            // Not for ever: a peer that sends without a pause is told now and then (`ack_requests`, `ack_bytes`).
+            self.send(out);
         } else if !self.watch.wants_room() || self.tries_again() {
             // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
@@ -82,10 +86,29 @@ impl Connection {
             .is_multiple_of(ROOM_POLLS)
     }
 
-    /// Sends what a polling thread put off.
-    pub(crate) fn send_deferred(&self, out: &mut Outbox) {
-        if self.deferred.swap(false, Ordering::SeqCst) {
-            self.send_now(out);
+    /// Whether putting an acknowledgement off pays: it does for a program that answers or polls again at once. For one
+    /// that stayed away with it the next ones leave immediately.
+    fn trusts(&self) -> bool {
+        if self.core.config.ack_delay.is_zero() {
+            return false;
+        }
+        let less = |n: u32| n.checked_sub(1);
+        self.distrust
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_err()
+    }
+
+    /// Sends what a polling thread put off; `late` if it should have done so itself.
+    pub(crate) fn send_deferred(&self, late: bool, out: &mut Outbox) {
+        if !self.deferred.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let sent = || self.bound.get().map(|b| b.qp.counters().bytes_out);
+        let before = sent();
+        self.send_now(out);
+        // What had left along with a post was not late.
+        if late && sent() != before {
+            self.distrust.store(DISTRUST, Ordering::Relaxed);
         }
     }
 

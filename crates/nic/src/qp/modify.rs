@@ -8,7 +8,7 @@ use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
-use super::receive::{PATIENCE, UNTIMED};
+use super::receive::UNTIMED;
 use super::stage::Stage;
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
@@ -297,7 +297,7 @@ impl Inner {
             stream.handle_timeout(now);
         }
         if self.blocked == Some(UNTIMED) {
-            self.blocked = Some(now + PATIENCE);
+            self.blocked = Some(now + init.transfer.receive_wait);
         } else if self.blocked.is_some_and(|until| now >= until) {
             self.no_receive(init, out);
         }
