@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
-//! `group` (who runs a connection) → `queue`, `queue_pair` (what programs hold), `door` (who may come).
+//! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come).
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -27,6 +27,7 @@ pub mod notice;
 mod queue;
 mod queue_pair;
 mod shard;
+mod shared_queue;
 #[allow(
     unsafe_code,
     reason = "system calls on raw spans, signal masks and fork handlers"
@@ -39,3 +40,4 @@ pub use error::Error;
 pub use notice::{Inbox, Notify};
 pub use queue::CompletionQueue;
 pub use queue_pair::{Manners, QueuePair, QueuePairOptions};
+pub use shared_queue::SharedReceiveQueue;

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::listener::Listener;
 use crate::mr::{Buf, Memory};
 use crate::shared::Shared;
+use crate::srq::Srq;
 
 /// An adapter.
 ///
@@ -310,6 +311,16 @@ impl Pd {
     /// ```
     pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
         Memory::new(&self.0, len, access)
+    }
+
+    /// A shared receive queue in this domain: so many receives of at most so many pieces.
+    ///
+    /// ```
+    /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn srq(&self, receives: usize, pieces: usize) -> Result<Srq, Error> {
+        Srq::new(self, receives, pieces)
     }
 }
 

@@ -40,7 +40,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array of the program's own, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`]) → [`Listener`] → [`Connection`]
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`]) → [`Listener`] → [`Connection`]
 //! → `ops` (who owns which buffer until when).
 //!
 //! # Features
@@ -72,6 +72,7 @@ mod promise;
 mod qp;
 mod remote;
 mod shared;
+mod srq;
 
 pub use connect::{Connecting, Dial};
 pub use connection::{Connection, Received, Returned};
@@ -84,6 +85,7 @@ pub use pending::Pending;
 pub use promise::Joining;
 pub use qp::{Qp, QpOptions, Receiver, Sender};
 pub use remote::{Remote, RemoteMemory};
+pub use srq::Srq;
 
 pub use verbena_engine::Config;
 pub use verbena_mem::Access;

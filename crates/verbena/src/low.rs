@@ -42,7 +42,7 @@ pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, View};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{
     Arm, Attributes, Flags, Personality, QpState, QpType, ReceiveWr as RecvWr, SendOp, SendWr, Sge,
-    Shares, Wc, WcOp,
+    Shares, SrqInfo, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::{Stag, To};

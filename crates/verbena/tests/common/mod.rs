@@ -4,6 +4,8 @@
 
 use verbena::{Config, Connection, Device};
 
+pub(crate) mod low;
+
 pub(crate) fn device(settings: &[(&str, &str)]) -> Device {
     let mut config = Config::default();
     for (key, value) in settings {
