@@ -10,14 +10,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use verbena_engine::{Config, Engine};
-use verbena_mem::Access;
+use verbena_mem::{Access, WindowType};
 use verbena_nic::{Attributes, Event, Shares};
 
 use crate::connect::{Connecting, Dial};
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::listener::Listener;
-use crate::mr::{Buf, Memory};
+use crate::mr::{Buf, Memory, Window};
 use crate::shared::Shared;
 use crate::srq::Srq;
 
@@ -96,7 +96,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // Regions whose windows are still bound keep it, and are given up with it.
+        // Everything in it kept it alive, so nothing is left.
         let _ = self.device.engine.function().free_pd(self.pd);
     }
 }
@@ -311,6 +311,17 @@ impl Pd {
     /// ```
     pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
         Memory::new(&self.0, len, access)
+    }
+
+    /// A window onto memory of this domain, bound to nothing yet.
+    ///
+    /// ```
+    /// use verbena::low::WindowType;
+    /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn window(&self, ty: WindowType) -> Result<Window, Error> {
+        Window::new(self, ty)
     }
 
     /// A shared receive queue in this domain: so many receives of at most so many pieces.

@@ -80,7 +80,7 @@ pub use cq::Cq;
 pub use device::{Device, Pd};
 pub use error::{Error, Failure, Fault};
 pub use listener::{Accepting, Listener, Next, Request};
-pub use mr::{Buf, Memory, Mr};
+pub use mr::{Buf, Memory, Mr, Window};
 pub use pending::Pending;
 pub use promise::Joining;
 pub use qp::{Qp, QpOptions, Receiver, Sender};

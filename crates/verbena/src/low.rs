@@ -37,7 +37,7 @@
 //! ```
 
 pub use verbena_engine::Manners;
-pub use verbena_mem::Bind;
+pub use verbena_mem::{Bind, WindowType};
 pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, View};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{

@@ -10,8 +10,10 @@ mod block;
 mod buf;
 mod foreign;
 mod memory;
+mod window;
 
 pub(crate) use block::Block;
 pub use buf::Buf;
 pub use foreign::Mr;
 pub use memory::Memory;
+pub use window::Window;
