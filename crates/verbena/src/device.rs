@@ -15,6 +15,7 @@ use verbena_nic::{Attributes, Event, Shares};
 
 use crate::connect::{Connecting, Dial};
 use crate::cq::Cq;
+use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::listener::Listener;
 use crate::mr::{Buf, Memory, Window};
@@ -247,6 +248,18 @@ impl Device {
     /// ```
     pub fn dial(&self, private_data: &[u8]) -> Dial {
         Dial::new(self.clone(), private_data)
+    }
+
+    /// A connection to be: receives can be begun on it before it is connected or accepted.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let endpoint = device.endpoint(verbena::Depths::default())?;
+    /// let first = endpoint.recv(device.buffer(4096)?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn endpoint(&self, depths: Depths) -> Result<Endpoint, Error> {
+        Endpoint::new(self, depths)
     }
 
     /// Listens; port 0 finds a free one.
