@@ -6,6 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use verbena_mem::Pd;
 use verbena_nic::{Event, Function};
 
 use crate::config::Config;
@@ -16,6 +17,7 @@ use crate::error::Error;
 use crate::notice::{Inbox, Notify};
 use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
+use crate::shared_queue::SharedReceiveQueue;
 
 /// An adapter with hands.
 #[derive(Debug)]
@@ -61,6 +63,17 @@ impl Engine {
     pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue, Error> {
         self.core.check()?;
         CompletionQueue::new(&self.core, entries)
+    }
+
+    /// A shared receive queue for `receives` receives of at most `pieces` pieces; whoever makes queue pairs on it keeps it.
+    pub fn create_srq(
+        &self,
+        pd: Pd,
+        receives: usize,
+        pieces: usize,
+    ) -> Result<SharedReceiveQueue, Error> {
+        self.core.check()?;
+        SharedReceiveQueue::new(&self.core, pd, receives, pieces)
     }
 
     /// A queue pair in `Reset`.

@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
-//! `group` (who runs a connection) → `queue`, `queue_pair` (what programs hold), `door` (who may come);
+//! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -33,6 +33,7 @@ mod proof;
 mod queue;
 mod queue_pair;
 mod shard;
+mod shared_queue;
 #[allow(
     unsafe_code,
     reason = "system calls on raw spans, signal masks and fork handlers"
@@ -45,3 +46,4 @@ pub use error::Error;
 pub use notice::{Inbox, Notify};
 pub use queue::CompletionQueue;
 pub use queue_pair::{Manners, Peer, QueuePair, QueuePairOptions};
+pub use shared_queue::SharedReceiveQueue;

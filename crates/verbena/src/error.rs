@@ -130,8 +130,8 @@ pub enum Error {
         /// What is wrong with them.
         why: &'static str,
     },
-    /// A buffer of another device.
-    #[error("the buffer belongs to another device")]
+    /// Something of another device or protection domain.
+    #[error("it belongs to another device or protection domain")]
     Foreign,
     /// No memory.
     #[error("{len} bytes cannot be allocated")]
