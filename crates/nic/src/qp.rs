@@ -259,21 +259,21 @@ impl Qp {
         last.get()
     }
 
-    /// The same, unless somebody is at work already: `None` then. That one sends before it goes or, if its work is of
-    /// another kind, calls [`transmit`](Qp::transmit) afterwards.
+    /// The same, and what must be known afterwards, unless somebody is at work already: `None` then. That one sends before
+    /// it goes or, if its work is of another kind, calls [`transmit`](Qp::transmit) afterwards.
     pub fn try_transmit(
         &self,
         carrier: &mut impl Carrier,
         acks: Acks,
         now: Time,
         out: &mut Outbox,
-    ) -> Option<Sending> {
+    ) -> Option<(Sending, Outlook)> {
         let mut last = None;
         self.desk.ring(|inner| {
             let sending = inner.turn(&self.init, out, |inner, init, out| {
                 inner.push(init, carrier, acks, now, out)
             });
-            last = Some(sending);
+            last = Some((sending, inner.outlook()));
         });
         last
     }
