@@ -17,9 +17,12 @@ pub mod adapter;
 pub mod carrier;
 pub mod cq;
 mod desk;
+pub mod eq;
+pub mod eqe;
 pub mod error;
 pub mod event;
 pub mod function;
+pub mod moderation;
 pub mod qp;
 pub mod receive;
 #[allow(
@@ -32,6 +35,7 @@ pub mod state;
 mod sync;
 #[cfg(test)]
 mod testing;
+pub mod vector;
 pub mod wc;
 pub mod wr;
 
