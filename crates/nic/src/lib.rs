@@ -14,6 +14,7 @@
 )]
 
 pub mod adapter;
+pub mod arrangement;
 pub mod carrier;
 pub mod cq;
 mod desk;
@@ -22,6 +23,7 @@ pub mod eqe;
 pub mod error;
 pub mod event;
 pub mod function;
+pub mod message_map;
 pub mod moderation;
 pub mod qp;
 pub mod receive;
@@ -32,9 +34,11 @@ pub mod receive;
 mod ring;
 pub mod srq;
 pub mod state;
+pub mod steering;
 mod sync;
 #[cfg(test)]
 mod testing;
+pub mod toeplitz;
 pub mod vector;
 pub mod wc;
 pub mod wr;

@@ -238,7 +238,10 @@ mod plain {
             }
         }
         assert!(signals[0] >= 19_998, "{signals:?}");
-        assert!(signals[1] < 1_000, "{signals:?}");
+        assert!(
+            signals[1] < 4_000,
+            "most of them in the first window: {signals:?}"
+        );
     }
 
     /// Bad input: each is refused with its own words, and nothing changes.
