@@ -126,6 +126,8 @@ pub struct EventQueue {
     word: AtomicU64,
     /// How to signal, as the last event said.
     signal: AtomicU32,
+    /// Where entries end, with the one that is being written: stored before its code is there, when the word does not count it yet.
+    placed: AtomicU32,
     /// The write indicator, as the driver may read it; lazy.
     published: AtomicU32,
     /// When a signal that is held back is due, in nanoseconds.
@@ -181,6 +183,7 @@ impl EventQueue {
         EventQueue {
             word: AtomicU64::new(Word::UNDEFINED.pack()),
             signal: AtomicU32::new(Signal::Line.pack()),
+            placed: AtomicU32::new(0),
             published: AtomicU32::new(0),
             due: AtomicU64::new(NEVER),
             count: AtomicU32::new(0),
@@ -297,14 +300,17 @@ impl EventQueue {
             return false;
         }
         let eqe = eqe.with_indicator(word.written);
+        // Relaxed: the entry's code releases it.
+        self.placed.store(word.wrote().written, Ordering::Relaxed);
         place.memory.write(place.slot, eqe);
         place.slot = place.memory.after(place.slot);
         let hold = self.hold();
         let (word, (act, held)) = self.change(|word| {
             let word = word.wrote();
-            let held = hold.holds(word.unread());
+            let held = word.unread() == 0 || hold.holds(word.unread());
             let (state, act) = word.state.next(Input::Post { held });
-            (Word { state, ..word }, (act, held && state == State::Armed))
+            let owed = state == State::Armed && word.unread() > 0;
+            (Word { state, ..word }, (act, owed))
         });
         self.act(act, out);
         if held {

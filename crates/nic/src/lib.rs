@@ -23,6 +23,7 @@ pub mod eqe;
 pub mod error;
 pub mod event;
 pub mod function;
+pub mod interrupts;
 pub mod message_map;
 pub mod moderation;
 pub mod qp;

@@ -31,6 +31,7 @@ impl EventQueue {
             seen: 0,
         };
         self.published.store(0, Ordering::Release);
+        self.placed.store(0, Ordering::Relaxed);
         self.due.store(NEVER, Ordering::Release);
         self.change(|word| {
             let (state, _) = word.state.next(Input::Initialise);
@@ -83,7 +84,10 @@ impl EventQueue {
                 }
                 Indicator::At(position) => position,
             };
-            if by > word.unread() {
+            // The driver reads by code, and may be ahead of the count by the one entry that is being written. Whoever
+            // has seen an entry finds at least its position here; if the word is out of date, the exchange fails.
+            let placed = self.placed.load(Ordering::Relaxed);
+            if by > distance(word.read, placed) {
                 return Err(EqError::Beyond {
                     read: word.read,
                     by,

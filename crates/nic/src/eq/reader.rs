@@ -44,6 +44,11 @@ impl Reader {
         self.taken
     }
 
+    /// Half of its memory is taken and not acknowledged: the adapter may need it soon.
+    pub(crate) fn is_half_taken(&self) -> bool {
+        self.taken as usize * 2 >= self.memory.entries()
+    }
+
     /// How many entries to tell the adapter of now, in a relative indicator.
     #[must_use = "entries that are not acknowledged fill the queue"]
     pub fn acknowledge(&mut self) -> u32 {

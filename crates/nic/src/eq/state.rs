@@ -23,9 +23,9 @@ impl State {
 pub enum Input {
     /// The driver gives it memory.
     Initialise,
-    /// An event to write, for which there is room; moderation may hold the signal back.
+    /// An event is written.
     Post {
-        /// Moderation holds the signal back.
+        /// Moderation holds the signal back, or the driver has read it already.
         held: bool,
     },
     /// An event for which there is no room, but which can be kept.

@@ -160,14 +160,14 @@ mod plain {
         for n in 0..5 {
             let _ = post(&queue, n);
         }
-        queue.resize(3, NOW).unwrap();
+        let _ = queue.resize(3, NOW).unwrap();
         assert_eq!(
             queue.room(),
             Ok((3, 0)),
             "the new memory took what was kept"
         );
         let _ = post(&queue, 5);
-        queue.resize(2, NOW).unwrap();
+        let _ = queue.resize(2, NOW).unwrap();
         let _ = post(&queue, 6);
         assert_eq!(numbers(&mut reader), [0, 1, 2, 3, 4, 5, 6]);
         // A relative indicator counts wherever the entries were; an absolute one goes on, too.
@@ -182,7 +182,7 @@ mod plain {
         let (queue, mut reader) = queue(1, 0);
         for n in 0..MAX_MOVES as u32 {
             let _ = post(&queue, n);
-            queue.resize(1, NOW).unwrap();
+            let _ = queue.resize(1, NOW).unwrap();
         }
         let _ = post(&queue, 99);
         assert_eq!(
@@ -191,7 +191,7 @@ mod plain {
         );
         assert_eq!(reader.by_ref().count(), MAX_MOVES + 1);
         arm(&queue, Indicator::By(1));
-        queue.resize(1, NOW).unwrap();
+        let _ = queue.resize(1, NOW).unwrap();
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod plain {
     fn positions_come_round() {
         let (queue, mut reader) = queue(2, 0);
         let _ = post(&queue, 0);
-        queue.resize(2, NOW).unwrap();
+        let _ = queue.resize(2, NOW).unwrap();
         reader.next();
         arm(&queue, Indicator::By(1));
         let _ = post(&queue, 1);

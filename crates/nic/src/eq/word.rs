@@ -61,8 +61,11 @@ impl Word {
     }
 
     /// Entries that wait, as far as the driver has told us.
+    ///
+    /// The driver may have read an entry that is written and not counted yet; then none waits.
     pub(super) const fn unread(self) -> u32 {
-        distance(self.read, self.written)
+        let unread = distance(self.read, self.written);
+        if unread == MASK { 0 } else { unread }
     }
 
     pub(super) const fn advanced(self, count: u32) -> Word {
