@@ -67,7 +67,8 @@ pub enum Shutdown {
 /// Takes signals. Called without any lock of the adapter held; may call back into it.
 pub trait Fire: Send + Sync {
     /// An interrupt. Whoever handles it calls [`Interrupts::service`](crate::interrupts::Interrupts::service) for the same signal; too
-    /// often is harmless, too rarely is not.
+    /// often is harmless, too rarely is not. Serving a busy queue fires again at its end: who serves inline notes that and
+    /// serves in a loop, so that the stack does not grow.
     fn fire(&self, signal: Signal, delivery: Delivery);
 
     /// Out of band: an event queue has no room, and its events are kept beside it. Resize or switch it.

@@ -141,15 +141,13 @@ impl Turn {
                     self.acknowledged += reader.acknowledge();
                 }
             }
-            Arming::WhenIdle(gap) => {
-                if core::mem::take(&mut reader.polling) {
-                    self.arm = true;
-                    self.polls = None;
-                    self.acknowledged += reader.acknowledge();
-                } else if self.events >= BUDGET {
-                    self.polls = Some(now + gap);
-                }
+            Arming::WhenIdle(_) if reader.polling => {
+                reader.polling = false;
+                self.arm = true;
+                self.polls = None;
+                self.acknowledged += reader.acknowledge();
             }
+            Arming::WhenIdle(_) => {}
         }
     }
 }
