@@ -424,3 +424,104 @@ fn handlers_may_raise_events_and_be_interrupted_themselves() {
     }
     assert_eq!(order, (0..=500).collect::<Vec<u32>>());
 }
+
+#[cfg(loom)]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Counts signals, as a line that only two threads look at.
+    struct Count(Arc<AtomicUsize>);
+
+    impl Fire for Count {
+        fn fire(&self, _: Signal, _: Delivery) {
+            self.0.fetch_add(1, Ordering::AcqRel);
+        }
+
+        fn overflow(&self, _: u16) {}
+
+        fn shutdown(&self, _: Shutdown) {}
+    }
+
+    /// An adapter with one small queue, armed; the count of its signals; what was handled.
+    fn adapter() -> (Arc<Interrupts>, Arc<AtomicUsize>, Arc<Handled>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let fire = Box::new(Count(count.clone()));
+        let (arrangement, scheme) = (Arrangement::OneQueueOneVector, Scheme::ByQueue);
+        let interrupts = Interrupts::new(arrangement, scheme, 1, fire).unwrap();
+        let memory = Memory::new(2, Form::Short).unwrap();
+        interrupts.create(0, memory, Settings::default()).unwrap();
+        interrupts.arm(0, NOW).unwrap();
+        let handled = Arc::new(Handled(AtomicUsize::new(0)));
+        (Arc::new(interrupts), count, handled)
+    }
+
+    /// The next event that may be handled: any other is lost, doubled or out of turn.
+    struct Handled(AtomicUsize);
+
+    impl Handled {
+        fn serve(&self, interrupts: &Interrupts) {
+            let handle = |_, eqe: Eqe| {
+                let next = self.0.fetch_add(1, Ordering::AcqRel);
+                assert_eq!(eqe.number() as usize, next, "out of turn");
+            };
+            let _ = interrupts.service(GLOBAL_SIGNAL, NOW, handle).unwrap();
+        }
+
+        /// Serves once for every signal, and then all events must have come.
+        fn finish(&self, interrupts: &Interrupts, count: &AtomicUsize, events: usize) {
+            let mut served = 0;
+            while served < count.load(Ordering::Acquire) {
+                served += 1;
+                self.serve(interrupts);
+            }
+            assert_eq!(
+                self.0.load(Ordering::Acquire),
+                events,
+                "asleep, and events wait"
+            );
+        }
+    }
+
+    fn raise(interrupts: &Interrupts, number: u32) {
+        let origin = Origin::new(At::Queue(0));
+        let _ = interrupts.raise(completion(number), origin, NOW).unwrap();
+    }
+
+    /// A driver that was woken too early serves while events come: signals alone bring out all of them.
+    #[test]
+    fn signals_bring_out_every_event() {
+        loom::model(|| {
+            let (interrupts, count, handled) = adapter();
+            let producer = {
+                let interrupts = interrupts.clone();
+                thread::spawn(move || {
+                    raise(&interrupts, 0);
+                    raise(&interrupts, 1);
+                })
+            };
+            handled.serve(&interrupts);
+            producer.join().unwrap();
+            handled.finish(&interrupts, &count, 2);
+        });
+    }
+
+    /// Two drivers at one queue: each event is handled once, and in turn.
+    #[test]
+    fn two_drivers_at_one_queue() {
+        loom::model(|| {
+            let (interrupts, count, handled) = adapter();
+            raise(&interrupts, 0);
+            let other = {
+                let (interrupts, handled) = (interrupts.clone(), handled.clone());
+                thread::spawn(move || handled.serve(&interrupts))
+            };
+            raise(&interrupts, 1);
+            handled.serve(&interrupts);
+            other.join().unwrap();
+            handled.finish(&interrupts, &count, 2);
+        });
+    }
+}
