@@ -77,49 +77,49 @@ macro_rules! arrangements {
 }
 
 arrangements! {
-    /// [0049] One queue, the line.
+    /// One queue, the line. (\[0049\])
     OneQueueLine = Spread::One, Spread::None;
-    /// [0049] One queue per processor, the line.
+    /// One queue per processor, the line. (\[0049\])
     ProcessorQueuesLine = Spread::PerProcessor, Spread::None;
-    /// [0049] One queue per duty, the line.
+    /// One queue per duty, the line. (\[0049\])
     DutyQueuesLine = Spread::PerDuty, Spread::None;
-    /// [0049] One queue per duty and processor, the line.
+    /// One queue per duty and processor, the line. (\[0049\])
     AllQueuesLine = Spread::PerBoth, Spread::None;
-    /// [0050] One queue, one vector.
+    /// One queue, one vector. (\[0050\])
     OneQueueOneVector = Spread::One, Spread::One;
-    /// [0050] One queue, one vector per processor: several vectors for one queue.
+    /// One queue, one vector per processor: several vectors for one queue. (\[0050\])
     OneQueueProcessorVectors = Spread::One, Spread::PerProcessor;
     /// One queue, one vector per duty.
     OneQueueDutyVectors = Spread::One, Spread::PerDuty;
     /// One queue, one vector per duty and processor.
     OneQueueAllVectors = Spread::One, Spread::PerBoth;
-    /// [0050] One queue per processor, one vector.
+    /// One queue per processor, one vector. (\[0050\])
     ProcessorQueuesOneVector = Spread::PerProcessor, Spread::One;
-    /// [0050] One queue and one vector per processor.
+    /// One queue and one vector per processor. (\[0050\])
     ProcessorQueuesProcessorVectors = Spread::PerProcessor, Spread::PerProcessor;
     /// One queue per processor, one vector per duty.
     ProcessorQueuesDutyVectors = Spread::PerProcessor, Spread::PerDuty;
-    /// [0051] One queue and several vectors per processor: one for each duty.
+    /// One queue and several vectors per processor: one for each duty. (\[0051\])
     ProcessorQueuesAllVectors = Spread::PerProcessor, Spread::PerBoth;
-    /// [0051] Several queues and several vectors per processor, of which either may be shared.
+    /// Several queues and several vectors per processor, of which either may be shared. (\[0051\])
     SeveralQueuesSeveralVectors = Spread::Several(2), Spread::Several(3);
-    /// [0051] One vector for several queues.
+    /// One vector for several queues. (\[0051\])
     AllQueuesGroupedVectors = Spread::PerBoth, Spread::Grouped(4);
-    /// [0052] One queue per duty, one vector.
+    /// One queue per duty, one vector. (\[0052\])
     DutyQueuesOneVector = Spread::PerDuty, Spread::One;
-    /// [0052] One queue per duty, one vector per processor.
+    /// One queue per duty, one vector per processor. (\[0052\])
     DutyQueuesProcessorVectors = Spread::PerDuty, Spread::PerProcessor;
-    /// [0052] One queue and one vector per duty.
+    /// One queue and one vector per duty. (\[0052\])
     DutyQueuesDutyVectors = Spread::PerDuty, Spread::PerDuty;
     /// One queue per duty, one vector per duty and processor.
     DutyQueuesAllVectors = Spread::PerDuty, Spread::PerBoth;
-    /// [0052] One queue per duty and processor, one vector.
+    /// One queue per duty and processor, one vector. (\[0052\])
     AllQueuesOneVector = Spread::PerBoth, Spread::One;
-    /// [0052] One queue per duty and processor, one vector per processor.
+    /// One queue per duty and processor, one vector per processor. (\[0052\])
     AllQueuesProcessorVectors = Spread::PerBoth, Spread::PerProcessor;
-    /// [0052] One queue per duty and processor, one vector per duty.
+    /// One queue per duty and processor, one vector per duty. (\[0052\])
     AllQueuesDutyVectors = Spread::PerBoth, Spread::PerDuty;
-    /// [0052] One queue and one vector per duty and processor.
+    /// One queue and one vector per duty and processor. (\[0052\])
     AllQueuesAllVectors = Spread::PerBoth, Spread::PerBoth;
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Three parties meet here. *Producers* take a short lock among themselves, and with whoever resizes or switches the
 //! queue. The *driver* reads entries by their codes and writes one register; it takes no lock for that. State and both
-//! indicators are one word ([`word`]), which producers and the register exchange; so an entry is written before
+//! indicators are one word (`eq/word.rs`), which producers and the register exchange; so an entry is written before
 //! the queue is armed, and arming finds it, or after, and writing signals.
 //!
 //! **No room.** An event that does not fit is kept in the backlog, in order, up to [`Settings::backlog`]. Whoever leaves the lock with a

@@ -82,21 +82,29 @@ impl Memory {
 
     /// Writes an entry; the code last, so that whoever sees it sees all of it.
     pub(super) fn write(&self, slot: usize, eqe: Eqe) {
-        let (to, from) = (self.words(slot), eqe.words());
-        for (to, from) in to.iter().zip(from).skip(1) {
-            to.store(from, Ordering::Relaxed);
+        let [first, number, context, indicator] = eqe.words();
+        // A short entry is its first word, a long one has the others behind it.
+        let words = self.words(slot);
+        if let [_, a, b, c] = words {
+            a.store(number, Ordering::Relaxed);
+            b.store(context, Ordering::Relaxed);
+            c.store(indicator, Ordering::Relaxed);
         }
-        to[0].store(from[0], Ordering::Release);
+        words[0].store(first, Ordering::Release);
     }
 
     /// Takes an entry if there is one, and leaves the slot empty (E4).
     pub(super) fn take(&self, slot: usize) -> Option<Eqe> {
         let words = self.words(slot);
-        let mut got = [words[0].load(Ordering::Acquire), 0, 0, 0];
-        for (got, word) in got.iter_mut().zip(words).skip(1) {
-            *got = word.load(Ordering::Relaxed);
+        let first = words[0].load(Ordering::Acquire);
+        if first == 0 {
+            return None;
         }
-        let eqe = Eqe::from_words(got, self.form)?;
+        let got = match words {
+            [_, a, b, c] => [a, b, c].map(|word| word.load(Ordering::Relaxed)),
+            _ => [0; 3],
+        };
+        let eqe = Eqe::from_words([first, got[0], got[1], got[2]], self.form)?;
         // Relaxed: the adapter writes here again only after it has seen the read indicator move, which releases this.
         words[0].store(0, Ordering::Relaxed);
         Some(eqe)
