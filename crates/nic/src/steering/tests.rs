@@ -86,3 +86,26 @@ fn nonsense_is_refused_and_changes_nothing() {
     assert_eq!(steering.set_table(vec![]), Err(SteeringError::Size(0)));
     assert_eq!(steering.entries(), [on(1), on(2)]);
 }
+
+/// E8: key, size and entries change while packets are steered; each packet is steered by one table or the other.
+#[test]
+fn tables_change_under_traffic() {
+    let steering = Steering::new(KEY, vec![on(1)]).unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..2000u16 {
+                let (size, processor) = if round % 2 == 0 { (256, 2) } else { (1, 1) };
+                steering.set_table(vec![on(processor); size]).unwrap();
+                steering.set_key(if round % 3 == 0 { KEY } else { OTHER });
+                steering.redirect(size - 1, on(processor)).unwrap();
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            for port in 0..100 {
+                assert!([1, 2].contains(&steering.steer(packet(port)).processor));
+            }
+        }
+    });
+}

@@ -54,11 +54,22 @@ fn event(producer: u32, number: u32) -> Cause {
     completion(producer << 20 | number)
 }
 
-/// One disturbance: resize, switch, move, arm, unarm (with arming after), moderate, grant.
+/// Where a producer's events come from: one of each kind.
+fn origin(interrupts: &Interrupts, producer: u32) -> Origin {
+    Origin::new(match producer {
+        0 => At::Processor(0),
+        1 => At::Processor(2),
+        2 => At::Packet(packet(7)),
+        _ => At::Queue(interrupts.queues() - 1),
+    })
+}
+
+/// One disturbance: resize, switch, move, redirect, another key, arm, unarm (with arming after), moderate, grant.
 fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
     let queue = dice.roll(u64::from(interrupts.queues())) as u16;
     let processor = dice.roll(u64::from(interrupts.processors())) as u16;
-    match dice.roll(9) {
+    let signal = Signal::Vector(dice.roll(u64::from(interrupts.vectors().asked())) as u16);
+    match dice.roll(12) {
         0 => {
             // Refused when the reader is too far behind; that is part of the game.
             let _ = interrupts.resize(queue, 1 + dice.roll(16) as usize, now);
@@ -69,8 +80,6 @@ fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
             let _ = interrupts.switch(queue, memory, now);
         }
         2 | 3 => {
-            let vector = dice.roll(u64::from(interrupts.vectors().asked())) as u16;
-            let signal = Signal::Vector(vector);
             interrupts
                 .remap(Duty::Rdma, processor, Route { queue, signal })
                 .unwrap();
@@ -103,19 +112,32 @@ fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
                 .set_arming(queue, choice[dice.roll(2) as usize])
                 .unwrap();
         }
+        8 => {
+            let to = Redirection {
+                processor,
+                channel: 0,
+                queue,
+            };
+            let _ = interrupts.redirect(dice.roll(4) as usize, to);
+        }
+        9 => interrupts.set_key(Key([dice.roll(256) as u8; KEY_LEN])),
+        // Vectors above the five bits of the flat map are refused.
+        10 => drop(interrupts.revector(queue, signal)),
         _ => interrupts.vectors().grant(dice.roll(6) as u16),
     }
 }
 
-fn small(arrangement: Arrangement) -> (Interrupts, Board) {
+fn small(arrangement: Arrangement, scheme: Scheme) -> (Interrupts, Board) {
     let board = Board::default();
     let fire = Box::new(board.clone());
-    let interrupts = Interrupts::new(arrangement, Scheme::ByProcessor, 3, fire).unwrap();
+    let interrupts = Interrupts::new(arrangement, scheme, 3, fire).unwrap();
     let settings = Settings {
         backlog: 1 << 20,
         ..Settings::default()
     };
     interrupts.create_all(4, settings, NOW).unwrap();
+    let everywhere = vec![Redirection::default(); 4];
+    interrupts.set_redirections(everywhere).unwrap();
     (interrupts, board)
 }
 
@@ -123,7 +145,8 @@ fn schedule(seed: u64) {
     const EACH: u32 = 60;
     let mut dice = Dice(seed);
     let arrangement = Arrangement::ALL[4 + dice.roll(18) as usize];
-    let (interrupts, board) = small(arrangement);
+    let scheme = [Scheme::ByProcessor, Scheme::ByQueue][dice.roll(2) as usize];
+    let (interrupts, board) = small(arrangement, scheme);
     let mut checker = Checker::default();
     let mut sent = [0; PRODUCERS as usize];
     let mut clock = 0;
@@ -134,9 +157,9 @@ fn schedule(seed: u64) {
             0..5 => {
                 let producer = dice.roll(u64::from(PRODUCERS)) as usize;
                 if sent[producer] < EACH {
-                    let at = At::Processor(producer as u16 % 3);
+                    let from = origin(&interrupts, producer as u32);
                     let cause = event(producer as u32, sent[producer]);
-                    let _ = interrupts.raise(cause, Origin::new(at), now).unwrap();
+                    let _ = interrupts.raise(cause, from, now).unwrap();
                     sent[producer] += 1;
                 }
             }
@@ -190,7 +213,7 @@ fn five_thousand_schedules() {
 #[test]
 fn threads() {
     const EACH: u32 = 20_000;
-    let (interrupts, board) = small(Arrangement::AllQueuesProcessorVectors);
+    let (interrupts, board) = small(Arrangement::AllQueuesProcessorVectors, Scheme::ByProcessor);
     let checker = Mutex::new(Checker::default());
     let clock = AtomicU32::new(0);
     let now = || Time::from_nanos(u64::from(clock.fetch_add(1, Ordering::Relaxed)));
@@ -222,7 +245,7 @@ fn threads() {
             let (interrupts, running, now) = (&interrupts, &running, &now);
             scope.spawn(move || {
                 for number in 0..EACH {
-                    let at = Origin::new(At::Processor(producer as u16 % 3));
+                    let at = origin(interrupts, producer);
                     let _ = interrupts
                         .raise(event(producer, number), at, now())
                         .unwrap();
