@@ -50,6 +50,49 @@ fn every_operation_is_measured_and_reported_as_json() {
 }
 
 #[test]
+fn every_metric_is_measured_over_several_connections() {
+    let output = verbena(&[
+        "bench",
+        "--json",
+        "--baseline",
+        "--qps",
+        "5",
+        "-n",
+        "52",
+        "--depth",
+        "4",
+        "--rounds",
+        "2",
+        "--size",
+        "4k",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "and nobody complains");
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = parsed["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 11);
+    for row in rows {
+        assert_eq!(row["qps"], 5, "{row}");
+        assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let said = text(&verbena(&["bench", "send", "--qps", "2", "-n", "20", "--rounds", "1"]).stdout);
+    assert!(said.contains("send rate, 2 connections"), "{said}");
+    let help = text(&verbena(&["bench", "--help"]).stdout);
+    assert!(help.contains("--qps <QPS>"), "{help}");
+}
+
+#[test]
+fn too_many_connections_are_a_sentence() {
+    let none = verbena(&["bench", "--qps", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    let many = verbena(&["bench", "--qps", "1024", "--depth", "65"]);
+    assert_eq!(many.status.code(), Some(1));
+    let said = text(&many.stderr);
+    assert!(said.contains("at most 65536 together"), "{said}");
+}
+
+#[test]
 fn text_has_the_columns_that_people_know() {
     let output = verbena(&["bench", "send", "-n", "20", "--rounds", "1", "--crc", "on"]);
     let said = text(&output.stdout);

@@ -175,7 +175,9 @@ impl Tpt {
         if users > 0 {
             return Err(Misuse::Busy { stag, users });
         }
-        match slot.revoke(Some(stag.key())) {
+        let window = self.indexes.lock().window(index).is_some();
+        // Each bind gives a window another key, and its owner may not have heard of the last: the index is enough.
+        match slot.revoke((!window).then_some(stag.key())) {
             Ok(owned) => {
                 // A bind that was under way when we looked has finished by now.
                 let users = slot.users();
@@ -187,7 +189,7 @@ impl Tpt {
                 owned.release();
             }
             // An unbound window has no key that is valid, but its owner may still free it.
-            Err(Unavailable::Invalid) if self.indexes.lock().window(index).is_some() => {}
+            Err(Unavailable::Invalid) if window => {}
             Err(_) => return Err(misuse),
         }
         if self.indexes.lock().free(index) {

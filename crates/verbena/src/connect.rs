@@ -6,16 +6,12 @@ use core::fmt;
 use core::net::SocketAddr;
 use core::task::{Poll, Waker};
 use std::net::ToSocketAddrs;
-use std::sync::Arc;
 
 use crate::connection::Connection;
-use crate::device::{Device, resolve};
+use crate::device::Device;
+use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
-use crate::promise::{Joining, Promise};
-use crate::shared::Shared;
-
-/// Operations of each kind that are under way at once; more wait in line.
-pub(crate) const DEPTH: usize = 128;
+use crate::promise::Joining;
 
 /// Choices for a connection to be; made by [`Device::dial`].
 ///
@@ -29,7 +25,7 @@ pub(crate) const DEPTH: usize = 128;
 pub struct Dial {
     device: Device,
     private_data: Vec<u8>,
-    depth: usize,
+    depths: Depths,
 }
 
 impl Dial {
@@ -37,7 +33,7 @@ impl Dial {
         Dial {
             device,
             private_data: private_data.to_vec(),
-            depth: DEPTH,
+            depths: Depths::default(),
         }
     }
 
@@ -49,7 +45,24 @@ impl Dial {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn depth(mut self, depth: usize) -> Dial {
-        self.depth = depth;
+        self.depths = Depths {
+            sends: depth,
+            recvs: depth,
+            ..self.depths
+        };
+        self
+    }
+
+    /// All depths, each by itself.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let few_reads = verbena::Depths { ord: Some(1), ..verbena::Depths::default() };
+    /// let dial = device.dial(b"").depths(few_reads);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn depths(mut self, depths: Depths) -> Dial {
+        self.depths = depths;
         self
     }
 
@@ -62,19 +75,8 @@ impl Dial {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
-        let connect = || {
-            let peer = resolve(to)?;
-            let shared = Shared::new(&self.device, self.depth)?;
-            let (promise, joining) = Promise::new();
-            let done = move |result: Result<_, verbena_engine::Error>| {
-                promise.keep(result.map_err(Error::from));
-            };
-            let dialled = shared.with_qp(|qp| qp.connect(peer, &self.private_data, done));
-            dialled.unwrap_or(Err(verbena_engine::Error::Closed))?;
-            Ok((shared, peer, joining))
-        };
-        match connect() {
-            Ok((shared, peer, joining)) => Connecting::going(shared, peer, joining),
+        match self.device.endpoint(self.depths) {
+            Ok(endpoint) => endpoint.connect(to, &self.private_data),
             Err(error) => Connecting::failed(error),
         }
     }
@@ -96,7 +98,7 @@ pub struct Connecting(State);
 enum State {
     Failed(Error),
     Going {
-        shared: Arc<Shared>,
+        endpoint: Endpoint,
         peer: SocketAddr,
         joining: Joining,
     },
@@ -104,9 +106,9 @@ enum State {
 }
 
 impl Connecting {
-    pub(crate) fn going(shared: Arc<Shared>, peer: SocketAddr, joining: Joining) -> Connecting {
+    pub(crate) fn going(endpoint: Endpoint, peer: SocketAddr, joining: Joining) -> Connecting {
         Connecting(State::Going {
-            shared,
+            endpoint,
             peer,
             joining,
         })
@@ -128,10 +130,10 @@ impl Connecting {
         match self.0 {
             State::Failed(error) => Err(error),
             State::Going {
-                shared,
+                endpoint,
                 peer,
                 joining,
-            } => Ok(Connection::new(shared, peer, joining.wait()?)),
+            } => Ok(Connection::new(endpoint, peer, joining.wait()?)),
             State::Taken => Err(verbena_engine::Error::Closed.into()),
         }
     }
@@ -147,8 +149,8 @@ impl Connecting {
         };
         Poll::Ready(
             match (core::mem::replace(&mut self.0, State::Taken), answer) {
-                (State::Going { shared, peer, .. }, Some(answer)) => {
-                    answer.map(|said| Connection::new(shared, peer, said))
+                (State::Going { endpoint, peer, .. }, Some(answer)) => {
+                    answer.map(|said| Connection::new(endpoint, peer, said))
                 }
                 (State::Failed(error), _) => Err(error),
                 _ => Err(verbena_engine::Error::Closed.into()),

@@ -4,18 +4,19 @@
 //! returned. It refuses to block: every call begins something and returns a [`Pending`].
 
 mod one_sided;
+mod pieces;
 
 use core::fmt;
 use core::net::SocketAddr;
-use std::sync::Arc;
 
 use verbena_nic::SendOp;
 use verbena_nic::qp::Enabled;
 
 use crate::device::Device;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::mr::Buf;
-use crate::ops::{Ask, Gain};
+use crate::ops::{Ask, Gain, Kept};
 use crate::pending::{Finish, Pending};
 use crate::shared::Shared;
 
@@ -57,15 +58,16 @@ pub struct Received {
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct Connection {
-    shared: Arc<Shared>,
+    /// Its operations end when this is dropped.
+    pub(crate) end: Endpoint,
     peer: SocketAddr,
     private_data: Vec<u8>,
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, peer: SocketAddr, private_data: Vec<u8>) -> Connection {
+    pub(crate) fn new(end: Endpoint, peer: SocketAddr, private_data: Vec<u8>) -> Connection {
         Connection {
-            shared,
+            end,
             peer,
             private_data,
         }
@@ -82,7 +84,7 @@ impl Connection {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn device(&self) -> &Device {
-        &self.shared.device
+        &self.end.shared.device
     }
 
     /// Who is at the other end.
@@ -124,7 +126,7 @@ impl Connection {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn has_peer_left(&self) -> bool {
-        self.shared.has_peer_left()
+        self.end.shared.has_peer_left()
     }
 
     /// Says what the peer may do through this connection; everything that the memory's rights allow if nothing is said.
@@ -139,7 +141,7 @@ impl Connection {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn enable(&self, enabled: Enabled) {
-        self.shared.with_qp(|qp| qp.enable(enabled));
+        self.end.shared.with_qp(|qp| qp.enable(enabled));
     }
 
     /// Sends the buffer's bytes as one message. It is done when the peer has received it.
@@ -200,13 +202,7 @@ impl Connection {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn recv(&self, buf: Buf) -> Pending<Returned<Received>> {
-        if let Some(id) = self.shared.claim() {
-            drop(buf);
-            return Pending::under(self.shared.clone(), id, received);
-        }
-        let limit = self.longest();
-        let sge = buf.sge(buf.capacity().min(limit));
-        self.begin(Ask { op: None, sge }, buf, received)
+        self.end.recv(buf)
     }
 
     /// Waits until everything that was begun to be sent, written or read has ended, then closes.
@@ -224,65 +220,42 @@ impl Connection {
     /// ```
     pub fn close(self) {
         let idle = |ops: &mut crate::ops::Ops| (ops.sends() == 0).then_some(());
-        self.shared.sleep(None, idle);
-    }
-
-    /// The longest message.
-    fn longest(&self) -> usize {
-        self.device().attributes().message as usize
+        self.end.shared.sleep(None, idle);
     }
 
     fn outgoing(&self, op: SendOp, buf: Buf) -> Pending<Returned<()>> {
-        let (len, limit) = (buf.len(), self.longest());
+        let (len, limit) = (buf.len(), self.end.longest());
         if len > limit {
             let (len, limit) = (len as u64, limit as u64);
             return Pending::ended((Err(Error::TooLong { len, limit }), buf));
         }
         let sge = buf.sge(len);
-        let returned: Finish<_> = |_, end, buf| (end.map(drop), buf);
-        self.begin(Ask { op: Some(op), sge }, buf, returned)
+        let returned: Finish<_> = |_, end, kept| Some((end.map(drop), kept.buf()?));
+        self.end.begin_buf(Ask { op: Some(op), sge }, buf, returned)
     }
+}
 
-    fn begin<T>(&self, ask: Ask, buf: Buf, finish: Finish<Returned<T>>) -> Pending<Returned<T>> {
-        if !buf.is_in(&self.device().hidden) {
-            return Pending::ended((Err(Error::Foreign), buf));
-        }
-        match self.shared.begin(ask, buf) {
-            Ok(id) => Pending::under(self.shared.clone(), id, finish),
-            Err((error, buf)) => Pending::ended((Err(error), buf)),
-        }
-    }
-
-    fn begin_plain<T>(
-        &self,
-        ask: Ask,
-        buf: Buf,
-        finish: Finish<Result<T, Error>>,
-    ) -> Pending<Result<T, Error>> {
-        match self.shared.begin(ask, buf) {
-            Ok(id) => Pending::under(self.shared.clone(), id, finish),
-            Err((error, _)) => Pending::ended(Err(error)),
+impl Received {
+    pub(crate) fn of(gain: Gain) -> Received {
+        Received {
+            len: gain.len as usize,
+            immediate: gain.immediate,
         }
     }
 }
 
 /// The message's length becomes the buffer's.
-fn received(_: &Shared, end: Result<Gain, Error>, mut buf: Buf) -> Returned<Received> {
+pub(crate) fn received(
+    _: &Shared,
+    end: Result<Gain, Error>,
+    kept: Kept,
+) -> Option<Returned<Received>> {
+    let mut buf = kept.buf()?;
     let result = end.map(|gain| {
-        let len = gain.len as usize;
         let _ = buf.set_len((gain.placed as usize).min(buf.capacity()));
-        Received {
-            len,
-            immediate: gain.immediate,
-        }
+        Received::of(gain)
     });
-    (result, buf)
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
+    Some((result, buf))
 }
 
 impl fmt::Debug for Connection {

@@ -10,15 +10,17 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use verbena_engine::{Config, Engine};
-use verbena_mem::Access;
+use verbena_mem::{Access, WindowType};
 use verbena_nic::{Attributes, Event, Shares};
 
 use crate::connect::{Connecting, Dial};
 use crate::cq::Cq;
+use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::listener::Listener;
-use crate::mr::{Buf, Memory};
+use crate::mr::{Buf, Memory, Window};
 use crate::shared::Shared;
+use crate::srq::Srq;
 
 /// An adapter.
 ///
@@ -95,7 +97,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // Regions whose windows are still bound keep it, and are given up with it.
+        // Everything in it kept it alive, so nothing is left.
         let _ = self.device.engine.function().free_pd(self.pd);
     }
 }
@@ -248,6 +250,18 @@ impl Device {
         Dial::new(self.clone(), private_data)
     }
 
+    /// A connection to be: receives can be begun on it before it is connected or accepted.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let endpoint = device.endpoint(verbena::Depths::default())?;
+    /// let first = endpoint.recv(device.buffer(4096)?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn endpoint(&self, depths: Depths) -> Result<Endpoint, Error> {
+        Endpoint::new(self, depths)
+    }
+
     /// Listens; port 0 finds a free one.
     ///
     /// ```
@@ -310,6 +324,27 @@ impl Pd {
     /// ```
     pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
         Memory::new(&self.0, len, access)
+    }
+
+    /// A window onto memory of this domain, bound to nothing yet.
+    ///
+    /// ```
+    /// use verbena::low::WindowType;
+    /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn window(&self, ty: WindowType) -> Result<Window, Error> {
+        Window::new(self, ty)
+    }
+
+    /// A shared receive queue in this domain: so many receives of at most so many pieces.
+    ///
+    /// ```
+    /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn srq(&self, receives: usize, pieces: usize) -> Result<Srq, Error> {
+        Srq::new(self, receives, pieces)
     }
 }
 

@@ -130,8 +130,8 @@ pub enum Error {
         /// What is wrong with them.
         why: &'static str,
     },
-    /// A buffer of another device.
-    #[error("the buffer belongs to another device")]
+    /// Something of another device or protection domain.
+    #[error("it belongs to another device or protection domain")]
     Foreign,
     /// No memory.
     #[error("{len} bytes cannot be allocated")]
@@ -183,8 +183,14 @@ impl Error {
                 E::Unreachable { .. }
                 | E::Startup { .. }
                 | E::Rejected { .. }
-                | E::Timeout { .. } => Fault::Peer,
-                E::NotConnectable { .. } | E::PrivateData { .. } | E::Closed => Fault::Caller,
+                | E::Timeout { .. }
+                | E::Unproven { .. } => Fault::Peer,
+                E::NotConnectable { .. }
+                | E::PrivateData { .. }
+                | E::NoDevice
+                | E::NotOurs { .. }
+                | E::NotCallable { .. }
+                | E::Closed => Fault::Caller,
             },
             Error::Post(PostError::Full(_)) | Error::Allocation { .. } => Fault::Limit,
             Error::Failed(failure) => failure.fault(),

@@ -40,7 +40,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array of the program's own, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`]) → [`Listener`] → [`Connection`]
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`]) → [`Listener`] → [`Connection`]
 //! → `ops` (who owns which buffer until when).
 //!
 //! # Features
@@ -58,6 +58,7 @@ mod connect;
 mod connection;
 mod cq;
 mod device;
+mod endpoint;
 mod error;
 mod listener;
 pub mod low;
@@ -72,18 +73,21 @@ mod promise;
 mod qp;
 mod remote;
 mod shared;
+mod srq;
 
 pub use connect::{Connecting, Dial};
 pub use connection::{Connection, Received, Returned};
 pub use cq::Cq;
 pub use device::{Device, Pd};
+pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use listener::{Accepting, Listener, Next, Request};
-pub use mr::{Buf, Memory, Mr};
+pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Window};
 pub use pending::Pending;
 pub use promise::Joining;
 pub use qp::{Qp, QpOptions, Receiver, Sender};
 pub use remote::{Remote, RemoteMemory};
+pub use srq::Srq;
 
 pub use verbena_engine::Config;
 pub use verbena_mem::Access;

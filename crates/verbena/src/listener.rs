@@ -11,13 +11,13 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use verbena_engine::{Incoming, Listening};
 
-use crate::connect::{Connecting, DEPTH};
+use crate::connect::Connecting;
 use crate::connection::Connection;
 use crate::device::Device;
+use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::promise::{Joining, Promise};
 use crate::qp::Qp;
-use crate::shared::Shared;
 
 /// Requests that wait for an answer, at most; more are turned away.
 const BACKLOG: usize = 128;
@@ -237,15 +237,34 @@ impl Request {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn accept(self, private_data: &[u8]) -> Connecting {
+        match self.device.endpoint(Depths::default()) {
+            Ok(endpoint) => self.accept_with(endpoint, private_data),
+            Err(error) => Connecting::failed(error),
+        }
+    }
+
+    /// Says yes with an endpoint of the program's own making: its depths, and receives that wait for the peer's first
+    /// words.
+    ///
+    /// ```
+    /// use verbena::Depths;
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// let endpoint = device.endpoint(Depths { recvs: 1024, ..Depths::default() })?;
+    /// let first = endpoint.recv(device.buffer(64)?);
+    /// let connection = listener.next().wait()?.accept_with(endpoint, b"welcome").wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn accept_with(self, endpoint: Endpoint, private_data: &[u8]) -> Connecting {
+        if !Arc::ptr_eq(&endpoint.shared.device.hidden, &self.device.hidden) {
+            return Connecting::failed(Error::Foreign);
+        }
         let peer = self.peer();
-        let accept = || {
-            let shared = Shared::new(&self.device, DEPTH)?;
-            let joined = shared.with_qp(|qp| join(self.incoming, qp, private_data));
-            let joining = joined.unwrap_or(Err(verbena_engine::Error::Closed.into()))?;
-            Ok((shared, joining))
-        };
-        match accept() {
-            Ok((shared, joining)) => Connecting::going(shared, peer, joining),
+        let shared = &endpoint.shared;
+        let joined = shared.with_qp(|qp| join(self.incoming, qp, private_data));
+        match joined.unwrap_or(Err(verbena_engine::Error::Closed.into())) {
+            Ok(joining) => Connecting::going(endpoint, peer, joining),
             Err(error) => Connecting::failed(error),
         }
     }

@@ -37,12 +37,12 @@
 //! ```
 
 pub use verbena_engine::Manners;
-pub use verbena_mem::Bind;
+pub use verbena_mem::{Bind, WindowType};
 pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, View};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{
     Arm, Attributes, Flags, Personality, QpState, QpType, ReceiveWr as RecvWr, SendOp, SendWr, Sge,
-    Shares, Wc, WcOp,
+    Shares, SrqInfo, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::{Stag, To};

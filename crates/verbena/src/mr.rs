@@ -9,9 +9,19 @@
 mod block;
 mod buf;
 mod foreign;
+mod lent;
+mod loan;
 mod memory;
+mod piece;
+mod scope;
+mod window;
 
 pub(crate) use block::Block;
 pub use buf::Buf;
 pub use foreign::Mr;
+pub(crate) use lent::Lent;
+pub use loan::Loan;
 pub use memory::Memory;
+pub use piece::Piece;
+pub use scope::Scope;
+pub use window::Window;

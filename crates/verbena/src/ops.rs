@@ -4,17 +4,39 @@
 
 use core::task::Waker;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use verbena_nic::{SendOp, Sge};
 
 use crate::error::Error;
-use crate::mr::Buf;
+use crate::mr::{Buf, Lent, Memory};
 
 /// The two queues of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Send,
     Recv,
+}
+
+/// The memory of an operation, kept until the adapter is done with it.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// A buffer, which comes back.
+    Buf(Buf),
+    /// Memory that the program shares with us.
+    Memory(#[expect(dead_code, reason = "only kept alive")] Memory),
+    /// A slice, which its scope takes back.
+    Lent(Arc<Lent>),
+}
+
+impl Kept {
+    /// The buffer, of an operation that was begun with one.
+    pub(crate) fn buf(self) -> Option<Buf> {
+        match self {
+            Kept::Buf(buf) => Some(buf),
+            Kept::Memory(_) | Kept::Lent(_) => None,
+        }
+    }
 }
 
 /// What is asked for, in a form that can be posted when there is room.
@@ -71,13 +93,21 @@ enum Stage {
 #[derive(Debug)]
 struct Work {
     ask: Ask,
-    buf: Buf,
+    kept: Kept,
     stage: Stage,
     /// Somebody holds its `Pending`.
     claimed: bool,
     waker: Option<Waker>,
     /// Receives take messages in this order.
     number: u64,
+}
+
+impl Work {
+    /// Its message, if it has one, can be given to another receive; one in memory of the program's own is where it
+    /// should be.
+    fn can_be_inherited(&self) -> bool {
+        self.ask.lane() == Lane::Recv && matches!(self.kept, Kept::Buf(_))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +128,7 @@ struct Queue {
 #[derive(Debug, Default)]
 pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
-    pub(crate) garbage: Vec<Buf>,
+    pub(crate) garbage: Vec<Kept>,
 }
 
 impl After {
@@ -114,7 +144,8 @@ impl After {
 /// All operations of one connection.
 #[derive(Debug)]
 pub(crate) struct Ops {
-    depth: usize,
+    /// Of sends and of receives.
+    depths: [usize; 2],
     slots: Vec<Slot>,
     free: Vec<u32>,
     queues: [Queue; 2],
@@ -131,9 +162,9 @@ pub(crate) struct Ops {
 }
 
 impl Ops {
-    pub(crate) fn new(depth: usize) -> Ops {
+    pub(crate) fn new(depths: [usize; 2]) -> Ops {
         Ops {
-            depth,
+            depths,
             slots: Vec::new(),
             free: Vec::new(),
             queues: Default::default(),
@@ -169,10 +200,10 @@ impl Ops {
         Some(work)
     }
 
-    /// Takes an operation in, to be posted in its turn. On a closed connection it is refused, with its buffer.
-    pub(crate) fn begin(&mut self, ask: Ask, buf: Buf) -> Result<Id, (Error, Buf)> {
+    /// Takes an operation in, to be posted in its turn. On a closed connection it is refused, with what was kept for it.
+    pub(crate) fn begin(&mut self, ask: Ask, kept: Kept) -> Result<Id, (Error, Kept)> {
         if let Some(error) = &self.closed {
-            return Err((error.clone(), buf));
+            return Err((error.clone(), kept));
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -182,7 +213,7 @@ impl Ops {
         let turn = slot.turn;
         slot.work = Some(Work {
             ask,
-            buf,
+            kept,
             stage: Stage::Queued,
             claimed: true,
             waker: None,
@@ -204,7 +235,7 @@ impl Ops {
 
     /// Whoever gets true posts until [`next`](Ops::next) has nothing more.
     pub(crate) fn start_posting(&mut self, lane: Lane) -> bool {
-        let depth = self.depth;
+        let depth = self.depths[lane as usize];
         let queue = self.queue(lane);
         let starts = !queue.posting && !queue.backlog.is_empty() && queue.posted < depth;
         queue.posting |= starts;
@@ -213,7 +244,7 @@ impl Ops {
 
     /// The next operation to post, in order; `None` ends the posting.
     pub(crate) fn next(&mut self, lane: Lane) -> Option<(Id, Ask)> {
-        let depth = self.depth;
+        let depth = self.depths[lane as usize];
         let queue = self.queue(lane);
         let id = match queue.backlog.pop_front() {
             Some(id) if queue.posted < depth => id,
@@ -241,7 +272,7 @@ impl Ops {
             Stage::Posted => self.queue(lane).posted -= 1,
         }
         let Some(work) = self.work(id) else { return };
-        let keeps = work.claimed || (lane == Lane::Recv && end.is_ok());
+        let keeps = work.claimed || (work.can_be_inherited() && end.is_ok());
         work.stage = Stage::Done(end);
         if let Some(waker) = work.waker.take() {
             after.wakers.push(waker);
@@ -249,7 +280,7 @@ impl Ops {
         }
         if !keeps {
             self.unclaimed.retain(|other| *other != id);
-            after.garbage.extend(self.remove(id).map(|work| work.buf));
+            after.garbage.extend(self.remove(id).map(|work| work.kept));
         }
     }
 
@@ -271,16 +302,22 @@ impl Ops {
         }
     }
 
-    /// The end of an operation and its buffer, if it has ended.
-    pub(crate) fn take(&mut self, id: Id) -> Option<(Result<Gain, Error>, Buf)> {
+    /// The end of an operation and what was kept for it, if it has ended.
+    pub(crate) fn take(&mut self, id: Id) -> Option<(Result<Gain, Error>, Kept)> {
         if !matches!(self.work(id)?.stage, Stage::Done(_)) {
             return None;
         }
         let work = self.remove(id)?;
         match work.stage {
-            Stage::Done(end) => Some((end, work.buf)),
+            Stage::Done(end) => Some((end, work.kept)),
             _ => None,
         }
+    }
+
+    /// It has ended, whether its end was taken or not.
+    pub(crate) fn is_over(&mut self, id: Id) -> bool {
+        self.work(id)
+            .is_none_or(|work| matches!(work.stage, Stage::Done(_)))
     }
 
     /// Who is to be woken when it ends.
@@ -296,17 +333,17 @@ impl Ops {
     pub(crate) fn give_up(&mut self, id: Id, after: &mut After) {
         let Some(work) = self.work(id) else { return };
         work.claimed = false;
-        let (lane, number) = (work.ask.lane(), work.number);
+        let (inherited, number) = (work.can_be_inherited(), work.number);
         let over = match &work.stage {
-            Stage::Done(end) => lane == Lane::Send || end.is_err(),
+            Stage::Done(end) => !inherited || end.is_err(),
             _ => false,
         };
         if work.waker.take().is_some() {
             self.awaited -= 1;
         }
         if over {
-            after.garbage.extend(self.remove(id).map(|work| work.buf));
-        } else if lane == Lane::Recv {
+            after.garbage.extend(self.remove(id).map(|work| work.kept));
+        } else if inherited {
             let number_of = |ops: &mut Ops, id| ops.work(id).map_or(0, |work| work.number);
             let mut at = self.unclaimed.len();
             while at > 0 {
@@ -338,7 +375,7 @@ impl Ops {
 
     /// It is spare again.
     pub(crate) fn keep_word(&mut self, word: Buf) -> Option<Buf> {
-        if self.words.len() >= self.depth {
+        if self.words.len() >= self.depths[Lane::Send as usize] {
             return Some(word);
         }
         self.words.push(word);

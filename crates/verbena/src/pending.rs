@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::mr::Buf;
-use crate::ops::{Gain, Id};
+use crate::ops::{Gain, Id, Kept};
 use crate::shared::{End, Shared};
 
-/// What becomes of the end of an operation.
-pub(crate) type Finish<T> = fn(&Shared, Result<Gain, Error>, Buf) -> T;
+/// What becomes of the end of an operation, from what was kept for it; none if it was begun with something else.
+pub(crate) type Finish<T> = fn(&Shared, Result<Gain, Error>, Kept) -> Option<T>;
 
 /// An operation under way; it began when it was asked for. With the feature `async` it is a future.
 ///
@@ -59,6 +58,18 @@ impl<T> Unpin for Pending<T> {}
 impl<T> Pending<T> {
     pub(crate) fn ended(end: T) -> Pending<T> {
         Pending(State::Ended(end))
+    }
+
+    /// Refused, as its finish says.
+    pub(crate) fn refused(end: Option<T>) -> Pending<T> {
+        Pending(end.map_or(State::Taken, State::Ended))
+    }
+
+    pub(crate) fn id(&self) -> Option<Id> {
+        match &self.0 {
+            State::Under { id, .. } => Some(*id),
+            _ => None,
+        }
     }
 
     pub(crate) fn under(shared: Arc<Shared>, id: Id, finish: Finish<T>) -> Pending<T> {
@@ -147,9 +158,9 @@ impl<T> Pending<T> {
         }
     }
 
-    fn finish(&mut self, (result, buf): End) -> Option<T> {
+    fn finish(&mut self, (result, kept): End) -> Option<T> {
         match core::mem::replace(&mut self.0, State::Taken) {
-            State::Under { shared, finish, .. } => Some(finish(&shared, result, buf)),
+            State::Under { shared, finish, .. } => finish(&shared, result, kept),
             _ => None,
         }
     }

@@ -11,9 +11,10 @@ use verbena_nic::qp::{Enabled, Limits, PostError, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
 use crate::cq::Cq;
-use crate::device::{Domain, Pd};
+use crate::device::{Domain, Inner, Pd};
 use crate::error::Error;
 use crate::promise::{Joining, Promise};
+use crate::srq::{Srq, Stock};
 
 /// What a queue pair shall be like.
 ///
@@ -59,6 +60,8 @@ pub struct Qp(pub(crate) Arc<Pair>);
 /// The queue pair, and what must outlive it.
 pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
+    // Dropped after it, in this order.
+    _stock: Option<Arc<Stock>>,
     _domain: Arc<Domain>,
 }
 
@@ -73,22 +76,55 @@ impl Qp {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn new(pd: &Pd, send: &Cq, recv: &Cq, options: QpOptions) -> Result<Qp, Error> {
+        Qp::make(pd, send, recv, None, options)
+    }
+
+    /// The same, with receives from a shared queue of the same domain instead of its own.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// let srq = pd.srq(1024, 4)?;
+    /// let qp = Qp::with_srq(&pd, &cq, &cq, &srq, QpOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn with_srq(
+        pd: &Pd,
+        send: &Cq,
+        recv: &Cq,
+        srq: &Srq,
+        options: QpOptions,
+    ) -> Result<Qp, Error> {
+        Qp::make(pd, send, recv, Some(&srq.0), options)
+    }
+
+    fn make(
+        pd: &Pd,
+        send: &Cq,
+        recv: &Cq,
+        stock: Option<&Arc<Stock>>,
+        options: QpOptions,
+    ) -> Result<Qp, Error> {
         let device = &pd.0.device;
-        let same = |cq: &Cq| Arc::ptr_eq(&cq.device, device);
-        if !same(send) || !same(recv) {
+        let same = |other: &Arc<Inner>| Arc::ptr_eq(other, device);
+        let shared = stock.is_none_or(|stock| same(&stock.domain.device));
+        if !same(&send.device) || !same(&recv.device) || !shared {
             return Err(Error::Foreign);
         }
         let options = QueuePairOptions {
-            name: None,
-            pd: pd.0.pd,
             personality: options.personality,
             qp_type: options.qp_type,
-            srq: None,
+            srq: stock.map(|stock| stock.queue.number()),
             limits: options.limits,
+            ..QueuePairOptions::new(pd.0.pd)
         };
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
-        let _domain = pd.0.clone();
-        Ok(Qp(Arc::new(Pair { qp, _domain })))
+        Ok(Qp(Arc::new(Pair {
+            qp,
+            _stock: stock.cloned(),
+            _domain: pd.0.clone(),
+        })))
     }
 
     /// Its number, as completions name it.

@@ -43,6 +43,11 @@ const PEERS: [Access; 3] = [
     Access::REMOTE_ATOMIC,
 ];
 
+/// All rights that a peer can have.
+pub(crate) fn peers() -> Access {
+    PEERS.into_iter().fold(Access::NONE, |all, one| all | one)
+}
+
 impl RemoteMemory {
     /// Bytes of a handle.
     ///
@@ -52,12 +57,11 @@ impl RemoteMemory {
     pub const BYTES: usize = 24;
 
     pub(crate) fn of(at: u64, len: u64, stag: Stag, access: Access) -> RemoteMemory {
-        let peers = PEERS.into_iter().fold(Access::NONE, |all, one| all | one);
         RemoteMemory {
             at,
             len,
             stag,
-            access: access & peers,
+            access: access & peers(),
         }
     }
 

@@ -13,20 +13,21 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use verbena_engine::{CompletionQueue, QueuePair, QueuePairOptions};
 use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::wr::Data;
-use verbena_nic::{Arm, Flags, QpState, QpType, ReceiveWr, SendWr, Status, Wc, WcOp};
+use verbena_nic::{Arm, Flags, QpState, ReceiveWr, SendWr, Status, Wc, WcOp};
 
 use crate::cq::SPIN;
 use crate::device::Device;
+use crate::endpoint::Depths;
 use crate::error::{Error, Failure};
 use crate::low::BLANK;
 use crate::mr::Buf;
-use crate::ops::{After, Ask, Gain, Id, Lane, Ops};
+use crate::ops::{After, Ask, Gain, Id, Kept, Lane, Ops};
 
 /// Completions taken at once.
 const AT_ONCE: usize = 32;
 
-/// How an operation ended, with its buffer.
-pub(crate) type End = (Result<Gain, Error>, Buf);
+/// How an operation ended, with what was kept for it.
+pub(crate) type End = (Result<Gain, Error>, Kept);
 
 /// The operations, and who sleeps for them.
 #[derive(Debug)]
@@ -88,30 +89,29 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A connection to be; so many operations of each kind are under way at once, more wait in line.
-    pub(crate) fn new(device: &Device, depth: usize) -> Result<Arc<Shared>, Error> {
-        let depth = depth.clamp(1, device.attributes().requests / 2);
+    /// A connection to be, whose receives may be posted already.
+    pub(crate) fn new(device: &Device, wanted: Depths) -> Result<Arc<Shared>, Error> {
+        let most = device.attributes().requests / 2;
+        let depths = [wanted.sends, wanted.recvs].map(|depth| depth.clamp(1, most));
         // Twice the room: a completion may be seen here before the queue pair has counted it out.
-        let room = 2 * depth;
+        let [sends, receives] = depths.map(|depth| 2 * depth);
         let engine = &device.inner().engine;
-        let cq = engine.create_cq(2 * room)?;
+        let cq = engine.create_cq(sends + receives)?;
         let options = QueuePairOptions {
-            name: None,
-            pd: device.hidden.pd,
-            personality: None,
-            qp_type: QpType::Rc,
-            srq: None,
             limits: Limits {
-                sends: room,
-                receives: room,
+                sends,
+                receives,
                 pieces: 1,
                 inline: 0,
             },
+            ..QueuePairOptions::new(device.hidden.pd)
         };
         let qp = engine.create_qp(&cq, &cq, options)?;
+        qp.set_manners(|manners| (manners.ird, manners.ord) = (wanted.ird, wanted.ord));
+        qp.modify(QpState::Init);
         let number = qp.number();
         let board = Arc::new(Board {
-            ops: Mutex::new(Ops::new(depth)),
+            ops: Mutex::new(Ops::new(depths)),
             done: Condvar::new(),
             peer_left: AtomicBool::new(false),
         });
@@ -164,8 +164,8 @@ impl Shared {
     }
 
     /// Begins an operation.
-    pub(crate) fn begin(&self, ask: Ask, buf: Buf) -> Result<Id, (Error, Buf)> {
-        let begun = self.board.ops.lock().begin(ask, buf)?;
+    pub(crate) fn begin(&self, ask: Ask, kept: Kept) -> Result<Id, (Error, Kept)> {
+        let begun = self.board.ops.lock().begin(ask, kept)?;
         self.post_all();
         if self.board.ops.lock().has_backlog() {
             // Nobody may be waiting here: then a completion must ring, so that those in line are posted.

@@ -4,14 +4,10 @@ mod common;
 
 use std::os::fd::AsFd;
 
+use common::low::{SEND, complete, join, wr};
 use common::{device, pattern};
-use verbena::low::{Arm, BLANK, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, Wc, WcOp};
+use verbena::low::{Arm, BLANK, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
 
 struct Side {
     qp: Qp,
@@ -51,30 +47,8 @@ impl Side {
 fn pair() -> (Side, Side) {
     let (a, b) = (Side::new(), Side::new());
     let listener = b.device.listen("127.0.0.1:0").unwrap();
-    let joining = a.qp.connect(listener.local().unwrap(), b"ask").unwrap();
-    let request = listener.next().wait().unwrap();
-    assert_eq!(request.private_data(), b"ask");
-    request.accept_on(&b.qp, b"yes").unwrap().wait().unwrap();
-    assert_eq!(joining.wait().unwrap(), b"yes");
+    join(&listener, &a.qp, &b.qp);
     (a, b)
-}
-
-fn complete(cq: &Cq, count: usize) -> Vec<Wc> {
-    let (mut all, mut some) = (Vec::new(), [BLANK; 16]);
-    while all.len() < count {
-        let n = cq.wait(&mut some).unwrap();
-        all.extend_from_slice(&some[..n]);
-    }
-    all
-}
-
-fn wr<'a>(id: u64, op: SendOp, data: Data<'a>) -> SendWr<'a> {
-    SendWr {
-        id,
-        op,
-        flags: Flags::SIGNALED,
-        data,
-    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The same pattern over a plain TCP socket: what the adapter is compared with.
+//! The same pattern over plain TCP sockets: what the adapter is compared with.
 //! It promises a fair opponent: no delay, busy polling where the adapter polls, large reads where it streams.
 //! It refuses anything that is not bytes and counts.
 
@@ -15,55 +15,88 @@ const CHUNK: usize = 256 << 10;
 
 /// Serves measurements for ever.
 pub(super) fn serve(listener: &TcpListener) {
-    for socket in listener.incoming().flatten() {
-        // A client that goes away ends its own measurement only.
-        let _ = answer(socket);
+    loop {
+        // A client that goes away, or comes in between, ends its own measurement only.
+        if let Ok((sockets, case)) = gather(listener) {
+            let _ = answer(sockets, &case);
+        }
     }
 }
 
-fn answer(mut socket: TcpStream) -> std::io::Result<()> {
-    let mut words = [0; Case::BYTES];
-    socket.read_exact(&mut words)?;
-    let Some(case) = Case::from_bytes(&words) else {
-        return Ok(());
-    };
-    socket.set_nodelay(true)?;
+/// All sockets of the next client.
+fn gather(listener: &TcpListener) -> std::io::Result<(Vec<TcpStream>, Case)> {
+    let mut sockets = Vec::new();
+    loop {
+        let (mut socket, _) = listener.accept()?;
+        let mut words = [0; Case::BYTES];
+        socket.read_exact(&mut words)?;
+        socket.set_nodelay(true)?;
+        sockets.push(socket);
+        let case = Case::from_bytes(&words).ok_or(ErrorKind::InvalidData)?;
+        if sockets.len() >= case.qps as usize {
+            return Ok((sockets, case));
+        }
+    }
+}
+
+fn answer(mut sockets: Vec<TcpStream>, case: &Case) -> std::io::Result<()> {
     let size = case.size.max(1) as usize;
+    let several = sockets.len() > 1;
+    if case.metric == Metric::Latency || several {
+        // One socket that streams may sleep, as a program would.
+        sockets.iter().try_for_each(|s| s.set_nonblocking(true))?;
+    }
     if case.metric == Metric::Latency {
-        socket.set_nonblocking(true)?;
         let mut bytes = vec![0; size];
-        for _ in 0..case.count {
-            read_busy(&mut socket, &mut bytes)?;
-            write_busy(&mut socket, &bytes)?;
+        for turn in 0..case.count as usize {
+            let at = turn % sockets.len();
+            read_busy(&mut sockets[at], &mut bytes)?;
+            write_busy(&mut sockets[at], &bytes)?;
         }
         return Ok(());
     }
-    let mut left = u64::from(case.count) * size as u64;
-    let mut bytes = vec![0; CHUNK];
-    while left > 0 {
-        let n = socket.read(&mut bytes)?;
-        if n == 0 {
-            return Ok(());
-        }
-        left = left.saturating_sub(n as u64);
+    let mut lanes: Vec<(TcpStream, usize)> = Vec::new();
+    for (at, socket) in sockets.into_iter().enumerate() {
+        lanes.push((socket, case.share(at) * size));
     }
-    socket.write_all(&[1])
+    let mut bytes = vec![0; CHUNK];
+    let mut left: usize = lanes.iter().map(|(_, left)| left).sum();
+    while left > 0 {
+        for (socket, lane) in lanes.iter_mut().filter(|(_, left)| *left > 0) {
+            match socket.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(n) => {
+                    *lane -= n.min(*lane);
+                    left -= n.min(left);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let (first, _) = &mut lanes[0];
+    write_busy(first, &[1])
 }
 
 /// Measures the case's pattern.
 pub(super) fn measure(server: SocketAddr, case: &Case) -> Result<Sample, Error> {
-    let mut socket = TcpStream::connect(server)?;
-    socket.set_nodelay(true)?;
-    socket.write_all(&case.to_bytes())?;
+    let mut sockets = Vec::new();
+    for _ in 0..case.qps {
+        let mut socket = TcpStream::connect(server)?;
+        socket.set_nodelay(true)?;
+        socket.write_all(&case.to_bytes())?;
+        sockets.push(socket);
+    }
     let bytes = vec![7; case.size.max(1) as usize];
     if case.metric == Metric::Latency {
-        return ping_pong(socket, case, bytes);
+        return ping_pong(sockets, case, bytes);
     }
     let start = Instant::now();
-    for _ in 0..case.count {
-        socket.write_all(&bytes)?;
+    for turn in 0..case.count as usize {
+        let at = turn % sockets.len();
+        sockets[at].write_all(&bytes)?;
     }
-    socket.read_exact(&mut [0])?;
+    sockets[0].read_exact(&mut [0])?;
     Ok(Sample::Throughput {
         messages: u64::from(case.count),
         bytes: u64::from(case.count) * bytes.len() as u64,
@@ -71,8 +104,12 @@ pub(super) fn measure(server: SocketAddr, case: &Case) -> Result<Sample, Error> 
     })
 }
 
-fn ping_pong(mut socket: TcpStream, case: &Case, mut bytes: Vec<u8>) -> Result<Sample, Error> {
-    socket.set_nonblocking(true)?;
+fn ping_pong(
+    mut sockets: Vec<TcpStream>,
+    case: &Case,
+    mut bytes: Vec<u8>,
+) -> Result<Sample, Error> {
+    sockets.iter().try_for_each(|s| s.set_nonblocking(true))?;
     // Half a round trip is compared with half a round trip.
     let ways = if matches!(case.op, Op::Send | Op::Write) {
         2
@@ -80,10 +117,11 @@ fn ping_pong(mut socket: TcpStream, case: &Case, mut bytes: Vec<u8>) -> Result<S
         1
     };
     let mut times = Vec::with_capacity(case.count as usize);
-    for _ in 0..case.count {
+    for turn in 0..case.count as usize {
+        let at = turn % sockets.len();
         let start = Instant::now();
-        write_busy(&mut socket, &bytes)?;
-        read_busy(&mut socket, &mut bytes)?;
+        write_busy(&mut sockets[at], &bytes)?;
+        read_busy(&mut sockets[at], &mut bytes)?;
         times.push(start.elapsed() / ways);
     }
     Ok(Sample::Times(times))

@@ -37,8 +37,10 @@ pub struct Case {
     pub size: u32,
     /// Messages.
     pub count: u32,
-    /// Messages under way at once.
+    /// Messages under way at once on each connection.
     pub depth: u32,
+    /// Connections that the messages are spread over.
+    pub qps: u32,
 }
 
 const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
@@ -46,6 +48,12 @@ const METRICS: [Metric; 3] = [Metric::Latency, Metric::Bandwidth, Metric::Rate];
 
 /// Largest message measured.
 const MAX_SIZE: u32 = 64 << 20;
+
+/// Most connections at once.
+pub const MAX_QPS: u32 = 1024;
+
+/// Most messages under way at once on all connections together.
+pub const MAX_UNDER_WAY: u32 = 1 << 16;
 
 impl Op {
     /// Its name.
@@ -81,14 +89,15 @@ impl Metric {
 
 impl Case {
     /// Bytes in private data.
-    pub const BYTES: usize = 14;
+    pub const BYTES: usize = 18;
 
     /// The case as private data.
     pub fn to_bytes(self) -> [u8; Case::BYTES] {
         let mut bytes = [0; Case::BYTES];
         bytes[0] = OPS.iter().position(|op| *op == self.op).unwrap_or(0) as u8;
         bytes[1] = METRICS.iter().position(|m| *m == self.metric).unwrap_or(0) as u8;
-        for (at, number) in [self.size, self.count, self.depth].into_iter().enumerate() {
+        let numbers = [self.size, self.count, self.depth, self.qps];
+        for (at, number) in numbers.into_iter().enumerate() {
             bytes[2 + 4 * at..6 + 4 * at].copy_from_slice(&number.to_be_bytes());
         }
         bytes
@@ -107,9 +116,20 @@ impl Case {
             size: number(0),
             count: number(1),
             depth: number(2),
+            qps: number(3),
         };
-        let sane = case.size <= MAX_SIZE && case.count > 0 && (1..=4096).contains(&case.depth);
+        let sane = case.size <= MAX_SIZE
+            && case.count > 0
+            && (1..=4096).contains(&case.depth)
+            && (1..=MAX_QPS).contains(&case.qps)
+            && case.depth * case.qps <= MAX_UNDER_WAY;
         sane.then_some(case)
+    }
+
+    /// How many of the messages are this connection's, counted from 0.
+    pub fn share(self, at: usize) -> usize {
+        let (count, qps) = (self.count as usize, self.qps as usize);
+        count / qps + usize::from(at < count % qps)
     }
 }
 
@@ -129,9 +149,28 @@ mod tests {
                     size: 1 << 20,
                     count: 77,
                     depth: 32,
+                    qps: 3,
                 };
                 assert_eq!(Case::from_bytes(&case.to_bytes()), Some(case));
             }
+        }
+    }
+
+    #[test]
+    fn every_message_is_somebodys() {
+        for (count, qps) in [(1, 1), (7, 3), (2, 5), (1000, 64)] {
+            let case = Case {
+                op: Op::Send,
+                metric: Metric::Rate,
+                size: 1,
+                count,
+                depth: 1,
+                qps,
+            };
+            let shares: Vec<usize> = (0..qps as usize).map(|at| case.share(at)).collect();
+            assert_eq!(shares.iter().sum::<usize>(), count as usize);
+            let (most, least) = (shares.iter().max(), shares.iter().min());
+            assert!(most.unwrap() - least.unwrap() <= 1, "{shares:?}");
         }
     }
 
@@ -143,9 +182,10 @@ mod tests {
             size: 64,
             count: 1,
             depth: 1,
+            qps: 1,
         };
-        assert_eq!(Case::from_bytes(&good.to_bytes()[..13]), None);
-        for (at, byte) in [(0, 4), (1, 3), (2, 0xff), (10, 0xff)] {
+        assert_eq!(Case::from_bytes(&good.to_bytes()[..17]), None);
+        for (at, byte) in [(0, 4), (1, 3), (2, 0xff), (10, 0xff), (14, 0xff), (16, 4)] {
             let mut bytes = good.to_bytes();
             bytes[at] = byte;
             assert_eq!(Case::from_bytes(&bytes), None, "byte {at}");

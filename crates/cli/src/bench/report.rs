@@ -99,7 +99,10 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
     let case = &outcome.case;
     let (op, metric) = (case.op.name(), case.metric.name());
     if heading {
-        writeln!(out, "\n{op} {metric}")?;
+        match case.qps {
+            1 => writeln!(out, "\n{op} {metric}"),
+            qps => writeln!(out, "\n{op} {metric}, {qps} connections"),
+        }?;
         if case.metric == Metric::Latency {
             writeln!(
                 out,
@@ -179,6 +182,7 @@ struct Row {
     op: &'static str,
     metric: &'static str,
     size: u32,
+    qps: u32,
     value: f64,
     unit: &'static str,
     baseline: Option<f64>,
@@ -191,6 +195,7 @@ pub fn print_json(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()> 
         op: o.case.op.name(),
         metric: o.case.metric.name(),
         size: o.case.size,
+        qps: o.case.qps,
         value: o.value,
         unit: o.case.metric.unit(),
         baseline: o.baseline,

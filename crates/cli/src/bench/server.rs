@@ -1,17 +1,17 @@
 //! The side that is measured against: answers what must be answered, and shares memory for the rest.
-//! It promises to serve one connection after the other, each as its private data says, until it is told to stop.
+//! It promises to serve one client after the other, each as the private data of its connections says, until it is told to stop.
 //! It refuses to measure.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use verbena::low::{BLANK, QpState};
-use verbena::{Config, Device, Listener, RemoteMemory};
+use verbena::low::BLANK;
+use verbena::{Config, Device, Listener, RemoteMemory, Request};
 
 use super::Error;
 use super::baseline;
 use super::case::{Case, Metric, Op};
-use super::client::{Station, await_mark, mark};
+use super::station::Station;
 
 /// A server.
 #[derive(Debug)]
@@ -52,16 +52,8 @@ impl Server {
     }
 
     fn serve(&self) -> Result<(), Error> {
-        let request = self.listener.next().wait()?;
-        let words = request.private_data().to_vec();
-        let case = Case::from_bytes(&words);
-        let remote = words
-            .get(Case::BYTES..)
-            .and_then(|w| RemoteMemory::from_bytes(w).ok());
-        let (Some(case), Some(remote)) = (case, remote) else {
-            request.reject(b"not a client of this benchmark");
-            return Err(Error::Failed("a stranger called".to_owned()));
-        };
+        let (request, call) = self.next()?;
+        let case = call.case;
         let station = Station::new(&self.device, case)?;
         let receives = match (case.op, case.metric) {
             (Op::Send, Metric::Latency) => 128,
@@ -70,70 +62,101 @@ impl Server {
         };
         let mut words = station.memory.remote().to_bytes().to_vec();
         if case.op == Op::Write && case.metric == Metric::Latency {
-            let half = station.memory.len() as u64 / 2;
-            words = station
-                .memory
-                .remote()
-                .slice(half, half)?
-                .to_bytes()
-                .to_vec();
+            let half = station.len() as u64;
+            let sink = station.memory.remote().slice(half, half)?;
+            words = sink.to_bytes().to_vec();
         }
         words.extend(self.tcp.local_addr()?.port().to_be_bytes());
-        let joining = request.accept_on(&station.qp, &words)?;
-        station.post_receives(receives)?;
-        joining.wait()?;
+        let mut first = Some((request, call));
+        for (at, qp) in station.qps.iter().enumerate() {
+            let (request, next) = first.take().map_or_else(|| self.next(), Ok)?;
+            if next.case != case || next.at != at {
+                request.reject(b"another client is being served");
+                return Err(Error::Failed("a client came in between".to_owned()));
+            }
+            station.post_receives(at, receives)?;
+            request.accept_on(qp, &words)?.wait()?;
+        }
         match (case.metric, case.op) {
-            (Metric::Latency, Op::Send) => answer_sends(&station, &remote),
-            (Metric::Latency, Op::Write) => answer_writes(&station, case, &remote),
-            (_, Op::Send) => take(&station, case),
+            (Metric::Latency, Op::Send) => answer_sends(&station, &call.remote),
+            (Metric::Latency, Op::Write) => answer_writes(&station, &call.remote),
+            (_, Op::Send) => take(&station),
             _ => Ok(()),
         }?;
         // What is left needs nobody here: wait until the client goes.
-        while is_joined(&station) {
+        while station.is_joined() {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
+
+    /// The next request of a client of ours; others are refused.
+    fn next(&self) -> Result<(Request, Call), Error> {
+        let request = self.listener.next().wait()?;
+        match Call::from_bytes(request.private_data()) {
+            Some(call) => Ok((request, call)),
+            None => {
+                request.reject(b"not a client of this benchmark");
+                Err(Error::Failed("a stranger called".to_owned()))
+            }
+        }
+    }
 }
 
-/// The client is still there.
-fn is_joined(station: &Station) -> bool {
-    let view = station.qp.view();
-    view.state == QpState::Rts && !view.peer_gone
+/// What a client says with each of its connections.
+#[derive(Clone, Copy)]
+struct Call {
+    case: Case,
+    /// Which of its connections this is.
+    at: usize,
+    /// Where answers go.
+    remote: RemoteMemory,
+}
+
+impl Call {
+    fn from_bytes(bytes: &[u8]) -> Option<Call> {
+        let (at, rest) = bytes.get(Case::BYTES..)?.split_first_chunk()?;
+        Some(Call {
+            case: Case::from_bytes(bytes)?,
+            at: u32::from_be_bytes(*at) as usize,
+            remote: RemoteMemory::from_bytes(rest).ok()?,
+        })
+    }
 }
 
 fn answer_sends(station: &Station, remote: &RemoteMemory) -> Result<(), Error> {
     let mut wcs = [BLANK; 16];
     let mut idle = 0_u32;
     // Asking whether the client is there costs more than a poll, so it is asked seldom.
-    while !idle.is_multiple_of(4096) || idle == 0 || is_joined(station) {
-        let (_, came) = station.poll(&mut wcs)?;
-        idle = if came == 0 { idle.wrapping_add(1) } else { 0 };
-        for _ in 0..came {
-            station.post_receives(1)?;
-            station.post(remote, 1)?;
+    while !idle.is_multiple_of(4096) || idle == 0 || station.is_joined() {
+        idle = idle.wrapping_add(1);
+        for done in station.poll(&mut wcs)?.filter(|done| !done.sent) {
+            idle = 0;
+            station.post_receives(done.at, 1)?;
+            station.post(done.at, remote, 1)?;
         }
     }
     Ok(())
 }
 
-fn answer_writes(station: &Station, case: Case, remote: &RemoteMemory) -> Result<(), Error> {
-    let mut wcs = [BLANK; 16];
-    for turn in 0..(case.count + case.count / 10) as usize {
-        await_mark(station, turn, &mut wcs)?;
-        mark(station, turn)?;
-        station.post(remote, 1)?;
+fn answer_writes(station: &Station, remote: &RemoteMemory) -> Result<(), Error> {
+    let (mut wcs, count) = ([BLANK; 16], station.case.count);
+    for turn in 0..(count + count / 10) as usize {
+        station.await_mark(turn, &mut wcs)?;
+        station.mark(turn)?;
+        station.post(turn % station.qps.len(), remote, 1)?;
     }
     Ok(())
 }
 
-fn take(station: &Station, case: Case) -> Result<(), Error> {
+fn take(station: &Station) -> Result<(), Error> {
     let mut wcs = [BLANK; 64];
     let mut taken = 0;
-    while taken < case.count as usize {
-        let (_, came) = station.poll(&mut wcs)?;
-        station.post_receives(came)?;
-        taken += came;
+    while taken < station.case.count {
+        for done in station.poll(&mut wcs)? {
+            station.post_receives(done.at, 1)?;
+            taken += 1;
+        }
     }
     Ok(())
 }

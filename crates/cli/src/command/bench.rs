@@ -9,13 +9,15 @@ use std::process::{Child, Command, Stdio};
 use clap::Args;
 use verbena::Config;
 use verbena_cli::bench::{
-    Case, Error, Metric, Op, Plan, Server, print_json, print_text, run as measure,
+    Case, Error, MAX_QPS, MAX_UNDER_WAY, Metric, Op, Plan, Server, print_json, print_text,
+    run as measure,
 };
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
   verbena bench                                   everything, both sides here
   verbena bench --baseline write send --metric bandwidth --size 64k,1m
+  verbena bench --qps 16 send --metric rate       over sixteen connections at once
   verbena bench --server 0.0.0.0:7471             on one machine ...
   verbena bench --client 192.0.2.7:7471 --json    ... and on the other";
 
@@ -32,9 +34,12 @@ pub(crate) struct Bench {
     /// Messages per measurement; chosen by size if not given
     #[arg(long, short = 'n')]
     iterations: Option<u32>,
-    /// Messages under way at once
+    /// Messages under way at once on each connection, at most 4096
     #[arg(long, default_value_t = 64)]
     depth: u32,
+    /// Connections; messages take turns on them or are shared out evenly
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QPS)))]
+    qps: u32,
     /// Runs of each case; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -124,6 +129,14 @@ pub(crate) fn run(args: &Bench) -> u8 {
 }
 
 fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
+    let under_way = args.qps.saturating_mul(args.depth.clamp(1, 4096));
+    if under_way > MAX_UNDER_WAY {
+        let (qps, depth) = (args.qps, args.depth);
+        return Err(format!(
+            "{qps} connections with {depth} messages each under way, at most {MAX_UNDER_WAY} together"
+        )
+        .into());
+    }
     let config = config(args)?;
     if let Some(at) = &args.server {
         return serve(config, resolve(at)?);
@@ -221,6 +234,7 @@ fn cases(args: &Bench) -> Vec<Case> {
                     size,
                     count,
                     depth: args.depth.clamp(1, 4096),
+                    qps: args.qps,
                 });
             }
         }

@@ -64,6 +64,7 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         size,
         count,
         depth: 64,
+        qps: 1,
     };
     let plan = Plan {
         cases: vec![

@@ -296,3 +296,60 @@ fn a_hundred_thousand_regions_are_found_one_by_one() {
     }
     assert!(tpt.is_empty());
 }
+
+/// Whoever frees memory takes the windows on it away as well, also while others bind, use and unbind them.
+#[cfg(not(loom))]
+#[test]
+fn a_region_goes_with_its_windows() {
+    let tpt = table();
+    let mut bytes = vec![0; 64];
+    let (at, access) = (bytes.as_ptr() as u64, Access::ALL);
+    let region = register(&tpt, &mut bytes, access);
+    let windows: Vec<Stag> = [WindowType::One, WindowType::TwoA, WindowType::TwoB]
+        .map(|ty| tpt.allocate_window(ty, Pd(1)).unwrap())
+        .to_vec();
+    let bound: Vec<Stag> = windows
+        .iter()
+        .map(|window| tpt.bind(&bind(*window, region, at, 64)).unwrap())
+        .collect();
+    assert!(matches!(
+        tpt.deregister(region),
+        Err(Misuse::Busy { users: 3, .. })
+    ));
+    let writes = |stag: Stag| {
+        let place = tpt.place_remote(&reach(stag, at as *const u8, 8, Access::REMOTE_WRITE));
+        place.map(|place| place.write(0, &[1; 8]))
+    };
+    std::thread::scope(|scope| {
+        for stag in &bound {
+            scope.spawn(|| while writes(*stag).is_ok() {});
+        }
+        // Somebody unbinds one of them at the same moment.
+        scope.spawn(|| tpt.invalidate_local(bound[1], Pd(1)));
+        tpt.deregister_with_windows(region).unwrap();
+        for stag in &bound {
+            assert!(writes(*stag).is_err());
+        }
+    });
+    assert!(tpt.deregister_with_windows(region).is_err());
+    assert!(tpt.deregister_with_windows(windows[0]).is_err());
+    // The windows themselves are still their owner's, whatever key it remembers.
+    for window in windows {
+        tpt.deregister(window).unwrap();
+    }
+    assert_eq!(tpt.len_of(Pd(1)), 0);
+}
+
+#[test]
+fn a_bound_window_is_freed_whatever_key_its_owner_remembers() {
+    let tpt = table();
+    let mut bytes = vec![0; 64];
+    let at = bytes.as_ptr() as u64;
+    let region = register(&tpt, &mut bytes, Access::ALL);
+    let window = tpt.allocate_window(WindowType::One, Pd(1)).unwrap();
+    let bound = tpt.bind(&bind(window, region, at, 64)).unwrap();
+    assert_ne!(bound, window);
+    tpt.deregister(window).unwrap();
+    assert!(tpt.look(bound).is_none(), "nobody reaches it any more");
+    tpt.deregister(region).unwrap();
+}

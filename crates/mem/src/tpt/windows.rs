@@ -83,6 +83,53 @@ impl Tpt {
         Stag::from_parts(window.index(), slot.key()).ok_or(Misuse::Stag(window))
     }
 
+    /// Removes a region and unbinds whatever windows are bound to it: when this returns, nobody reaches its memory any
+    /// more. For an owner whose memory goes away in any case.
+    ///
+    /// Without windows it costs what [`deregister`](Tpt::deregister) does, with some a look at the whole table. The
+    /// caller holds no grant of its own.
+    pub fn deregister_with_windows(&self, region: Stag) -> Result<(), Misuse> {
+        let misuse = Misuse::Stag(region);
+        let index = region.index();
+        if self.indexes.lock().window(index).is_some() {
+            return Err(misuse);
+        }
+        let slot = self.slot(index).ok_or(misuse)?;
+        // From here on no bind begins, and those that had begun have ended.
+        let owned = slot.revoke(Some(region.key())).map_err(|_| misuse)?;
+        let mut turn = 0;
+        while slot.users() > 0 {
+            // Another round only for a window that somebody else is unbinding at this moment.
+            self.unbind_from(index);
+            crate::sync::pause(turn);
+            turn += 1;
+        }
+        owned.release();
+        self.indexes.lock().free(index);
+        Ok(())
+    }
+
+    fn unbind_from(&self, region: u32) {
+        let made = self.segments.iter().filter_map(|segment| segment.get());
+        for slot in made.flatten() {
+            let key = slot.key();
+            let is_bound = |entry: &Entry| entry.parent == Some(region);
+            let bound = slot.acquire(key).and_then(|grant| grant.entry(is_bound));
+            if bound != Some(true) {
+                continue;
+            }
+            if let Ok(owned) = slot.revoke(Some(key)) {
+                let entry = owned.entry();
+                if entry.as_ref().is_some_and(is_bound) {
+                    self.unlink(entry);
+                    owned.release();
+                } else {
+                    owned.restore();
+                }
+            }
+        }
+    }
+
     /// Invalidates an entry by a work request of our own side: later accesses are refused.
     pub fn invalidate_local(&self, stag: Stag, pd: Pd) -> Result<(), Refusal> {
         self.invalidate(stag, |entry| entry.pd == pd || is_queue_pair_scoped(entry))

@@ -55,4 +55,9 @@ impl Function {
     pub fn deregister(&self, stag: Stag) -> Result<(), Error> {
         Ok(self.tpt.deregister(stag)?)
     }
+
+    /// Removes a region together with the bindings of all windows on it, for an owner whose memory goes away.
+    pub fn deregister_with_windows(&self, region: Stag) -> Result<(), Error> {
+        Ok(self.tpt.deregister_with_windows(region)?)
+    }
 }

@@ -2,7 +2,7 @@
 //! It promises fences, read depth and one message at a time, and that a request whose memory refuses harms nothing but its queue pair.
 //! It refuses to complete anything; [`super::complete`] does.
 
-use verbena_mem::Refusal;
+use verbena_mem::{Bind, Refusal};
 use verbena_stream::{Held, Outgoing, Stream};
 use verbena_wire::Rsn;
 
@@ -158,10 +158,14 @@ impl Inner {
     /// Bind and local invalidate: done at once, in their turn.
     pub(super) fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
         let status = match self.sends[at].op {
-            SendOp::Bind(bind) => match init.tpt.bind(&bind) {
-                Ok(_) => Status::Success,
-                Err(_) => Status::MwBindErr,
-            },
+            SendOp::Bind(bind) => {
+                // Who binds is who was asked, whatever the request says: it decides who may use the window (M8).
+                let (pd, qp) = (init.pd, init.number);
+                match init.tpt.bind(&Bind { pd, qp, ..bind }) {
+                    Ok(_) => Status::Success,
+                    Err(_) => Status::MwBindErr,
+                }
+            }
             SendOp::LocalInvalidate(stag) => match init.tpt.invalidate_local(stag, init.pd) {
                 Ok(()) => Status::Success,
                 Err(_) => Status::LocProtErr,

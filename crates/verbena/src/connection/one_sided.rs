@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{Connection, Returned};
 use crate::error::Error;
 use crate::mr::Buf;
-use crate::ops::{Ask, Gain};
+use crate::ops::{Ask, Gain, Kept};
 use crate::pending::{Finish, Pending};
 use crate::remote::{Remote, RemoteMemory};
 use crate::shared::Shared;
@@ -116,7 +116,8 @@ impl Connection {
         }) {
             Ok(buf) => {
                 let sge = buf.sge(len);
-                self.begin_plain(Ask { op: Some(op), sge }, buf, value::<T>)
+                self.end
+                    .begin(Ask { op: Some(op), sge }, Kept::Buf(buf), value::<T>)
             }
             Err(error) => Pending::ended(Err(error)),
         }
@@ -150,8 +151,9 @@ impl Connection {
         match buf {
             Ok(buf) => {
                 let sge = buf.sge(buf.len());
-                let forget: Finish<_> = |_, end, _| end.map(drop);
-                self.begin_plain(Ask { op: Some(op), sge }, buf, forget)
+                let forget: Finish<_> = |_, end, _| Some(end.map(drop));
+                self.end
+                    .begin(Ask { op: Some(op), sge }, Kept::Buf(buf), forget)
             }
             Err(error) => Pending::ended(Err(error)),
         }
@@ -209,11 +211,12 @@ impl Connection {
     }
 
     fn atomic(&self, word: &Remote<u64>, op: SendOp) -> Pending<Result<u64, Error>> {
-        let answer = word.check_atomic().and_then(|()| self.shared.word());
+        let answer = word.check_atomic().and_then(|()| self.end.shared.word());
         match answer {
             Ok(buf) => {
                 let sge = buf.sge(8);
-                self.begin_plain(Ask { op: Some(op), sge }, buf, original)
+                self.end
+                    .begin(Ask { op: Some(op), sge }, Kept::Buf(buf), original)
             }
             Err(error) => Pending::ended(Err(error)),
         }
@@ -221,7 +224,8 @@ impl Connection {
 }
 
 /// The word before an atomic.
-fn original(shared: &Shared, end: Result<Gain, Error>, mut buf: Buf) -> Result<u64, Error> {
+fn original(shared: &Shared, end: Result<Gain, Error>, kept: Kept) -> Option<Result<u64, Error>> {
+    let mut buf = kept.buf()?;
     let before = end.and_then(|_| {
         buf.set_len(8)?;
         let mut word = [0; 8];
@@ -229,12 +233,16 @@ fn original(shared: &Shared, end: Result<Gain, Error>, mut buf: Buf) -> Result<u
         Ok(u64::from_ne_bytes(word))
     });
     shared.keep_word(buf);
-    before
+    Some(before)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a finish takes the buffer")]
-fn value<T: FromBytes>(_: &Shared, end: Result<Gain, Error>, buf: Buf) -> Result<T, Error> {
-    end?;
+fn value<T: FromBytes>(
+    _: &Shared,
+    end: Result<Gain, Error>,
+    kept: Kept,
+) -> Option<Result<T, Error>> {
+    let buf = kept.buf()?;
     let (len, limit) = (size_of::<T>() as u64, buf.len() as u64);
-    T::read_from_bytes(&buf).map_err(|_| Error::TooLong { len, limit })
+    let wrong = |_| Error::TooLong { len, limit };
+    Some(end.and_then(|_| T::read_from_bytes(&buf[..]).map_err(wrong)))
 }

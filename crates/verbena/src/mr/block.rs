@@ -160,9 +160,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // While windows are bound to it, peers may reach it: then the memory is given up rather than freed.
+        // Windows that are bound to it are taken away with it: peers must not reach what is freed.
         let function = self.domain.device.engine.function();
-        if function.deregister(self.stag).is_ok() {
+        if function.deregister_with_windows(self.stag).is_ok() {
             // SAFETY: allocated in `new` with this layout; no entry names it any more and no access is running.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }

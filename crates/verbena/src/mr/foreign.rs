@@ -120,8 +120,9 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Returns when no access is running. With a window bound to it there is nothing better to do than to leave it.
-        let _ = self.domain.device.engine.function().deregister(self.stag);
+        // Returns when no access is running, through windows that are bound to it neither. Ours alone, so it is there.
+        let function = self.domain.device.engine.function();
+        let _ = function.deregister_with_windows(self.stag);
     }
 }
 

@@ -36,6 +36,22 @@ impl Memory {
         Ok(Memory(Arc::new(Block::new(domain, len, access)?)))
     }
 
+    pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
+        self.0.is_in(domain)
+    }
+
+    /// Its rights.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device};
+    /// # let device = Device::open()?;
+    /// assert_eq!(device.memory(100, Access::LOCAL_WRITE)?.access(), Access::LOCAL_WRITE);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn access(&self) -> Access {
+        self.0.access()
+    }
+
     /// Bytes.
     ///
     /// ```

@@ -4,6 +4,9 @@
 
 use verbena::{Config, Connection, Device};
 
+pub(crate) mod low;
+pub(crate) mod relay;
+
 pub(crate) fn device(settings: &[(&str, &str)]) -> Device {
     let mut config = Config::default();
     for (key, value) in settings {

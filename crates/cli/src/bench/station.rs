@@ -1,0 +1,206 @@
+//! One side's end of a measurement: its queue pairs, all completing in one queue, and its memory.
+//! It promises that receives wait before a connection is there, and that a completion says whose it is.
+//! It refuses to count what failed: any bad completion ends the measurement with its sentence.
+
+use verbena::low::{Data, Flags, Limits, PostError, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
+use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
+
+use super::Error;
+use super::case::{Case, Op};
+
+/// Requests that are posted together.
+const AT_ONCE: usize = 16;
+
+/// Queue pairs with memory, ready to be joined.
+pub(super) struct Station {
+    pub(super) qps: Vec<Qp>,
+    cq: Cq,
+    pub(super) memory: Memory,
+    pub(super) case: Case,
+}
+
+/// A message is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    /// The queue pair, by its place.
+    pub(super) at: usize,
+    /// Sent, not received.
+    pub(super) sent: bool,
+}
+
+impl Done {
+    fn of(id: u64) -> Done {
+        Done {
+            at: (id >> 1) as usize,
+            sent: id & 1 == 1,
+        }
+    }
+
+    fn id(self) -> u64 {
+        (self.at as u64) << 1 | u64::from(self.sent)
+    }
+}
+
+impl Station {
+    pub(super) fn new(device: &Device, case: Case) -> Result<Station, Error> {
+        let pd = device.pd()?;
+        let (depth, count) = (case.depth as usize, case.qps as usize);
+        let limits = Limits {
+            sends: (2 * depth).max(64),
+            receives: (4 * depth).max(256),
+            ..Limits::default()
+        };
+        // Whatever is posted has room to complete.
+        let cq = device.cq(count * (limits.sends + limits.receives))?;
+        // What is sent lies in front, what is received behind it. The queue pairs share it: nobody looks at the bytes
+        // but in a ping-pong, where one message is under way at once.
+        let len = case.size.max(64) as usize;
+        let memory = pd.memory(2 * len, Access::ALL)?;
+        let options = QpOptions {
+            limits,
+            ..QpOptions::default()
+        };
+        let mut qps = Vec::with_capacity(count);
+        for _ in 0..count {
+            let qp = Qp::new(&pd, &cq, &cq, options)?;
+            // Receives are posted before the connection is there.
+            qp.modify(QpState::Init);
+            qps.push(qp);
+        }
+        Ok(Station {
+            qps,
+            cq,
+            memory,
+            case,
+        })
+    }
+
+    /// Bytes of each half of the memory.
+    pub(super) fn len(&self) -> usize {
+        self.case.size.max(64) as usize
+    }
+
+    /// What is sent.
+    fn source(&self) -> Result<Sge, Error> {
+        Ok(self.memory.sge(0, self.case.size as usize)?)
+    }
+
+    /// Where answers go.
+    fn sink(&self) -> Result<Sge, Error> {
+        Ok(self.memory.sge(self.len(), self.case.size as usize)?)
+    }
+
+    /// Posts receives to one of the queue pairs.
+    pub(super) fn post_receives(&self, at: usize, count: usize) -> Result<(), Error> {
+        let scatter = [self.sink()?];
+        let wr = RecvWr {
+            id: Done { at, sent: false }.id(),
+            scatter: &scatter,
+        };
+        for _ in 0..count {
+            self.qps[at].post_recv(&[wr]).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Posts `count` requests of the case's kind to one of the queue pairs.
+    pub(super) fn post(&self, at: usize, remote: &RemoteMemory, count: usize) -> Result<(), Error> {
+        let (source, sink) = ([self.source()?], [self.sink()?]);
+        let word = [self.memory.sge(self.len(), 8)?];
+        let place = remote.place();
+        let (op, data) = match self.case.op {
+            Op::Send => (
+                SendOp::Send {
+                    invalidate: None,
+                    immediate: None,
+                },
+                Data::Gather(&source),
+            ),
+            Op::Write => (
+                SendOp::Write {
+                    remote: place,
+                    immediate: None,
+                },
+                Data::Gather(&source),
+            ),
+            Op::Read => (
+                SendOp::Read {
+                    remote: place,
+                    local_invalidate: None,
+                },
+                Data::Gather(&sink),
+            ),
+            Op::Atomic => (
+                SendOp::FetchAdd {
+                    remote: place,
+                    add: 1,
+                    mask: 0,
+                },
+                Data::Gather(&word),
+            ),
+        };
+        let wr = SendWr {
+            id: Done { at, sent: true }.id(),
+            op,
+            flags: Flags::SIGNALED,
+            data,
+        };
+        let mut left = count;
+        while left > 0 {
+            let now = left.min(AT_ONCE);
+            let list = &[wr; AT_ONCE][..now];
+            self.qps[at].post_send(list).map_err(refused)?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    /// Takes what has completed.
+    pub(super) fn poll<'a>(
+        &self,
+        wcs: &'a mut [Wc],
+    ) -> Result<impl Iterator<Item = Done> + use<'a>, Error> {
+        let n = self.cq.poll(wcs);
+        let some = &wcs[..n];
+        if let Some(wc) = some.iter().find(|wc| wc.status != Status::Success) {
+            let qp = self.qps.get(Done::of(wc.id).at);
+            let why = qp.and_then(|qp| qp.view().cause).unwrap_or_default();
+            return Err(Error::Failed(format!("{:?}: {why}", wc.status)));
+        }
+        Ok(some.iter().map(|wc| Done::of(wc.id)))
+    }
+
+    /// The peer is still there, on every connection.
+    pub(super) fn is_joined(&self) -> bool {
+        self.qps.iter().all(|qp| {
+            let view = qp.view();
+            view.state == QpState::Rts && !view.peer_gone
+        })
+    }
+
+    /// Marks what is sent with the number of its turn.
+    pub(super) fn mark(&self, turn: usize) -> Result<(), Error> {
+        let last = (self.case.size.max(1) - 1) as usize;
+        Ok(self.memory.write_at(last, &[turn as u8 | 1 << 7])?)
+    }
+
+    /// Waits until the peer's write of this turn is there; others of its turns are not.
+    pub(super) fn await_mark(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
+        let last = self.len() + (self.case.size.max(1) - 1) as usize;
+        let mut byte = [0];
+        loop {
+            self.memory.read_at(last, &mut byte)?;
+            if byte[0] == turn as u8 | 1 << 7 {
+                break;
+            }
+            self.poll(wcs)?.for_each(drop);
+        }
+        // The next turn is told apart by being another.
+        self.memory.write_at(last, &[0])?;
+        Ok(())
+    }
+}
+
+fn refused(refused: (usize, PostError)) -> Error {
+    Error::Failed(refused.1.to_string())
+}

@@ -1,0 +1,143 @@
+//! Operations on parts of registered memory, where they are: nothing is copied and nothing is given away.
+//! They promise that the memory lives until they have ended, and that rights and bounds of both sides are checked before
+//! anything is sent. They refuse exclusiveness: others may use the same bytes meanwhile.
+
+use verbena_mem::Access;
+use verbena_nic::SendOp;
+
+use super::{Connection, Received};
+use crate::error::Error;
+use crate::mr::Piece;
+use crate::ops::{Ask, Kept};
+use crate::pending::{Finish, Pending};
+use crate::remote::RemoteMemory;
+
+impl Connection {
+    /// Sends a part of memory as one message; see [`send`](Connection::send).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// # let receiving = server.recv(device.buffer(64)?);
+    /// let memory = device.memory(4096, verbena::Access::LOCAL_WRITE)?;
+    /// memory.write_at(1000, b"a record")?;
+    /// client.send_from(&memory.piece(1000, 8)?).wait()?;
+    /// # assert_eq!(&receiving.wait().1[..], b"a record");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn send_from(&self, piece: &Piece) -> Pending<Result<(), Error>> {
+        let (invalidate, immediate) = (None, None);
+        let op = SendOp::Send {
+            invalidate,
+            immediate,
+        };
+        self.on_piece(piece, op, piece.len())
+    }
+
+    /// Receives the next message into a part of memory; see [`recv`](Connection::recv).
+    ///
+    /// If the `Pending` is dropped the message, when it comes, goes there all the same. Nor does it take the place of a
+    /// `recv` that was given up before: that one's message is for the next `recv`.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// # let sending = client.send(device.buffer_from(b"hello")?);
+    /// let memory = device.memory(4096, verbena::Access::LOCAL_WRITE)?;
+    /// let received = server.recv_into(&memory.piece(1000, 64)?).wait()?;
+    /// assert_eq!(memory.get::<[u8; 5]>(1000)?, *b"hello");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn recv_into(&self, piece: &Piece) -> Pending<Result<Received, Error>> {
+        if let Err(error) = self.check_piece(piece).and_then(|()| piece.check_sink()) {
+            return Pending::ended(Err(error));
+        }
+        let finish: Finish<_> = |_, end, _| Some(end.map(Received::of));
+        let (op, sge) = (None, piece.sge());
+        let kept = Kept::Memory(piece.memory().clone());
+        self.end.begin(Ask { op, sge }, kept, finish)
+    }
+
+    /// Writes a part of memory to the beginning of the peer's; see [`write`](Connection::write).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let (ours, theirs) = (device.memory(64, verbena::Access::ALL)?, device.memory(64, verbena::Access::ALL)?);
+    /// ours.put(8, &7_u64)?;
+    /// client.write_from(&ours.piece(8, 8)?, &theirs.remote().slice(16, 8)?).wait()?;
+    /// assert_eq!(theirs.get::<u64>(16)?, 7);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn write_from(&self, piece: &Piece, to: &RemoteMemory) -> Pending<Result<(), Error>> {
+        if let Err(error) = to.check(piece.len(), Access::REMOTE_WRITE) {
+            return Pending::ended(Err(error));
+        }
+        let remote = to.place();
+        let immediate = None;
+        self.on_piece(piece, SendOp::Write { remote, immediate }, piece.len())
+    }
+
+    /// Reads all of the peer's memory that the handle names into the front of a part of memory; see
+    /// [`read`](Connection::read).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let (ours, theirs) = (device.memory(64, verbena::Access::ALL)?, device.memory(64, verbena::Access::ALL)?);
+    /// theirs.put(16, &7_u64)?;
+    /// client.read_into(&ours.piece(8, 56)?, &theirs.remote().slice(16, 8)?).wait()?;
+    /// assert_eq!(ours.get::<u64>(8)?, 7);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn read_into(&self, piece: &Piece, from: &RemoteMemory) -> Pending<Result<(), Error>> {
+        let (offset, len, limit) = (0, from.len(), piece.len() as u64);
+        let fits = usize::try_from(len).ok().filter(|len| *len <= piece.len());
+        let checked = fits
+            .ok_or(Error::Bounds { offset, len, limit })
+            .and_then(|len| from.check(len, Access::REMOTE_READ).map(|()| len))
+            .and_then(|len| piece.check_sink().map(|()| len));
+        match checked {
+            Ok(len) => {
+                let op = SendOp::Read {
+                    remote: from.place(),
+                    local_invalidate: None,
+                };
+                self.on_piece(piece, op, len)
+            }
+            Err(error) => Pending::ended(Err(error)),
+        }
+    }
+
+    /// An operation on the first `len` bytes of a piece.
+    fn on_piece(&self, piece: &Piece, op: SendOp, len: usize) -> Pending<Result<(), Error>> {
+        if let Err(error) = self.check_piece(piece) {
+            return Pending::ended(Err(error));
+        }
+        let mut sge = piece.sge();
+        sge.len = len as u32;
+        let finish: Finish<_> = |_, end, _| Some(end.map(drop));
+        let kept = Kept::Memory(piece.memory().clone());
+        self.end.begin(Ask { op: Some(op), sge }, kept, finish)
+    }
+
+    fn check_piece(&self, piece: &Piece) -> Result<(), Error> {
+        let (len, limit) = (piece.len(), self.end.longest());
+        if !piece.memory().is_in(&self.device().hidden) {
+            return Err(Error::Foreign);
+        }
+        if len > limit {
+            let (len, limit) = (len as u64, limit as u64);
+            return Err(Error::TooLong { len, limit });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! A connection before it is one: its queues are there, so receives can wait before the peer can say its first word.
+//! It promises that what was begun on it goes on when it is connected, and ends with its buffers returned when it is not.
+//! It refuses to send: there is nobody yet.
+
+use core::fmt;
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
+
+use crate::connect::Connecting;
+use crate::connection::{Received, Returned, received};
+use crate::device::{Device, resolve};
+use crate::error::Error;
+use crate::mr::Buf;
+use crate::ops::{Ask, Kept};
+use crate::pending::{Finish, Pending};
+use crate::promise::Promise;
+use crate::shared::Shared;
+
+/// How much of a connection is under way at once; more waits in line.
+///
+/// ```
+/// let depths = verbena::Depths { recvs: 1024, ..verbena::Depths::default() };
+/// # assert_eq!(depths.sends, 128);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depths {
+    /// Sends, writes, reads and atomics.
+    pub sends: usize,
+    /// Receives.
+    pub recvs: usize,
+    /// Reads and atomics of the peer's that are served at once; the device's setting if nothing is said.
+    pub ird: Option<u16>,
+    /// Reads and atomics that are asked of the peer at once, at most what it serves; the device's setting if nothing is
+    /// said.
+    pub ord: Option<u16>,
+}
+
+impl Default for Depths {
+    fn default() -> Depths {
+        Depths {
+            sends: 128,
+            recvs: 128,
+            ird: None,
+            ord: None,
+        }
+    }
+}
+
+/// A connection to be; made by [`Device::endpoint`]. It connects, or is given to a request that is accepted.
+///
+/// ```
+/// use verbena::{Depths, Device};
+/// let device = Device::open()?;
+/// let listener = device.listen("127.0.0.1:0")?;
+///
+/// let ours = device.endpoint(Depths::default())?;
+/// let first = ours.recv(device.buffer(64)?);
+/// let connecting = ours.connect(listener.local()?, b"");
+///
+/// let theirs = device.endpoint(Depths { sends: 16, ..Depths::default() })?;
+/// let server = listener.next().wait()?.accept_with(theirs, b"").wait()?;
+/// // Whatever the server says at once finds a receive.
+/// let sending = server.send(device.buffer_from(b"welcome")?);
+/// let client = connecting.wait()?;
+/// assert_eq!(&first.wait().1[..], b"welcome");
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Endpoint {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(device: &Device, depths: Depths) -> Result<Endpoint, Error> {
+        let shared = Shared::new(device, depths)?;
+        Ok(Endpoint { shared })
+    }
+
+    /// Receives a message that is to come; see [`Connection::recv`](crate::Connection::recv).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let endpoint = device.endpoint(verbena::Depths::default())?;
+    /// let receiving = endpoint.recv(device.buffer(64)?);
+    /// drop(endpoint);
+    /// let (result, buf) = receiving.wait();
+    /// assert!(result.unwrap_err().is_closed());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn recv(&self, buf: Buf) -> Pending<Returned<Received>> {
+        if let Some(id) = self.shared.claim() {
+            drop(buf);
+            return Pending::under(self.shared.clone(), id, received);
+        }
+        let limit = self.longest();
+        let sge = buf.sge(buf.capacity().min(limit));
+        self.begin_buf(Ask { op: None, sge }, buf, received)
+    }
+
+    /// Connects to whoever listens there, with private data that it sees.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// let endpoint = device.endpoint(verbena::Depths::default())?;
+    /// let connecting = endpoint.connect(listener.local()?, b"hello");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connect(self, to: impl ToSocketAddrs + fmt::Debug, private_data: &[u8]) -> Connecting {
+        let dial = || {
+            let peer = resolve(to)?;
+            let (promise, joining) = Promise::new();
+            let done = move |result: Result<_, verbena_engine::Error>| {
+                promise.keep(result.map_err(Error::from));
+            };
+            let shared = &self.shared;
+            let dialled = shared.with_qp(|qp| qp.connect(peer, private_data, done));
+            dialled.unwrap_or(Err(verbena_engine::Error::Closed))?;
+            Ok((peer, joining))
+        };
+        match dial() {
+            Ok((peer, joining)) => Connecting::going(self, peer, joining),
+            Err(error) => Connecting::failed(error),
+        }
+    }
+
+    /// The longest message.
+    pub(crate) fn longest(&self) -> usize {
+        self.shared.device.attributes().message as usize
+    }
+
+    /// Begins an operation on a buffer of the program's, which may be another device's.
+    pub(crate) fn begin_buf<T>(
+        &self,
+        ask: Ask,
+        buf: Buf,
+        finish: Finish<Returned<T>>,
+    ) -> Pending<Returned<T>> {
+        if !buf.is_in(&self.shared.device.hidden) {
+            return Pending::ended((Err(Error::Foreign), buf));
+        }
+        self.begin(ask, Kept::Buf(buf), finish)
+    }
+
+    /// Begins an operation; what is kept for it comes back with its end.
+    pub(crate) fn begin<T>(&self, ask: Ask, kept: Kept, finish: Finish<T>) -> Pending<T> {
+        match self.shared.begin(ask, kept) {
+            Ok(id) => Pending::under(self.shared.clone(), id, finish),
+            Err((error, kept)) => Pending::refused(finish(&self.shared, Err(error), kept)),
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Pending operations hold what is shared, too: they end here, not when the last of them is dropped.
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,147 @@
+//! A slice that was lent to an operation that fills it.
+//! It promises to give the slice out again only when nobody else can reach it any more.
+//! It refuses to be needed for that: forgotten, the scope it came from takes the slice back.
+
+use core::fmt;
+use core::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Lent;
+use crate::error::Error;
+use crate::pending::Pending;
+
+/// A slice that an operation of a [`Scope`] fills; it comes back with the end.
+///
+/// ```
+/// # let device = verbena::Device::open()?;
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// # let connecting = device.connect(listener.local()?);
+/// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+/// let memory = device.memory(64, verbena::Access::ALL)?;
+/// let (mut one, mut other) = ([0; 8], [0; 8]);
+/// client.scope(|scope| {
+///     // Both at once.
+///     let first = scope.read(&mut one, &memory.remote().slice(0, 8)?);
+///     let second = scope.read(&mut other, &memory.remote().slice(8, 8)?);
+///     first.wait().0?;
+///     second.wait().0
+/// })?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[must_use = "it says how the operation ended, and has its slice"]
+pub struct Loan<'scope, T> {
+    slice: Slice<'scope>,
+    lent: Option<Arc<Lent>>,
+    pending: Pending<Result<T, Error>>,
+}
+
+/// The slice as it is while others may write it: no reference.
+struct Slice<'scope> {
+    start: *mut u8,
+    len: usize,
+    of: PhantomData<&'scope mut [u8]>,
+}
+
+impl<'scope, T> Loan<'scope, T> {
+    /// # Safety
+    /// `start` and `len` are a slice that is borrowed for `'scope`, used by nobody but by means of `lent`.
+    pub(super) unsafe fn new(
+        start: *mut u8,
+        len: usize,
+        lent: Arc<Lent>,
+        pending: Pending<Result<T, Error>>,
+    ) -> Loan<'scope, T> {
+        let of = PhantomData;
+        Loan {
+            slice: Slice { start, len, of },
+            lent: Some(lent),
+            pending,
+        }
+    }
+
+    /// Nothing was lent.
+    pub(super) fn refused(slice: &'scope mut [u8], error: Error) -> Loan<'scope, T> {
+        let (start, len, of) = (slice.as_mut_ptr(), slice.len(), PhantomData);
+        Loan {
+            slice: Slice { start, len, of },
+            lent: None,
+            pending: Pending::ended(Err(error)),
+        }
+    }
+
+    /// Waits for the end, and gives the slice back with it.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(8, verbena::Access::ALL)?;
+    /// let mut bytes = [7; 8];
+    /// client.scope(|scope| {
+    ///     let (result, bytes) = scope.read(&mut bytes, &memory.remote()).wait();
+    ///     bytes[0] = 1;
+    ///     result
+    /// })?;
+    /// assert_eq!(bytes, [1, 0, 0, 0, 0, 0, 0, 0]);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn wait(self) -> (Result<T, Error>, &'scope mut [u8]) {
+        let result = self.pending.wait();
+        (result, give(self.slice, self.lent))
+    }
+
+    /// Waits no longer than this; what is not over by then can be waited for again, and the scope waits for it in any
+    /// case.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let mut bytes = [0; 8];
+    /// client.scope(|scope| {
+    ///     let receiving = scope.recv(&mut bytes);
+    ///     assert!(receiving.wait_for(Duration::from_millis(1)).is_err(), "nobody sends");
+    ///     drop(server);
+    /// });
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    #[expect(clippy::type_complexity, reason = "the end of a wait, or the loan")]
+    pub fn wait_for(
+        self,
+        limit: Duration,
+    ) -> Result<(Result<T, Error>, &'scope mut [u8]), Loan<'scope, T>> {
+        let Loan {
+            slice,
+            lent,
+            pending,
+        } = self;
+        match pending.wait_for(limit) {
+            Ok(result) => Ok((result, give(slice, lent))),
+            Err(pending) => Err(Loan {
+                slice,
+                lent,
+                pending,
+            }),
+        }
+    }
+}
+
+/// Takes the slice back, then gives it out.
+#[expect(clippy::needless_pass_by_value, reason = "the slice is given out once")]
+fn give<'scope>(slice: Slice<'scope>, lent: Option<Arc<Lent>>) -> &'scope mut [u8] {
+    if let Some(lent) = lent {
+        lent.take_back();
+    }
+    // SAFETY: borrowed for `'scope`, and nobody but us can reach it any more: it was taken back, and we are consumed.
+    unsafe { core::slice::from_raw_parts_mut(slice.start, slice.len) }
+}
+
+impl<T> fmt::Debug for Loan<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loan").field(&self.pending).finish()
+    }
+}

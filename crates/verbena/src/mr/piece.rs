@@ -1,0 +1,81 @@
+//! A part of memory, to send from and receive into where it is.
+//! It promises that the memory lives as long as an operation on the piece. It refuses to keep others out: what the program
+//! or a peer writes meanwhile is sent, or mixed with what is received.
+
+use verbena_mem::Access;
+use verbena_nic::Sge;
+
+use super::Memory;
+use crate::error::Error;
+
+/// A part of a [`Memory`]; made by [`Memory::piece`], used by
+/// [`Connection::send_from`](crate::Connection::send_from) and its kin.
+///
+/// ```
+/// # let device = verbena::Device::open()?;
+/// let memory = device.memory(4096, verbena::Access::ALL)?;
+/// let record = memory.piece(1024, 64)?;
+/// assert_eq!(record.len(), 64);
+/// assert!(memory.piece(4090, 7).is_err());
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Piece {
+    memory: Memory,
+    sge: Sge,
+}
+
+impl Memory {
+    /// A part of it, for operations on connections.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(4096, verbena::Access::ALL)?;
+    /// let all = memory.piece(0, 4096)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn piece(&self, offset: usize, len: usize) -> Result<Piece, Error> {
+        let sge = self.sge(offset, len)?;
+        let memory = self.clone();
+        Ok(Piece { memory, sge })
+    }
+}
+
+impl Piece {
+    /// Bytes.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// assert_eq!(device.memory(64, verbena::Access::ALL)?.piece(8, 16)?.len(), 16);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        self.sge.len as usize
+    }
+
+    /// No bytes.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// assert!(device.memory(64, verbena::Access::ALL)?.piece(64, 0)?.is_empty());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn sge(&self) -> Sge {
+        self.sge
+    }
+
+    /// May be written by an operation of ours.
+    pub(crate) fn check_sink(&self) -> Result<(), Error> {
+        let (has, needs) = (self.memory.access(), Access::LOCAL_WRITE);
+        let may = has.contains(needs);
+        may.then_some(()).ok_or(Error::Right { has, needs })
+    }
+}

@@ -1,0 +1,145 @@
+//! A shared receive queue of the low layer: one stock of receives for many queue pairs.
+//! It promises that a posted receive goes to the connection that has waited longest, and that the queue lasts as long as
+//! a queue pair takes from it. It refuses to be destroyed in use, and tells of a low stock only once per limit set.
+
+use core::fmt;
+use std::sync::Arc;
+
+use verbena_engine::SharedReceiveQueue;
+use verbena_nic::qp::PostError;
+use verbena_nic::{ReceiveWr, SrqInfo};
+
+use crate::device::{Domain, Pd};
+use crate::error::Error;
+
+/// A shared receive queue; made by [`Pd::srq`], used by [`Qp::with_srq`](crate::Qp::with_srq).
+///
+/// ```
+/// use verbena::low::{BLANK, Data, Flags, RecvWr, SendOp, SendWr};
+/// use verbena::{Access, Device, Qp, QpOptions};
+///
+/// let device = Device::open()?;
+/// let (pd, cq, got) = (device.pd()?, device.cq(64)?, device.cq(64)?);
+/// let memory = pd.memory(4096, Access::ALL)?;
+/// let srq = pd.srq(128, 1)?;
+/// for id in 0..8 {
+///     let place = [memory.sge(id as usize * 64, 64)?];
+///     srq.post(&[RecvWr { id, scatter: &place }]).map_err(|(_, e)| e)?;
+/// }
+/// let listener = device.listen("127.0.0.1:0")?;
+/// let mut clients = Vec::new();
+/// let mut servers = Vec::new();
+/// for _ in 0..3 {
+///     let client = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
+///     let server = Qp::with_srq(&pd, &got, &got, &srq, QpOptions::default())?;
+///     let joining = client.connect(listener.local()?, b"")?;
+///     listener.next().wait()?.accept_on(&server, b"")?.wait()?;
+///     joining.wait()?;
+///     let op = SendOp::Send { invalidate: None, immediate: None };
+///     let send = SendWr { id: 0, op, flags: Flags::NONE, data: Data::Inline(b"hello") };
+///     client.post_send(&[send]).map_err(|(_, e)| e)?;
+///     clients.push(client);
+///     servers.push(server);
+/// }
+/// let mut completions = [BLANK; 8];
+/// let mut count = 0;
+/// while count < 3 {
+///     count += got.wait(&mut completions)?;
+/// }
+/// assert_eq!(srq.query()?.waiting, 5);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Srq(pub(crate) Arc<Stock>);
+
+/// The queue, and what must outlive it.
+pub(crate) struct Stock {
+    pub(crate) queue: SharedReceiveQueue,
+    pub(crate) domain: Arc<Domain>,
+}
+
+impl Srq {
+    pub(crate) fn new(pd: &Pd, receives: usize, pieces: usize) -> Result<Srq, Error> {
+        let domain = pd.0.clone();
+        let engine = &domain.device.engine;
+        let queue = engine.create_srq(domain.pd, receives, pieces)?;
+        Ok(Srq(Arc::new(Stock { queue, domain })))
+    }
+
+    /// Its number, as events name it.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let srq = device.pd()?.srq(16, 1)?;
+    /// println!("shared receive queue {}", srq.number());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn number(&self) -> u32 {
+        self.0.queue.number()
+    }
+
+    /// Posts receives; connections that wait for one go on. On error: how many were posted before the one that was
+    /// refused, and why.
+    ///
+    /// ```
+    /// # use verbena::low::{PostError, RecvWr};
+    /// # let device = verbena::Device::open()?;
+    /// let srq = device.pd()?.srq(2, 1)?;
+    /// let list = [1, 2, 3].map(|id| RecvWr { id, scatter: &[] });
+    /// assert_eq!(srq.post(&list), Err((2, PostError::Full(2))));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.0.queue.post(wrs)
+    }
+
+    /// Asks for one [`Event::SrqLimit`](crate::Event::SrqLimit) when fewer receives than this wait; 0 takes that back.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let srq = device.pd()?.srq(16, 1)?;
+    /// srq.set_limit(4)?;
+    /// assert!(srq.set_limit(17).is_err(), "it never holds that many");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_limit(&self, limit: usize) -> Result<(), Error> {
+        Ok(self.0.queue.set_limit(limit)?)
+    }
+
+    /// What it is and holds.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let srq = device.pd()?.srq(16, 1)?;
+    /// assert_eq!((srq.query()?.receives, srq.query()?.waiting), (16, 0));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn query(&self) -> Result<SrqInfo, Error> {
+        Ok(self.0.queue.query()?)
+    }
+
+    /// Destroys it now; refused, and given back, while a queue pair takes from it. Dropped instead, it goes with the last
+    /// of them.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// let srq = pd.srq(16, 1)?;
+    /// let qp = Qp::with_srq(&pd, &cq, &cq, &srq, QpOptions::default())?;
+    /// let (srq, error) = srq.destroy().unwrap_err();
+    /// assert!(error.to_string().contains("in use by 1"));
+    /// drop(qp);
+    /// srq.destroy().map_err(|(_, error)| error)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn destroy(self) -> Result<(), (Srq, Error)> {
+        let refused = self.0.queue.destroy();
+        refused.map_err(|error| (self, error.into()))
+    }
+}
+
+impl fmt::Debug for Srq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Srq").field(&self.number()).finish()
+    }
+}

@@ -1,0 +1,51 @@
+//! Queue pairs of the low layer, joined over loopback, and their completions.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::time::{Duration, Instant};
+
+use verbena::low::{BLANK, Data, Flags, SendOp, SendWr, Wc};
+use verbena::{Cq, Listener, Qp};
+
+pub(crate) const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+/// A signalled request.
+pub(crate) fn wr<'a>(id: u64, op: SendOp, data: Data<'a>) -> SendWr<'a> {
+    SendWr {
+        id,
+        op,
+        flags: Flags::SIGNALED,
+        data,
+    }
+}
+
+/// Connects one queue pair to the other.
+pub(crate) fn join(listener: &Listener, a: &Qp, b: &Qp) {
+    let joining = a.connect(listener.local().unwrap(), b"ask").unwrap();
+    let request = listener.next().wait().unwrap();
+    assert_eq!(request.private_data(), b"ask");
+    request.accept_on(b, b"yes").unwrap().wait().unwrap();
+    assert_eq!(joining.wait().unwrap(), b"yes");
+}
+
+/// So many completions, however long they take.
+pub(crate) fn complete(cq: &Cq, count: usize) -> Vec<Wc> {
+    let (mut all, mut some) = (Vec::new(), [BLANK; 16]);
+    while all.len() < count {
+        let n = cq.wait(&mut some).unwrap();
+        all.extend_from_slice(&some[..n]);
+    }
+    all
+}
+
+/// Waits until it is so, and fails if it never is.
+pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !is() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::yield_now();
+    }
+}

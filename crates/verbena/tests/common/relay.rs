@@ -1,0 +1,106 @@
+//! Somebody between two adapters who looks at every frame, and can hold the answers back.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// What was seen, and what is allowed.
+#[derive(Default)]
+struct Seen {
+    held: bool,
+    /// Reads that were asked for.
+    asked: usize,
+    /// Reads whose last byte went back.
+    answered: usize,
+    /// Most that were asked for and not answered at one moment.
+    most: usize,
+}
+
+/// A relay to one server, for one connection without markers.
+pub(crate) struct Relay {
+    pub(crate) at: SocketAddr,
+    seen: Arc<(Mutex<Seen>, Condvar)>,
+}
+
+impl Relay {
+    pub(crate) fn to(server: SocketAddr) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let seen = Arc::<(Mutex<Seen>, Condvar)>::default();
+        let (there, back) = (seen.clone(), seen.clone());
+        std::thread::spawn(move || {
+            let (client, _) = listener.accept().unwrap();
+            let server = TcpStream::connect(server).unwrap();
+            let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || carry(from, to, |frame| back_frame(&back, frame)));
+            carry(client, server, |frame| there_frame(&there, frame));
+        });
+        Relay { at, seen }
+    }
+
+    /// Holds every answer back from now on, or lets them all go.
+    pub(crate) fn hold(&self, held: bool) {
+        self.seen.0.lock().unwrap().held = held;
+        self.seen.1.notify_all();
+    }
+
+    /// Reads that were asked for, and the most that were without an answer at one moment.
+    pub(crate) fn reads(&self) -> (usize, usize) {
+        let seen = self.seen.0.lock().unwrap();
+        (seen.asked, seen.most)
+    }
+}
+
+/// RFC 5040 §4.2: the opcode is in the lower four bits of the second control byte.
+fn opcode(frame: &[u8]) -> u8 {
+    frame[3] & 0xf
+}
+
+fn there_frame((seen, _): &(Mutex<Seen>, Condvar), frame: &[u8]) {
+    let mut seen = seen.lock().unwrap();
+    seen.asked += usize::from(opcode(frame) == 1);
+    seen.most = seen.most.max(seen.asked - seen.answered);
+}
+
+fn back_frame((seen, told): &(Mutex<Seen>, Condvar), frame: &[u8]) {
+    let mut seen = told
+        .wait_while(seen.lock().unwrap(), |seen| seen.held)
+        .unwrap();
+    // RFC 5041 §4.1: the last segment of a message says so.
+    let last = frame[2] & 0x40 != 0;
+    seen.answered += usize::from(opcode(frame) == 2 && last);
+}
+
+/// Carries the startup frame, then frame by frame, each shown before it goes.
+fn carry(mut from: TcpStream, mut to: TcpStream, show: impl Fn(&[u8])) {
+    to.set_nodelay(true).unwrap();
+    let mut startup = true;
+    let mut frame = Vec::new();
+    loop {
+        let head = if startup { 20 } else { 2 };
+        frame.resize(head, 0);
+        if from.read_exact(&mut frame).is_err() {
+            let _ = to.shutdown(std::net::Shutdown::Write);
+            return;
+        }
+        let len = usize::from(u16::from_be_bytes([frame[head - 2], frame[head - 1]]));
+        // RFC 5044 §4.1: padded to four bytes, then the checksum.
+        let rest = if startup {
+            len
+        } else {
+            (2 + len).next_multiple_of(4) + 4 - 2
+        };
+        frame.resize(head + rest, 0);
+        if from.read_exact(&mut frame[head..]).is_err() {
+            return;
+        }
+        if !core::mem::take(&mut startup) {
+            show(&frame);
+        }
+        if to.write_all(&frame).is_err() {
+            return;
+        }
+    }
+}
