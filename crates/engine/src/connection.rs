@@ -3,18 +3,23 @@
 //! and that a socket is closed only when nothing can be lost by it. It refuses to judge what is said.
 
 mod close;
+mod join;
+mod line;
+mod slot;
 mod starting;
 mod startup;
 mod turn;
 mod watch;
 
+pub(crate) use line::Line;
+pub(crate) use slot::Slot;
 pub(crate) use startup::{Decision, Done, Options};
 
 use core::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, Moved, Qp};
 use verbena_stream::Time;
@@ -22,45 +27,18 @@ use verbena_stream::Time;
 use crate::core::Core;
 use crate::door::Place;
 use crate::group::Group;
+use crate::introduction::Introduction;
 use crate::shard::{Served, Shard};
 use crate::sys::{Ready, Socket};
 use starting::Starting;
 use watch::Watch;
-
-/// The connection of a queue pair, if it has one; whoever posts looks here.
-#[derive(Debug, Default)]
-pub(crate) struct Slot(RwLock<Option<Arc<Connection>>>);
-
-impl Slot {
-    pub(crate) fn get(&self) -> Option<Arc<Connection>> {
-        self.0.read().clone()
-    }
-
-    fn set(&self, connection: &Arc<Connection>) {
-        let before = self.0.write().replace(connection.clone());
-        drop(before);
-    }
-
-    fn is(&self, connection: &Connection) -> bool {
-        let slot = self.0.read();
-        slot.as_ref()
-            .is_some_and(|c| core::ptr::eq(&**c, connection))
-    }
-
-    /// Lets go of this connection, if it is still this one.
-    fn clear(&self, connection: &Connection) {
-        let ours = |c: &mut Arc<Connection>| core::ptr::eq(&**c, connection);
-        let before = self.0.write().take_if(ours);
-        drop(before);
-    }
-}
 
 /// A connection.
 pub(crate) struct Connection {
     core: Arc<Core>,
     shard: Arc<Shard>,
     token: u64,
-    socket: Socket,
+    line: Line,
     peer: SocketAddr,
     /// What is not the queue pair's business: how it began, and how it ends.
     phase: Mutex<Phase>,
@@ -74,6 +52,8 @@ pub(crate) struct Connection {
     startup: Time,
     /// A polling thread put off an acknowledgement.
     deferred: AtomicBool,
+    /// Acknowledgements that are not put off, because one was for too long.
+    distrust: AtomicU32,
     /// Polls that found the socket full.
     polls: AtomicU32,
     /// A timer runs that watches for a dead peer.
@@ -89,8 +69,8 @@ pub(crate) struct Bound {
     qp: Arc<Qp>,
     group: Arc<Group>,
     slot: Arc<Slot>,
-    /// How long an unacknowledged peer may be silent; `None` is for ever.
-    patience: Option<core::time::Duration>,
+    /// How the two ends know each other, if they were connected by hand.
+    introduction: Option<Introduction>,
 }
 
 /// Where a connection stands, apart from its queue pair.
@@ -115,8 +95,8 @@ impl Connection {
         self.token
     }
 
-    pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {

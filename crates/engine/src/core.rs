@@ -2,18 +2,21 @@
 //! It promises that whatever a turn left behind — promised receives, overflows, events — is seen to after all locks are released.
 //! It refuses to run connections; shards and callers do.
 
+use core::net::IpAddr;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use verbena_mem::Policy;
 use verbena_nic::{Adapter, Event, Function, Outbox, Raise, Shares};
 
+use crate::calls::Calls;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::notice::{Inbox, Notify};
+use crate::numbers::Numbers;
 use crate::shard::Shards;
 use crate::sys;
 
@@ -31,6 +34,11 @@ pub(crate) struct Core {
     watcher: RwLock<Option<Watcher>>,
     /// Everything else that happens.
     pub(crate) events: Inbox,
+    /// The device's own addresses, once somebody asked.
+    addresses: OnceLock<Vec<IpAddr>>,
+    /// Queue pairs that can be called, and their numbers.
+    pub(crate) calls: Calls,
+    pub(crate) numbers: Numbers,
     /// Startups of those who came through doors.
     pub(crate) half_open: Arc<AtomicU32>,
     /// The process it was made in, by the forks that lie before it.
@@ -51,6 +59,9 @@ impl Core {
             listeners: RwLock::default(),
             watcher: RwLock::default(),
             events: Inbox::new()?,
+            addresses: OnceLock::new(),
+            calls: Calls::default(),
+            numbers: Numbers::default(),
             half_open: Arc::default(),
             forks: sys::forks(),
             connections: RwLock::default(),
@@ -70,6 +81,17 @@ impl Core {
         } else {
             Err(Error::Closed)
         }
+    }
+
+    /// The device's own addresses.
+    pub(crate) fn addresses(&self) -> Result<&[IpAddr], Error> {
+        if let Some(addresses) = self.addresses.get() {
+            return Ok(addresses);
+        }
+        let machine = sys::interfaces()?;
+        let found = self.config.device.resolve(&machine);
+        let found = found.ok_or(Error::NoDevice)?;
+        Ok(self.addresses.get_or_init(|| found))
     }
 
     /// Who is told of completions in this queue from now on.

@@ -45,28 +45,83 @@ pub(crate) struct Door {
     shard: Arc<Shard>,
     token: u64,
     listener: Listener,
+    hears: Hears,
+}
+
+/// Who hears of requests.
+enum Hears {
+    /// A program, which answers them one by one.
+    Program(Arc<Waiting>),
+    /// Queue pairs that are connected by hand.
+    Calls,
+}
+
+/// Requests that wait for a program's answer.
+pub(crate) struct Waiting {
     backlog: usize,
-    waiting: Mutex<VecDeque<Decision>>,
+    requests: Mutex<VecDeque<Decision>>,
     pub(crate) channel: Channel,
     /// Who else is told of a request.
     pub(crate) told: RwLock<Option<Arc<dyn Notify>>>,
 }
 
+impl Waiting {
+    fn add(&self, decision: Decision) {
+        let mut requests = self.requests.lock();
+        if requests.len() >= self.backlog {
+            drop(requests);
+            decision.connection.reject(&[]);
+            return;
+        }
+        requests.push_back(decision);
+        drop(requests);
+        self.channel.ring();
+        let told = self.told.read().clone();
+        if let Some(told) = told {
+            told.notify();
+        }
+    }
+
+    /// The oldest request that waits; its ring has been taken.
+    pub(crate) fn next(&self) -> Option<Decision> {
+        self.requests.lock().pop_front()
+    }
+
+    fn take_all(&self) -> VecDeque<Decision> {
+        core::mem::take(&mut *self.requests.lock())
+    }
+}
+
 impl Door {
+    /// A door whose requests a program answers; at most `backlog` wait for that.
     pub(crate) fn open(
         core: &Arc<Core>,
         at: SocketAddr,
         backlog: usize,
-    ) -> Result<Arc<Door>, Error> {
+    ) -> Result<(Arc<Door>, Arc<Waiting>), Error> {
+        let waiting = Arc::new(Waiting {
+            backlog,
+            requests: Mutex::default(),
+            channel: Channel::new()?,
+            told: RwLock::default(),
+        });
+        let listener = Listener::bind(at, true)?;
+        let door = Door::new(core, listener, Hears::Program(waiting.clone()))?;
+        Ok((door, waiting))
+    }
+
+    /// A door for calls from queue pair to queue pair.
+    pub(crate) fn for_calls(core: &Arc<Core>, listener: Listener) -> Result<Arc<Door>, Error> {
+        Door::new(core, listener, Hears::Calls)
+    }
+
+    fn new(core: &Arc<Core>, listener: Listener, hears: Hears) -> Result<Arc<Door>, Error> {
         let door = Arc::new(Door {
             core: core.clone(),
             shard: core.shards.pick()?,
             token: next_token(),
-            listener: Listener::bind(at, true)?,
-            backlog,
-            waiting: Mutex::default(),
-            channel: Channel::new()?,
-            told: RwLock::default(),
+            listener,
+            hears,
         });
         door.shard.serve(door.token, door.clone())?;
         let watched = door
@@ -89,33 +144,25 @@ impl Door {
 
     /// A request is complete.
     pub(crate) fn tell(&self, decision: Decision) {
-        let mut waiting = self.waiting.lock();
-        if waiting.len() >= self.backlog {
-            drop(waiting);
-            decision.connection.reject(&[]);
-            return;
+        match &self.hears {
+            Hears::Program(waiting) => waiting.add(decision),
+            Hears::Calls => {
+                let held = self.core.calls.came(&self.core.config, decision);
+                if let Some(until) = held {
+                    self.shard.at(until, self.token);
+                }
+            }
         }
-        waiting.push_back(decision);
-        drop(waiting);
-        self.channel.ring();
-        let told = self.told.read().clone();
-        if let Some(told) = told {
-            told.notify();
-        }
-    }
-
-    /// The oldest request that waits; its ring has been taken.
-    pub(crate) fn next(&self) -> Option<Decision> {
-        self.waiting.lock().pop_front()
     }
 
     pub(crate) fn close(&self) {
         self.shard.unwatch(&self.listener);
         self.listener.shut();
         self.shard.forget(self.token);
-        let turned_away = core::mem::take(&mut *self.waiting.lock());
-        for decision in turned_away {
-            decision.connection.reject(&[]);
+        if let Hears::Program(waiting) = &self.hears {
+            for decision in waiting.take_all() {
+                decision.connection.reject(&[]);
+            }
         }
     }
 
@@ -151,14 +198,25 @@ impl Served for Door {
         }
     }
 
-    fn expire(self: Arc<Self>, _: Time) {
+    fn expire(self: Arc<Self>, now: Time) {
+        if matches!(self.hears, Hears::Calls) {
+            self.core.calls.expire(now);
+        }
         self.listen();
     }
 
     fn stop(self: Arc<Self>) {
         // Nobody can answer them any more; their peers see the end.
-        let turned_away = core::mem::take(&mut *self.waiting.lock());
-        drop(turned_away);
+        match &self.hears {
+            Hears::Program(waiting) => drop(waiting.take_all()),
+            Hears::Calls => self.core.calls.stop(),
+        }
+    }
+}
+
+impl core::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Waiting").finish_non_exhaustive()
     }
 }
 

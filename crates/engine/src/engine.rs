@@ -2,7 +2,7 @@
 //! It promises that nothing runs before something is made, and that closing it ends all of its threads and connections.
 //! It refuses to be two: everything made by one engine belongs to it.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use verbena_nic::{Event, Function};
 use crate::config::Config;
 use crate::connection::Decision;
 use crate::core::Core;
-use crate::door::Door;
+use crate::door::{Door, Waiting};
 use crate::error::Error;
 use crate::notice::{Inbox, Notify};
 use crate::queue::CompletionQueue;
@@ -40,6 +40,12 @@ impl Engine {
     /// The function whose objects it serves: domains, memory, shared receive queues.
     pub fn function(&self) -> &Arc<Function> {
         &self.core.function
+    }
+
+    /// The adapter's own addresses, which its callable queue pairs have.
+    pub fn addresses(&self) -> Result<&[IpAddr], Error> {
+        self.core.check()?;
+        self.core.addresses()
     }
 
     /// Everything that happens apart from completions.
@@ -84,8 +90,8 @@ impl Engine {
     /// Listens; at most `backlog` requests wait for an answer.
     pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
-        let door = Door::open(&self.core, at, backlog)?;
-        Ok(Listening { door })
+        let (door, waiting) = Door::open(&self.core, at, backlog)?;
+        Ok(Listening { door, waiting })
     }
 }
 
@@ -93,6 +99,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if self.core.lives() {
             self.core.shards.stop();
+            self.core.numbers.close();
         }
     }
 }
@@ -101,6 +108,7 @@ impl Drop for Engine {
 #[derive(Debug)]
 pub struct Listening {
     door: Arc<Door>,
+    waiting: Arc<Waiting>,
 }
 
 impl Listening {
@@ -113,31 +121,31 @@ impl Listening {
     /// Waits for the next request; `None` if the descriptor was made non-blocking and none waits.
     pub fn next(&self) -> Result<Option<Incoming>, Error> {
         self.door.check()?;
-        if !self.door.channel.take()? {
+        if !self.waiting.channel.take()? {
             return Ok(None);
         }
-        Ok(self.door.next().map(Incoming))
+        Ok(self.waiting.next().map(Incoming))
     }
 
     /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.
     pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
-        let Some(decision) = self.door.next() else {
+        let Some(decision) = self.waiting.next() else {
             return Ok(None);
         };
         // Its ring is there, or comes at once.
-        self.door.channel.take()?;
+        self.waiting.channel.take()?;
         Ok(Some(Incoming(decision)))
     }
 
     /// Who is told of every request that begins to wait, besides the descriptor.
     pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        *self.door.told.write() = notify;
+        *self.waiting.told.write() = notify;
     }
 }
 
 impl AsFd for Listening {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.door.channel.as_fd()
+        self.waiting.channel.as_fd()
     }
 }
 

@@ -2,7 +2,7 @@
 //! Each error says whose fault it is and carries the numbers; nothing has changed where one is returned.
 //! It refuses to be about work that was posted: that ends in completions.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use verbena_stream::startup::Failure;
@@ -65,6 +65,27 @@ pub enum Error {
         got: usize,
         /// Bytes that fit.
         limit: usize,
+    },
+    /// No address of this host is the one that the settings name.
+    #[error("no address of this host matches the setting `device`")]
+    NoDevice,
+    /// The adapter does not have this address.
+    #[error("{address} is no address of this adapter (setting `device`)")]
+    NotOurs {
+        /// The address.
+        address: IpAddr,
+    },
+    /// The peer that answered a call does not know the shared key, or is none of ours.
+    #[error("{peer} cannot prove that it is the peer that was called")]
+    Unproven {
+        /// Who.
+        peer: SocketAddr,
+    },
+    /// The queue pair was not made to be called.
+    #[error("queue pair {qp} has no number that peers can call")]
+    NotCallable {
+        /// The queue pair.
+        qp: u32,
     },
     /// The engine was closed, or its process was forked and this is the child.
     #[error("the adapter is closed")]

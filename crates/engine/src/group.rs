@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
-use crate::sys::{self, Interest, Poller, Ready};
+use crate::sys::{self, Interest, Poller, Ready, Socket};
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
@@ -108,17 +108,42 @@ impl Group {
         interest: Interest,
         again: bool,
     ) -> sys::Result<()> {
-        let (socket, token) = (connection.socket(), connection.token());
-        if again {
-            self.poller.arm(socket, token, interest)
-        } else {
-            self.poller.add(socket, token, interest)
+        let (line, token) = (connection.line(), connection.token());
+        let watch = |socket: &Socket, interest| {
+            if again {
+                self.poller.arm(socket, token, interest)
+            } else {
+                self.poller.add(socket, token, interest)
+            }
+        };
+        match line.other() {
+            None => watch(line.socket(), interest),
+            Some(other) => {
+                // Each end for what it is there for.
+                watch(
+                    other,
+                    Interest {
+                        write: false,
+                        ..interest
+                    },
+                )?;
+                watch(
+                    line.socket(),
+                    Interest {
+                        read: false,
+                        ..interest
+                    },
+                )
+            }
         }
     }
 
     /// A connection is not watched for now: nothing that could be told of it would be news.
     pub(crate) fn set_aside(&self, connection: &Connection) {
-        let _ = self.poller.remove(connection.socket());
+        let line = connection.line();
+        for socket in [Some(line.socket()), line.other()].into_iter().flatten() {
+            let _ = self.poller.remove(socket);
+        }
     }
 
     pub(crate) fn leave(&self, connection: &Connection) {
@@ -177,18 +202,18 @@ impl Group {
             self.owes.store(true, Ordering::SeqCst);
             if !self.lent.load(Ordering::SeqCst) {
                 // Taken back meanwhile, by one who may not have seen what we put off.
-                self.pay(&mut out);
+                self.pay(false, &mut out);
             }
         }
         self.core.deliver(&mut out);
     }
 
-    /// Sends the acknowledgements that a polling thread put off.
-    fn pay(&self, out: &mut Outbox) {
+    /// Sends the acknowledgements that a polling thread put off; `late` if it stayed away with them.
+    fn pay(&self, late: bool, out: &mut Outbox) {
         if self.owes.swap(false, Ordering::SeqCst) {
             let members = self.members.read().list.clone();
             for connection in members {
-                connection.send_deferred(out);
+                connection.send_deferred(late, out);
             }
         }
     }
@@ -218,14 +243,19 @@ impl Group {
         any
     }
 
-    /// The queue is being armed, or its poller stayed away: the shard serves the group again.
+    /// The queue is being armed: the shard serves the group again.
     pub(crate) fn take_back(&self) {
+        self.return_to_shard(false);
+    }
+
+    /// The same; `late` if its poller stayed away.
+    fn return_to_shard(&self, late: bool) {
         // Who arms means to sleep, not to poll.
         self.polls.store(0, Ordering::Relaxed);
         if self.lent.swap(false, Ordering::SeqCst) {
             self.listen();
             let mut out = Outbox::new();
-            self.pay(&mut out);
+            self.pay(late, &mut out);
             self.core.deliver(&mut out);
         }
     }
@@ -264,7 +294,7 @@ impl Served for Group {
             .nanos()
             .saturating_sub(self.polled.load(Ordering::Relaxed));
         if u128::from(stayed_away) > self.core.config.lend_time.as_nanos() {
-            self.take_back();
+            self.return_to_shard(true);
         }
         self.timed.store(false, Ordering::SeqCst);
         // Lent still, or again.

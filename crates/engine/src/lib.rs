@@ -4,7 +4,8 @@
 //!
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
-//! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come).
+//! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
+//! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -16,6 +17,7 @@
 #[cfg(test)]
 extern crate self as verbena_engine;
 
+mod calls;
 pub mod config;
 mod connection;
 mod core;
@@ -23,7 +25,11 @@ mod door;
 mod engine;
 pub mod error;
 mod group;
+mod introduction;
+mod life;
 pub mod notice;
+mod numbers;
+mod proof;
 mod queue;
 mod queue_pair;
 mod shard;
@@ -39,5 +45,5 @@ pub use engine::{Engine, Incoming, Listening};
 pub use error::Error;
 pub use notice::{Inbox, Notify};
 pub use queue::CompletionQueue;
-pub use queue_pair::{Manners, QueuePair, QueuePairOptions};
+pub use queue_pair::{Manners, Peer, QueuePair, QueuePairOptions};
 pub use shared_queue::SharedReceiveQueue;

@@ -2,13 +2,18 @@
 //! It promises that a poster never waits for the connection's lock and that destroying says the last words in the background.
 //! It refuses to connect by itself: it is told where to, or handed a request that came.
 
+mod by_hand;
+mod manners;
+
+pub use by_hand::Peer;
+pub use manners::Manners;
+
 use core::net::SocketAddr;
-use core::time::Duration;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_mem::Pd;
-use verbena_nic::qp::{Enabled, Limits, PostError, Psns, View};
+use verbena_nic::qp::{Enabled, Limits, PostError, View};
 use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
 use verbena_wire::ext::RnrTimer;
@@ -17,6 +22,7 @@ use crate::connection::{Connection, Done, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::queue::{CompletionQueue, Queue};
+use by_hand::Callable;
 
 /// A queue pair to make.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +39,8 @@ pub struct QueuePairOptions {
     pub srq: Option<u32>,
     /// Its limits.
     pub limits: Limits,
+    /// It has a number that peers can call, so that it can be connected by hand; its completions bear it.
+    pub callable: bool,
 }
 
 impl QueuePairOptions {
@@ -45,25 +53,9 @@ impl QueuePairOptions {
             qp_type: QpType::Rc,
             srq: None,
             limits: Limits::default(),
+            callable: false,
         }
     }
-}
-
-/// How a queue pair behaves towards its peer; what is set counts for the next connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Manners {
-    /// How often a peer that has no receive is asked again.
-    pub rnr_retry: RnrRetry,
-    /// How long a peer is told to wait when we have none.
-    pub rnr_timer: RnrTimer,
-    /// How long a peer that owes an acknowledgement may be silent; `None` is for ever.
-    pub patience: Option<Duration>,
-    /// Reads and atomics served at once; the engine's setting if not given.
-    pub ird: Option<u16>,
-    /// Reads and atomics asked for at once; the engine's setting if not given.
-    pub ord: Option<u16>,
-    /// For connections made by hand.
-    pub psns: Option<Psns>,
 }
 
 /// A queue pair.
@@ -75,7 +67,9 @@ pub struct QueuePair {
     recv: Arc<Queue>,
     /// Kept as long as completions may come.
     _send: Arc<Queue>,
-    manners: Mutex<Manners>,
+    manners: Arc<Mutex<Manners>>,
+    /// If peers can call it.
+    callable: Option<Callable>,
 }
 
 impl QueuePair {
@@ -86,8 +80,14 @@ impl QueuePair {
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
         let config = &core.config;
+        let callable = if options.callable {
+            Some(Callable::new(core, options.qp_type)?)
+        } else {
+            None
+        };
+        let number = callable.as_ref().map(|callable| callable.number.get());
         let qp = core.function.create_qp(NewQp {
-            name: options.name,
+            name: options.name.or(number),
             pd: options.pd,
             personality: options.personality.unwrap_or(config.personality),
             qp_type: options.qp_type,
@@ -98,20 +98,24 @@ impl QueuePair {
             transfer: config.transfer(),
         })?;
         send.0.feed(&recv.0.group);
+        if let Some(callable) = &callable {
+            callable.publish();
+        }
         Ok(QueuePair {
             core: core.clone(),
             qp,
-            slot: Arc::default(),
+            slot: Arc::new(Slot::new(Some(config.dead_after))),
             recv: recv.0.clone(),
             _send: send.0.clone(),
-            manners: Mutex::new(Manners {
+            manners: Arc::new(Mutex::new(Manners {
                 rnr_retry: RnrRetry::Forever,
                 rnr_timer: RnrTimer::DEFAULT,
                 patience: Some(config.dead_after),
                 ird: None,
                 ord: None,
                 psns: None,
-            }),
+            })),
+            callable,
         })
     }
 
@@ -135,9 +139,18 @@ impl QueuePair {
         self.slot.get().map(|connection| connection.peer())
     }
 
-    /// Changes how it behaves towards its next peer.
+    /// Changes how it behaves towards its peer.
     pub fn set_manners(&self, change: impl FnOnce(&mut Manners)) {
-        change(&mut self.manners.lock());
+        if !self.core.lives() {
+            return;
+        }
+        let mut out = Outbox::new();
+        {
+            let mut manners = self.manners.lock();
+            change(&mut manners);
+            manners.tell(&self.qp, &self.slot, &mut out);
+        }
+        self.after(&mut out);
     }
 
     /// What the peer may do.
@@ -149,7 +162,16 @@ impl QueuePair {
 
     /// Asks for a state; false if it is refused.
     pub fn modify(&self, to: QpState) -> bool {
-        self.core.lives() && self.act(|qp, out| qp.modify(to, out))
+        if !self.core.lives() {
+            return false;
+        }
+        if let Some(callable) = self.callable.as_ref().filter(|_| to == QpState::Reset)
+            && callable.life.begin_anew().is_err()
+        {
+            // Without a nonce of its own the next life could be taken for this one.
+            return false;
+        }
+        self.act(|qp, out| qp.modify(to, out))
     }
 
     /// Posts one request; it leaves at once if it can.
@@ -211,7 +233,9 @@ impl QueuePair {
             group: self.recv.group.clone(),
             slot: self.slot.clone(),
             private_data: private_data.to_vec(),
-            manners: *self.manners.lock(),
+            manners: self.manners.clone(),
+            source: None,
+            introduction: None,
         }
     }
 
@@ -245,7 +269,12 @@ impl QueuePair {
         let mut out = Outbox::new();
         match self.slot.get() {
             Some(connection) => connection.send(&mut out),
-            None => self.qp.ring(&mut out),
+            None => {
+                self.qp.ring(&mut out);
+                if let Some(callable) = &self.callable {
+                    callable.life.miss_peer();
+                }
+            }
         }
         self.core.deliver(&mut out);
     }
@@ -256,6 +285,8 @@ impl Drop for QueuePair {
         if !self.core.lives() {
             return;
         }
+        // Nobody may be called who is going.
+        drop(self.callable.take());
         let mut out = Outbox::new();
         let connection = self.slot.get();
         let last = self.core.function.destroy_qp(self.qp.number(), &mut out);

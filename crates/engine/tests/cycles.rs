@@ -8,8 +8,6 @@ use common::{
     PATIENCE, SEND, Side, admit, config, descriptors, dial, loopback, make_qp, resident, wait,
 };
 use verbena_engine::{Engine, QueuePairOptions};
-use verbena_nic::QpType;
-use verbena_nic::qp::Limits;
 
 /// What a process may grow by that has nothing to do with the number of cycles.
 const SLACK: usize = 3 << 20;
@@ -47,14 +45,7 @@ fn cycle(a: &Side, b: &Side, round: usize) {
 /// A receive queue of its own for each connection, and one queue for all sends.
 fn cycle_with_queue(a: &Side, b: &Side) {
     let recv = a.engine.create_cq(16).unwrap();
-    let options = QueuePairOptions {
-        name: None,
-        pd: a.pd,
-        personality: None,
-        qp_type: QpType::Rc,
-        srq: None,
-        limits: Limits::default(),
-    };
+    let options = QueuePairOptions::new(a.pd);
     let qp = a.engine.create_qp(&a.cq, &recv, options).unwrap();
     let peer = make_qp(&b.engine, &b.cq, b.pd);
     let door = b.engine.listen(loopback(), 4).unwrap();

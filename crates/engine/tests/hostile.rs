@@ -5,7 +5,7 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, mpsc};
+use std::sync::{MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -22,9 +22,7 @@ const BRIEF: &[(&str, &str)] = &[
     ("half_open", "64"),
 ];
 
-/// Descriptors are the process's: one test at a time counts them.
-static ALONE: Mutex<()> = Mutex::new(());
-
+/// With as many descriptors as there can be.
 fn alone() -> MutexGuard<'static, ()> {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -32,9 +30,7 @@ fn alone() -> MutexGuard<'static, ()> {
         ..limit
     };
     setrlimit(Resource::Nofile, most).unwrap();
-    ALONE
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    common::alone()
 }
 
 /// An honest connection beside a door that is under attack.

@@ -10,9 +10,8 @@ use common::process::{Peer, hear, role, say};
 use common::{PATIENCE, SEND, Side, complete, descriptors, loopback, resident, wait};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena_engine::{QueuePair, QueuePairOptions};
-use verbena_nic::qp::Limits;
 use verbena_nic::wr::Data;
-use verbena_nic::{Flags, QpType, ReceiveWr, SendWr, Status};
+use verbena_nic::{Flags, ReceiveWr, SendWr, Status};
 
 /// Dials under way at once; the other side takes no more than 512.
 const WINDOW: usize = 256;
@@ -29,14 +28,7 @@ fn count() -> usize {
 }
 
 fn make(side: &Side, all: usize) -> Vec<QueuePair> {
-    let options = QueuePairOptions {
-        name: None,
-        pd: side.pd,
-        personality: None,
-        qp_type: QpType::Rc,
-        srq: None,
-        limits: Limits::default(),
-    };
+    let options = QueuePairOptions::new(side.pd);
     let one = |_| side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
     (0..all).map(one).collect()
 }

@@ -28,6 +28,7 @@ pub use pull::Receiving;
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
 
+use core::time::Duration;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +86,8 @@ pub struct Transfer {
     pub lookahead: usize,
     /// Bytes framed ahead of the carrier; one frame at least is.
     pub batch: usize,
+    /// How long a message whose sender cannot send it again waits for a receive.
+    pub receive_wait: Duration,
 }
 
 impl Default for Transfer {
@@ -93,6 +96,7 @@ impl Default for Transfer {
             direct_min: 16 << 10,
             lookahead: 64,
             batch: 256 << 10,
+            receive_wait: Duration::from_secs(1),
         }
     }
 }

@@ -34,6 +34,7 @@ pub use delivery::{Claim, Delivery, Place, Run, Step};
 pub use frame::Frame;
 pub use outgoing::{Message, Outgoing};
 pub use requester::RnrRetry;
+pub use responder::AckPolicy;
 pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
 pub use stream::{Held, Settings, Stream};
 pub use terminate::Offender;

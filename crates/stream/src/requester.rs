@@ -132,6 +132,11 @@ impl Requester {
         }
     }
 
+    /// How often a receiver that is not ready is asked again; a wait that has begun keeps its budget.
+    pub fn set_retry(&mut self, retry: RnrRetry) {
+        self.retry = retry;
+    }
+
     /// Where the role stands.
     pub fn state(&self) -> State {
         self.state

@@ -7,11 +7,23 @@ use verbena_wire::Rsn;
 
 use crate::violation::Violation;
 
-/// An acknowledgement is due at once after this many requests.
-pub const ACK_REQUESTS: u32 = 64;
+/// When an acknowledgement is due at once, whatever else is going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AckPolicy {
+    /// After so many requests.
+    pub requests: u32,
+    /// After so many bytes.
+    pub bytes: u64,
+}
 
-/// An acknowledgement is due at once after this many bytes.
-pub const ACK_BYTES: u64 = 256 * 1024;
+impl Default for AckPolicy {
+    fn default() -> AckPolicy {
+        AckPolicy {
+            requests: 64,
+            bytes: 256 << 10,
+        }
+    }
+}
 
 /// Where the responding role stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +102,7 @@ pub struct Responder {
     /// What we last told the peer.
     acked: Rsn,
     bytes: u64,
+    policy: AckPolicy,
 }
 
 impl Default for Responder {
@@ -107,7 +120,13 @@ impl Responder {
             unconfirmed: false,
             acked: Rsn::ZERO,
             bytes: 0,
+            policy: AckPolicy::default(),
         }
+    }
+
+    /// When acknowledgements are due, from now on.
+    pub fn set_policy(&mut self, policy: AckPolicy) {
+        self.policy = policy;
     }
 
     /// Where the role stands.
@@ -152,7 +171,7 @@ impl Responder {
         let owed = self.executed(oldest_read).minus(self.acked);
         match owed {
             0 => Due::Nothing,
-            n if n >= ACK_REQUESTS || self.bytes >= ACK_BYTES => Due::Now,
+            n if n >= self.policy.requests || self.bytes >= self.policy.bytes => Due::Now,
             _ => Due::Soon,
         }
     }

@@ -16,6 +16,7 @@ use verbena_wire::number::Psn;
 
 use crate::ledger::Ledger;
 use crate::requester::RnrRetry;
+use crate::responder::AckPolicy;
 use crate::rx::{Accepts, First, Rx};
 use crate::startup::{Agreement, Role, Rtr};
 use crate::time::Time;
@@ -138,6 +139,21 @@ impl Stream {
     pub fn has(&self, feature: Features) -> bool {
         let peer = self.peer.as_ref();
         self.ours.features.contains(feature) && peer.is_some_and(|c| c.features.contains(feature))
+    }
+
+    /// How often a receiver that is not ready is asked again, from now on.
+    pub fn set_rnr_retry(&mut self, retry: RnrRetry) {
+        self.ledger.requester.set_retry(retry);
+    }
+
+    /// When acknowledgements are due at once, from now on.
+    pub fn set_acks(&mut self, policy: AckPolicy) {
+        self.ledger.responder.set_policy(policy);
+    }
+
+    /// At most so many reads and atomics wait for an answer at once; the limit only falls.
+    pub fn limit_reads(&mut self, depth: u16) {
+        self.ledger.reads_out.limit_to(depth);
     }
 
     /// When [`handle_timeout`](Stream::handle_timeout) wants to be called.

@@ -183,8 +183,14 @@ impl Error {
                 E::Unreachable { .. }
                 | E::Startup { .. }
                 | E::Rejected { .. }
-                | E::Timeout { .. } => Fault::Peer,
-                E::NotConnectable { .. } | E::PrivateData { .. } | E::Closed => Fault::Caller,
+                | E::Timeout { .. }
+                | E::Unproven { .. } => Fault::Peer,
+                E::NotConnectable { .. }
+                | E::PrivateData { .. }
+                | E::NoDevice
+                | E::NotOurs { .. }
+                | E::NotCallable { .. }
+                | E::Closed => Fault::Caller,
             },
             Error::Post(PostError::Full(_)) | Error::Allocation { .. } => Fault::Limit,
             Error::Failed(failure) => failure.fault(),

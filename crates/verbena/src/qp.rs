@@ -113,12 +113,11 @@ impl Qp {
             return Err(Error::Foreign);
         }
         let options = QueuePairOptions {
-            name: None,
-            pd: pd.0.pd,
             personality: options.personality,
             qp_type: options.qp_type,
             srq: stock.map(|stock| stock.queue.number()),
             limits: options.limits,
+            ..QueuePairOptions::new(pd.0.pd)
         };
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
         Ok(Qp(Arc::new(Pair {

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use verbena_engine::{CompletionQueue, QueuePair, QueuePairOptions};
 use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::wr::Data;
-use verbena_nic::{Arm, Flags, QpState, QpType, ReceiveWr, SendWr, Status, Wc, WcOp};
+use verbena_nic::{Arm, Flags, QpState, ReceiveWr, SendWr, Status, Wc, WcOp};
 
 use crate::cq::SPIN;
 use crate::device::Device;
@@ -98,17 +98,13 @@ impl Shared {
         let engine = &device.inner().engine;
         let cq = engine.create_cq(sends + receives)?;
         let options = QueuePairOptions {
-            name: None,
-            pd: device.hidden.pd,
-            personality: None,
-            qp_type: QpType::Rc,
-            srq: None,
             limits: Limits {
                 sends,
                 receives,
                 pieces: 1,
                 inline: 0,
             },
+            ..QueuePairOptions::new(device.hidden.pd)
         };
         let qp = engine.create_qp(&cq, &cq, options)?;
         qp.set_manners(|manners| (manners.ird, manners.ord) = (wanted.ird, wanted.ord));

@@ -5,7 +5,7 @@
 use core::net::IpAddr;
 
 use verbena_nic::Transfer;
-use verbena_stream::Terms;
+use verbena_stream::{AckPolicy, Terms};
 
 use super::settings::Settings;
 use super::words::{Fpdu, Profile};
@@ -56,12 +56,21 @@ impl Settings {
         met == Profile::Verbena || self.rfc7306.or(false)
     }
 
+    /// When a peer's requests are acknowledged at the latest.
+    pub fn acks(&self) -> AckPolicy {
+        AckPolicy {
+            requests: self.ack_requests,
+            bytes: self.ack_bytes,
+        }
+    }
+
     /// How bytes are moved.
     pub fn transfer(&self) -> Transfer {
         Transfer {
             direct_min: self.direct_min,
             lookahead: self.lookahead,
             batch: self.batch,
+            receive_wait: self.receive_wait,
         }
     }
 }

@@ -152,7 +152,7 @@ settings! {
     ack_requests: u32 = 64, Number(1..=1 << 20);
     /// Bytes after which an acknowledgement leaves at the latest.
     ack_bytes: u64 = 256 << 10, Bytes(1..=1 << 30);
-    /// How long a polling thread may put off an acknowledgement.
+    /// How long a polling thread may put off an acknowledgement: until it posts or polls again, and if it does neither, about `lend_time`; the next ones leave at once then. `0s` puts nothing off.
     ack_delay: Duration = Duration::from_micros(100), millis(0, 1000);
     /// Threads that serve connections; `auto` is one per processor.
     shards: Option<u16> = None, Or("auto", Number(1..=1024));

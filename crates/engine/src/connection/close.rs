@@ -2,7 +2,7 @@
 //! It promises that a Terminate reaches a peer that lives: the socket is closed when the peer has closed, too, or after a
 //! while, never with unread input before that. It refuses to wait; the shard's timer ends what takes too long.
 
-use verbena_nic::{Moved, Outbox, QpState};
+use verbena_nic::{Moved, Outbox};
 use verbena_stream::Time;
 
 use super::{Connection, Phase, read_into, write_from};
@@ -34,17 +34,21 @@ impl Connection {
                 Phase::Starting(starting) => starting.take_place(),
                 Phase::Running { .. } => None,
             };
+            self.line.shut();
             self.linger_on(&mut phase, last, until, place)
         };
         // Without the lock: it may take a program's handler along.
         drop(before);
         self.shard.at(until, self.token);
         if let Some(bound) = self.bound.get()
-            && bound.qp.state() == QpState::Reset
+            && !bound.qp.has_stream()
         {
-            // An emptied queue pair may be connected again while this connection says goodbye.
+            // A queue pair that has let go of it may be connected again while this connection says goodbye.
             self.core.parted(bound.qp.number(), self);
             bound.slot.clear(self);
+            if let Some(introduction) = &bound.introduction {
+                introduction.parted();
+            }
         }
         if let Some(unsent) = self.linger(out) {
             // Somebody must be told when the peer closes, or when there is room for the last words.
@@ -69,7 +73,7 @@ impl Connection {
 
     /// Breaks the connection off: the peer sees a reset.
     pub(crate) fn abort(&self, out: &mut Outbox) {
-        self.socket.set_abortive();
+        self.line.socket().set_abortive();
         self.finish(out);
     }
 
@@ -99,18 +103,18 @@ impl Connection {
 
     fn farewell(&self, unsent: &mut Vec<u8>, until: Time) -> Farewell {
         while !unsent.is_empty() {
-            match write_from(&self.socket, unsent) {
+            match write_from(self.line.socket(), unsent) {
                 Moved::Bytes(n) => drop(unsent.drain(..n)),
                 Moved::Nothing => break,
                 Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
             }
         }
-        if unsent.is_empty() && self.socket.shutdown_write().is_err() {
+        if unsent.is_empty() && self.line.socket().shutdown_write().is_err() {
             return Farewell::Over;
         }
         let mut waste = [0; 16 << 10];
         for _ in 0..READS {
-            match read_into(&self.socket, &mut waste) {
+            match read_into(self.line.reads(), &mut waste) {
                 Moved::Bytes(_) => {}
                 Moved::Nothing => break,
                 Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
@@ -126,7 +130,11 @@ impl Connection {
 
     /// Nothing of the connection is left.
     pub(super) fn finish(&self, out: &mut Outbox) {
-        let before = core::mem::replace(&mut *self.phase.lock(), Phase::Closed);
+        let before = {
+            let mut phase = self.phase.lock();
+            self.line.shut();
+            core::mem::replace(&mut *phase, Phase::Closed)
+        };
         match before {
             Phase::Closed => return,
             Phase::Lingering { until, .. } => self.shard.not_at(until, self.token),
@@ -141,6 +149,9 @@ impl Connection {
             if bound.slot.is(self) {
                 bound.qp.handle_closed(out);
                 bound.slot.clear(self);
+                if let Some(introduction) = &bound.introduction {
+                    introduction.parted();
+                }
             }
         }
     }

@@ -233,16 +233,7 @@ impl Starting {
             return;
         };
         let proposal = endpoint.proposal();
-        let ird = options
-            .manners
-            .ird
-            .or(proposal.as_ref().map(|p| p.ird))
-            .unwrap_or(0);
-        let ord = options
-            .manners
-            .ord
-            .or(proposal.as_ref().map(|p| p.ord))
-            .unwrap_or(0);
+        let (ird, ord) = options.depths(proposal.map_or((0, 0), |p| (p.ird, p.ord)));
         let accepted = endpoint.accept(ird, ord, &options.private_data);
         debug_assert!(accepted.is_ok(), "only a request that waits is shown");
         if let Side::Came { options: slot, .. } = &mut self.side {

@@ -2,29 +2,29 @@
 //! It promises that whoever asked is told exactly once how it ended, and that a peer that dawdles is given up in time.
 //! It refuses to decide for the program: an incoming request waits for its answer.
 
-use core::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use verbena_nic::{Outbox, Qp, QpState};
-use verbena_stream::{Agreement, Endpoint, Settings, Stream, Terms, Time};
-use verbena_wire::ext::{Caps, Features};
+use verbena_nic::{Outbox, Qp};
+use verbena_stream::{Agreement, Endpoint, Terms, Time};
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
 use super::starting::{After, Side, Starting};
 use super::watch::Watch;
-use super::{Bound, Connection, Phase, Slot};
+use super::{Connection, Line, Phase, Slot};
 use crate::core::Core;
 use crate::door::{Door, Place};
 use crate::error::Error;
 use crate::group::Group;
+use crate::introduction::Introduction;
 use crate::queue_pair::Manners;
 use crate::shard::next_token;
 use crate::sys::{self, Interest, Socket};
 
-/// The longest frame there is: a message of 64 KiB takes one of these and a few bytes that are read along with it.
-const LARGE: u16 = u16::MAX;
+/// RFC 6581 §9.1: no depth is asked for.
+const NO_DEPTH: u16 = 0x3fff;
 
 /// What a queue pair brings to a connection.
 #[derive(Clone)]
@@ -33,7 +33,25 @@ pub(crate) struct Options {
     pub(crate) group: Arc<Group>,
     pub(crate) slot: Arc<Slot>,
     pub(crate) private_data: Vec<u8>,
-    pub(crate) manners: Manners,
+    /// Shared with the program, which may change them at any time.
+    pub(crate) manners: Arc<Mutex<Manners>>,
+    /// The address of ours to dial from, if it matters.
+    pub(crate) source: Option<IpAddr>,
+    /// How the two ends know each other, if they are connected by hand.
+    pub(crate) introduction: Option<Introduction>,
+}
+
+impl Options {
+    /// Reads and atomics at once that the startup asks for, both ways.
+    pub(super) fn depths(&self, usual: (u16, u16)) -> (u16, u16) {
+        let manners = self.manners.lock();
+        let ird = manners.ird.unwrap_or(usual.0);
+        match self.introduction {
+            // Not known before the queue pair sends: the peer's own limit and the program's decide then.
+            Some(_) => (ird, NO_DEPTH),
+            None => (ird, manners.ord.unwrap_or(usual.1)),
+        }
+    }
 }
 
 /// Is told how it ended: with what the peer said in its startup frame.
@@ -46,28 +64,29 @@ pub(crate) struct Decision {
 }
 
 impl Connection {
-    fn new(
+    pub(super) fn new(
         core: &Arc<Core>,
-        socket: Socket,
+        line: Line,
         peer: SocketAddr,
-        starting: Starting,
+        phase: Phase,
+        startup: Time,
     ) -> Result<Arc<Connection>, Error> {
-        let startup = starting.deadline();
         if let Some(bytes) = core.config.buffers {
-            socket.set_buffers(Some(bytes))?;
+            line.socket().set_buffers(Some(bytes))?;
         }
         Ok(Arc::new(Connection {
             core: core.clone(),
             shard: core.shards.pick()?,
             token: next_token(),
-            socket,
+            line,
             peer,
-            phase: Mutex::new(Phase::Starting(Box::new(starting))),
+            phase: Mutex::new(phase),
             bound: OnceLock::new(),
             early: AtomicBool::new(false),
             watch: Watch::new(),
             startup,
             deferred: AtomicBool::new(false),
+            distrust: AtomicU32::new(0),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             last_moment: AtomicU64::new(0),
@@ -88,16 +107,13 @@ impl Connection {
             return Err(Error::PrivateData { got, limit });
         }
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
-        let socket = Socket::connect(to, None).map_err(unreachable)?;
+        let socket = Socket::connect(to, options.source).map_err(unreachable)?;
         let config = &core.config;
         let deadline = sys::now() + config.startup_timeout;
         let terms = terms.unwrap_or_else(|| {
             let terms = config.terms(config.expected(to.ip()), same_host(&socket, to));
-            Terms {
-                ird: options.manners.ird.unwrap_or(terms.ird),
-                ord: options.manners.ord.unwrap_or(terms.ord),
-                ..terms
-            }
+            let (ird, ord) = options.depths((terms.ird, terms.ord));
+            Terms { ird, ord, ..terms }
         });
         let done = Some(done);
         let side = Side::Dialled {
@@ -106,8 +122,7 @@ impl Connection {
             done,
         };
         let starting = Starting::new(side, None, deadline);
-        let connection = Connection::new(core, socket, to, starting)?;
-        connection.begin(deadline)
+        Connection::begin(core, socket, to, starting)
     }
 
     /// Somebody came through a door.
@@ -130,18 +145,29 @@ impl Connection {
         };
         let endpoint = Endpoint::responder(terms, now);
         let starting = Starting::new(side, Some(endpoint), deadline);
-        let connection = Connection::new(core, socket, peer, starting)?;
-        connection.begin(deadline)
+        Connection::begin(core, socket, peer, starting)
     }
 
-    fn begin(self: Arc<Self>, deadline: Time) -> Result<(), Error> {
+    fn begin(
+        core: &Arc<Core>,
+        socket: Socket,
+        peer: SocketAddr,
+        starting: Starting,
+    ) -> Result<(), Error> {
+        let deadline = starting.deadline();
+        let (line, phase) = (Line::new(socket, None), Phase::Starting(Box::new(starting)));
+        let connection = Connection::new(core, line, peer, phase, deadline)?;
+        connection.wait(deadline)
+    }
+
+    fn wait(self: Arc<Self>, deadline: Time) -> Result<(), Error> {
         self.shard.serve(self.token, self.clone())?;
         let interest = Interest {
             read: true,
             write: true,
             oneshot: true,
         };
-        let watched = self.shard.watch(&self.socket, self.token, interest);
+        let watched = self.shard.watch(self.line.socket(), self.token, interest);
         if let Err(error) = watched {
             self.shard.forget(self.token);
             return Err(error.into());
@@ -152,7 +178,7 @@ impl Connection {
 
     pub(super) fn startup_ready(self: Arc<Self>) {
         let after = match &mut *self.phase.lock() {
-            Phase::Starting(starting) => starting.advance(&self.socket, self.peer),
+            Phase::Starting(starting) => starting.advance(self.line.socket(), self.peer),
             _ => return,
         };
         self.go_on(after);
@@ -161,7 +187,7 @@ impl Connection {
     pub(super) fn startup_expired(self: Arc<Self>, now: Time) {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) if now >= starting.deadline() => starting.expire(
-                &self.socket,
+                self.line.socket(),
                 self.peer,
                 self.core.config.startup_timeout,
                 now,
@@ -200,7 +226,7 @@ impl Connection {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) if starting.is_asking() => {
                 starting.accept(options, done);
-                starting.advance(&self.socket, self.peer)
+                starting.advance(self.line.socket(), self.peer)
             }
             _ => return Err(Error::Closed),
         };
@@ -216,7 +242,7 @@ impl Connection {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) => {
                 starting.reject(private_data);
-                starting.advance(&self.socket, self.peer)
+                starting.advance(self.line.socket(), self.peer)
             }
             _ => return,
         };
@@ -232,13 +258,13 @@ impl Connection {
                     oneshot: true,
                 };
                 // If it cannot be watched it will expire.
-                let _ = self.shard.arm(&self.socket, self.token, interest);
+                let _ = self.shard.arm(self.line.socket(), self.token, interest);
             }
             After::Decide(door, proposal) => {
                 // Watched on: a peer that gives up before the answer must be noticed.
                 let _ = self
                     .shard
-                    .arm(&self.socket, self.token, Interest::READ_ONCE);
+                    .arm(self.line.socket(), self.token, Interest::READ_ONCE);
                 let connection = self.clone();
                 match door.upgrade() {
                     Some(door) => door.tell(Decision {
@@ -300,84 +326,6 @@ impl Connection {
             _ => self.abort(&mut out),
         }
         self.core.deliver(&mut out);
-    }
-
-    /// Both sides agree: the stream of the queue pair begins.
-    fn run_stream(
-        self: &Arc<Self>,
-        agreement: &Agreement,
-        options: Options,
-        early: Vec<u8>,
-    ) -> Result<(), Error> {
-        let config = &self.core.config;
-        let met = config.met(config.expected(self.peer.ip()), agreement.extensions);
-        let rfc7306 = config.takes_rfc7306(met);
-        let qp = options.qp;
-        let init = qp.init();
-        let settings = Settings {
-            max_ulpdu: self.max_ulpdu(config.large_fpdus(met)),
-            rfc7306,
-            rnr_retry: options.manners.rnr_retry,
-            drops: init.qp_type == verbena_nic::QpType::Uc,
-            caps: Caps {
-                version: Caps::VERSION,
-                max_ulpdu: u16::MAX,
-                features: Features::READ_V2 | Features::SEND_IMM,
-                personality: init.personality,
-                qp_type: init.qp_type,
-                min_rnr_timer: options.manners.rnr_timer,
-                ird: agreement.ird,
-                nonce: sys::random_u64()?,
-                same_host: None,
-            },
-        };
-        let mut out = Outbox::new();
-        if qp.state() == QpState::Reset {
-            qp.modify(QpState::Init, &mut out);
-        }
-        qp.set_rnr_timer(options.manners.rnr_timer, &mut out);
-        if let Some(psns) = options.manners.psns {
-            qp.set_psns(psns, &mut out);
-        }
-        if !qp.attach(Stream::new(agreement, settings), rfc7306, &mut out) {
-            let (qp, state) = (qp.number(), qp.state());
-            return Err(Error::NotConnectable { qp, state });
-        }
-        // A peer that vanished without a word is noticed even if nobody asks it for anything.
-        let _ = self.socket.keep_alive(config.keep_alive);
-        // Nobody else binds: a startup ends once.
-        let bound = self.bound.get_or_init(|| Bound {
-            qp,
-            group: options.group,
-            slot: options.slot,
-            patience: options.manners.patience,
-        });
-        self.early.store(!early.is_empty(), Ordering::Release);
-        let starting = core::mem::replace(&mut *self.phase.lock(), Phase::Running { early });
-        // Without the lock: it may take a program's handler along.
-        drop(starting);
-        self.shard.not_at(self.startup, self.token);
-        self.core.joined(bound.qp.number(), self);
-        let watched = self.watch_by_group(bound);
-        // Last: whoever finds it here may use it at once.
-        bound.slot.set(self);
-        if matches!(*self.phase.lock(), Phase::Closed) {
-            // Over already: who ended it found nothing here.
-            bound.slot.clear(self);
-        }
-        self.turn(&mut out);
-        self.core.deliver(&mut out);
-        Ok(watched?)
-    }
-
-    fn max_ulpdu(&self, large: bool) -> u16 {
-        if large {
-            return LARGE;
-        }
-        // RFC 5044 §5.1: one frame per TCP segment, its length field and checksum included, a multiple of four.
-        let mss = self.socket.mss().unwrap_or(1460);
-        let fits = mss.saturating_sub(6) & !3;
-        u16::try_from(fits).unwrap_or(LARGE)
     }
 }
 

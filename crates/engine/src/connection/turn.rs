@@ -20,6 +20,8 @@ const READS: usize = 16;
 const SCRATCH: usize = 256 << 10;
 /// Empty polls between two looks for room.
 const ROOM_POLLS: u32 = 8;
+/// Acknowledgements that leave at once after one was put off for too long.
+const DISTRUST: u32 = 256;
 /// How often a peer that owes an answer is looked at.
 const WATCH: Duration = Duration::from_millis(500);
 
@@ -65,9 +67,11 @@ impl Connection {
             return false;
         }
         let recv_cq = &bound.qp.init().recv_cq;
-        let put_off = self.read(bound, 1, out) && !recv_cq.is_empty();
+        let put_off = self.read(bound, 1, out) && !recv_cq.is_empty() && self.trusts();
         if put_off {
             self.deferred.store(true, Ordering::SeqCst);
+            // Not for ever: a peer that sends without a pause is told now and then (`ack_requests`, `ack_bytes`).
+            self.send(out);
         } else if !self.watch.wants_room() || self.tries_again() {
             // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
@@ -82,10 +86,29 @@ impl Connection {
             .is_multiple_of(ROOM_POLLS)
     }
 
-    /// Sends what a polling thread put off.
-    pub(crate) fn send_deferred(&self, out: &mut Outbox) {
-        if self.deferred.swap(false, Ordering::SeqCst) {
-            self.send_now(out);
+    /// Whether putting an acknowledgement off pays: it does for a program that answers or polls again at once. For one
+    /// that stayed away with it the next ones leave immediately.
+    fn trusts(&self) -> bool {
+        if self.core.config.ack_delay.is_zero() {
+            return false;
+        }
+        let less = |n: u32| n.checked_sub(1);
+        self.distrust
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_err()
+    }
+
+    /// Sends what a polling thread put off; `late` if it should have done so itself.
+    pub(crate) fn send_deferred(&self, late: bool, out: &mut Outbox) {
+        if !self.deferred.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let sent = || self.bound.get().map(|b| b.qp.counters().bytes_out);
+        let before = sent();
+        self.send_now(out);
+        // What had left along with a post was not late.
+        if late && sent() != before {
+            self.distrust.store(DISTRUST, Ordering::Relaxed);
         }
     }
 
@@ -111,7 +134,7 @@ impl Connection {
             return;
         };
         loop {
-            let (mut carrier, now) = (&self.socket, sys::now());
+            let (mut carrier, now) = (&self.line, sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
             match sent {
                 None => return,
@@ -172,11 +195,11 @@ impl Connection {
             self.early.store(!early.is_empty(), Ordering::Release);
             return received;
         }
-        bound.qp.receive(&mut &self.socket, scratch, now, out)
+        bound.qp.receive(&mut &self.line, scratch, now, out)
     }
 
     pub(super) fn is_running(&self) -> bool {
-        matches!(*self.phase.lock(), Phase::Running { .. })
+        self.line.is_open()
     }
 
     /// What comes after a turn: a time to wake, a peer to watch, an end.
@@ -195,7 +218,7 @@ impl Connection {
             self.last_moment.store(last.nanos(), Ordering::Release);
             self.shard.at(last, self.token);
         }
-        let watch = outlook.awaits_peer && bound.patience.is_some();
+        let watch = outlook.awaits_peer && bound.slot.patience().is_some();
         if watch && !self.watched.swap(true, Ordering::AcqRel) {
             self.shard.at(sys::now() + WATCH, self.token);
         }
@@ -219,6 +242,10 @@ impl Connection {
             && self.is_running()
         {
             self.due.store(0, Ordering::Release);
+            if now >= self.startup && bound.qp.is_unproven() {
+                // Its time to say who it is is over.
+                bound.qp.handle_eof(true, &mut out);
+            }
             if bound.qp.deadline().is_some_and(|when| when <= now) {
                 bound.qp.handle_timeout(now, &mut out);
             }
@@ -236,15 +263,13 @@ impl Connection {
         if !self.watched.load(Ordering::Acquire) {
             return;
         }
-        let Some(patience) = bound.patience.filter(|_| bound.qp.awaits_peer()) else {
+        let patience = bound.slot.patience();
+        let Some(patience) = patience.filter(|_| bound.qp.awaits_peer()) else {
             self.watched.store(false, Ordering::Release);
             return;
         };
-        if self
-            .socket
-            .silence()
-            .is_some_and(|silent| silent > patience)
-        {
+        let silence = self.line.socket().silence();
+        if silence.is_some_and(|silent| silent > patience) {
             bound.qp.handle_peer_dead(out);
         }
         self.shard.at(now + WATCH, self.token);

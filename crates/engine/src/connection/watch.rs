@@ -68,7 +68,7 @@ impl Connection {
         if state.by != By::Shard {
             return Ok(());
         }
-        self.shard.unwatch(&self.socket);
+        self.shard.unwatch(self.line.reads());
         bound.group.join(self);
         state.by = By::Group;
         self.apply(bound, &mut state)
@@ -88,9 +88,9 @@ impl Connection {
                 bound.group.leave(self);
                 state.by = By::Shard;
                 // If it cannot be watched, it ends when its time is over.
-                let _ = self.shard.watch(&self.socket, self.token, interest);
+                let _ = self.shard.watch(self.line.reads(), self.token, interest);
             }
-            _ => drop(self.shard.arm(&self.socket, self.token, interest)),
+            _ => drop(self.shard.arm(self.line.reads(), self.token, interest)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Connection {
         match (&state.by, self.bound.get()) {
             (By::Nobody, _) => return,
             (By::Group, Some(bound)) => bound.group.leave(self),
-            _ => self.shard.unwatch(&self.socket),
+            _ => self.shard.unwatch(self.line.reads()),
         }
         state.by = By::Nobody;
     }

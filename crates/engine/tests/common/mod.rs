@@ -9,14 +9,14 @@
 pub mod process;
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use verbena_engine::{CompletionQueue, Config, Engine, Error, QueuePair, QueuePairOptions};
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, Remote};
-use verbena_nic::{Flags, QpType, ReceiveWr, SendOp, SendWr, Sge, Status, Wc};
+use verbena_nic::{Flags, ReceiveWr, SendOp, SendWr, Sge, Status, Wc};
 use verbena_wire::To;
 
 /// Longer than anything takes that works.
@@ -25,6 +25,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const SEND: SendOp = SendOp::Send {
     invalidate: None,
     immediate: None,
+};
+
+pub(crate) const LIMITS: Limits = Limits {
+    sends: 512,
+    receives: 512,
+    pieces: 16,
+    inline: 256,
 };
 
 /// One engine with memory and a queue pair.
@@ -105,16 +112,8 @@ impl Side {
 
 pub(crate) fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePair {
     let options = QueuePairOptions {
-        name: None,
-        pd,
-        personality: None,
-        qp_type: QpType::Rc,
-        srq: None,
-        limits: Limits {
-            sends: 512,
-            receives: 512,
-            ..Limits::default()
-        },
+        limits: LIMITS,
+        ..QueuePairOptions::new(pd)
     };
     engine.create_qp(cq, cq, options).unwrap()
 }
@@ -188,6 +187,14 @@ pub fn wait(what: &str, holds: impl Fn() -> bool) {
         assert!(Instant::now() < end, "it never came: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Descriptors are the process's: where one test counts them, all run one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 pub fn descriptors() -> usize {

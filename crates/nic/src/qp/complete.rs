@@ -127,6 +127,9 @@ impl Inner {
 
     /// The peer broke a rule, or reached for what it may not have.
     pub(super) fn violated(&mut self, init: &QpInit, violation: &Violation, out: &mut Outbox) {
+        if self.forsake() {
+            return;
+        }
         self.cause
             .get_or_insert_with(|| format!("the peer's fault: {violation}"));
         // What it acknowledged before that, in the same bytes perhaps, has succeeded.
@@ -163,6 +166,9 @@ impl Inner {
         terminate: &Terminate,
         out: &mut Outbox,
     ) {
+        if self.forsake() {
+            return;
+        }
         self.cause
             .get_or_insert_with(|| format!("the peer says: {}", terminate.cause));
         self.mark_executed(init);

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_stream::{Outgoing, Stream, Time};
+use verbena_stream::{Outgoing, RnrRetry, Stream, Time};
 use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
@@ -112,8 +112,11 @@ pub(super) struct Inner {
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
     pub(super) psns: Option<Psns>,
-    /// What the peer's capabilities must prove.
+    /// What the peer's capabilities must prove; none once they have.
     pub(super) proof: Option<u64>,
+    /// The consumer's word on receivers that are not ready, and on reads at once.
+    pub(super) rnr_retry: Option<RnrRetry>,
+    pub(super) read_depth: Option<u16>,
     /// The peer takes atomics and immediate data.
     pub(super) rfc7306: bool,
     /// The last thing begun was an answer, so a request comes next.
@@ -158,6 +161,8 @@ impl Inner {
             rnr_timer: RnrTimer::DEFAULT,
             psns: None,
             proof: None,
+            rnr_retry: None,
+            read_depth: None,
             rfc7306: false,
             answered_last: false,
             cause: None,

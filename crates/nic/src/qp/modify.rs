@@ -2,13 +2,14 @@
 //! It promises that a refused change leaves everything as it was.
 //! It refuses to open or close connections; it says when one may be closed.
 
-use verbena_stream::{Stream, Time};
+use verbena_stream::{RnrRetry, Stream, Time};
 use verbena_wire::ext::Caps;
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
-use super::receive::{PATIENCE, UNTIMED};
+use super::receive::UNTIMED;
+use super::stage::Stage;
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
@@ -28,9 +29,48 @@ impl Qp {
         self.attend(out, |inner, init, out| inner.modify(init, to, out))
     }
 
-    /// What the nonce in the peer's capabilities must be, where a shared key lets it prove who it is.
-    pub fn demand_proof(&self, proof: Option<u64>, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| inner.proof = proof);
+    /// A stream is there whose peer must show this nonce in its capabilities. Until it has done so the stream is on
+    /// probation: if it ends before, for whatever reason, the queue pair is as if it had never been there.
+    ///
+    /// False if the state does not allow it; nothing has changed then.
+    pub fn attach_unproven(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
+        self.attend(out, |inner, init, _| {
+            let attached = inner.connect(init, stream, true);
+            if attached {
+                inner.proof = Some(nonce);
+            }
+            attached
+        })
+    }
+
+    /// Its stream is on probation.
+    pub fn is_unproven(&self) -> bool {
+        self.desk.look(|inner| inner.proof.is_some())
+    }
+
+    /// How often a peer that has no receive is asked again, from now on.
+    pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| {
+            inner.rnr_retry = Some(retry);
+            if let Some(stream) = &mut inner.stream {
+                stream.set_rnr_retry(retry);
+            }
+        });
+    }
+
+    /// At most so many reads and atomics wait for an answer at once; the peer may allow fewer.
+    pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| {
+            inner.read_depth = Some(depth);
+            if let Some(stream) = &mut inner.stream {
+                stream.limit_reads(depth);
+            }
+        });
+    }
+
+    /// It has a stream, be it one that ended.
+    pub fn has_stream(&self) -> bool {
+        self.desk.look(|inner| inner.stream.is_some())
     }
 
     /// The numbers that a consumer which connects by hand gives its queue pair before it sends.
@@ -100,15 +140,25 @@ impl Inner {
     pub(super) fn peer_introduced(&mut self, init: &QpInit, caps: &Caps, out: &mut Outbox) -> bool {
         let qp = init.number;
         if self.proof.is_some_and(|proof| proof != caps.nonce) {
-            self.cause
-                .get_or_insert_with(|| "the peer does not know the shared key".to_owned());
-            self.abort();
-            out.push(Event::QpFatal { qp });
-            self.end(init, QpEvent::Failed, out);
+            self.forsake();
             return false;
         }
+        self.proof = None;
         out.push(Event::Established { qp });
         true
+    }
+
+    /// A stream on probation ends without a trace; true if this one was. Neither side has said anything on it but who it
+    /// is: requests wait for that.
+    pub(super) fn forsake(&mut self) -> bool {
+        let unproven = self.proof.take().is_some();
+        if unproven {
+            self.stream = None;
+            self.stage = Stage::default();
+            self.outgo.clear();
+            (self.framed, self.accepted) = (0, 0);
+        }
+        unproven
     }
 
     /// The peer's queue pair sends from now on; false if it is not the one that ours was told of.
@@ -138,8 +188,15 @@ impl Inner {
             return false;
         };
         self.state = next;
+        self.gone = false;
         self.last_wqe_told = false;
-        self.stream = Some(stream);
+        let stream = self.stream.insert(stream);
+        if let Some(retry) = self.rnr_retry {
+            stream.set_rnr_retry(retry);
+        }
+        if let Some(depth) = self.read_depth {
+            stream.limit_reads(depth);
+        }
         self.rfc7306 = rfc7306;
         if next == QpState::Rts {
             self.announce_active();
@@ -149,6 +206,9 @@ impl Inner {
 
     /// The peer closed its direction, or the connection broke.
     pub(super) fn peer_gone(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
+        if self.forsake() {
+            return;
+        }
         if self.blocked.is_some() {
             // A message that is here already waits for a receive, and its sender knows it as sent: the end comes after it.
             self.ending = Some(reset || self.ending == Some(true));
@@ -200,7 +260,12 @@ impl Inner {
     }
 
     pub(super) fn peer_dead(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.sends.is_empty() || self.state.flushes() || init.qp_type == QpType::Uc {
+        if init.qp_type == QpType::Uc {
+            // An unreliable connection does not notice; where there never was a peer, what it sends goes nowhere.
+            self.gone |= self.stream.is_none();
+            return;
+        }
+        if self.sends.is_empty() || self.state.flushes() {
             return;
         }
         // What it has not taken by now it never will.
@@ -232,7 +297,7 @@ impl Inner {
             stream.handle_timeout(now);
         }
         if self.blocked == Some(UNTIMED) {
-            self.blocked = Some(now + PATIENCE);
+            self.blocked = Some(now + init.transfer.receive_wait);
         } else if self.blocked.is_some_and(|until| now >= until) {
             self.no_receive(init, out);
         }

@@ -11,9 +11,6 @@ use super::inner::Inner;
 use crate::event::Outbox;
 use crate::state::{Personality, QpType};
 
-/// How long a standard peer's message may wait for a receive before the stream is ended.
-pub(super) const PATIENCE: core::time::Duration = core::time::Duration::from_secs(1);
-
 /// A deadline that must be computed as soon as somebody tells the time.
 pub(super) const UNTIMED: Time = Time::ZERO;
 
@@ -116,7 +113,7 @@ impl Inner {
                 self.no_receive(init, out);
                 return false;
             }
-            None => match self.missing_receive(now) {
+            None => match self.missing_receive(init, now) {
                 Some(claim) => claim,
                 None => return false,
             },
@@ -137,7 +134,7 @@ impl Inner {
     }
 
     /// What a missing receive means here; `None` to stop reading for a while.
-    fn missing_receive(&mut self, now: Time) -> Option<Claim> {
+    fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
         let timer = self.rnr_timer;
         // A peer that completes on acceptance has given its data back and cannot send again: it is kept waiting as a
         // standard peer is.
@@ -147,7 +144,7 @@ impl Inner {
             .as_ref()
             .is_some_and(|s| s.peer_caps().is_some_and(can_resend));
         if !own_peer {
-            self.blocked.get_or_insert(now + PATIENCE);
+            self.blocked.get_or_insert(now + init.transfer.receive_wait);
             return None;
         }
         self.counters.rnr_sent += 1;

@@ -36,7 +36,7 @@ fn acknowledgement_stops_at_the_oldest_unanswered_read() {
 #[test]
 fn acknowledgements_are_due_by_count_and_by_bytes() {
     let mut r = Responder::new();
-    for _ in 0..ACK_REQUESTS - 1 {
+    for _ in 0..AckPolicy::default().requests - 1 {
         r.deliver(1);
     }
     r.confirm();
@@ -45,7 +45,7 @@ fn acknowledgements_are_due_by_count_and_by_bytes() {
     r.confirm();
     assert_eq!(r.due(None), Due::Now);
     r.acknowledge(None);
-    r.deliver(ACK_BYTES as u32);
+    r.deliver(AckPolicy::default().bytes as u32);
     r.confirm();
     assert_eq!(r.due(None), Due::Now);
 }

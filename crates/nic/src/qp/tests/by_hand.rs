@@ -1,18 +1,13 @@
 //! Tests of queue pairs that their consumers connect by hand: what each state allows, and the numbers that are compared.
 
-use verbena_stream::Role;
+use verbena_stream::{Role, Time};
 use verbena_wire::number::Psn;
 
 use crate::qp::Psns;
 use crate::state::QpState;
-use crate::testing::{Pair, Setup, stream};
+use crate::testing::{Pair, SEND, Setup, Side, stream};
 use crate::wc::Status;
 use crate::wr::SendOp;
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
 
 fn psns(send: u32, receive: u32) -> Psns {
     Psns {
@@ -101,4 +96,84 @@ fn a_peer_with_another_number_is_not_the_one_we_were_told_of() {
         cause,
         "the peer sends from number 7, we were told to expect 8"
     );
+}
+
+/// Both sides in RTS; each demands this nonce of the other, whose capabilities say 1.
+fn on_probation(demanded: [u64; 2]) -> Pair {
+    let mut pair = Pair::unconnected(Setup::default());
+    let sides = [
+        (&mut pair.a, Role::Initiator),
+        (&mut pair.b, Role::Responder),
+    ];
+    for ((side, role), nonce) in sides.into_iter().zip(demanded) {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            assert!(side.qp.modify(state, &mut side.out));
+        }
+        attach(side, role, nonce);
+        side.receive(5, &[]);
+        side.post(1, SEND, &[]);
+    }
+    pair
+}
+
+fn attach(side: &mut Side, role: Role, nonce: u64) {
+    let stream = stream(role, Setup::default());
+    assert!(side.qp.attach_unproven(stream, nonce, &mut side.out));
+    assert!(side.qp.is_unproven());
+}
+
+#[test]
+fn who_shows_the_nonce_is_the_peer() {
+    let mut pair = on_probation([1, 1]);
+    pair.run();
+    assert!(!pair.a.qp.is_unproven() && !pair.b.qp.is_unproven());
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert_eq!(pair.b.statuses(), [(1, Status::Success)]);
+}
+
+/// docs/extensions.md: a peer that does not know the answer is nobody, and what was posted waits for the true one.
+#[test]
+fn who_shows_another_nonce_was_never_there() {
+    let mut pair = on_probation([1, 2]);
+    pair.run();
+    assert!(!pair.b.qp.has_stream());
+    assert_eq!(pair.b.qp.state(), QpState::Rts);
+    assert_eq!(pair.b.qp.outstanding(), (1, 1), "all of it waits");
+    assert_eq!(pair.b.qp.cause(), None);
+    // The stream of the other one ends when the connection is closed, and it never knew more.
+    pair.a.qp.handle_eof(false, &mut pair.a.out);
+    assert!(!pair.a.qp.has_stream());
+    assert_eq!(pair.a.qp.outstanding(), (1, 1));
+    attach(&mut pair.a, Role::Initiator, 1);
+    attach(&mut pair.b, Role::Responder, 1);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert_eq!(pair.b.statuses(), [(1, Status::Success)]);
+}
+
+#[test]
+fn whatever_ends_a_stream_on_probation_leaves_no_trace() {
+    let mut pair = on_probation([1, 1]);
+    let b = &mut pair.b;
+    let garbage = [0; 300];
+    let mut hand = crate::Hand::with(&garbage);
+    b.qp.receive(&mut hand, &mut [0; 1024], Time::ZERO, &mut b.out);
+    assert!(!b.qp.has_stream());
+    assert_eq!((b.qp.state(), b.qp.cause()), (QpState::Rts, None));
+    attach(b, Role::Responder, 1);
+    b.qp.handle_eof(true, &mut b.out);
+    assert!(!b.qp.has_stream());
+    assert_eq!(b.qp.outstanding(), (1, 1));
+    assert!(b.statuses().is_empty());
+}
+
+#[test]
+fn a_consumer_that_empties_its_queue_pair_ends_the_probation() {
+    let mut pair = on_probation([1, 1]);
+    let b = &mut pair.b;
+    assert!(b.qp.modify(QpState::Reset, &mut b.out));
+    assert!(!b.qp.is_unproven() && !b.qp.has_stream());
+    let stream = stream(Role::Responder, Setup::default());
+    let refused = b.qp.attach_unproven(stream, 9, &mut b.out);
+    assert!(!refused && !b.qp.is_unproven(), "nothing has changed");
 }

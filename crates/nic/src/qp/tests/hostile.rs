@@ -384,6 +384,7 @@ fn settings_of_zero_are_lawful() {
             direct_min: 0,
             lookahead: 0,
             batch: 0,
+            ..Transfer::default()
         },
         ..direct()
     });

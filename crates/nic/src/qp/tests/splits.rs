@@ -293,6 +293,7 @@ fn settings() -> impl Iterator<Item = Setup> {
                 direct_min: 600,
                 lookahead: 1,
                 batch: 1,
+                ..Transfer::default()
             },
             ..roce
         };

@@ -1,0 +1,142 @@
+//! Calls from queue pairs to queue pairs that were connected by hand: whom they are for, and which of them wait.
+//! It promises that a call for a queue pair that is not ready yet is held for a while, within limits, and that every call
+//! is answered or refused. It refuses to judge callers and to dial; a queue pair's [`Life`] does both.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_stream::Time;
+use verbena_wire::ext::{Call, NoAnswer};
+use verbena_wire::number::Qpn;
+
+use crate::config::Config;
+use crate::connection::Decision;
+use crate::life::{Life, Verdict};
+use crate::numbers::parts;
+use crate::sys;
+
+/// Every queue pair that can be called, and calls that wait for one to be ready.
+#[derive(Default)]
+pub(crate) struct Calls {
+    lives: Mutex<HashMap<u32, Arc<Life>>>,
+    held: Mutex<Vec<Held>>,
+}
+
+struct Held {
+    decision: Decision,
+    call: Call,
+    until: Time,
+}
+
+impl Calls {
+    pub(crate) fn add(&self, number: Qpn, life: Arc<Life>) {
+        self.lives.lock().insert(number.get(), life);
+    }
+
+    /// Nobody has this number any more.
+    pub(crate) fn remove(&self, number: Qpn) {
+        let gone = self.lives.lock().remove(&number.get());
+        drop(gone);
+        for held in self.take_held(|held| held.call.to == number) {
+            refuse(held.decision, NoAnswer::Unknown);
+        }
+    }
+
+    /// Somebody calls; when to look again, if the call is held.
+    pub(crate) fn came(&self, config: &Config, decision: Decision) -> Option<Time> {
+        match Call::parse(&decision.proposal.private_data) {
+            Ok(call) if decision.proposal.extensions => self.answer(config, decision, call),
+            // Not one of us: there is nothing to say that it would understand.
+            _ => {
+                decision.connection.reject(&[]);
+                None
+            }
+        }
+    }
+
+    fn answer(&self, config: &Config, decision: Decision, call: Call) -> Option<Time> {
+        let life = self.lives.lock().get(&call.to.get()).cloned();
+        let Some(life) = life else {
+            refuse(decision, NoAnswer::Unknown);
+            return None;
+        };
+        match life.judge(&call, decision.connection.peer().ip()) {
+            Verdict::Accept(options, introduction) => {
+                let nonce = introduction.nonce();
+                let ended = introduction.clone();
+                let done = Box::new(move |result: Result<Vec<u8>, _>| {
+                    if result.is_err() {
+                        ended.parted();
+                    }
+                });
+                if decision.connection.accept(*options, done).is_err() {
+                    // The caller is gone by now.
+                    life.parted(nonce);
+                }
+                None
+            }
+            Verdict::Hold => self.hold(config, decision, call),
+            Verdict::Refuse(why) => {
+                refuse(decision, why);
+                None
+            }
+        }
+    }
+
+    /// Keeps a call until its queue pair is ready (docs/connections.md); when that will have been long enough.
+    fn hold(&self, config: &Config, decision: Decision, call: Call) -> Option<Time> {
+        let until = sys::now() + config.held_timeout;
+        let mut held = self.held.lock();
+        let for_it = held.iter().filter(|h| h.call.to == call.to).count();
+        let port = parts(call.to).0;
+        let at_port = held.iter().filter(|h| parts(h.call.to).0 == port).count();
+        if for_it >= config.held_per_qp as usize || at_port >= config.held_per_port as usize {
+            drop(held);
+            refuse(decision, NoAnswer::Busy);
+            return None;
+        }
+        held.push(Held {
+            decision,
+            call,
+            until,
+        });
+        Some(until)
+    }
+
+    fn take_held(&self, which: impl Fn(&Held) -> bool) -> Vec<Held> {
+        let mut held = self.held.lock();
+        let (taken, others) = held.drain(..).partition(which);
+        *held = others;
+        taken
+    }
+
+    /// A queue pair is ready to be called: calls that waited for it are answered.
+    pub(crate) fn ready(&self, config: &Config, number: Qpn) {
+        for held in self.take_held(|held| held.call.to == number) {
+            self.answer(config, held.decision, held.call);
+        }
+    }
+
+    /// Calls that have waited for long enough are refused.
+    pub(crate) fn expire(&self, now: Time) {
+        for held in self.take_held(|held| held.until <= now) {
+            refuse(held.decision, NoAnswer::Unknown);
+        }
+    }
+
+    /// The engine ends: nobody is answered any more, and callers see the end.
+    pub(crate) fn stop(&self) {
+        drop(self.take_held(|_| true));
+    }
+}
+
+fn refuse(decision: Decision, why: NoAnswer) {
+    decision.connection.reject(&why.emit());
+}
+
+impl core::fmt::Debug for Calls {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
+}

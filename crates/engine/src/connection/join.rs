@@ -1,0 +1,161 @@
+//! A connection and its queue pair come together: the stream begins on what the startup agreed.
+//! It promises that a peer called by hand is who it should be, or the queue pair is as if it had never been there.
+//! It refuses to wait; bytes that came along with the startup are the stream's first.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbena_nic::{Outbox, QpState, QpType};
+use verbena_stream::startup::Rtr;
+use verbena_stream::{Agreement, Role, Settings, Stream};
+use verbena_wire::ext::{Caps, Features};
+use verbena_wire::mpa::startup::Revision;
+
+use super::line::Line;
+use super::{Bound, Connection, Options, Phase};
+use crate::core::Core;
+use crate::error::Error;
+use crate::sys::{self, Socket};
+
+/// The longest frame there is: a message of 64 KiB takes one of these and a few bytes that are read along with it.
+const LARGE: u16 = u16::MAX;
+
+impl Connection {
+    /// A queue pair that is its own peer: a pair of sockets, and nothing to agree on.
+    pub(crate) fn to_itself(
+        core: &Arc<Core>,
+        peer: SocketAddr,
+        options: Options,
+    ) -> Result<(), Error> {
+        let (write, read) = Socket::pair()?;
+        let line = Line::new(write, Some(read));
+        let phase = Phase::Running { early: Vec::new() };
+        let connection = Connection::new(core, line, peer, phase, sys::now())?;
+        let depth = options.manners.lock().ird.unwrap_or(core.config.ird);
+        let agreement = Agreement {
+            role: Role::Initiator,
+            revision: Revision::Two,
+            crc: false,
+            markers_tx: false,
+            markers_rx: false,
+            ird: depth,
+            ord: depth,
+            rtr: Rtr::Caps,
+            extensions: true,
+            private_data: Vec::new(),
+        };
+        connection
+            .shard
+            .serve(connection.token, connection.clone())?;
+        let joined = connection.run_stream(&agreement, options, Vec::new());
+        if joined.is_err() {
+            let mut out = Outbox::new();
+            connection.abort(&mut out);
+            core.deliver(&mut out);
+        }
+        joined
+    }
+
+    /// Both sides agree: the stream of the queue pair begins.
+    pub(super) fn run_stream(
+        self: &Arc<Self>,
+        agreement: &Agreement,
+        options: Options,
+        early: Vec<u8>,
+    ) -> Result<(), Error> {
+        let config = &self.core.config;
+        let met = config.met(config.expected(self.peer.ip()), agreement.extensions);
+        let rfc7306 = config.takes_rfc7306(met);
+        let introduction = options.introduction;
+        let nonces = introduction
+            .as_ref()
+            .map(|introduction| introduction.conclude(agreement, self.peer))
+            .transpose()?;
+        let nonce = match &nonces {
+            Some(nonces) => nonces.ours,
+            None => sys::random_u64()?,
+        };
+        let qp = options.qp;
+        let init = qp.init();
+        let mut out = Outbox::new();
+        if qp.state() == QpState::Reset && nonces.is_none() {
+            qp.modify(QpState::Init, &mut out);
+        }
+        let manners = {
+            // What the program changes a moment later must not be changed back.
+            let manners = options.manners.lock();
+            manners.tell(&qp, &options.slot, &mut out);
+            *manners
+        };
+        let settings = Settings {
+            max_ulpdu: self.max_ulpdu(config.large_fpdus(met)),
+            rfc7306,
+            rnr_retry: manners.rnr_retry,
+            drops: init.qp_type == QpType::Uc,
+            caps: Caps {
+                version: Caps::VERSION,
+                max_ulpdu: u16::MAX,
+                features: Features::READ_V2 | Features::SEND_IMM,
+                personality: init.personality,
+                qp_type: init.qp_type,
+                min_rnr_timer: manners.rnr_timer,
+                ird: agreement.ird,
+                nonce,
+                same_host: None,
+            },
+        };
+        let mut stream = Stream::new(agreement, settings);
+        stream.set_acks(config.acks());
+        let attached = match &nonces {
+            Some(nonces) => qp.attach_unproven(stream, nonces.demanded, &mut out),
+            None => qp.attach(stream, rfc7306, &mut out),
+        };
+        if !attached {
+            let (qp, state) = (qp.number(), qp.state());
+            return Err(Error::NotConnectable { qp, state });
+        }
+        // A peer that vanished without a word is noticed even if nobody asks it for anything.
+        let _ = self.line.socket().keep_alive(config.keep_alive);
+        // Nobody else binds: a startup ends once.
+        let bound = self.bound.get_or_init(|| Bound {
+            qp,
+            group: options.group,
+            slot: options.slot,
+            introduction,
+        });
+        self.early.store(!early.is_empty(), Ordering::Release);
+        let starting = {
+            let mut phase = self.phase.lock();
+            self.line.open();
+            core::mem::replace(&mut *phase, Phase::Running { early })
+        };
+        // Without the lock: it may take a program's handler along.
+        drop(starting);
+        if nonces.is_none() {
+            // Whoever has to prove who it is has the rest of that time for it.
+            self.shard.not_at(self.startup, self.token);
+        }
+        self.core.joined(bound.qp.number(), self);
+        let watched = self.watch_by_group(bound);
+        // Last: whoever finds it here may use it at once.
+        bound.slot.set(self);
+        if matches!(*self.phase.lock(), Phase::Closed) {
+            // Over already: who ended it found nothing here.
+            bound.slot.clear(self);
+        }
+        self.turn(&mut out);
+        self.core.deliver(&mut out);
+        Ok(watched?)
+    }
+
+    fn max_ulpdu(&self, large: bool) -> u16 {
+        if large {
+            return LARGE;
+        }
+        // RFC 5044 §5.1: one frame per TCP segment, its length field and checksum included, a multiple of four.
+        let mss = self.line.socket().mss().unwrap_or(1460);
+        let fits = mss.saturating_sub(6) & !3;
+        u16::try_from(fits).unwrap_or(LARGE)
+    }
+}

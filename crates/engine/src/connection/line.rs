@@ -1,0 +1,75 @@
+//! The descriptors that a connection's bytes pass: one socket, or the two ends of a pair where a queue pair is its own peer.
+//! It promises that nothing passes before the stream has begun or after it was given up: whoever comes late with a
+//! connection of the past must not touch the stream of the next one. It refuses to know what passes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use verbena_mem::{Sources, Targets};
+use verbena_nic::{Carrier, Moved};
+
+use crate::sys::Socket;
+
+/// A connection's descriptors.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Bytes leave here, and come here, too, unless there is another end for them.
+    socket: Socket,
+    other: Option<Socket>,
+    /// A stream of the queue pair is on it.
+    open: AtomicBool,
+}
+
+impl Line {
+    pub(super) fn new(socket: Socket, other: Option<Socket>) -> Line {
+        Line {
+            socket,
+            other,
+            open: AtomicBool::new(false),
+        }
+    }
+
+    /// Where bytes leave.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Where bytes come, if not at the same socket.
+    pub(crate) fn other(&self) -> Option<&Socket> {
+        self.other.as_ref()
+    }
+
+    /// Where bytes come.
+    pub(super) fn reads(&self) -> &Socket {
+        self.other.as_ref().unwrap_or(&self.socket)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    pub(super) fn open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+
+    pub(super) fn shut(&self) {
+        self.open.store(false, Ordering::Release);
+    }
+}
+
+impl Carrier for &Line {
+    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+        if self.is_open() {
+            Carrier::read(&mut self.reads(), targets)
+        } else {
+            Moved::Nothing
+        }
+    }
+
+    fn write(&mut self, sources: &Sources<'_>) -> Moved {
+        if self.is_open() {
+            Carrier::write(&mut self.socket(), sources)
+        } else {
+            Moved::Nothing
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Where a queue pair finds its connection, and its connection finds what the program may change at any time.
+//! It promises that whoever looks gets the connection of now or none, and that letting go runs no foreign code under its lock.
+//! It refuses to keep more than one.
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use super::Connection;
+
+/// A queue pair's place for its connection.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    connection: RwLock<Option<Arc<Connection>>>,
+    /// In nanoseconds; the largest number is for ever.
+    patience: AtomicU64,
+}
+
+impl Slot {
+    pub(crate) fn new(patience: Option<Duration>) -> Slot {
+        let slot = Slot {
+            connection: RwLock::default(),
+            patience: AtomicU64::new(u64::MAX),
+        };
+        slot.set_patience(patience);
+        slot
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<Connection>> {
+        self.connection.read().clone()
+    }
+
+    /// How long a peer that owes an answer may be silent, or absent; none is for ever.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let nanos = self.patience.load(Ordering::Relaxed);
+        (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
+    }
+
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        let nanos = |patience: Duration| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        self.patience
+            .store(patience.map_or(u64::MAX, nanos), Ordering::Relaxed);
+    }
+
+    pub(super) fn set(&self, connection: &Arc<Connection>) {
+        let before = self.connection.write().replace(connection.clone());
+        drop(before);
+    }
+
+    pub(super) fn is(&self, connection: &Connection) -> bool {
+        let slot = self.connection.read();
+        slot.as_ref()
+            .is_some_and(|c| core::ptr::eq(&**c, connection))
+    }
+
+    /// Lets go of this connection, if it is still this one.
+    pub(super) fn clear(&self, connection: &Connection) {
+        let ours = |c: &mut Arc<Connection>| core::ptr::eq(&**c, connection);
+        let before = self.connection.write().take_if(ours);
+        drop(before);
+    }
+}

@@ -1,0 +1,114 @@
+//! Numbers that peers can call: a port that somebody listens at, and an index there.
+//! It promises that a number which was given back rests before it names another queue pair, and that ports are opened as
+//! they are needed. It refuses to know queue pairs.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_stream::Time;
+use verbena_wire::number::Qpn;
+
+use crate::core::Core;
+use crate::door::Door;
+use crate::error::Error;
+use crate::sys::{self, Datagrams, Pair};
+
+/// Queue pairs of one port.
+const INDEXES: usize = 256;
+
+/// All numbers of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers(Mutex<Vec<Port>>);
+
+#[derive(Debug)]
+struct Port {
+    number: u16,
+    indexes: Box<[Index; INDEXES]>,
+    /// Indexes go round, so that a number comes back late.
+    next: u8,
+    doors: Vec<Arc<Door>>,
+    /// The same ports for datagrams, so that nobody else has them.
+    _datagrams: Vec<Datagrams>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Index {
+    Free,
+    Used,
+    Resting(Time),
+}
+
+impl Numbers {
+    /// A fresh number.
+    pub(crate) fn take(&self, core: &Arc<Core>) -> Result<Qpn, Error> {
+        let mut ports = self.0.lock();
+        let now = sys::now();
+        let free = ports.iter_mut().find_map(|port| port.take(now));
+        if let Some(number) = free {
+            return Ok(number);
+        }
+        let mut port = Port::open(core)?;
+        let number = port.take(now).ok_or(Error::Closed)?;
+        ports.push(port);
+        Ok(number)
+    }
+
+    /// A number is free again after a while.
+    pub(crate) fn give_back(&self, number: Qpn, rests: core::time::Duration) {
+        let mut ports = self.0.lock();
+        let (port, index) = parts(number);
+        if let Some(port) = ports.iter_mut().find(|p| p.number == port) {
+            port.indexes[usize::from(index)] = Index::Resting(sys::now() + rests);
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        let ports = core::mem::take(&mut *self.0.lock());
+        for door in ports.iter().flat_map(|port| &port.doors) {
+            door.close();
+        }
+    }
+}
+
+impl Port {
+    fn open(core: &Arc<Core>) -> Result<Port, Error> {
+        let config = &core.config;
+        let random = sys::random_u64()?;
+        let (number, pairs) = Pair::bind_range(core.addresses()?, config.ports.clone(), random)?;
+        let (mut doors, mut datagrams) = (Vec::new(), Vec::new());
+        for Pair { tcp, udp } in pairs {
+            doors.push(Door::for_calls(core, tcp)?);
+            datagrams.push(udp);
+        }
+        Ok(Port {
+            number,
+            indexes: Box::new([Index::Free; INDEXES]),
+            next: (random >> 32) as u8,
+            doors,
+            _datagrams: datagrams,
+        })
+    }
+
+    fn take(&mut self, now: Time) -> Option<Qpn> {
+        for step in 0..=u8::MAX {
+            let index = self.next.wrapping_add(step);
+            let slot = &mut self.indexes[usize::from(index)];
+            let free = match *slot {
+                Index::Free => true,
+                Index::Used => false,
+                Index::Resting(until) => until <= now,
+            };
+            if free {
+                *slot = Index::Used;
+                self.next = index.wrapping_add(1);
+                return Qpn::new(u32::from(self.number) << 8 | u32::from(index));
+            }
+        }
+        None
+    }
+}
+
+/// The port and the index of a number.
+pub(crate) fn parts(number: Qpn) -> (u16, u8) {
+    ((number.get() >> 8) as u16, number.get() as u8)
+}

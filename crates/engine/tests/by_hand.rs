@@ -1,0 +1,404 @@
+//! Queue pairs that are connected by hand: number and address are all that the programs tell each other.
+
+mod common;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use common::{LIMITS, PATIENCE, SEND, Side, alone, descriptors, pattern, wait};
+use verbena_engine::{Error, Peer, QueuePair, QueuePairOptions};
+use verbena_nic::qp::Psns;
+use verbena_nic::{QpState, QpType, ReceiveWr, SendOp, Status, Wc, WcOp};
+use verbena_wire::number::{Psn, Qpn};
+
+const HERE: &str = "127.0.0.1";
+
+/// A side on this address whose queue pair can be called.
+fn side(settings: &[(&str, &str)], qp_type: QpType) -> Side {
+    let device: &[(&str, &str)] = &[("device", HERE)];
+    let mut side = Side::new(&[device, settings].concat());
+    side.qp = callable(&side, qp_type);
+    side
+}
+
+fn callable(side: &Side, qp_type: QpType) -> QueuePair {
+    let options = QueuePairOptions {
+        callable: true,
+        qp_type,
+        limits: LIMITS,
+        ..QueuePairOptions::new(side.pd)
+    };
+    side.engine.create_qp(&side.cq, &side.cq, options).unwrap()
+}
+
+fn reliable(settings: &[(&str, &str)]) -> Side {
+    side(settings, QpType::Rc)
+}
+
+fn address(side: &Side) -> IpAddr {
+    side.engine.addresses().unwrap()[0]
+}
+
+/// What its peer must be told.
+fn name(side: &Side) -> (IpAddr, Qpn) {
+    (address(side), side.qp.callable().unwrap())
+}
+
+fn expect(side: &Side, (address, number): (IpAddr, Qpn)) {
+    if side.qp.state() == QpState::Reset {
+        assert!(side.qp.modify(QpState::Init));
+    }
+    let local = self::address(side);
+    side.qp
+        .expect(Peer {
+            local,
+            address,
+            number,
+        })
+        .unwrap();
+}
+
+/// Lets it send.
+fn start(side: &Side) {
+    assert!(side.qp.modify(QpState::Rts));
+}
+
+fn join(a: &Side, b: &Side) {
+    expect(a, name(b));
+    expect(b, name(a));
+    start(a);
+    start(b);
+}
+
+/// A message each way and a write, every byte checked.
+fn talk(a: &Side, b: &Side) {
+    for (from, to, salt) in [(a, b, 1), (b, a, 2)] {
+        let words = pattern(3000, salt);
+        to.receive(7, &[to.sge(8192, 4096)]);
+        assert!(from.memory.write(0, &words));
+        from.post(1, SEND, &[from.sge(0, 3000)]);
+        let came = to.complete(1)[0];
+        assert_eq!(
+            (came.status, came.op, came.len),
+            (Status::Success, WcOp::Receive, 3000)
+        );
+        assert_eq!(came.qpn, to.qp.callable().unwrap().get());
+        assert_eq!(from.statuses(1), [(1, Status::Success)]);
+        assert!(to.memory.read(8192, 3000) == words);
+    }
+    let write = SendOp::Write {
+        remote: b.remote(0x10000),
+        immediate: None,
+    };
+    a.post(2, write, &[a.sge(0, 3000)]);
+    assert_eq!(a.statuses(1), [(2, Status::Success)]);
+}
+
+#[test]
+fn two_programs_tell_each_other_number_and_address() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[]));
+    join(&a, &b);
+    talk(&a, &b);
+    assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
+}
+
+#[test]
+fn whoever_comes_first_waits_for_the_other() {
+    let _alone = alone();
+    // Either way round: the lower number calls at once, the higher one only after a while.
+    for late in [0, 1] {
+        let (a, b) = (reliable(&[]), reliable(&[]));
+        let (first, second) = if late == 0 { (&a, &b) } else { (&b, &a) };
+        expect(first, name(second));
+        start(first);
+        first.post(9, SEND, &[first.sge(0, 10)]);
+        std::thread::sleep(Duration::from_millis(400));
+        second.qp.modify(QpState::Init);
+        second.receive(5, &[second.sge(0, 64)]);
+        expect(second, name(first));
+        assert_eq!(second.statuses(1), [(5, Status::Success)], "in RTR already");
+        assert_eq!(first.statuses(1), [(9, Status::Success)]);
+        start(second);
+        talk(second, first);
+    }
+}
+
+#[test]
+fn addresses_of_both_families() {
+    let _alone = alone();
+    let six = [("device", "::1")];
+    let (mut a, mut b) = (Side::new(&six), Side::new(&six));
+    a.qp = callable(&a, QpType::Rc);
+    b.qp = callable(&b, QpType::Rc);
+    join(&a, &b);
+    talk(&a, &b);
+}
+
+#[test]
+fn two_queue_pairs_of_one_adapter() {
+    let _alone = alone();
+    let a = reliable(&[]);
+    let other = callable(&a, QpType::Rc);
+    let here = address(&a);
+    for (qp, peer) in [(&a.qp, &other), (&other, &a.qp)] {
+        assert!(qp.modify(QpState::Init));
+        let number = peer.callable().unwrap();
+        let peer = Peer {
+            local: here,
+            address: here,
+            number,
+        };
+        qp.expect(peer).unwrap();
+        assert!(qp.modify(QpState::Rts));
+    }
+    let scatter = [a.sge(4096, 64)];
+    let receive = ReceiveWr {
+        id: 1,
+        scatter: &scatter,
+    };
+    other.post_receive(&receive).unwrap();
+    assert!(a.memory.write(0, b"to my neighbour"));
+    a.post(2, SEND, &[a.sge(0, 15)]);
+    let done = a.complete(2);
+    assert!(
+        done.iter().all(|wc| wc.status == Status::Success),
+        "{done:?}"
+    );
+    assert_eq!(a.memory.read(4096, 15), b"to my neighbour");
+}
+
+#[test]
+fn a_queue_pair_that_is_its_own_peer() {
+    let _alone = alone();
+    let a = reliable(&[]);
+    expect(&a, name(&a));
+    start(&a);
+    let words = pattern(200_000, 3);
+    assert!(a.memory.write(0, &words));
+    a.receive(1, &[a.sge(1 << 20, 200_000)]);
+    a.post(2, SEND, &[a.sge(0, 200_000)]);
+    let done = a.complete(2);
+    assert!(
+        done.iter().all(|wc| wc.status == Status::Success),
+        "{done:?}"
+    );
+    assert!(a.memory.read(1 << 20, words.len()) == words);
+    // More than a socket holds, both ways at once.
+    let write = SendOp::Write {
+        remote: a.remote(2 << 20),
+        immediate: None,
+    };
+    let get = SendOp::Read {
+        remote: a.remote(0),
+        local_invalidate: None,
+    };
+    for id in 0..20 {
+        a.post(id, write, &[a.sge(0, 1 << 20)]);
+        a.post(id, get, &[a.sge(3 << 20, 1 << 20)]);
+    }
+    assert!(a.complete(40).iter().all(|wc| wc.status == Status::Success));
+    assert!(a.memory.read(3 << 20, words.len()) == words);
+    let open = descriptors();
+    drop(a);
+    wait("its sockets are closed", || descriptors() < open);
+}
+
+#[test]
+fn requests_for_a_peer_that_never_comes_fail_in_time() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[]));
+    let gone = name(&b);
+    drop(b);
+    expect(&a, gone);
+    start(&a);
+    a.qp.set_manners(|manners| manners.patience = Some(Duration::from_millis(600)));
+    let began = Instant::now();
+    a.post(1, SEND, &[a.sge(0, 10)]);
+    a.post(2, SEND, &[a.sge(0, 10)]);
+    let done = a.statuses(2);
+    assert_eq!(done, [(1, Status::RetryExcErr), (2, Status::WrFlushErr)]);
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(600) && took < Duration::from_secs(5),
+        "{took:?}"
+    );
+    assert_eq!(a.qp.state(), QpState::Err);
+}
+
+#[test]
+fn an_unreliable_queue_pair_does_not_notice() {
+    let _alone = alone();
+    let (a, b) = (side(&[], QpType::Uc), side(&[], QpType::Uc));
+    join(&a, &b);
+    b.receive(1, &[b.sge(0, 64)]);
+    wait("connected", || {
+        a.qp.peer().is_some() && b.qp.peer().is_some()
+    });
+    a.post(1, SEND, &[a.sge(0, 10)]);
+    assert_eq!(a.statuses(1), [(1, Status::Success)]);
+    assert_eq!(b.statuses(1), [(1, Status::Success)]);
+
+    let (lonely, gone) = (side(&[], QpType::Uc), name(&b));
+    drop(b);
+    expect(&lonely, gone);
+    start(&lonely);
+    lonely
+        .qp
+        .set_manners(|manners| manners.patience = Some(Duration::from_millis(100)));
+    lonely.post(3, SEND, &[lonely.sge(0, 10)]);
+    assert_eq!(lonely.statuses(1), [(3, Status::Success)]);
+    assert_eq!(lonely.qp.state(), QpState::Rts);
+}
+
+#[test]
+fn first_numbers_must_match() {
+    let _alone = alone();
+    let psn = |n| Psn::new(n).unwrap();
+    for (sends, expects, right) in [(77, 77, true), (77, 78, false)] {
+        let (a, b) = (reliable(&[]), reliable(&[]));
+        let psns = |side: &Side, send, receive| {
+            let psns = Psns {
+                send: psn(send),
+                receive: psn(receive),
+            };
+            side.qp.set_manners(|manners| manners.psns = Some(psns));
+        };
+        psns(&a, sends, 5);
+        psns(&b, 5, expects);
+        if right {
+            join(&a, &b);
+            talk(&a, &b);
+        } else {
+            expect(&a, name(&b));
+            expect(&b, name(&a));
+            start(&a);
+            wait("it is noticed", || b.qp.state() == QpState::Err);
+            assert!(b.qp.view().cause.unwrap().contains("77"));
+        }
+    }
+}
+
+#[test]
+fn an_emptied_queue_pair_can_be_connected_again() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[]));
+    for _ in 0..3 {
+        join(&a, &b);
+        talk(&a, &b);
+        assert!(a.qp.modify(QpState::Reset));
+        assert!(b.qp.modify(QpState::Reset));
+    }
+    // One that is emptied while its call is on its way.
+    for _ in 0..20 {
+        expect(&a, name(&b));
+        assert!(a.qp.modify(QpState::Reset));
+        assert!(a.qp.modify(QpState::Init));
+    }
+    join(&a, &b);
+    talk(&a, &b);
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed_by_requests_only() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[]));
+    join(&a, &b);
+    talk(&a, &b);
+    drop(b);
+    wait("it is gone", || a.qp.view().peer_gone);
+    assert_eq!(a.qp.state(), QpState::Rts);
+    a.post(4, SEND, &[a.sge(0, 1)]);
+    assert_eq!(a.statuses(1), [(4, Status::RetryExcErr)]);
+}
+
+#[test]
+fn the_reads_of_a_queue_pair_that_is_not_told_of_its_peers_depth() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[("ird", "2")]));
+    a.qp.set_manners(|manners| manners.ord = Some(4));
+    join(&a, &b);
+    let read = SendOp::Read {
+        remote: b.remote(0),
+        local_invalidate: None,
+    };
+    for id in 0..100 {
+        a.post(id, read, &[a.sge(0, 4096)]);
+    }
+    let done = a.complete(100);
+    assert!(done.iter().all(|wc| wc.status == Status::Success));
+}
+
+#[test]
+fn numbers_are_ports_and_indexes_and_rest() {
+    let _alone = alone();
+    let a = Side::new(&[("device", HERE), ("ports", "21000-21999")]);
+    let qps: Vec<QueuePair> = (0..300).map(|_| callable(&a, QpType::Rc)).collect();
+    let mut numbers: Vec<u32> = qps.iter().map(|qp| qp.callable().unwrap().get()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 300);
+    let mut ports: Vec<u32> = numbers.iter().map(|n| n >> 8).collect();
+    ports.dedup();
+    assert_eq!(ports.len(), 2, "256 at a port");
+    assert!(ports.iter().all(|port| (21000..=21999).contains(port)));
+    drop(qps);
+    let again = callable(&a, QpType::Rc).callable().unwrap().get();
+    assert!(!numbers.contains(&again), "it rests for a while");
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let _alone = alone();
+    let a = reliable(&[]);
+    let plain = common::make_qp(&a.engine, &a.cq, a.pd);
+    let peer = Peer {
+        local: address(&a),
+        address: address(&a),
+        number: a.qp.callable().unwrap(),
+    };
+    assert!(matches!(plain.expect(peer), Err(Error::NotCallable { .. })));
+    let state = a.qp.expect(peer);
+    assert!(
+        matches!(state, Err(Error::NotConnectable { .. })),
+        "{state:?}"
+    );
+    a.qp.modify(QpState::Init);
+    let elsewhere = Peer {
+        local: "192.0.2.1".parse().unwrap(),
+        ..peer
+    };
+    assert!(matches!(a.qp.expect(elsewhere), Err(Error::NotOurs { .. })));
+    assert_eq!(a.qp.state(), QpState::Init, "nothing has changed");
+    let side = Side::new(&[("device", "eth4095")]);
+    assert!(matches!(side.engine.addresses(), Err(Error::NoDevice)));
+}
+
+#[test]
+fn many_lives_leave_nothing_behind() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[]));
+    join(&a, &b);
+    talk(&a, &b);
+    let before = descriptors();
+    let end = Instant::now() + PATIENCE;
+    for _ in 0..100 {
+        let (one, two) = (callable(&a, QpType::Rc), callable(&b, QpType::Rc));
+        for (qp, other) in [(&one, &two), (&two, &one)] {
+            qp.modify(QpState::Init);
+            let here = address(&a);
+            let number = other.callable().unwrap();
+            let peer = Peer {
+                local: here,
+                address: here,
+                number,
+            };
+            qp.expect(peer).unwrap();
+        }
+        wait("connected", || one.peer().is_some() && two.peer().is_some());
+        assert!(Instant::now() < end);
+    }
+    wait("all is closed", || descriptors() <= before + 2);
+    let mut some = [Wc::BLANK; 4];
+    assert_eq!(a.cq.poll(&mut some), 0);
+}

@@ -1,0 +1,388 @@
+//! Callers that mean no good: wrong numbers, wrong keys, old words said again, silence. The queue pair that was meant is
+//! as ready as before, and connections that stand are not touched.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
+
+use common::{LIMITS, PATIENCE, SEND, Side, alone, descriptors, wait};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use verbena_engine::{Peer, QueuePairOptions};
+use verbena_nic::{QpState, Status};
+use verbena_wire::ext::dial::NO_PROOF;
+use verbena_wire::ext::{Answer, Call, NoAnswer, QpType};
+use verbena_wire::number::Qpn;
+
+const HERE: &str = "127.0.0.1";
+const KEY: &str = "a shared secret";
+
+fn side(settings: &[(&str, &str)]) -> Side {
+    let usual: &[(&str, &str)] = &[
+        ("device", HERE),
+        ("startup_timeout", "400ms"),
+        ("linger", "100ms"),
+    ];
+    let mut side = Side::new(&[usual, settings].concat());
+    let options = QueuePairOptions {
+        callable: true,
+        limits: LIMITS,
+        ..QueuePairOptions::new(side.pd)
+    };
+    side.qp = side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
+    side
+}
+
+fn here() -> IpAddr {
+    HERE.parse().unwrap()
+}
+
+fn number(side: &Side) -> Qpn {
+    side.qp.callable().unwrap()
+}
+
+fn expect(side: &Side, number: Qpn) {
+    assert!(side.qp.modify(QpState::Init));
+    let peer = Peer {
+        local: here(),
+        address: here(),
+        number,
+    };
+    side.qp.expect(peer).unwrap();
+    assert!(side.qp.modify(QpState::Rts));
+}
+
+/// They are connected, and messages pass.
+fn talk(a: &Side, b: &Side) {
+    for (from, to) in [(a, b), (b, a)] {
+        to.receive(1, &[to.sge(0, 64)]);
+        from.post(2, SEND, &[from.sge(0, 64)]);
+        assert_eq!(to.statuses(1), [(1, Status::Success)]);
+        assert_eq!(from.statuses(1), [(2, Status::Success)]);
+    }
+}
+
+/// A call as docs/extensions.md describes it, signed by hand.
+fn call(from: Qpn, to: Qpn, key: Option<&str>) -> Call {
+    let mut call = Call {
+        qp_type: QpType::Rc,
+        from,
+        to,
+        gid: gid(),
+        nonce: 0x1234_5678_9abc_def0,
+        proof: NO_PROOF,
+    };
+    if let Some(key) = key {
+        let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap();
+        mac.update(&call.emit()[..Call::PROVEN]);
+        call.proof = mac.finalize().into_bytes().into();
+    }
+    call
+}
+
+fn gid() -> [u8; 16] {
+    std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()
+}
+
+/// Dials the port of a number with an MPA Request (RFC 6581) that offers the extensions.
+fn dial(to: Qpn, private: &[u8]) -> TcpStream {
+    let port = (to.get() >> 8) as u16;
+    let mut raw = TcpStream::connect((here(), port)).unwrap();
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut frame = b"MPA ID Req Frame".to_vec();
+    // Enhanced, with the offer of the extensions; then four bytes of depths.
+    frame.extend([0x11, 2]);
+    frame.extend((private.len() as u16 + 4).to_be_bytes());
+    frame.extend([0x80, 16, 0x3f, 0xff]);
+    frame.extend(private);
+    raw.write_all(&frame).unwrap();
+    raw
+}
+
+/// What the one who was called says: its answer, or why it does not.
+fn reply(raw: &mut TcpStream) -> Result<Answer, Option<NoAnswer>> {
+    let mut head = [0; 20];
+    raw.read_exact(&mut head).unwrap();
+    assert_eq!(&head[..16], b"MPA ID Rep Frame");
+    let len = u16::from_be_bytes([head[18], head[19]]);
+    let mut private = vec![0; usize::from(len)];
+    raw.read_exact(&mut private).unwrap();
+    let said = &private[4.min(private.len())..];
+    if head[16] & 0x20 == 0 {
+        Ok(Answer::parse(said).unwrap())
+    } else {
+        Err(NoAnswer::parse(said).ok())
+    }
+}
+
+/// Calls and says why it was not answered.
+fn refusal(to: Qpn, call: &Call) -> Option<NoAnswer> {
+    reply(&mut dial(to, &call.emit())).unwrap_err()
+}
+
+fn is_over(raw: &mut TcpStream) {
+    let mut waste = [0; 256];
+    loop {
+        match raw.read(&mut waste) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => panic!("it is kept open"),
+            Err(_) => return,
+        }
+    }
+}
+
+/// A number below all others: its calls go first.
+fn low() -> Qpn {
+    Qpn::new(0x100).unwrap()
+}
+
+/// Another index at the same port.
+fn neighbour(number: Qpn) -> Qpn {
+    Qpn::new(number.get() ^ 0x80).unwrap()
+}
+
+#[test]
+fn strangers_are_refused_and_harm_nobody() {
+    let _alone = alone();
+    let (a, b) = (side(&[]), side(&[]));
+    expect(&b, number(&a));
+    let (from, to) = (number(&a), number(&b));
+    let honest = call(from, to, None);
+    let nobody = call(from, neighbour(to), None);
+    assert_eq!(refusal(to, &nobody), Some(NoAnswer::Unknown));
+    let stranger = call(neighbour(from), to, None);
+    assert_eq!(refusal(to, &stranger), Some(NoAnswer::Stranger));
+    let elsewhere = Call {
+        gid: [9; 16],
+        ..honest
+    };
+    assert_eq!(refusal(to, &elsewhere), Some(NoAnswer::Stranger));
+    let unreliable = Call {
+        qp_type: QpType::Uc,
+        ..honest
+    };
+    assert_eq!(refusal(to, &unreliable), Some(NoAnswer::Service));
+    let keyed = call(from, to, Some(KEY));
+    assert_eq!(refusal(to, &keyed), Some(NoAnswer::Key));
+    // Not even a call: nothing that it would understand is said.
+    let plain = reply(&mut dial(to, b"hello"));
+    assert_eq!(plain, Err(None));
+    expect(&a, to);
+    talk(&a, &b);
+    // And when the two have each other, nobody comes between.
+    for _ in 0..5 {
+        assert_eq!(refusal(to, &honest), Some(NoAnswer::Taken));
+        assert_eq!(refusal(to, &stranger), Some(NoAnswer::Stranger));
+    }
+    talk(&a, &b);
+}
+
+#[test]
+fn whoever_does_not_know_the_key_is_not_answered() {
+    let _alone = alone();
+    let (a, b) = (side(&[("key", KEY)]), side(&[("key", KEY)]));
+    expect(&b, number(&a));
+    let (from, to) = (number(&a), number(&b));
+    for key in [None, Some("a guess"), Some("")] {
+        assert_eq!(refusal(to, &call(from, to, key)), Some(NoAnswer::Key));
+    }
+    let mut forged = call(from, to, Some(KEY));
+    forged.nonce ^= 1;
+    assert_eq!(refusal(to, &forged), Some(NoAnswer::Key));
+    expect(&a, to);
+    talk(&a, &b);
+}
+
+#[test]
+fn sides_with_different_keys_never_meet() {
+    let _alone = alone();
+    for (one, two) in [
+        (Some(KEY), Some("other")),
+        (Some(KEY), None),
+        (None, Some(KEY)),
+    ] {
+        let with = |key: Option<&'static str>| match key {
+            Some(key) => side(&[("key", key)]),
+            None => side(&[]),
+        };
+        let (a, b) = (with(one), with(two));
+        a.qp.set_manners(|m| m.patience = Some(Duration::from_millis(500)));
+        expect(&a, number(&b));
+        expect(&b, number(&a));
+        a.post(1, SEND, &[a.sge(0, 8)]);
+        assert_eq!(a.statuses(1), [(1, Status::RetryExcErr)]);
+    }
+}
+
+#[test]
+fn old_words_said_again_are_worth_nothing() {
+    let _alone = alone();
+    let (a, b) = (side(&[("key", KEY)]), side(&[("key", KEY)]));
+    expect(&b, number(&a));
+    let (from, to) = (number(&a), number(&b));
+    // As recorded in an earlier life of the caller: rightly signed, and answered.
+    let recorded = call(from, to, Some(KEY));
+    for attempt in 0..3 {
+        let mut raw = dial(to, &recorded.emit());
+        // Between two attempts the queue pair may call its peer itself.
+        let end = std::time::Instant::now() + PATIENCE;
+        while reply(&mut raw).is_err() {
+            assert!(std::time::Instant::now() < end);
+            raw = dial(to, &recorded.emit());
+        }
+        match attempt {
+            // Silence.
+            0 => {}
+            // Anything but the frame that proves it.
+            1 => raw.write_all(&[0; 4096]).unwrap(),
+            // Goodbye.
+            _ => raw.shutdown(std::net::Shutdown::Write).unwrap(),
+        }
+        is_over(&mut raw);
+        assert_eq!(b.qp.state(), QpState::Rts, "as if it had never been");
+    }
+    expect(&a, to);
+    talk(&a, &b);
+}
+
+#[test]
+fn one_who_answers_without_the_key_is_not_believed() {
+    let _alone = alone();
+    let a = side(&[("key", KEY)]);
+    let listener = std::net::TcpListener::bind((here(), 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let impostor = Qpn::new(u32::from(port) << 8 | 255).unwrap();
+    expect(&a, impostor);
+    a.qp.set_manners(|m| m.patience = Some(Duration::from_millis(700)));
+    a.post(1, SEND, &[a.sge(0, 8)]);
+    let (mut raw, _) = listener.accept().unwrap();
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut head = [0; 20];
+    raw.read_exact(&mut head).unwrap();
+    let mut private = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
+    raw.read_exact(&mut private).unwrap();
+    let called = Call::parse(&private[4..]).unwrap();
+    assert_eq!((called.from, called.to), (number(&a), impostor));
+    let answer = Answer {
+        nonce: 7,
+        proof: [3; 32],
+    };
+    let mut frame = b"MPA ID Rep Frame".to_vec();
+    frame.extend([0x12, 2, 0, 52, 0x80, 16, 0x3f, 0xff]);
+    frame.extend(answer.emit());
+    raw.write_all(&frame).unwrap();
+    is_over(&mut raw);
+    assert_eq!(a.statuses(1), [(1, Status::RetryExcErr)]);
+}
+
+#[test]
+fn calls_that_come_too_early_are_held_within_limits() {
+    let _alone = alone();
+    let b = side(&[("held_timeout", "700ms"), ("startup_timeout", "3s")]);
+    let (to, before) = (number(&b), descriptors());
+    let from = neighbour(to);
+    let mut held: Vec<TcpStream> = Vec::new();
+    let mut busy = 0;
+    for _ in 0..8 {
+        let mut raw = dial(to, &call(from, to, None).emit());
+        raw.set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
+        let mut one = [0; 1];
+        match raw.peek(&mut one) {
+            Ok(_) => {
+                assert_eq!(reply(&mut raw), Err(Some(NoAnswer::Busy)));
+                busy += 1;
+            }
+            Err(_) => held.push(raw),
+        }
+    }
+    assert_eq!((held.len(), busy), (4, 4));
+    for raw in &mut held {
+        raw.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(
+            reply(raw),
+            Err(Some(NoAnswer::Unknown)),
+            "held for long enough"
+        );
+        is_over(raw);
+    }
+    drop(held);
+    wait("nothing is kept", || descriptors() <= before);
+    let a = side(&[]);
+    expect(&b, number(&a));
+    expect(&a, to);
+    talk(&a, &b);
+}
+
+#[test]
+fn a_held_call_is_answered_when_its_queue_pair_is_ready() {
+    let _alone = alone();
+    let b = side(&[]);
+    let (from, to) = (low(), number(&b));
+    let mut raw = dial(to, &call(from, to, None).emit());
+    std::thread::sleep(Duration::from_millis(100));
+    expect(&b, from);
+    let answer = reply(&mut raw);
+    assert!(answer.is_ok(), "{answer:?}");
+}
+
+#[test]
+fn a_flood_of_calls_is_bounded_and_established_connections_live() {
+    let _alone = alone();
+    let (a, b) = (side(&[]), side(&[("half_open", "32")]));
+    expect(&b, number(&a));
+    expect(&a, number(&b));
+    talk(&a, &b);
+    let (to, before) = (number(&b), descriptors());
+    let mut raws = Vec::new();
+    for n in 0..400_u32 {
+        let port = (to.get() >> 8) as u16;
+        let Ok(mut raw) = TcpStream::connect((here(), port)) else {
+            continue;
+        };
+        // Some say nothing, some half a call, some call a number that is not there.
+        let bytes = call(
+            neighbour(to),
+            Qpn::new(to.get() ^ (n & 0xff)).unwrap(),
+            None,
+        )
+        .emit();
+        let len = [0, 30, 72][n as usize % 3];
+        let _ = raw.write_all(&bytes[..len]);
+        raws.push(raw);
+        assert!(descriptors() <= before + raws.len() + 32 + 8);
+    }
+    talk(&a, &b);
+    drop(raws);
+    wait("all are gone", || descriptors() <= before);
+    talk(&a, &b);
+}
+
+#[test]
+fn the_source_of_a_call_counts_unless_told_otherwise() {
+    let _alone = alone();
+    for (check, answered) in [("on", false), ("off", true)] {
+        let b = side(&[("check_source", check)]);
+        let far: IpAddr = "127.0.0.9".parse().unwrap();
+        let (from, to) = (low(), number(&b));
+        assert!(b.qp.modify(QpState::Init));
+        let peer = Peer {
+            local: here(),
+            address: far,
+            number: from,
+        };
+        b.qp.expect(peer).unwrap();
+        let gid = std::net::Ipv4Addr::new(127, 0, 0, 9)
+            .to_ipv6_mapped()
+            .octets();
+        let translated = Call {
+            gid,
+            ..call(from, to, None)
+        };
+        let said = reply(&mut dial(to, &translated.emit()));
+        assert_eq!(said.is_ok(), answered, "{said:?}");
+    }
+}
