@@ -166,7 +166,7 @@ impl Core {
 
 impl Raise for Core {
     fn raise(&self, event: Event) {
-        if let Event::Completion { cq } = event {
+        if let Event::Completion { cq, .. } = event {
             let listener = self.listeners.read().get(&cq).cloned();
             if let Some(listener) = listener {
                 listener.notify();
