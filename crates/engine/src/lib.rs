@@ -5,6 +5,7 @@
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
+//! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -25,14 +26,19 @@ mod door;
 mod engine;
 pub mod error;
 mod group;
+pub mod handler;
+mod handling;
 mod introduction;
 mod life;
 pub mod notice;
 mod numbers;
+mod pipeline;
 mod proof;
 mod queue;
 mod queue_pair;
 mod shard;
+mod signals;
+mod station;
 mod shared_queue;
 #[allow(
     unsafe_code,
@@ -42,6 +48,9 @@ pub mod sys;
 
 pub use config::Config;
 pub use engine::{Engine, Incoming, Listening};
+pub use handler::{HandlerId, HandlerOptions};
+pub use handling::Observation;
+pub use pipeline::Observer;
 pub use error::Error;
 pub use notice::{Inbox, Notify};
 pub use queue::CompletionQueue;
