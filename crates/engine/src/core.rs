@@ -4,7 +4,7 @@
 
 use core::net::IpAddr;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) numbers: Numbers,
     /// Startups of those who came through doors.
     pub(crate) half_open: Arc<AtomicU32>,
+    /// Set once, when the engine is shut down.
+    pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
     forks: u64,
     /// Connections by the queue pair they serve.
@@ -84,6 +86,7 @@ impl Core {
             calls: Calls::default(),
             numbers: Numbers::default(),
             half_open: Arc::default(),
+            closing: AtomicBool::new(false),
             forks: sys::forks(),
             connections: RwLock::default(),
         });
@@ -98,9 +101,14 @@ impl Core {
         sys::forks_since() == self.forks
     }
 
-    /// The same, as an answer.
+    /// It takes nothing new any more (N8).
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// It lives and takes new things, as an answer.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.lives() {
+        if self.lives() && !self.is_closing() {
             Ok(())
         } else {
             Err(Error::Closed)
@@ -137,6 +145,11 @@ impl Core {
         if ours {
             connections.remove(&qp);
         }
+    }
+
+    /// No connection serves any queue pair.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.connections.read().is_empty()
     }
 
     pub(crate) fn connection_of(&self, qp: u32) -> Option<Arc<Connection>> {

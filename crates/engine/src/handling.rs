@@ -122,7 +122,10 @@ impl Engine {
         let Place::Processors(processors) = place else {
             return Ok(Delivery::Inline);
         };
-        let at = self.core.stations.at(&Arc::downgrade(&self.core), processors)?;
+        let at = self
+            .core
+            .stations
+            .at(&Arc::downgrade(&self.core), processors)?;
         if let Some(station) = self.core.stations.get(at) {
             station.open(class)?;
         }

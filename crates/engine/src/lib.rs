@@ -37,9 +37,10 @@ mod proof;
 mod queue;
 mod queue_pair;
 mod shard;
+mod shared_queue;
+mod shutdown;
 mod signals;
 mod station;
-mod shared_queue;
 #[allow(
     unsafe_code,
     reason = "system calls on raw spans, signal masks and fork handlers"
@@ -48,11 +49,12 @@ pub mod sys;
 
 pub use config::Config;
 pub use engine::{Engine, Incoming, Listening};
+pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};
 pub use handling::Observation;
-pub use pipeline::Observer;
-pub use error::Error;
 pub use notice::{Inbox, Notify};
+pub use pipeline::Observer;
 pub use queue::CompletionQueue;
 pub use queue_pair::{Manners, Peer, QueuePair, QueuePairOptions};
 pub use shared_queue::SharedReceiveQueue;
+pub use shutdown::Shutdown;

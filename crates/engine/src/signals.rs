@@ -14,9 +14,12 @@ use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Ready};
 
+/// A signal, and whose.
+type Task = (Arc<Core>, Signal);
+
 thread_local! {
     /// Signals that this thread still has to serve; none while it serves nobody.
-    static ROUND: RefCell<Option<Vec<(Arc<Core>, Signal)>>> = const { RefCell::new(None) };
+    static ROUND: RefCell<Option<Vec<Task>>> = const { RefCell::new(None) };
 }
 
 /// Takes the adapter's signals; none is given before the core is there.
@@ -34,10 +37,10 @@ impl Fire for Signals {
             return;
         };
         match delivery {
-            Delivery::Inline | Delivery::Line => serve_in_turn(core, signal),
+            Delivery::Inline | Delivery::Line => serve_in_turn(&core, signal),
             Delivery::Pinned(at) => match core.stations.get(at) {
                 Some(station) => station.signal(signal, core.class_of(signal)),
-                None => serve_in_turn(core, signal),
+                None => serve_in_turn(&core, signal),
             },
         }
     }
@@ -49,7 +52,9 @@ impl Fire for Signals {
             let room = core.interrupts.queue(queue).map(EventQueue::room);
             // Refused while its reader has not followed earlier ones: it is told again then.
             if let Ok(Ok((entries, _))) = room
-                && let Ok(due) = core.interrupts.resize(queue, entries.saturating_mul(2), now)
+                && let Ok(due) = core
+                    .interrupts
+                    .resize(queue, entries.saturating_mul(2), now)
             {
                 core.come_back(due);
             }
@@ -64,7 +69,7 @@ impl Fire for Signals {
 }
 
 /// Serves a signal on this thread, now or, if it is serving already, next.
-fn serve_in_turn(core: Arc<Core>, signal: Signal) {
+fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     let first = ROUND.with_borrow_mut(|round| match round {
         Some(waiting) => {
             waiting.push((core.clone(), signal));

@@ -8,8 +8,8 @@ use verbena_nic::Transfer;
 use verbena_stream::{AckPolicy, Terms};
 
 use super::settings::Settings;
-use crate::handler::MAX_HANDLERS;
 use super::words::{Fpdu, Profile};
+use crate::handler::MAX_HANDLERS;
 
 impl Settings {
     /// What the peer at this address is expected to be.
