@@ -129,6 +129,7 @@ impl Listening {
 
     /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.
     pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
+        self.door.check()?;
         let Some(decision) = self.waiting.next() else {
             return Ok(None);
         };

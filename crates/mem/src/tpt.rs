@@ -18,7 +18,7 @@ use crate::entry::{Entry, Kind, Pd};
 use crate::grant::{Gather, Placement, Window};
 use crate::probe;
 use crate::refusal::{Misuse, Refusal};
-use crate::slot::{Grant, Slot, Unavailable};
+use crate::slot::{Grant, Slot};
 use index::{Indexes, Purpose, SEGMENT};
 
 /// Slots per allocation: a table costs memory for the entries it has, not for those it may have.
