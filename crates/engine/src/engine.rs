@@ -42,6 +42,11 @@ impl Engine {
         &self.core.function
     }
 
+    /// Refuses in a forked child of the process that made it: nothing of it may be touched there, its function included.
+    pub fn check(&self) -> Result<(), Error> {
+        self.core.check()
+    }
+
     /// The adapter's own addresses, which its callable queue pairs have.
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         self.core.check()?;

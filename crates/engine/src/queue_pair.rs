@@ -136,6 +136,7 @@ impl QueuePair {
 
     /// The peer's address, while it is connected.
     pub fn peer(&self) -> Option<SocketAddr> {
+        self.core.check().ok()?;
         self.slot.get().map(|connection| connection.peer())
     }
 
