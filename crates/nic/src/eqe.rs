@@ -2,7 +2,7 @@
 //! Encoding and decoding are total, the code tells class, cause and channel, and code 0 is an empty entry.
 //! It refuses to know queues and processors.
 
-use crate::event::Event;
+use crate::event::{Event, Reason};
 
 /// Largest number that the 4-byte form can carry.
 pub const SHORT_LIMIT: u32 = 0x00ff_ffff;
@@ -129,7 +129,11 @@ impl Cause {
     /// Code and number. The one table of codes.
     const fn code(self) -> (u8, u32) {
         match self {
-            Cause::Rdma(Event::Completion { cq }) => (0x01, cq),
+            Cause::Rdma(Event::Completion { cq, reason }) => match reason {
+                Reason::Next => (0x01, cq),
+                Reason::Solicited => (0x06, cq),
+                Reason::Failure => (0x07, cq),
+            },
             Cause::Rdma(Event::CqOverflow { cq }) => (0x02, cq),
             Cause::Rdma(Event::SrqLimit { srq }) => (0x03, srq),
             Cause::SrqError { srq } => (0x04, srq),
@@ -277,7 +281,9 @@ impl Eqe {
         // Numbers of 16 bits must not hide anything above them.
         let narrow = number == small as u32;
         Ok(match code {
-            0x01 => Cause::Rdma(Event::Completion { cq: number }),
+            0x01 => completion(number, Reason::Next),
+            0x06 => completion(number, Reason::Solicited),
+            0x07 => completion(number, Reason::Failure),
             0x02 => Cause::Rdma(Event::CqOverflow { cq: number }),
             0x03 => Cause::Rdma(Event::SrqLimit { srq: number }),
             0x04 => Cause::SrqError { srq: number },
@@ -306,6 +312,10 @@ impl Eqe {
             _ => return Err(Unknown { code, number }),
         })
     }
+}
+
+const fn completion(cq: u32, reason: Reason) -> Cause {
+    Cause::Rdma(Event::Completion { cq, reason })
 }
 
 const fn channel(code: u8, what: OnChannel, count: u32) -> Cause {

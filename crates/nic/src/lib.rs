@@ -52,7 +52,7 @@ pub use carrier::{Carrier, Hand, Moved};
 pub use cq::{Arm, Cq};
 pub use eqe::{Cause, Eqe};
 pub use error::{Error, Kind, Object};
-pub use event::{Event, Outbox, Raise};
+pub use event::{Event, Outbox, Raise, Reason};
 pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
 pub use interrupts::{At, Interrupts, Origin, Scheme};
 pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};

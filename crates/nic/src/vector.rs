@@ -138,6 +138,12 @@ impl Vectors {
         Ok(())
     }
 
+    /// How signals of a vector are delivered, if there is such a vector.
+    pub fn delivery(&self, vector: u16) -> Option<Delivery> {
+        let word = self.deliveries.get(usize::from(vector))?;
+        Some(unpack(word.load(Ordering::Relaxed)))
+    }
+
     /// The vector exists.
     pub fn check(&self, vector: u16) -> Result<(), VectorError> {
         let asked = self.asked();

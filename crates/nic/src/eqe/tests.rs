@@ -5,20 +5,23 @@ use super::*;
 /// One of every cause, with `number` where it has one.
 fn causes(number: u32) -> Vec<Cause> {
     let small = number as u16;
-    let mut all: Vec<Cause> = [
-        Event::Completion { cq: number },
-        Event::CqOverflow { cq: number },
-        Event::SrqLimit { srq: number },
-        Event::QpRequest { qp: number },
-        Event::QpAccess { qp: number },
-        Event::QpFatal { qp: number },
-        Event::Established { qp: number },
-        Event::SqDrained { qp: number },
-        Event::LastWqe { qp: number },
-        Event::Disconnected { qp: number },
-    ]
-    .map(Cause::Rdma)
-    .to_vec();
+    let mut all: Vec<Cause> = [Reason::Next, Reason::Solicited, Reason::Failure]
+        .map(|reason| completion(number, reason))
+        .to_vec();
+    all.extend(
+        [
+            Event::CqOverflow { cq: number },
+            Event::SrqLimit { srq: number },
+            Event::QpRequest { qp: number },
+            Event::QpAccess { qp: number },
+            Event::QpFatal { qp: number },
+            Event::Established { qp: number },
+            Event::SqDrained { qp: number },
+            Event::LastWqe { qp: number },
+            Event::Disconnected { qp: number },
+        ]
+        .map(Cause::Rdma),
+    );
     all.extend([
         Cause::SrqError { srq: number },
         Cause::CommandDone { command: number },
@@ -81,7 +84,7 @@ fn every_cause_survives_both_forms() {
 /// E1: code in byte 3, parameters in 2 to 0.
 #[test]
 fn the_bytes_lie_where_they_should() {
-    let eqe = Eqe::new(Cause::Rdma(Event::Completion { cq: 0x0012_3456 }));
+    let eqe = Eqe::new(completion(0x0012_3456, Reason::Next));
     assert_eq!(eqe.words()[0].to_be_bytes(), [0x01, 0x12, 0x34, 0x56]);
     let cause = Cause::Channel {
         channel: 5,
@@ -119,7 +122,7 @@ fn all_256_codes_have_an_answer() {
             }
         }
     }
-    assert_eq!(known, (12 + 96 + 1) * 5 + 6 * 3);
+    assert_eq!(known, (14 + 96 + 1) * 5 + 6 * 3);
     assert!(Eqe::moved().cause().is_err(), "not for consumers");
 }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::eq::{Doorbell, EqError, Indicator, Memory, Settings, State};
 use crate::eqe::{Cause, Eqe, Form, OnChannel};
 use crate::event::Event;
+use crate::event::Reason;
 use crate::message_map::{Duty, Route};
 use crate::moderation::{Hold, Moderation};
 use crate::steering::Redirection;
@@ -81,7 +82,10 @@ fn adapter(arrangement: Arrangement, scheme: Scheme, processors: u16) -> (Interr
 }
 
 fn completion(cq: u32) -> Cause {
-    Cause::Rdma(Event::Completion { cq })
+    Cause::Rdma(Event::Completion {
+        cq,
+        reason: Reason::Next,
+    })
 }
 
 fn channel(channel: u8, count: u32) -> Cause {

@@ -31,7 +31,7 @@ struct Checker {
 
 impl Checker {
     fn came(&mut self, queue: u16, eqe: Eqe) {
-        let Ok(Cause::Rdma(Event::Completion { cq })) = eqe.cause() else {
+        let Ok(Cause::Rdma(Event::Completion { cq, .. })) = eqe.cause() else {
             assert!(matches!(eqe.cause(), Ok(Cause::Overflow { .. })));
             return;
         };
