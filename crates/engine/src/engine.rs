@@ -43,9 +43,10 @@ impl Engine {
         &self.core.function
     }
 
-    /// Refuses in a forked child of the process that made it: nothing of it may be touched there, its function included.
-    pub fn check(&self) -> Result<(), Error> {
-        self.core.check()
+    /// False in a forked child of the process that made it: nothing of it may be touched there, its function included.
+    /// An engine that was shut down lives: what is in its tables must be taken out of them as ever.
+    pub fn lives(&self) -> bool {
+        self.core.lives()
     }
 
     /// The adapter's own addresses, which its callable queue pairs have.

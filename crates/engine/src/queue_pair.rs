@@ -136,8 +136,8 @@ impl QueuePair {
 
     /// The peer's address, while it is connected.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.core.check().ok()?;
-        self.slot.get().map(|connection| connection.peer())
+        let connection = self.core.lives().then(|| self.slot.get())??;
+        Some(connection.peer())
     }
 
     /// Changes how it behaves towards its peer.

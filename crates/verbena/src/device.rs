@@ -75,6 +75,17 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// The function; refused in a forked child, where whoever holds a lock or a grant is not there.
+    fn function(&self) -> Result<&Function, Error> {
+        if self.engine.lives() {
+            Ok(self.engine.function())
+        } else {
+            Err(verbena_engine::Error::Closed.into())
+        }
+    }
+}
+
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").finish_non_exhaustive()
@@ -90,15 +101,13 @@ pub(crate) struct Domain {
 
 impl Domain {
     fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
-        device.engine.check()?;
-        let pd = device.engine.function().allocate_pd()?;
+        let pd = device.function()?.allocate_pd()?;
         Ok(Arc::new(Domain { pd, device }))
     }
 
-    /// Where its memory is registered; refused in a forked child, where whoever holds a lock or a grant is not there.
+    /// Where its memory is registered.
     pub(crate) fn function(&self) -> Result<&Function, Error> {
-        self.device.engine.check()?;
-        Ok(self.device.engine.function())
+        self.device.function()
     }
 }
 
