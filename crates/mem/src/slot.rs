@@ -86,6 +86,17 @@ impl Slot {
         })
     }
 
+    /// Makes the slot ours, whether it is valid or free; waits while somebody else has it.
+    pub(crate) fn take(&self) -> Owned<'_> {
+        loop {
+            // Never refused: only a busy slot is waited for.
+            let owned = self.own(|word| (word & STATE != BUSY).then_some(Ok(())));
+            if let Ok(owned) = owned {
+                return owned;
+            }
+        }
+    }
+
     /// Moves to `BUSY` when `judge` says so, waits while it says nothing, gives up when it says no.
     fn own(
         &self,
@@ -210,10 +221,11 @@ impl Owned<'_> {
         self.finish(VALID, key);
     }
 
-    /// Leaves the slot as it was: the entry is valid again under its key.
+    /// Leaves the slot as it was: an entry is valid again, under the same key.
     pub(crate) fn restore(self) {
+        let state = if self.entry().is_some() { VALID } else { FREE };
         let key = self.slot.key();
-        self.finish(VALID, key);
+        self.finish(state, key);
     }
 
     /// Empties the slot; its next key will be another one.

@@ -18,7 +18,7 @@ use crate::entry::{Entry, Kind, Pd};
 use crate::grant::{Gather, Placement, Window};
 use crate::probe;
 use crate::refusal::{Misuse, Refusal};
-use crate::slot::{Grant, Slot, Unavailable};
+use crate::slot::{Grant, Slot};
 use index::{Indexes, Purpose, SEGMENT};
 
 /// Slots per allocation: a table costs memory for the entries it has, not for those it may have.
@@ -175,23 +175,22 @@ impl Tpt {
         if users > 0 {
             return Err(Misuse::Busy { stag, users });
         }
-        let window = self.indexes.lock().window(index).is_some();
-        // Each bind gives a window another key, and its owner may not have heard of the last: the index is enough.
-        match slot.revoke((!window).then_some(stag.key())) {
-            Ok(owned) => {
-                // A bind that was under way when we looked has finished by now.
-                let users = slot.users();
-                if users > 0 {
-                    owned.restore();
-                    return Err(Misuse::Busy { stag, users });
-                }
-                self.unlink(owned.entry());
-                owned.release();
-            }
-            // An unbound window has no key that is valid, but its owner may still free it.
-            Err(Unavailable::Invalid) if window => {}
-            Err(_) => return Err(misuse),
+        if self.indexes.lock().window(index).is_some() {
+            return self.free_window(stag);
         }
+        let owned = slot.revoke(Some(stag.key())).map_err(|_| misuse)?;
+        if owned.entry().is_none_or(|entry| entry.is_window()) {
+            // Freed meanwhile, and the index is a window's by now.
+            owned.restore();
+            return Err(misuse);
+        }
+        // A bind that was under way when we looked has finished by now.
+        let users = slot.users();
+        if users > 0 {
+            owned.restore();
+            return Err(Misuse::Busy { stag, users });
+        }
+        owned.release();
         if self.indexes.lock().free(index) {
             Ok(())
         } else {

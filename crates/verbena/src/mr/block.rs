@@ -36,6 +36,7 @@ unsafe impl Sync for Block {}
 impl Block {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
         let too_long = Error::Allocation { len };
+        let function = domain.function()?;
         let layout = Layout::from_size_align(len.max(1), PAGE).map_err(|_| too_long.clone())?;
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(too_long)?;
@@ -47,7 +48,6 @@ impl Block {
             access,
             one_touch: false,
         };
-        let function = domain.device.engine.function();
         // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
         // everybody who uses a block reckons with.
         let registered = function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) });
@@ -161,10 +161,17 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // Windows that are bound to it are taken away with it: peers must not reach what is freed.
-        let function = self.domain.device.engine.function();
-        if function.deregister_with_windows(self.stag).is_ok() {
-            // SAFETY: allocated in `new` with this layout; no entry names it any more and no access is running.
+        let gone = match self.domain.function() {
+            Ok(function) => function.deregister_with_windows(self.stag).is_ok(),
+            // A forked child: the adapter does not run here.
+            Err(_) => true,
+        };
+        if gone {
+            // SAFETY: allocated in `new` with this layout; no access is running and none will begin.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,7 @@ impl Mr {
             access,
             one_touch: false,
         };
-        let function = domain.device.engine.function();
+        let function = domain.function()?;
         // SAFETY: the caller's promise, word for word.
         let stag = function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) })?;
         Ok(Mr {
@@ -121,8 +121,9 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         // Returns when no access is running, through windows that are bound to it neither. Ours alone, so it is there.
-        let function = self.domain.device.engine.function();
-        let _ = function.deregister_with_windows(self.stag);
+        if let Ok(function) = self.domain.function() {
+            let _ = function.deregister_with_windows(self.stag);
+        }
     }
 }
 
