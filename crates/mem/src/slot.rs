@@ -3,7 +3,8 @@
 //! and that waiting for running uses ends when they do. It refuses to know what an entry means.
 //!
 //! The word: bits 0–31 count grants, bits 32–39 hold the key, bits 40–41 the state. A grant costs one addition and one
-//! subtraction; no lock. The protocol is modelled with loom in `slot/tests.rs`.
+//! subtraction; no lock. A pending entry (V5) can be looked at under a grant like a valid one, but whoever gets it is told
+//! that it must not be used yet. The protocol is modelled with loom in `slot/tests.rs`.
 
 use crate::entry::Entry;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, pause};
@@ -19,6 +20,8 @@ const FREE: u64 = 0;
 const BUSY: u64 = 1 << 40;
 /// The entry may be used by whoever knows the key.
 const VALID: u64 = 2 << 40;
+/// The entry is promised to whoever knows the key, and may not be used yet (V5).
+const PENDING: u64 = 3 << 40;
 
 /// One slot. The entry is written only in state `BUSY` with no grants, by the one who made it busy.
 #[derive(Debug)]
@@ -43,6 +46,19 @@ pub(crate) enum Unavailable {
     Valid,
     /// It is not valid, or has another key.
     Invalid,
+    /// It is pending.
+    Pending,
+}
+
+/// What a slot answers to one who wants to use it.
+#[derive(Debug)]
+pub(crate) enum Answer<'a> {
+    /// Its entry, to be used.
+    Valid(Grant<'a>),
+    /// Its entry, to be looked at: it is not there yet.
+    Pending(Grant<'a>),
+    /// Nothing under this key.
+    Nothing,
 }
 
 impl Slot {
@@ -62,10 +78,28 @@ impl Slot {
 
     /// Uses the entry, if it is valid under this key.
     pub(crate) fn acquire(&self, key: u8) -> Option<Grant<'_>> {
+        match self.ask(key) {
+            Answer::Valid(grant) => Some(grant),
+            Answer::Pending(_) | Answer::Nothing => None,
+        }
+    }
+
+    /// Uses the entry if it is valid under this key, or looks at it if it is pending.
+    pub(crate) fn ask(&self, key: u8) -> Answer<'_> {
         // Counting first makes a revoker wait for us from here on; if the state is wrong we were never really here.
         let word = self.word.fetch_add(GRANT, Ordering::Acquire);
         let grant = Grant { slot: self };
-        (word & STATE == VALID && key_of(word) == key).then_some(grant)
+        match word & STATE {
+            VALID if key_of(word) == key => Answer::Valid(grant),
+            PENDING if key_of(word) == key => Answer::Pending(grant),
+            _ => Answer::Nothing,
+        }
+    }
+
+    /// The entry is pending under this key.
+    pub(crate) fn is_pending(&self, key: u8) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        word & STATE == PENDING && key_of(word) == key
     }
 
     /// Makes a free slot ours, to publish an entry in it.
@@ -73,6 +107,16 @@ impl Slot {
         self.own(|word| match word & STATE {
             FREE => Some(Ok(())),
             VALID => Some(Err(Unavailable::Valid)),
+            PENDING => Some(Err(Unavailable::Pending)),
+            _ => None,
+        })
+    }
+
+    /// Makes a pending slot ours: whoever was promised the entry gets it or is told that it will not come.
+    pub(crate) fn settle(&self, key: u8) -> Result<Owned<'_>, Unavailable> {
+        self.own(|word| match word & STATE {
+            PENDING if key_of(word) == key => Some(Ok(())),
+            PENDING | VALID | FREE => Some(Err(Unavailable::Invalid)),
             _ => None,
         })
     }
@@ -81,7 +125,8 @@ impl Slot {
     pub(crate) fn revoke(&self, key: Option<u8>) -> Result<Owned<'_>, Unavailable> {
         self.own(|word| match word & STATE {
             VALID if key.is_none_or(|key| key_of(word) == key) => Some(Ok(())),
-            VALID | FREE => Some(Err(Unavailable::Invalid)),
+            PENDING if key.is_none_or(|key| key_of(word) == key) => Some(Err(Unavailable::Pending)),
+            VALID | FREE | PENDING => Some(Err(Unavailable::Invalid)),
             _ => None,
         })
     }
@@ -202,12 +247,36 @@ impl Owned<'_> {
 
     /// Publishes an entry under a key: from here on it may be used.
     pub(crate) fn publish(self, key: u8, entry: Entry) {
+        self.put(entry);
+        self.finish(VALID, key);
+    }
+
+    /// Promises an entry under a key: what is known of it can be looked at, and it may not be used yet (V5).
+    pub(crate) fn promise(self, key: u8, entry: Entry) {
+        self.put(entry);
+        self.finish(PENDING, key);
+    }
+
+    /// Empties the slot and keeps its key: a window that is there now and bound to nothing.
+    pub(crate) fn vacate(self) {
+        let key = self.slot.key();
+        self.clear();
+        self.finish(FREE, key);
+    }
+
+    fn put(&self, entry: Entry) {
         self.slot.entry.with_mut(|slot| {
             // SAFETY: we own the slot and no grant was left when it became ours; those that came since see a busy
             // slot and do not look at the entry.
             unsafe { *slot = Some(entry) }
         });
-        self.finish(VALID, key);
+    }
+
+    fn clear(&self) {
+        self.slot.entry.with_mut(|slot| {
+            // SAFETY: as in `put`.
+            unsafe { *slot = None }
+        });
     }
 
     /// Leaves the slot as it was: the entry is valid again under its key.
@@ -229,10 +298,7 @@ impl Owned<'_> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        self.slot.entry.with_mut(|slot| {
-            // SAFETY: as in `publish`.
-            unsafe { *slot = None }
-        });
+        self.clear();
         // M2: reusing an index changes the instance.
         let key = self.slot.key().wrapping_add(1);
         self.slot.leave(FREE, key);

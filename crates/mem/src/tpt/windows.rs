@@ -7,7 +7,7 @@ use verbena_wire::Stag;
 use super::index::Purpose;
 use super::{Misuse, Refusal, Tpt};
 use crate::entry::{Entry, Kind, Pd};
-use crate::slot::Unavailable;
+use crate::slot::{Answer, Unavailable};
 use crate::window::{Bind, Scope, WindowType, entry_for};
 
 impl Tpt {
@@ -36,8 +36,14 @@ impl Tpt {
         if ty == WindowType::One && bind.window.key() != slot.key() {
             return Err(misuse);
         }
+        if slot.is_pending(slot.key()) {
+            return Err(Misuse::Pending(bind.window));
+        }
         if bind.len == 0 {
             return self.unbind(bind.window, ty);
+        }
+        if self.is_pending(bind.region) {
+            return Err(Misuse::Pending(bind.region));
         }
         let region = self.acquire(bind.region);
         let region = region.ok_or(Misuse::Bind("the region is not valid"))?;
@@ -78,7 +84,7 @@ impl Tpt {
                 self.unlink(owned.entry());
                 owned.release();
             }
-            Err(Unavailable::Invalid | Unavailable::Valid) => {}
+            Err(Unavailable::Invalid | Unavailable::Valid | Unavailable::Pending) => {}
         }
         Stag::from_parts(window.index(), slot.key()).ok_or(Misuse::Stag(window))
     }
@@ -96,7 +102,12 @@ impl Tpt {
         }
         let slot = self.slot(index).ok_or(misuse)?;
         // From here on no bind begins, and those that had begun have ended.
-        let owned = slot.revoke(Some(region.key())).map_err(|_| misuse)?;
+        let owned = match slot.revoke(Some(region.key())) {
+            Ok(owned) => owned,
+            // Nothing can be bound to it yet.
+            Err(Unavailable::Pending) => return self.cancel(slot, region),
+            Err(_) => return Err(misuse),
+        };
         let mut turn = 0;
         while slot.users() > 0 {
             // Another round only for a window that somebody else is unbinding at this moment.
@@ -147,9 +158,13 @@ impl Tpt {
     fn invalidate(&self, stag: Stag, may: impl FnOnce(&Entry) -> bool) -> Result<(), Refusal> {
         let invalid = Refusal::Stag { stag };
         let slot = self.slot(stag.index()).ok_or(invalid)?;
-        let allowed = slot
-            .acquire(stag.key())
-            .and_then(|grant| grant.entry(|entry| (entry.invalidatable, may(entry))));
+        // A pending region is refused as a valid one is: neither can be invalidated.
+        let allowed = match slot.ask(stag.key()) {
+            Answer::Valid(grant) | Answer::Pending(grant) => {
+                grant.entry(|entry| (entry.invalidatable, may(entry)))
+            }
+            Answer::Nothing => None,
+        };
         match allowed {
             None => return Err(invalid),
             Some((false, _)) => return Err(Refusal::Kind { stag }),
