@@ -138,13 +138,13 @@ impl Core {
             for cq in overflows {
                 self.fail_overflowed(cq, out);
             }
-            for number in woken {
+            for wake in woken {
                 // A queue pair that is gone by now has passed its promise on when it left the line.
-                let Ok(qp) = self.function.qp(number) else {
+                let Ok(qp) = self.function.qp(wake.qp()) else {
                     continue;
                 };
-                qp.receive_ready(out);
-                if let Some(connection) = self.connection_of(number) {
+                qp.wake(wake, out);
+                if let Some(connection) = self.connection_of(wake.qp()) {
                     connection.send(out);
                     connection.resume(out);
                 }

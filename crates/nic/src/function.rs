@@ -106,7 +106,7 @@ impl Function {
     }
 
     /// Does what could not be done under the locks of whoever filled the outbox: wakes queue pairs that were promised a
-    /// receive, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
+    /// receive or wait for memory, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
     pub fn settle(&self, out: &mut Outbox) {
         loop {
             let (woken, overflows) = (out.take_woken(), out.take_overflows());
@@ -114,8 +114,10 @@ impl Function {
                 return;
             }
             // A queue pair that is gone by now has passed its promise on when it left the line.
-            for qp in woken.iter().filter_map(|number| self.qp(*number).ok()) {
-                qp.receive_ready(out);
+            for wake in woken {
+                if let Ok(qp) = self.qp(wake.qp()) {
+                    qp.wake(wake, out);
+                }
             }
             for cq in overflows {
                 for qp in self.qps_of_cq(cq) {

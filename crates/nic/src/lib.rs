@@ -39,7 +39,7 @@ pub use adapter::{Adapter, Ranges};
 pub use carrier::{Carrier, Hand, Moved};
 pub use cq::{Arm, Cq};
 pub use error::{Error, Kind, Object};
-pub use event::{Event, Outbox, Raise};
+pub use event::{Event, Outbox, Raise, Wake};
 pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
 pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};
 pub use receive::ReceiveQueue;
