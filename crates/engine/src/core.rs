@@ -14,6 +14,7 @@ use verbena_nic::{Adapter, Event, Function, Outbox, Raise, Shares};
 use crate::calls::Calls;
 use crate::config::Config;
 use crate::connection::Connection;
+use crate::control::Controls;
 use crate::error::Error;
 use crate::notice::{Inbox, Notify};
 use crate::numbers::Numbers;
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) half_open: Arc<AtomicU32>,
     /// The process it was made in, by the forks that lie before it.
     forks: u64,
+    /// The thread that does what is queued to control queue pairs.
+    pub(crate) controls: Controls,
     /// Connections by the queue pair they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
 }
@@ -64,6 +67,7 @@ impl Core {
             numbers: Numbers::default(),
             half_open: Arc::default(),
             forks: sys::forks(),
+            controls: Controls::default(),
             connections: RwLock::default(),
         }))
     }

@@ -5,6 +5,7 @@
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
+//! `control` (what is done later, by a thread of its own);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -20,6 +21,7 @@ extern crate self as verbena_engine;
 mod calls;
 pub mod config;
 mod connection;
+pub mod control;
 mod core;
 mod door;
 mod engine;
@@ -41,6 +43,7 @@ mod shared_queue;
 pub mod sys;
 
 pub use config::Config;
+pub use control::ControlQueue;
 pub use engine::{Engine, Incoming, Listening};
 pub use error::Error;
 pub use notice::{Inbox, Notify};

@@ -2,7 +2,7 @@
 //! It promises that an entry is never changed while anybody uses it, that revoking makes new uses fail at once,
 //! and that waiting for running uses ends when they do. It refuses to know what an entry means.
 //!
-//! The word: bits 0–31 count grants, bits 32–39 hold the key, bits 40–41 the state. A grant costs one addition and one
+//! The word: bits 0–31 count grants, bits 32–39 hold the key, bits 40–42 the state. A grant costs one addition and one
 //! subtraction; no lock. A pending entry (V5) can be looked at under a grant like a valid one, but whoever gets it is told
 //! that it must not be used yet. The protocol is modelled with loom in `slot/tests.rs`.
 
@@ -13,7 +13,7 @@ const GRANT: u64 = 1;
 const GRANTS: u64 = 0xffff_ffff;
 const KEY_SHIFT: u32 = 32;
 const KEY: u64 = 0xff << KEY_SHIFT;
-const STATE: u64 = 3 << 40;
+const STATE: u64 = 7 << 40;
 /// Nothing to use here.
 const FREE: u64 = 0;
 /// Somebody is changing the slot and is the only one who may.
@@ -22,8 +22,10 @@ const BUSY: u64 = 1 << 40;
 const VALID: u64 = 2 << 40;
 /// The entry is promised to whoever knows the key, and may not be used yet (V5).
 const PENDING: u64 = 3 << 40;
+/// As busy, but what was promised is still to be had or refused a moment later: nobody is told that it is not there.
+const SETTLING: u64 = 4 << 40;
 
-/// One slot. The entry is written only in state `BUSY` with no grants, by the one who made it busy.
+/// One slot. The entry is written only in state `BUSY` or `SETTLING` with no grants, by the one who made it so.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(align(64)))]
 pub(crate) struct Slot {
@@ -57,6 +59,8 @@ pub(crate) enum Answer<'a> {
     Valid(Grant<'a>),
     /// Its entry, to be looked at: it is not there yet.
     Pending(Grant<'a>),
+    /// It was pending a moment ago, and in a moment it is valid or gone.
+    Settling,
     /// Nothing under this key.
     Nothing,
 }
@@ -80,7 +84,7 @@ impl Slot {
     pub(crate) fn acquire(&self, key: u8) -> Option<Grant<'_>> {
         match self.ask(key) {
             Answer::Valid(grant) => Some(grant),
-            Answer::Pending(_) | Answer::Nothing => None,
+            Answer::Pending(_) | Answer::Settling | Answer::Nothing => None,
         }
     }
 
@@ -92,19 +96,35 @@ impl Slot {
         match word & STATE {
             VALID if key_of(word) == key => Answer::Valid(grant),
             PENDING if key_of(word) == key => Answer::Pending(grant),
+            SETTLING if key_of(word) == key => Answer::Settling,
             _ => Answer::Nothing,
         }
     }
 
-    /// The entry is pending under this key.
+    /// Looks at the entry, valid or pending, under this key.
+    pub(crate) fn look<R>(&self, key: u8, look: impl FnOnce(&Entry) -> R) -> Option<R> {
+        let mut turn = 0;
+        loop {
+            match self.ask(key) {
+                Answer::Valid(grant) | Answer::Pending(grant) => return grant.entry(look),
+                Answer::Nothing => return None,
+                Answer::Settling => {
+                    pause(turn);
+                    turn += 1;
+                }
+            }
+        }
+    }
+
+    /// The entry is pending under this key, or was a moment ago and is being settled.
     pub(crate) fn is_pending(&self, key: u8) -> bool {
         let word = self.word.load(Ordering::Acquire);
-        word & STATE == PENDING && key_of(word) == key
+        matches!(word & STATE, PENDING | SETTLING) && key_of(word) == key
     }
 
     /// Makes a free slot ours, to publish an entry in it.
     pub(crate) fn claim(&self) -> Result<Owned<'_>, Unavailable> {
-        self.own(|word| match word & STATE {
+        self.own(BUSY, |word| match word & STATE {
             FREE => Some(Ok(())),
             VALID => Some(Err(Unavailable::Valid)),
             PENDING => Some(Err(Unavailable::Pending)),
@@ -114,7 +134,7 @@ impl Slot {
 
     /// Makes a pending slot ours: whoever was promised the entry gets it or is told that it will not come.
     pub(crate) fn settle(&self, key: u8) -> Result<Owned<'_>, Unavailable> {
-        self.own(|word| match word & STATE {
+        self.own(SETTLING, |word| match word & STATE {
             PENDING if key_of(word) == key => Some(Ok(())),
             PENDING | VALID | FREE => Some(Err(Unavailable::Invalid)),
             _ => None,
@@ -123,7 +143,7 @@ impl Slot {
 
     /// Makes a valid slot ours: new grants fail from here on. `key` of `None` takes it whatever its key.
     pub(crate) fn revoke(&self, key: Option<u8>) -> Result<Owned<'_>, Unavailable> {
-        self.own(|word| match word & STATE {
+        self.own(BUSY, |word| match word & STATE {
             VALID if key.is_none_or(|key| key_of(word) == key) => Some(Ok(())),
             PENDING if key.is_none_or(|key| key_of(word) == key) => Some(Err(Unavailable::Pending)),
             VALID | FREE | PENDING => Some(Err(Unavailable::Invalid)),
@@ -131,9 +151,10 @@ impl Slot {
         })
     }
 
-    /// Moves to `BUSY` when `judge` says so, waits while it says nothing, gives up when it says no.
+    /// Moves to `BUSY` or `SETTLING` when `judge` says so, waits while it says nothing, gives up when it says no.
     fn own(
         &self,
+        to: u64,
         judge: impl Fn(u64) -> Option<Result<(), Unavailable>>,
     ) -> Result<Owned<'_>, Unavailable> {
         let mut turn = 0;
@@ -146,7 +167,7 @@ impl Slot {
                     turn += 1;
                 }
                 Some(Ok(())) => {
-                    let busy = (word & !STATE) | BUSY;
+                    let busy = (word & !STATE) | to;
                     let swapped =
                         self.word
                             .compare_exchange(word, busy, Ordering::AcqRel, Ordering::Relaxed);
@@ -160,11 +181,11 @@ impl Slot {
         }
     }
 
-    /// Leaves `BUSY` for a state and key, keeping the count of those who are looking in meanwhile.
+    /// Leaves `BUSY` or `SETTLING` for a state and key, keeping the count of those who are looking in meanwhile.
     fn leave(&self, state: u64, key: u8) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            debug_assert_eq!(word & STATE, BUSY);
+            debug_assert!(matches!(word & STATE, BUSY | SETTLING), "not ours");
             let next = (word & GRANTS) | (u64::from(key) << KEY_SHIFT) | state;
             let swapped =
                 self.word

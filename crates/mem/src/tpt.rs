@@ -256,6 +256,7 @@ impl Tpt {
         let (grant, pending) = match slot.ask(stag.key()) {
             Answer::Valid(grant) => (grant, false),
             Answer::Pending(grant) => (grant, true),
+            Answer::Settling => return Err(Refusal::Pending { stag }),
             Answer::Nothing => return Err(invalid),
         };
         let judge = |entry: &Entry| {
@@ -276,10 +277,7 @@ impl Tpt {
 
     /// A copy of what is known of the entry, if it is valid or pending.
     fn known(&self, stag: Stag) -> Option<Entry> {
-        match self.slot(stag.index())?.ask(stag.key()) {
-            Answer::Valid(grant) | Answer::Pending(grant) => grant.entry(Entry::clone),
-            Answer::Nothing => None,
-        }
+        self.slot(stag.index())?.look(stag.key(), Entry::clone)
     }
 
     fn acquire(&self, stag: Stag) -> Option<Grant<'_>> {

@@ -5,6 +5,7 @@
 //! Verbs that may have something to tell take an [`Outbox`]; with no lock held, the caller flushes it.
 
 mod attributes;
+mod control;
 mod memory;
 mod pairs;
 mod queues;
@@ -21,6 +22,7 @@ use verbena_mem::{Pd, Policy, Tpt};
 
 use crate::error::{Error, Object};
 use crate::event::{Outbox, Raise};
+use control::ControlRow;
 use pairs::Pair;
 use queues::{CqRow, SrqRow};
 use table::{Table, Use, Users};
@@ -29,6 +31,8 @@ use table::{Table, Use, Users};
 pub(crate) const FIRST_QP: u32 = 2;
 /// Number 0 names nothing: a handle that was never set must not find an object.
 const FIRST: u32 = 1;
+/// Control queue pairs of one function.
+const MAX_CONTROLS: u32 = 1024;
 
 /// One function, physical or virtual.
 #[derive(Debug)]
@@ -40,6 +44,7 @@ pub struct Function {
     cqs: Table<CqRow>,
     srqs: Table<SrqRow>,
     qps: Table<Pair>,
+    controls: Table<ControlRow>,
 }
 
 impl Function {
@@ -59,6 +64,7 @@ impl Function {
             cqs: Table::new(Object::Cq, FIRST, shares.cqs),
             srqs: Table::new(Object::Srq, FIRST, shares.srqs),
             qps: Table::new(Object::Qp, FIRST_QP, shares.qps),
+            controls: Table::new(Object::Control, FIRST, MAX_CONTROLS),
         }
     }
 

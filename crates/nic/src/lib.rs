@@ -3,8 +3,8 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`function`] (the tables and the
-//! verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`control`] (what is done later) →
+//! [`function`] (the tables and the verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
 //! Below them, without any meaning of their own: `ring` (a queue without a lock), `desk` (a lock with a bell) and `sync`.
 
 #![deny(unsafe_code)]
@@ -15,6 +15,7 @@
 
 pub mod adapter;
 pub mod carrier;
+pub mod control;
 pub mod cq;
 mod desk;
 pub mod error;
@@ -37,6 +38,7 @@ pub mod wr;
 
 pub use adapter::{Adapter, Ranges};
 pub use carrier::{Carrier, Hand, Moved};
+pub use control::{Control, ControlError, Done, Subject};
 pub use cq::{Arm, Cq};
 pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise, Wake};
@@ -45,5 +47,5 @@ pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};
-pub use wc::{Status, Wc, WcOp};
+pub use wc::{ControlOp, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

@@ -71,7 +71,7 @@ impl Settings {
             lookahead: self.lookahead,
             batch: self.batch,
             receive_wait: self.receive_wait,
-            ..Transfer::default()
+            memory_wait: self.memory_wait,
         }
     }
 }

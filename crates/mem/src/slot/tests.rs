@@ -185,7 +185,9 @@ mod model {
                     thread::spawn(move || match slot.ask(1) {
                         Answer::Valid(grant) => assert_eq!(grant.entry(|e| e.len), Some(2)),
                         Answer::Pending(look) => assert_eq!(look.entry(|e| e.len), Some(1)),
-                        Answer::Nothing => {}
+                        // V5: it is waited for, never refused.
+                        Answer::Settling => {}
+                        Answer::Nothing => panic!("promised, and not there"),
                     })
                 })
                 .collect();

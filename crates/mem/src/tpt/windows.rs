@@ -7,7 +7,7 @@ use verbena_wire::Stag;
 use super::index::Purpose;
 use super::{Misuse, Refusal, Tpt};
 use crate::entry::{Entry, Kind, Pd};
-use crate::slot::{Answer, Unavailable};
+use crate::slot::Unavailable;
 use crate::window::{Bind, Scope, WindowType, entry_for};
 
 impl Tpt {
@@ -159,12 +159,7 @@ impl Tpt {
         let invalid = Refusal::Stag { stag };
         let slot = self.slot(stag.index()).ok_or(invalid)?;
         // A pending region is refused as a valid one is: neither can be invalidated.
-        let allowed = match slot.ask(stag.key()) {
-            Answer::Valid(grant) | Answer::Pending(grant) => {
-                grant.entry(|entry| (entry.invalidatable, may(entry)))
-            }
-            Answer::Nothing => None,
-        };
+        let allowed = slot.look(stag.key(), |entry| (entry.invalidatable, may(entry)));
         match allowed {
             None => return Err(invalid),
             Some((false, _)) => return Err(Refusal::Kind { stag }),
