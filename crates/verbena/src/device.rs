@@ -19,6 +19,7 @@ use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::listener::Listener;
 use crate::mr::{Buf, Memory, Window};
+use crate::registering::Registering;
 use crate::shared::Shared;
 use crate::srq::Srq;
 
@@ -222,6 +223,19 @@ impl Device {
         Memory::new(&self.hidden, len, access)
     }
 
+    /// The same, registered later: peers may be told of it at once, and wait if they come too early (V5).
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let (memory, registering) = device.memory_later(1 << 20, Access::ALL)?;
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::later(&self.hidden, len, access)
+    }
+
     /// Connects to whoever listens there.
     ///
     /// ```
@@ -324,6 +338,38 @@ impl Pd {
     /// ```
     pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
         Memory::new(&self.0, len, access)
+    }
+
+    /// Memory in this domain that is registered later, behind all that was asked for so before (V5). It can be used at
+    /// once: requests that need it stand until it is registered, peers that reach for it wait up to five seconds, and
+    /// nobody else notices. If the registration fails, so does the work that waited.
+    ///
+    /// ```
+    /// use verbena::low::{BLANK, Data, Flags, SendOp, SendWr};
+    /// use verbena::{Access, Device, Qp, QpOptions, Status};
+    /// let device = Device::open()?;
+    /// let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));
+    /// # let (a, b) = (a?, b?);
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let joining = a.connect(listener.local()?, b"")?;
+    /// # listener.next().wait()?.accept_on(&b, b"")?.wait()?;
+    /// # joining.wait()?;
+    /// # let theirs = pd.memory(4096, Access::ALL)?;
+    /// let (memory, registering) = pd.memory_later(64 << 20, Access::ALL)?;
+    /// memory.write_at(0, b"ahead of time")?;
+    /// let op = SendOp::Write { remote: theirs.place(0)?, immediate: None };
+    /// let pieces = [memory.sge(0, 13)?];
+    /// let write = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
+    /// a.post_send(&[write]).map_err(|(_, e)| e)?;
+    /// let mut end = [BLANK];
+    /// cq.wait(&mut end)?;
+    /// assert_eq!(end[0].status, Status::Success);
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::later(&self.0, len, access)
     }
 
     /// A window onto memory of this domain, bound to nothing yet.
