@@ -14,6 +14,8 @@ const MODELS: &[(&str, &str)] = &[
     ("verbena-nic", "ring::tests::model"),
     ("verbena-nic", "desk::tests::model"),
     ("verbena-nic", "cq::tests::model"),
+    ("verbena-nic", "eq::tests::model"),
+    ("verbena-nic", "interrupts::tests::model"),
 ];
 
 /// How often a thread may be interrupted: bugs need few, and each one more multiplies the time.

@@ -4,21 +4,26 @@
 
 use core::net::IpAddr;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use verbena_mem::Policy;
-use verbena_nic::{Adapter, Event, Function, Outbox, Raise, Shares};
+use verbena_nic::interrupts::Interrupts;
+use verbena_nic::{Adapter, Event, Function, Outbox, Shares};
 
 use crate::calls::Calls;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::control::Controls;
 use crate::error::Error;
-use crate::notice::{Inbox, Notify};
+use crate::handler::{Handlers, Listeners};
+use crate::notice::Inbox;
 use crate::numbers::Numbers;
+use crate::pipeline::{self, Observers};
 use crate::shard::Shards;
+use crate::signals::{Signals, Ticker};
+use crate::station::Stations;
 use crate::sys;
 
 /// Is shown an event; true if nobody else needs to hear of it.
@@ -29,10 +34,17 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) function: Arc<Function>,
     pub(crate) shards: Shards,
+    /// The way of every notification: event queues, maps, vectors (docs/events.md).
+    pub(crate) interrupts: Interrupts,
+    pub(crate) handlers: Handlers,
+    pub(crate) stations: Stations,
     /// Who is told of completions, by queue.
-    listeners: RwLock<HashMap<u32, Arc<dyn Notify>>>,
+    pub(crate) listeners: Listeners,
+    pub(crate) ticker: Arc<Ticker>,
+    /// Who sees every event.
+    pub(crate) observers: Observers,
     /// Who sees everything else first.
-    watcher: RwLock<Option<Watcher>>,
+    pub(crate) watcher: RwLock<Option<Watcher>>,
     /// Everything else that happens.
     pub(crate) events: Inbox,
     /// The device's own addresses, once somebody asked.
@@ -42,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) numbers: Numbers,
     /// Startups of those who came through doors.
     pub(crate) half_open: Arc<AtomicU32>,
+    /// Set once, when the engine is shut down.
+    pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
     forks: u64,
     /// The thread that does what is queued to control queue pairs.
@@ -52,24 +66,37 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(config: Config) -> Result<Arc<Core>, Error> {
+        let events = Inbox::new()?;
         let adapter = Adapter::new(Shares::default(), Policy::Verbs, sys::random_u64()?)?;
         let function = adapter.function(0)?;
         let shards = Shards::new(config.shards);
-        Ok(Arc::new(Core {
+        let handlers = Handlers::new(config.handlers());
+        let home = Arc::new(OnceLock::new());
+        let interrupts = pipeline::interrupts(&handlers, Signals(home.clone()))?;
+        let core = Arc::new_cyclic(|this| Core {
             config,
             function,
             shards,
-            listeners: RwLock::default(),
+            interrupts,
+            handlers,
+            stations: Stations::default(),
+            listeners: Listeners::default(),
+            ticker: Ticker::new(this.clone()),
+            observers: Observers::default(),
             watcher: RwLock::default(),
-            events: Inbox::new()?,
+            events,
             addresses: OnceLock::new(),
             calls: Calls::default(),
             numbers: Numbers::default(),
             half_open: Arc::default(),
+            closing: AtomicBool::new(false),
             forks: sys::forks(),
             controls: Controls::default(),
             connections: RwLock::default(),
-        }))
+        });
+        // Nobody else has it.
+        let _ = home.set(Arc::downgrade(&core));
+        Ok(core)
     }
 
     /// False in a forked child of the process that made the engine: there are no threads, a lock may be held for ever
@@ -78,9 +105,14 @@ impl Core {
         sys::forks_since() == self.forks
     }
 
-    /// The same, as an answer.
+    /// It takes nothing new any more (N8).
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// It lives and takes new things, as an answer.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.lives() {
+        if self.lives() && !self.is_closing() {
             Ok(())
         } else {
             Err(Error::Closed)
@@ -96,15 +128,6 @@ impl Core {
         let found = self.config.device.resolve(&machine);
         let found = found.ok_or(Error::NoDevice)?;
         Ok(self.addresses.get_or_init(|| found))
-    }
-
-    /// Who is told of completions in this queue from now on.
-    pub(crate) fn listen(&self, cq: u32, notify: Option<Arc<dyn Notify>>) {
-        let mut listeners = self.listeners.write();
-        match notify {
-            Some(notify) => listeners.insert(cq, notify),
-            None => listeners.remove(&cq),
-        };
     }
 
     /// Who sees every event but completions first, from now on.
@@ -126,6 +149,11 @@ impl Core {
         if ours {
             connections.remove(&qp);
         }
+    }
+
+    /// No connection serves any queue pair.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.connections.read().is_empty()
     }
 
     pub(crate) fn connection_of(&self, qp: u32) -> Option<Arc<Connection>> {
@@ -163,22 +191,6 @@ impl Core {
             qp.fail_overflowed(out);
             if let Some(connection) = self.connection_of(qp.number()) {
                 connection.send(out);
-            }
-        }
-    }
-}
-
-impl Raise for Core {
-    fn raise(&self, event: Event) {
-        if let Event::Completion { cq } = event {
-            let listener = self.listeners.read().get(&cq).cloned();
-            if let Some(listener) = listener {
-                listener.notify();
-            }
-        } else {
-            let watcher = self.watcher.read().clone();
-            if !watcher.is_some_and(|taken| taken(event)) {
-                self.events.put(event);
             }
         }
     }

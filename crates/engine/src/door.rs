@@ -171,6 +171,10 @@ impl Door {
             let Some((socket, peer)) = self.listener.accept()? else {
                 break;
             };
+            if self.core.is_closing() {
+                socket.abort();
+                continue;
+            }
             let limit = self.core.config.half_open;
             let Some(place) = Place::take(&self.core.half_open, limit) else {
                 socket.abort();

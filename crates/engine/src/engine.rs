@@ -16,6 +16,7 @@ use crate::control::{ControlQueue, Told};
 use crate::core::Core;
 use crate::door::{Door, Waiting};
 use crate::error::Error;
+use crate::handler::HandlerId;
 use crate::notice::{Inbox, Notify};
 use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
@@ -24,7 +25,7 @@ use crate::shared_queue::SharedReceiveQueue;
 /// An adapter with hands.
 #[derive(Debug)]
 pub struct Engine {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl Engine {
@@ -64,7 +65,17 @@ impl Engine {
     /// A completion queue.
     pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue, Error> {
         self.core.check()?;
-        CompletionQueue::new(&self.core, entries)
+        CompletionQueue::new(&self.core, entries, None)
+    }
+
+    /// A completion queue whose completions this handler is told of (N4).
+    pub fn create_cq_with(
+        &self,
+        entries: usize,
+        handler: HandlerId,
+    ) -> Result<CompletionQueue, Error> {
+        self.core.check()?;
+        CompletionQueue::new(&self.core, entries, Some(handler))
     }
 
     /// A shared receive queue for `receives` receives of at most `pieces` pieces; whoever makes queue pairs on it keeps it.
@@ -125,6 +136,7 @@ impl Drop for Engine {
         if self.core.lives() {
             self.core.controls.stop(&self.core);
             self.core.shards.stop();
+            self.core.stations.stop();
             self.core.numbers.close();
         }
     }

@@ -5,9 +5,28 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
+use verbena_nic::interrupts;
+use verbena_nic::vector::VectorError;
 use verbena_stream::startup::Failure;
 
 use crate::sys;
+
+/// Why the notification pipeline refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InterruptError {
+    /// It cannot be made so.
+    #[error(transparent)]
+    New(#[from] interrupts::NewError),
+    /// A command was refused.
+    #[error(transparent)]
+    Command(#[from] interrupts::CommandError),
+    /// An event was not raised.
+    #[error(transparent)]
+    Raise(#[from] interrupts::RaiseError),
+    /// A vector does not exist.
+    #[error(transparent)]
+    Vector(#[from] VectorError),
+}
 
 /// Why the engine cannot do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -87,6 +106,32 @@ pub enum Error {
         /// The queue pair.
         qp: u32,
     },
+    /// As many completion handlers as there can be.
+    #[error("all {limit} completion handlers are registered")]
+    TooManyHandlers {
+        /// How many there can be.
+        limit: u16,
+    },
+    /// No completion handler has this id.
+    #[error("completion handler {id} is not registered; there can be {limit}")]
+    NoHandler {
+        /// The id.
+        id: u16,
+        /// How many there can be.
+        limit: u16,
+    },
+    /// This program may not use this processor.
+    #[error("processor {processor} does not exist, or this program may not use it")]
+    NoProcessor {
+        /// Its number.
+        processor: u16,
+    },
+    /// A handler needs a processor.
+    #[error("a completion handler runs on one processor at least")]
+    NoProcessors,
+    /// The notification pipeline refuses.
+    #[error("notification: {0}")]
+    Interrupts(#[from] InterruptError),
     /// The engine was closed, or its process was forked and this is the child.
     #[error("the adapter is closed")]
     Closed,

@@ -5,6 +5,7 @@
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
+//! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
 //! `control` (what is done later, by a thread of its own);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
@@ -27,15 +28,21 @@ mod door;
 mod engine;
 pub mod error;
 mod group;
+pub mod handler;
+mod handling;
 mod introduction;
 mod life;
 pub mod notice;
 mod numbers;
+mod pipeline;
 mod proof;
 mod queue;
 mod queue_pair;
 mod shard;
 mod shared_queue;
+mod shutdown;
+mod signals;
+mod station;
 #[allow(
     unsafe_code,
     reason = "system calls on raw spans, signal masks and fork handlers"
@@ -46,7 +53,11 @@ pub use config::Config;
 pub use control::ControlQueue;
 pub use engine::{Engine, Incoming, Listening};
 pub use error::Error;
+pub use handler::{HandlerId, HandlerOptions};
+pub use handling::Observation;
 pub use notice::{Inbox, Notify};
+pub use pipeline::Observer;
 pub use queue::CompletionQueue;
 pub use queue_pair::{Manners, Peer, QueuePair, QueuePairOptions};
 pub use shared_queue::SharedReceiveQueue;
+pub use shutdown::Shutdown;

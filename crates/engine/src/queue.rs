@@ -5,11 +5,12 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
-use verbena_nic::{Arm, Cq, Wc};
+use verbena_nic::{Arm, Cq, Event, Raise, Wc};
 
 use crate::core::Core;
 use crate::error::Error;
 use crate::group::Group;
+use crate::handler::{HandlerId, Target, Way};
 use crate::notice::Notify;
 
 /// A completion queue.
@@ -51,7 +52,15 @@ impl Queue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(core: &Arc<Core>, entries: usize) -> Result<CompletionQueue, Error> {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        entries: usize,
+        handler: Option<HandlerId>,
+    ) -> Result<CompletionQueue, Error> {
+        let target = Target::By(match handler {
+            Some(id) => core.handlers.find(id)?.way(),
+            None => Way::DEFAULT,
+        });
         let cq = core.function.create_cq(entries)?;
         let group = match Group::new(core) {
             Ok(group) => group,
@@ -60,6 +69,7 @@ impl CompletionQueue {
                 return Err(error);
             }
         };
+        core.listeners.add(cq.number(), target);
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),
             cq,
@@ -109,7 +119,31 @@ impl CompletionQueue {
     /// Who is told when the armed queue has a completion.
     pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
         if self.0.core.lives() {
-            self.0.core.listen(self.number(), notify);
+            self.0.core.listeners.set_notify(self.number(), notify);
+        }
+    }
+
+    /// Gives it another completion handler, or none (N4). A notification that was on its way goes where it was going.
+    pub fn set_handler(&self, handler: Option<HandlerId>) -> Result<(), Error> {
+        self.0.core.check()?;
+        let way = match handler {
+            Some(id) => self.0.core.handlers.find(id)?.way(),
+            None => Way::DEFAULT,
+        };
+        let cq = self.number();
+        let owed = self.0.core.listeners.set_target(cq, Target::By(way));
+        if let Some(reason) = owed {
+            self.0.core.raise(Event::Completion { cq, reason });
+        }
+        Ok(())
+    }
+
+    /// Takes its handler away (N4): a notification is kept until it has another one.
+    pub fn detach(&self) {
+        if self.0.core.lives() {
+            let cq = self.number();
+            // A queue that is detached owes nothing to anybody yet.
+            let _ = self.0.core.listeners.set_target(cq, Target::Detached);
         }
     }
 
@@ -125,7 +159,7 @@ impl Drop for Queue {
         if !self.core.lives() {
             return;
         }
-        self.core.listen(self.cq.number(), None);
+        self.core.listeners.remove(self.cq.number());
         self.group.retire();
         // Every queue pair that completes here holds this queue, so none is left.
         let destroyed = self.core.function.destroy_cq(self.cq.number());

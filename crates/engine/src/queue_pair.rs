@@ -241,6 +241,9 @@ impl QueuePair {
 
     /// A forked child has no queue pair, only the memory of one.
     fn check(&self) -> Result<(), PostError> {
+        if self.core.is_closing() {
+            return Err(PostError::State(QpState::Err));
+        }
         if self.core.lives() {
             Ok(())
         } else {

@@ -15,6 +15,7 @@ pub mod interfaces;
 pub mod listener;
 pub mod pair;
 pub mod poller;
+pub mod processor;
 pub mod random;
 pub mod socket;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use interfaces::interfaces;
 pub use listener::Listener;
 pub use pair::Pair;
 pub use poller::{Interest, Poller, Ready};
+pub use processor::{Courtesy, give_way, processors, settle};
 pub use random::random_u64;
 pub use socket::Socket;
 pub use thread::spawn;

@@ -222,7 +222,8 @@ impl Cq {
         };
         if fires {
             end.armed = None;
-            outbox.push(Event::Completion { cq: self.number });
+            let (cq, reason) = (self.number, wc.reason());
+            outbox.push(Event::Completion { cq, reason });
         }
         true
     }

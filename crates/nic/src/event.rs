@@ -2,13 +2,26 @@
 //! An [`Event`] names the object and the cause; [`Raise`] is the end of the notification pipeline that nothing bypasses.
 //! It refuses to know who listens.
 
+/// Why an armed completion queue tells of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It is the next one, and any would do.
+    Next,
+    /// Its sender asked for it to be told.
+    Solicited,
+    /// It says that something failed.
+    Failure,
+}
+
 /// Something happened to an object of the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// An armed completion queue got an entry.
+    /// An armed completion queue got an entry (N7).
     Completion {
         /// The queue.
         cq: u32,
+        /// What about the entry made it tell.
+        reason: Reason,
     },
     /// A completion queue had no room: entries are lost and its queue pairs fail.
     CqOverflow {

@@ -5,6 +5,8 @@
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
 //! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`control`] (what is done later) →
 //! [`function`] (the tables and the verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
+//! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`], [`message_map`], [`arrangement`]
+//! (where events go) → [`vector`] (signals) → [`interrupts`] (all of it together).
 //! Below them, without any meaning of their own: `ring` (a queue without a lock), `desk` (a lock with a bell) and `sync`.
 
 #![deny(unsafe_code)]
@@ -14,13 +16,19 @@
 )]
 
 pub mod adapter;
+pub mod arrangement;
 pub mod carrier;
 pub mod control;
 pub mod cq;
 mod desk;
+pub mod eq;
+pub mod eqe;
 pub mod error;
 pub mod event;
 pub mod function;
+pub mod interrupts;
+pub mod message_map;
+pub mod moderation;
 pub mod qp;
 pub mod receive;
 #[allow(
@@ -30,22 +38,29 @@ pub mod receive;
 mod ring;
 pub mod srq;
 pub mod state;
+pub mod steering;
 mod sync;
 #[cfg(test)]
 mod testing;
+pub mod toeplitz;
+pub mod vector;
 pub mod wc;
 pub mod wr;
 
 pub use adapter::{Adapter, Ranges};
+pub use arrangement::Arrangement;
 pub use carrier::{Carrier, Hand, Moved};
 pub use control::{Control, ControlError, Done, Subject};
 pub use cq::{Arm, Cq};
+pub use eqe::{Cause, Eqe};
 pub use error::{Error, Kind, Object};
-pub use event::{Event, Outbox, Raise, Wake};
+pub use event::{Event, Outbox, Raise, Reason, Wake};
 pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
+pub use interrupts::{At, Interrupts, Origin, Scheme};
 pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};
+pub use vector::{Delivery, Fire, Shutdown, Signal};
 pub use wc::{ControlOp, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

@@ -32,6 +32,7 @@ pub use query::{Future, Outlook, View};
 use core::time::Duration;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::{Pd, Tpt};
 use verbena_stream::{Stream, Time};
@@ -159,6 +160,8 @@ pub struct Qp {
     init: QpInit,
     tails: Tails,
     desk: Desk<Inner>,
+    /// Somebody wanted acknowledgements to leave and found another at work, who might have them wait.
+    acks_due: AtomicBool,
 }
 
 impl Qp {
@@ -169,6 +172,7 @@ impl Qp {
             init,
             tails,
             desk: Desk::new(Inner::new(heads)),
+            acks_due: AtomicBool::new(false),
         }
     }
 
@@ -263,21 +267,32 @@ impl Qp {
         last.get()
     }
 
-    /// The same, unless somebody is at work already: `None` then. That one sends before it goes or, if its work is of
-    /// another kind, calls [`transmit`](Qp::transmit) afterwards.
+    /// The same, and what must be known afterwards, unless somebody is at work already: `None` then. That one sends before
+    /// it goes or, if its work is of another kind, calls [`transmit`](Qp::transmit) afterwards.
     pub fn try_transmit(
         &self,
         carrier: &mut impl Carrier,
         acks: Acks,
         now: Time,
         out: &mut Outbox,
-    ) -> Option<Sending> {
+    ) -> Option<(Sending, Outlook)> {
         let mut last = None;
+        if acks == Acks::Now {
+            // Relaxed: whoever hears the bell, or gets the lock after us, sees what was left before.
+            self.acks_due.store(true, Ordering::Relaxed);
+        }
         self.desk.ring(|inner| {
+            let acks = if self.acks_due.load(Ordering::Relaxed) {
+                // Not an exchange: who wanted it before this knows its acknowledgements in here, and they leave below.
+                self.acks_due.store(false, Ordering::Relaxed);
+                Acks::Now
+            } else {
+                acks
+            };
             let sending = inner.turn(&self.init, out, |inner, init, out| {
                 inner.push(init, carrier, acks, now, out)
             });
-            last = Some(sending);
+            last = Some((sending, inner.outlook()));
         });
         last
     }

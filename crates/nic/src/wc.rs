@@ -2,6 +2,7 @@
 //! The status is one of the verbs' words; the mapping from a peer's Terminate to a status is one total function.
 //! It refuses to know queues.
 
+use crate::event::Reason;
 use verbena_wire::Stag;
 use verbena_wire::rdmap::{Cause, DdpError, RdmapError};
 
@@ -123,7 +124,16 @@ impl Wc {
 
     /// It notifies a queue that is armed for solicited completions: a solicited message, or any failure (N7).
     pub fn is_urgent(&self) -> bool {
-        self.solicited || self.status != Status::Success
+        self.reason() != Reason::Next
+    }
+
+    /// What about it may be worth telling.
+    pub fn reason(&self) -> Reason {
+        match self.status {
+            Status::Success if self.solicited => Reason::Solicited,
+            Status::Success => Reason::Next,
+            _ => Reason::Failure,
+        }
     }
 }
 

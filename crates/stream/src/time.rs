@@ -14,6 +14,9 @@ impl Time {
     /// The clock's epoch.
     pub const ZERO: Time = Time(0);
 
+    /// Later than any moment that comes.
+    pub const MAX: Time = Time(u64::MAX);
+
     /// The moment `nanos` nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)

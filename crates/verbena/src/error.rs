@@ -176,6 +176,7 @@ impl Error {
         match self {
             Error::Engine(error) => match error {
                 E::System(_) => Fault::System,
+                E::TooManyHandlers { .. } => Fault::Limit,
                 E::Adapter(error) => match error.kind() {
                     Kind::Exhausted => Fault::Limit,
                     _ => Fault::Caller,
@@ -190,6 +191,10 @@ impl Error {
                 | E::NoDevice
                 | E::NotOurs { .. }
                 | E::NotCallable { .. }
+                | E::NoHandler { .. }
+                | E::NoProcessor { .. }
+                | E::NoProcessors
+                | E::Interrupts(_)
                 | E::Closed => Fault::Caller,
             },
             Error::Post(PostError::Full(_)) | Error::Allocation { .. } => Fault::Limit,

@@ -9,6 +9,8 @@
 //! with the result. Each starts at once and returns a [`Pending`], which a thread can `wait()` for and a task can
 //! `.await`, on any executor. A `Pending` may be dropped at any moment: the buffer stays with the connection until the
 //! adapter is done with it, and a message that arrives for a dropped `recv` goes to the next one.
+//! An [`Endpoint`] takes receives before it is connected; [`Connection::scope`] works on slices that the program borrows,
+//! [`Connection::send_from`] and its kin on parts of registered [`Memory`].
 //!
 //! ```
 //! use verbena::{Access, Device};
@@ -40,8 +42,8 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array of the program's own, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`]) → [`Listener`] → [`Connection`]
-//! → `ops` (who owns which buffer until when).
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`]) → [`Listener`] → [`Endpoint`] →
+//! [`Connection`] → `ops` (who owns which buffer until when).
 //!
 //! # Features
 //!

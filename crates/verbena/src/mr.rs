@@ -4,7 +4,8 @@
 //!
 //! Why the slices of a [`Buf`] are sound: its region grants peers nothing and lies in the device's own protection
 //! domain, which no queue pair of the low layer can use, and the high layer takes the buffer away while work on it is
-//! outstanding. Everything else is copied in and out, never behind a Rust reference (CONTRIBUTING.md).
+//! outstanding. A slice that a [`Scope`] lends lies in the same domain and is taken back by the call that lent it, before
+//! it returns. Everything else is copied in and out, never behind a Rust reference (CONTRIBUTING.md).
 
 mod block;
 mod buf;

@@ -14,11 +14,26 @@ use crate::promise::{Answer, Promise};
 /// The outcome of a registration that is done later. Can be awaited with the feature `async`.
 ///
 /// ```
-/// use verbena::{Access, Device};
-/// let pd = Device::open()?.pd()?;
-/// let (memory, registering) = pd.memory_later(1 << 20, Access::ALL)?;
-/// // Requests may name it, and peers may be told of it, at once.
-/// let handle = memory.remote().to_bytes();
+/// use verbena::low::{BLANK, Data, Flags, SendOp, SendWr};
+/// use verbena::{Access, Device, Qp, QpOptions, Status};
+/// let device = Device::open()?;
+/// let (pd, cq) = (device.pd()?, device.cq(64)?);
+/// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));
+/// # let (a, b) = (a?, b?);
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// # let joining = a.connect(listener.local()?, b"")?;
+/// # listener.next().wait()?.accept_on(&b, b"")?.wait()?;
+/// # joining.wait()?;
+/// # let theirs = pd.memory(4096, Access::ALL)?;
+/// let (memory, registering) = pd.memory_later(64 << 20, Access::ALL)?;
+/// memory.write_at(0, b"ahead of time")?;
+/// let op = SendOp::Write { remote: theirs.place(0)?, immediate: None };
+/// let pieces = [memory.sge(0, 13)?];
+/// let write = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
+/// a.post_send(&[write]).map_err(|(_, e)| e)?;
+/// let mut end = [BLANK];
+/// cq.wait(&mut end)?;
+/// assert_eq!(end[0].status, Status::Success);
 /// registering.wait()?;
 /// # Ok::<(), verbena::Error>(())
 /// ```

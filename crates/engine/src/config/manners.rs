@@ -9,6 +9,7 @@ use verbena_stream::{AckPolicy, Terms};
 
 use super::settings::Settings;
 use super::words::{Fpdu, Profile};
+use crate::handler::MAX_HANDLERS;
 
 impl Settings {
     /// What the peer at this address is expected to be.
@@ -54,6 +55,14 @@ impl Settings {
     pub fn takes_rfc7306(&self, met: Profile) -> bool {
         // Nothing on the wire tells (RFC 7306 negotiates nothing), so a peer has to be known for it.
         met == Profile::Verbena || self.rfc7306.or(false)
+    }
+
+    /// How many completion handlers there can be (N2).
+    pub fn handlers(&self) -> u16 {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let limit = MAX_HANDLERS;
+        let usual = || u16::try_from(processors()).map_or(limit, |n| n.min(limit));
+        self.handlers.unwrap_or_else(usual)
     }
 
     /// When a peer's requests are acknowledged at the latest.

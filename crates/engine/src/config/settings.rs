@@ -160,6 +160,8 @@ settings! {
     lend_polls: u32 = 8, Number(1..=1 << 20);
     /// How long a polling thread may stay away before its connections are taken back.
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
+    /// Completion handlers that programs can register; `auto` is one per processor.
+    handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
     /// How long the startup of a connection may take.

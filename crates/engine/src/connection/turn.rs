@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::qp::Future;
+use verbena_nic::qp::{Future, Outlook};
 use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
@@ -136,17 +136,18 @@ impl Connection {
         loop {
             let (mut carrier, now) = (&self.line, sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
-            match sent {
-                None => return,
+            let Some((sending, outlook)) = sent else {
+                return;
+            };
+            match sending {
                 // Room that is watched for in vain wakes us once, and is watched for no longer.
-                Some(Sending::Blocked) => drop(self.want_room(bound, true)),
+                Sending::Blocked => drop(self.want_room(bound, true)),
                 // Somebody who found no room after us may have asked for it before we took that back: look again.
-                Some(Sending::Idle | Sending::Ended) if self.want_room(bound, false) => continue,
-                Some(Sending::Idle | Sending::Ended) => {}
+                Sending::Idle | Sending::Ended if self.want_room(bound, false) => continue,
+                Sending::Idle | Sending::Ended => {}
             }
-            break;
+            return self.look_ahead(bound, &outlook, out);
         }
-        self.look_ahead(bound, out);
     }
 
     /// Reads up to `times` times; true if anything came.
@@ -203,8 +204,7 @@ impl Connection {
     }
 
     /// What comes after a turn: a time to wake, a peer to watch, an end.
-    pub(crate) fn look_ahead(&self, bound: &Bound, out: &mut Outbox) {
-        let outlook = bound.qp.outlook();
+    fn look_ahead(&self, bound: &Bound, outlook: &Outlook, out: &mut Outbox) {
         match outlook.future {
             Future::Open => {}
             Future::Close => return self.close(Vec::new(), out),

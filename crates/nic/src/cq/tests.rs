@@ -1,6 +1,7 @@
 //! Tests of completion queues: order, arming, overflow, resize, pollers that race with producers, and models of that (`--cfg loom`).
 
 use super::*;
+use crate::event::Reason;
 use crate::wc::{Status, WcOp};
 
 fn wc(id: u64) -> Wc {
@@ -44,7 +45,13 @@ fn one_notification_per_arming() {
     cq.arm(Arm::Next);
     cq.push(wc(2), &mut outbox);
     cq.push(wc(3), &mut outbox);
-    assert_eq!(outbox.events(), [Event::Completion { cq: 7 }]);
+    assert_eq!(
+        outbox.events(),
+        [Event::Completion {
+            cq: 7,
+            reason: Reason::Next
+        }]
+    );
 }
 
 #[test]

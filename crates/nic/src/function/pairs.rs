@@ -141,6 +141,11 @@ impl Function {
         self.qps.collect(|pair| pair.completes_in(cq))
     }
 
+    /// All queue pairs.
+    pub fn all_qps(&self) -> Vec<Arc<Qp>> {
+        self.qps.collect(|pair| Some(pair.qp.clone()))
+    }
+
     /// What a queue pair is and does.
     pub fn query_qp(&self, number: u32) -> Result<QpInfo, Error> {
         let (made, qp) = self.qps.with(number, |pair| (pair.made, pair.qp.clone()))?;

@@ -2,7 +2,7 @@
 //! It promises one consistent look at everything that changes (N1), and that a destroyed queue pair completes nothing more.
 //! It refuses to know the tables that name it.
 
-use super::inner::Counters;
+use super::inner::{Counters, Inner};
 use super::{Enabled, Qp};
 use verbena_stream::Time;
 
@@ -53,21 +53,6 @@ pub enum Future {
 }
 
 impl Qp {
-    /// What must be known after a turn, at one moment.
-    pub fn outlook(&self) -> Outlook {
-        self.desk.look(|inner| Outlook {
-            deadline: inner.deadline(),
-            future: match () {
-                () if inner.severed => Future::Reset,
-                // A queue pair that was emptied has let go of its stream without a word.
-                () if inner.stream.is_none() || inner.wants_close() => Future::Close,
-                () => Future::Open,
-            },
-            awaits_peer: inner.begun > 0,
-            dying: inner.state.flushes(),
-        })
-    }
-
     /// Everything that changes, at one moment.
     pub fn view(&self) -> View {
         self.desk.look(|inner| {
@@ -114,5 +99,24 @@ impl Qp {
             inner.retired = true;
             Some(last)
         })
+    }
+}
+
+impl Inner {
+    pub(super) fn outlook(&self) -> Outlook {
+        let future = if self.severed {
+            Future::Reset
+        } else if self.stream.is_none() || self.wants_close() {
+            // A queue pair that was emptied has let go of its stream without a word.
+            Future::Close
+        } else {
+            Future::Open
+        };
+        Outlook {
+            deadline: self.deadline(),
+            future,
+            awaits_peer: self.begun > 0,
+            dying: self.state.flushes(),
+        }
     }
 }

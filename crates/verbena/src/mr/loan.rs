@@ -11,7 +11,7 @@ use super::Lent;
 use crate::error::Error;
 use crate::pending::Pending;
 
-/// A slice that an operation of a [`Scope`] fills; it comes back with the end.
+/// A slice that an operation of a [`Scope`](super::Scope) fills; it comes back with the end.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;

@@ -8,7 +8,7 @@ use verbena_wire::{Stag, To};
 
 use crate::carrier::{Carrier, Hand, Moved};
 use crate::event::{Event, Outbox};
-use crate::qp::{Receiving, Sending};
+use crate::qp::{Acks, Receiving, Sending};
 use crate::state::{QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, direct, poll, read, transmit, write};
 use crate::wc::Status;
@@ -413,4 +413,45 @@ fn a_request_that_cannot_go_on_fails_in_its_turn() {
     assert_eq!(failed, Some(3), "{statuses:?}");
     assert_eq!(statuses[3], (1, Status::LocProtErr));
     assert_eq!(statuses[4], (20, Status::WrFlushErr));
+}
+
+/// Whoever has received owes acknowledgements. If it finds somebody at work who would send them only along with other
+/// things, they leave all the same: nobody else may ever come.
+#[test]
+fn acknowledgements_that_are_due_leave_whoever_is_at_work() {
+    /// Nothing comes; meanwhile another thread has just received, and wants to acknowledge.
+    struct Meanwhile<'a>(&'a crate::qp::Qp, Time);
+    impl Carrier for Meanwhile<'_> {
+        fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+            let (mut hand, mut out) = (Hand::open(1000), Outbox::new());
+            let sent = self.0.try_transmit(&mut hand, Acks::Now, self.1, &mut out);
+            assert_eq!((sent, hand.went.len()), (None, 0), "somebody is at work");
+            Moved::Nothing
+        }
+
+        fn write(&mut self, _: &Sources<'_>) -> Moved {
+            Moved::Nothing
+        }
+    }
+
+    let mut pair = Pair::roce();
+    let (scatter, gather) = ([pair.b.sge(0, 8)], [pair.a.sge(0, 8)]);
+    pair.b.receive(1, &scatter);
+    pair.a.post(2, SEND, &gather);
+    let now = pair.now;
+    let came = transmit(&pair.a.qp, usize::MAX, now, &mut pair.a.out);
+    crate::testing::feed(&pair.b.qp, &came, now, &mut pair.b.out);
+    let (qp, out) = (&pair.b.qp, &mut pair.b.out);
+    let along = || {
+        let mut hand = Hand::open(1000);
+        qp.try_transmit(&mut hand, Acks::Along, now, &mut Outbox::new());
+        hand.went
+    };
+    assert!(along().is_empty(), "they wait for whoever received");
+    qp.receive(&mut Meanwhile(qp, now), &mut [0; 100], now, out);
+    let went = along();
+    assert!(!went.is_empty());
+    assert!(along().is_empty(), "once");
+    crate::testing::feed(&pair.a.qp, &went, now, &mut pair.a.out);
+    assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
 }

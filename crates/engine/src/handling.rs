@@ -1,0 +1,147 @@
+//! What a program can ask about notification: handlers, their processors and classes, moderation, and a look at every event.
+//! It promises that a refused request changes nothing, and that changes count under traffic.
+//! It refuses to run anything; the pipeline does.
+
+use std::sync::Arc;
+
+use verbena_nic::eqe::Cause;
+use verbena_nic::interrupts::{Accesses, Origin};
+use verbena_nic::moderation::Moderation;
+use verbena_nic::vector::{Delivery, Shutdown};
+
+use crate::engine::Engine;
+use crate::error::{Error, InterruptError};
+use crate::handler::{Class, Handler, HandlerId, HandlerOptions, Place, column};
+use crate::pipeline::Observer;
+use crate::shard::next_token;
+
+/// Ends an observation when it is dropped.
+#[derive(Debug)]
+pub struct Observation<'a> {
+    engine: &'a Engine,
+    token: u64,
+}
+
+impl Drop for Observation<'_> {
+    fn drop(&mut self) {
+        if self.engine.core.lives() {
+            self.engine.core.observers.remove(self.token);
+        }
+    }
+}
+
+impl Engine {
+    /// How many completion handlers there can be (N2).
+    pub fn handler_limit(&self) -> u16 {
+        self.core.handlers.limit()
+    }
+
+    /// Registers a completion handler (N3).
+    pub fn set_handler(&self, options: &HandlerOptions) -> Result<HandlerId, Error> {
+        self.core.check()?;
+        // What can be refused is looked at before anything changes.
+        let delivery = self.delivery(&options.place, options.class)?;
+        let handler = self.core.handlers.add(options)?;
+        let vector = column(handler.id);
+        self.deliver(vector, delivery)?;
+        self.moderate_column(vector, options.moderation)?;
+        Ok(handler.id)
+    }
+
+    /// Clears a completion handler (N3). Its queues keep their notifications until they get another handler.
+    pub fn clear_handler(&self, id: HandlerId) -> Result<(), Error> {
+        self.core.check()?;
+        let handler = self.core.handlers.find(id)?;
+        self.core.listeners.detach_all(handler.way());
+        self.core.handlers.remove(id)
+    }
+
+    /// Serves a handler sooner or later than others on its processors, from now on (N6).
+    pub fn set_class(&self, id: HandlerId, class: Class) -> Result<(), Error> {
+        let handler = self.find(id)?;
+        // Its thread must be there before anything is sent to it.
+        let vector = column(id);
+        if let Some(Delivery::Pinned(at)) = self.core.interrupts.vectors().delivery(vector)
+            && let Some(station) = self.core.stations.get(at)
+        {
+            station.open(class)?;
+        }
+        handler.set_class(class);
+        Ok(())
+    }
+
+    /// Runs a handler elsewhere from now on (E11).
+    pub fn place_handler(&self, id: HandlerId, place: &Place) -> Result<(), Error> {
+        let handler = self.find(id)?;
+        let delivery = self.delivery(place, handler.class())?;
+        self.deliver(column(id), delivery)
+    }
+
+    /// Tells a handler less often, from now on (E6).
+    pub fn moderate(&self, id: HandlerId, moderation: Moderation) -> Result<(), Error> {
+        let handler = self.find(id)?;
+        self.moderate_column(column(handler.id), moderation)
+    }
+
+    /// Shows every event to `observer`, on whatever thread serves it, until the observation is dropped.
+    pub fn observe(&self, observer: Observer) -> Observation<'_> {
+        let token = next_token();
+        if self.core.lives() {
+            self.core.observers.add(token, observer);
+        }
+        Observation {
+            engine: self,
+            token,
+        }
+    }
+
+    /// Raises an event that the adapter has no source for: of a channel, of memory, of the link, of management.
+    pub fn inject(&self, cause: Cause, origin: Origin) -> Result<(), Error> {
+        self.core.check()?;
+        let injected = self.core.inject(cause, origin);
+        Ok(injected.map_err(InterruptError::from)?)
+    }
+
+    /// Why the adapter is down, if it is (E2).
+    pub fn down(&self) -> Option<Shutdown> {
+        self.core.interrupts.down()
+    }
+
+    /// Signals given so far, and accesses to the adapter's registers that serving them took (E12).
+    pub fn interrupts(&self) -> (u64, Accesses) {
+        let interrupts = &self.core.interrupts;
+        (interrupts.fired(), interrupts.accesses())
+    }
+
+    fn find(&self, id: HandlerId) -> Result<Arc<Handler>, Error> {
+        self.core.check()?;
+        self.core.handlers.find(id)
+    }
+
+    fn delivery(&self, place: &Place, class: Class) -> Result<Delivery, Error> {
+        let Place::Processors(processors) = place else {
+            return Ok(Delivery::Inline);
+        };
+        let at = self
+            .core
+            .stations
+            .at(&Arc::downgrade(&self.core), processors)?;
+        if let Some(station) = self.core.stations.get(at) {
+            station.open(class)?;
+        }
+        Ok(Delivery::Pinned(at))
+    }
+
+    fn deliver(&self, vector: u16, delivery: Delivery) -> Result<(), Error> {
+        let done = self.core.interrupts.vectors().deliver(vector, delivery);
+        Ok(done.map_err(InterruptError::from)?)
+    }
+
+    fn moderate_column(&self, queue: u16, moderation: Moderation) -> Result<(), Error> {
+        let done = self.core.interrupts.moderate(queue, moderation);
+        done.map_err(InterruptError::from)?;
+        // What was held by the old rule is told now.
+        self.core.tick(crate::sys::now());
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Shutdown (N8): nothing new is taken, what is under way is finished or flushed, and the last notifications are delivered.
+//! It promises that it ends: work that is not done in time is flushed, and a peer that does not say goodbye is not waited for.
+//! It refuses to take anything away that the program still holds: queues can be polled as long as they are there.
+
+use core::time::Duration;
+use std::sync::atomic::Ordering;
+
+use verbena_nic::{Outbox, QpState};
+use verbena_stream::Time;
+
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::sys;
+
+/// How often it is looked whether all is done.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What a shutdown came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shutdown {
+    /// Queue pairs whose work was done.
+    pub finished: usize,
+    /// Queue pairs whose work was flushed, because it took too long.
+    pub flushed: usize,
+}
+
+impl Engine {
+    /// Shuts the adapter down: refuses whatever is new, gives requests that were posted this long to complete, flushes
+    /// the rest, ends all connections, and delivers what is to be told. Completion queues can be polled afterwards.
+    pub fn shut_down(&self, patience: Duration) -> Result<Shutdown, Error> {
+        let core = &self.core;
+        core.check()?;
+        if core.closing.swap(true, Ordering::AcqRel) {
+            return Err(Error::Closed);
+        }
+        core.numbers.close();
+        let until = sys::now() + patience;
+        let busy = |core: &Core| {
+            let all = core.function.all_qps();
+            all.iter().filter(|qp| qp.outstanding().0 > 0).count()
+        };
+        wait(until, || busy(core) == 0);
+        let (all, flushed) = (core.function.all_qps(), busy(core));
+        for qp in &all {
+            let mut out = Outbox::new();
+            if qp.state() != QpState::Reset {
+                qp.modify(QpState::Err, &mut out);
+            }
+            if let Some(connection) = core.connection_of(qp.number()) {
+                connection.send(&mut out);
+            }
+            core.deliver(&mut out);
+        }
+        // Last words need somebody who sends them.
+        wait(sys::now() + core.config.linger, || core.is_quiet());
+        core.shards.stop();
+        // Held signals are not held any more, and whoever is told on another thread is told before it ends.
+        core.tick(Time::MAX);
+        core.stations.stop();
+        Ok(Shutdown {
+            finished: all.len() - flushed,
+            flushed,
+        })
+    }
+}
+
+fn wait(until: Time, over: impl Fn() -> bool) {
+    while !over() && sys::now() < until {
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,193 @@
+//! Stations: threads on chosen processors that run completion handlers, one for each class of service (N5, N6).
+//! It promises that a handler of a better class never waits for one of a worse: they have threads of their own, and the
+//! system is told which of them to prefer. It refuses to be more than asked: a thread starts when it is first needed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use verbena_nic::vector::Signal;
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::handler::Class;
+use crate::sys::{self, Courtesy};
+
+/// All stations of an engine; their numbers are what pinned vectors name.
+#[derive(Default)]
+pub(crate) struct Stations(Mutex<Roll>);
+
+#[derive(Default)]
+struct Roll {
+    all: Vec<Arc<Station>>,
+    stopped: bool,
+}
+
+impl Stations {
+    /// The station of these processors.
+    pub(crate) fn at(&self, core: &Weak<Core>, processors: &[u16]) -> Result<u16, Error> {
+        let mut wanted = processors.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let allowed = sys::processors()?;
+        let missing = wanted.iter().find(|p| !allowed.contains(p));
+        if let Some(&processor) = missing {
+            return Err(Error::NoProcessor { processor });
+        }
+        if wanted.is_empty() {
+            return Err(Error::NoProcessors);
+        }
+        let mut roll = self.0.lock();
+        if roll.stopped {
+            return Err(Error::Closed);
+        }
+        let found = roll.all.iter().position(|s| s.processors == wanted);
+        let at = found.unwrap_or_else(|| {
+            roll.all.push(Arc::new(Station {
+                core: core.clone(),
+                processors: wanted,
+                lanes: [const { OnceLock::new() }; Class::ALL.len()],
+                starting: Mutex::new(()),
+            }));
+            roll.all.len() - 1
+        });
+        Ok(at as u16)
+    }
+
+    pub(crate) fn get(&self, at: u16) -> Option<Arc<Station>> {
+        self.0.lock().all.get(usize::from(at)).cloned()
+    }
+
+    /// Ends all threads, when they have served what was signalled.
+    pub(crate) fn stop(&self) {
+        let all = {
+            let mut roll = self.0.lock();
+            roll.stopped = true;
+            core::mem::take(&mut roll.all)
+        };
+        let lanes = || all.iter().flat_map(|s| &s.lanes).filter_map(OnceLock::get);
+        for lane in lanes() {
+            lane.desk.queue.lock().stopped = true;
+            lane.desk.bell.notify_one();
+        }
+        for lane in lanes() {
+            lane.join();
+        }
+    }
+}
+
+/// Some processors, and a thread for each class of handlers there.
+pub(crate) struct Station {
+    core: Weak<Core>,
+    processors: Vec<u16>,
+    lanes: [OnceLock<Lane>; Class::ALL.len()],
+    /// Held while a thread starts: two may need it at once.
+    starting: Mutex<()>,
+}
+
+struct Lane {
+    desk: Arc<Desk>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Desk {
+    queue: Mutex<Pending>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    signals: VecDeque<Signal>,
+    stopped: bool,
+}
+
+impl Station {
+    /// Starts the thread of a class, so that signalling cannot fail.
+    pub(crate) fn open(&self, class: Class) -> Result<(), Error> {
+        let _starting = self.starting.lock();
+        let slot = &self.lanes[class as usize];
+        if slot.get().is_none() {
+            let lane = Lane::start(self.core.clone(), &self.processors, class)?;
+            slot.get_or_init(|| lane);
+        }
+        Ok(())
+    }
+
+    /// Has a signal served here.
+    pub(crate) fn signal(&self, signal: Signal, class: Class) {
+        // A class without a thread is one that a handler is just leaving or entering; any other does.
+        let ours = self.lanes[class as usize].get();
+        let any = || self.lanes.iter().find_map(OnceLock::get);
+        let Some(lane) = ours.or_else(any) else {
+            return;
+        };
+        let mut pending = lane.desk.queue.lock();
+        // Once is enough: serving takes all that a signal speaks of.
+        if !pending.signals.contains(&signal) {
+            pending.signals.push_back(signal);
+            drop(pending);
+            lane.desk.bell.notify_one();
+        }
+    }
+}
+
+impl Lane {
+    fn start(core: Weak<Core>, processors: &[u16], class: Class) -> Result<Lane, Error> {
+        let desk = Arc::new(Desk::default());
+        let (ours, place) = (desk.clone(), processors.to_vec());
+        let name = format!("verbena-{}", ["fast", "norm", "bulk"][class as usize]);
+        let courtesy = match class {
+            Class::Latency => Courtesy::None,
+            Class::Normal => Courtesy::Some,
+            Class::Bulk => Courtesy::Full,
+        };
+        let thread = sys::spawn(&name, move || {
+            // Refused only where the system forbids it since a moment ago; then it runs where it may.
+            let _ = sys::settle(&place);
+            let _ = sys::give_way(courtesy);
+            ours.run(&core);
+        })?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Lane { desk, thread })
+    }
+
+    fn join(&self) {
+        let thread = self.thread.lock().take();
+        // The last owner of an engine may be a handler that runs on this very thread.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Desk {
+    fn run(&self, core: &Weak<Core>) {
+        loop {
+            let mut pending = self.queue.lock();
+            let signal = loop {
+                if let Some(signal) = pending.signals.pop_front() {
+                    break signal;
+                }
+                if pending.stopped {
+                    return;
+                }
+                self.bell.wait(&mut pending);
+            };
+            drop(pending);
+            let Some(core) = core.upgrade() else {
+                return;
+            };
+            core.serve(signal);
+        }
+    }
+}
+
+impl core::fmt::Debug for Stations {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Stations").finish_non_exhaustive()
+    }
+}

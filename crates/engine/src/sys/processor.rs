@@ -1,0 +1,100 @@
+//! Processors: which ones this program may use, and how a thread settles on some and gives way to others.
+//! It promises that nothing here needs a privilege: a thread can always ask for less.
+//! It refuses to know which threads deserve what.
+
+use rustix::io::Errno;
+
+use super::{Error, Result};
+
+/// Processors that a set can name.
+const MOST: usize = libc::CPU_SETSIZE as usize;
+
+/// How far a thread gives way to others on its processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Courtesy {
+    /// As any thread.
+    None,
+    /// It gets little while others want to run.
+    Some,
+    /// It runs when nobody else wants to, and is interrupted as soon as somebody does.
+    Full,
+}
+
+/// Processors that this thread may run on.
+pub fn processors() -> Result<Vec<u16>> {
+    // SAFETY: a set of processors is plain bits, of which none is a valid value.
+    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    // SAFETY: writes a set of the size it is told, which is ours.
+    let refused = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    if refused != 0 {
+        return Err(Error::last("sched_getaffinity"));
+    }
+    // SAFETY: looks at a bit inside of the set.
+    let has = |&p: &usize| unsafe { libc::CPU_ISSET(p, &set) };
+    Ok((0..MOST).filter(has).map(|p| p as u16).collect())
+}
+
+/// This thread runs on these processors only.
+pub fn settle(on: &[u16]) -> Result<()> {
+    // SAFETY: as above.
+    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    for &processor in on {
+        if usize::from(processor) >= MOST {
+            return Err(Error::new("sched_setaffinity", Errno::INVAL));
+        }
+        // SAFETY: sets a bit inside of the set.
+        unsafe { libc::CPU_SET(processor.into(), &mut set) };
+    }
+    // SAFETY: reads a set of the size it is told, which is ours.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
+        0 => Ok(()),
+        _ => Err(Error::last("sched_setaffinity")),
+    }
+}
+
+/// This thread gives way from now on. It cannot take that back: that would need a privilege.
+pub fn give_way(courtesy: Courtesy) -> Result<()> {
+    let policy = match courtesy {
+        Courtesy::None => return Ok(()),
+        Courtesy::Some => libc::SCHED_BATCH,
+        Courtesy::Full => libc::SCHED_IDLE,
+    };
+    // SAFETY: a parameter is plain numbers, of which zero is the only one that these policies take.
+    let parameter: libc::sched_param = unsafe { core::mem::zeroed() };
+    // SAFETY: reads the parameter; zero means this thread.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } {
+        0 => Ok(()),
+        _ => Err(Error::last("sched_setscheduler")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_settles_where_it_is_told() {
+        let all = processors().unwrap();
+        assert!(!all.is_empty());
+        let last = *all.last().unwrap();
+        let seen = std::thread::spawn(move || {
+            settle(&[last]).unwrap();
+            processors().unwrap()
+        });
+        assert_eq!(seen.join().unwrap(), [last]);
+        assert!(settle(&[u16::MAX]).is_err());
+        assert_eq!(processors().unwrap(), all, "the others stay where they are");
+    }
+
+    #[test]
+    fn anybody_may_give_way() {
+        let worker = std::thread::spawn(|| {
+            give_way(Courtesy::None).unwrap();
+            give_way(Courtesy::Some).unwrap();
+            give_way(Courtesy::Full).unwrap();
+            // SAFETY: asks for the policy of this thread.
+            unsafe { libc::sched_getscheduler(0) }
+        });
+        assert_eq!(worker.join().unwrap(), libc::SCHED_IDLE);
+    }
+}

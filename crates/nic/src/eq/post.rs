@@ -1,0 +1,134 @@
+//! Writing events into a queue, and keeping those that find no room until they do (E2).
+//! It promises order among all events of a queue, and that the last to leave the lock has seen whoever made room.
+//! It refuses to decide about signals; the table of states does.
+
+use super::*;
+
+#[cfg(not(loom))]
+type Guard<'a> = parking_lot::MutexGuard<'a, End>;
+#[cfg(loom)]
+type Guard<'a> = loom::sync::MutexGuard<'a, End>;
+
+impl EventQueue {
+    /// Writes an event, or keeps it if there is no room. `signal` is how this event's driver is to be told.
+    pub fn post(&self, eqe: Eqe, signal: Signal, now: Time) -> Result<Outcome, EqError> {
+        let mut out = Outcome::default();
+        let mut end = self.end.lock();
+        let Some(place) = &end.memory else {
+            return Err(EqError::Undefined);
+        };
+        if !eqe.fits(place.memory.form()) {
+            return Err(EqError::Wide(eqe.number()));
+        }
+        self.signal.store(signal.pack(), Ordering::Relaxed);
+        if end.settings.moderation == Moderation::Adaptive
+            && let Some(hold) = end.adaptive.observe(now)
+        {
+            self.set_hold(hold);
+        }
+        if !end.backlog.is_empty() {
+            self.flush(&mut end, now, &mut out);
+        }
+        if end.backlog.is_empty() && self.put(&mut end, eqe, now, &mut out) {
+            return Ok(out);
+        }
+        self.keep(&mut end, eqe, &mut out)?;
+        self.leave(end, now, &mut out);
+        Ok(out)
+    }
+
+    /// Writes an entry if there is room.
+    fn put(&self, end: &mut End, eqe: Eqe, now: Time, out: &mut Outcome) -> bool {
+        let Some(place) = &mut end.memory else {
+            return false;
+        };
+        let word = self.look();
+        end.seen = word.read;
+        if !place.has_room(word) {
+            return false;
+        }
+        let eqe = eqe.with_indicator(word.written);
+        // Relaxed: the entry's code releases it.
+        self.placed.store(word.wrote().written, Ordering::Relaxed);
+        place.memory.write(place.slot, eqe);
+        place.slot = place.memory.after(place.slot);
+        let hold = self.hold();
+        let (word, (act, held)) = self.change(|word| {
+            let word = word.wrote();
+            let held = word.unread() == 0 || hold.holds(word.unread());
+            let (state, act) = word.state.next(Input::Post { held });
+            let owed = state == State::Armed && word.unread() > 0;
+            (Word { state, ..word }, (act, owed))
+        });
+        self.act(act, out);
+        if held {
+            self.wait(now, hold, out);
+        }
+        if word.written % end.settings.lazy.max(1) == 0 {
+            self.published.store(word.written, Ordering::Release);
+        }
+        true
+    }
+
+    /// Keeps an event for which there is no room.
+    fn keep(&self, end: &mut End, eqe: Eqe, out: &mut Outcome) -> Result<(), EqError> {
+        let kept = end.backlog.len();
+        if kept >= end.settings.backlog {
+            // E2: it would be lost; the queue is undefined from here on.
+            self.change(|word| {
+                let (state, act) = word.state.next(Input::Loss);
+                (Word { state, ..word }, act)
+            });
+            end.memory = None;
+            return Err(EqError::Lost { kept });
+        }
+        end.backlog.push_back(eqe);
+        let (_, act) = self.change(|word| {
+            let (state, act) = word.state.next(Input::Overflow);
+            let backlog = true;
+            (
+                Word {
+                    state,
+                    backlog,
+                    ..word
+                },
+                act,
+            )
+        });
+        self.act(act, out);
+        out.overflow |= !core::mem::replace(&mut end.told, true);
+        Ok(())
+    }
+
+    /// Writes what was kept, as far as there is room.
+    pub(super) fn flush(&self, end: &mut End, now: Time, out: &mut Outcome) {
+        while let Some(eqe) = end.backlog.front().copied() {
+            if !self.put(end, eqe, now, out) {
+                return;
+            }
+            end.backlog.pop_front();
+        }
+        end.told = false;
+        self.change(|word| {
+            let backlog = false;
+            (Word { backlog, ..word }, ())
+        });
+    }
+
+    /// Gives the lock back. With a backlog it looks once more afterwards: who advanced meanwhile did not wait.
+    pub(super) fn leave<'a>(&'a self, mut end: Guard<'a>, now: Time, out: &mut Outcome) {
+        while !end.backlog.is_empty() {
+            let seen = end.seen;
+            drop(end);
+            let (word, ()) = self.change(|word| (word, ()));
+            if !word.backlog || word.read == seen {
+                return;
+            }
+            match self.end.try_lock() {
+                Some(again) => end = again,
+                None => return,
+            }
+            self.flush(&mut end, now, out);
+        }
+    }
+}

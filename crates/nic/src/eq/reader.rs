@@ -1,0 +1,77 @@
+//! The driver's end of an event queue: it takes entries while their codes are there (E4).
+//! It promises order across every switch of memory, and never looks at the write indicator.
+//! It refuses to know the register; whoever reads acknowledges.
+
+use super::memory::Memory;
+use crate::eqe::Eqe;
+use crate::ring::Consumer;
+use crate::sync::Arc;
+
+/// Reads one queue, from its initialisation to its end.
+pub struct Reader {
+    pub(super) memory: Arc<Memory>,
+    pub(super) slot: usize,
+    /// Where the queue goes on, each before the entry that says so.
+    pub(super) moves: Consumer<Arc<Memory>>,
+    /// Taken and not yet acknowledged.
+    pub(super) taken: u32,
+    /// The driver left the queue unarmed and comes back by itself.
+    pub(crate) polling: bool,
+}
+
+impl core::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Reader")
+            .field("slot", &self.slot)
+            .field("taken", &self.taken)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    pub(super) fn new(memory: Arc<Memory>, moves: Consumer<Arc<Memory>>) -> Reader {
+        Reader {
+            memory,
+            slot: 0,
+            moves,
+            taken: 0,
+            polling: false,
+        }
+    }
+
+    /// Entries taken since the last [`acknowledge`](Reader::acknowledge).
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Half of its memory is taken and not acknowledged: the adapter may need it soon.
+    pub(crate) fn is_half_taken(&self) -> bool {
+        self.taken as usize * 2 >= self.memory.entries()
+    }
+
+    /// How many entries to tell the adapter of now, in a relative indicator.
+    #[must_use = "entries that are not acknowledged fill the queue"]
+    pub fn acknowledge(&mut self) -> u32 {
+        core::mem::take(&mut self.taken)
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Eqe;
+
+    /// The next entry; none if there is none yet.
+    fn next(&mut self) -> Option<Eqe> {
+        loop {
+            let eqe = self.memory.take(self.slot)?;
+            if eqe.is_moved() {
+                // It was pushed before the entry was written, and the entry is seen.
+                self.memory = self.moves.pop()?;
+                self.slot = 0;
+                continue;
+            }
+            self.slot = self.memory.after(self.slot);
+            self.taken += 1;
+            return Some(eqe);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The states of an event queue and what each input does in each of them: one table (E2).
+//! It promises that every pair of state and input has an answer, so that nobody decides anywhere else.
+//! It refuses to know entries and indicators; whoever asks has counted.
+
+/// Where an event queue stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nobody has given it memory, or it was destroyed, or it lost its sense: nothing is written.
+    Undefined,
+    /// Events are written and nobody is told.
+    Unarmed,
+    /// Events are written, and the next signal is owed.
+    Armed,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [State; 3] = [State::Undefined, State::Unarmed, State::Armed];
+}
+
+/// What happens to an event queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// The driver gives it memory.
+    Initialise,
+    /// An event is written.
+    Post {
+        /// Moderation holds the signal back, or the driver has read it already.
+        held: bool,
+    },
+    /// An event for which there is no room, but which can be kept.
+    Overflow,
+    /// An event for which there is neither room nor a place to keep it.
+    Loss,
+    /// The driver arms it.
+    Arm {
+        /// Unread entries wait, and moderation does not hold the signal back.
+        ready: bool,
+    },
+    /// The driver unarms it.
+    Unarm,
+    /// The time of moderation is over.
+    Due {
+        /// Unread entries wait.
+        unread: bool,
+    },
+    /// Other memory, larger or smaller.
+    Switch,
+    /// The driver takes its memory away.
+    Destroy,
+}
+
+impl Input {
+    /// All of them.
+    pub const ALL: [Input; 12] = [
+        Input::Initialise,
+        Input::Post { held: false },
+        Input::Post { held: true },
+        Input::Overflow,
+        Input::Loss,
+        Input::Arm { ready: false },
+        Input::Arm { ready: true },
+        Input::Unarm,
+        Input::Due { unread: false },
+        Input::Due { unread: true },
+        Input::Switch,
+        Input::Destroy,
+    ];
+}
+
+/// What comes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// Nothing but the new state.
+    Nothing,
+    /// The vector is signalled, in the same step.
+    Signal,
+    /// The caller is refused.
+    Refuse,
+    /// The adapter shuts down.
+    Shutdown,
+}
+
+impl State {
+    /// E2, whole.
+    pub const fn next(self, input: Input) -> (State, Act) {
+        use State::{Armed, Unarmed, Undefined};
+        match (self, input) {
+            (Undefined, Input::Initialise) => (Unarmed, Act::Nothing),
+            (Undefined, Input::Post { .. } | Input::Overflow | Input::Loss) => {
+                (Undefined, Act::Shutdown)
+            }
+            (Undefined, Input::Due { .. }) => (Undefined, Act::Nothing),
+            (Undefined, _) => (Undefined, Act::Refuse),
+
+            (Unarmed | Armed, Input::Initialise) => (self, Act::Refuse),
+            (Unarmed | Armed, Input::Destroy) => (Undefined, Act::Nothing),
+            // Catastrophic: an event cannot be kept, so the queue cannot be believed any more.
+            (Unarmed | Armed, Input::Loss) => (Undefined, Act::Shutdown),
+            (Unarmed | Armed, Input::Switch) => (self, Act::Nothing),
+            (Unarmed | Armed, Input::Unarm) => (Unarmed, Act::Nothing),
+
+            (Unarmed, Input::Post { .. } | Input::Overflow | Input::Due { .. }) => {
+                (Unarmed, Act::Nothing)
+            }
+            // Arming with unread entries is answered at once: signalled and unarmed in one step.
+            (Unarmed | Armed, Input::Arm { ready: true }) => (Unarmed, Act::Signal),
+            (Unarmed | Armed, Input::Arm { ready: false }) => (Armed, Act::Nothing),
+
+            (Armed, Input::Post { held: true } | Input::Due { unread: false }) => {
+                (Armed, Act::Nothing)
+            }
+            // A full queue is not moderated any longer.
+            (
+                Armed,
+                Input::Post { held: false } | Input::Overflow | Input::Due { unread: true },
+            ) => (Unarmed, Act::Signal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

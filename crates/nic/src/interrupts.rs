@@ -1,0 +1,247 @@
+//! The interrupts of an adapter: from an event to the signal that wakes its driver, and the driver's way back (E7 to E12).
+//! It promises that every event raised is handed to a driver once, in order, whatever is moved, resized or re-armed meanwhile.
+//! It refuses to know threads, timers and clocks: [`Fire`] has the first, whoever calls has the others.
+//!
+//! Raising: [`raise`](Interrupts::raise) finds event queue and signal, writes the entry and fires if the queue says so. Before it fires it notes the
+//! queue in the signal's *message*, a word of host memory; so the driver knows where to look without asking the adapter, and
+//! a signal without a note is spurious and harmless. Serving: [`service`](Interrupts::service) reads the noted queues by code and ends with the one
+//! register write per queue that acknowledges and re-arms. One thread at a time serves a queue; another that comes leaves
+//! a note with it and goes, so that handlers keep the order and may raise events themselves.
+
+use std::sync::OnceLock;
+
+use verbena_stream::Time;
+
+use crate::arrangement::Arrangement;
+use crate::desk::Desk;
+use crate::eq::{EventQueue, Reader};
+use crate::message_map::{FlatMap, MapError, MessageMap};
+use crate::moderation::Arming;
+use crate::steering::Steering;
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::vector::{Fire, Shutdown, Signal, VectorError, Vectors};
+
+mod command;
+mod raise;
+mod service;
+
+pub use command::CommandError;
+pub use raise::{At, Origin, RaiseError, Raised};
+pub use service::Served;
+
+/// Events that one service takes from a queue before it lets others have their turn.
+pub const BUDGET: u32 = 256;
+/// The queue of global and management events (E7).
+pub const GLOBAL_QUEUE: u16 = 0;
+/// The queue of RDMA events other than completions (E7).
+pub const RDMA_QUEUE: u16 = 1;
+/// The signal of global and management events (E7).
+pub const GLOBAL_SIGNAL: Signal = Signal::Vector(0);
+/// Nobody comes by itself.
+const NEVER: u64 = u64::MAX;
+
+/// How events find their queue (E8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// The first: a processor is found, and map\[duty\]\[processor\] says queue and signal.
+    ByProcessor,
+    /// The second: a queue is found — channel events by their redirection entry, RDMA brings its own — and the flat map says the signal.
+    ByQueue,
+}
+
+/// Accesses to registers of the adapter (E12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Accesses {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+/// Interrupts that cannot be so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NewError {
+    /// The map.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The vectors.
+    #[error(transparent)]
+    Vector(#[from] VectorError),
+}
+
+/// An event queue with its driver.
+#[derive(Debug)]
+struct Slot {
+    queue: EventQueue,
+    reader: Desk<Option<Reader>>,
+    /// How the driver arms, in nanoseconds: 0 is at once.
+    arming: AtomicU64,
+    /// When the driver comes by itself, in nanoseconds.
+    polls: AtomicU64,
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            queue: EventQueue::new(),
+            reader: Desk::new(None),
+            arming: AtomicU64::new(0),
+            polls: AtomicU64::new(NEVER),
+        }
+    }
+
+    fn arming(&self) -> Arming {
+        match self.arming.load(Ordering::Relaxed) {
+            0 => Arming::Now,
+            nanos => Arming::WhenIdle(core::time::Duration::from_nanos(nanos)),
+        }
+    }
+}
+
+/// The queues that a signal speaks of: one bit each, in host memory.
+#[derive(Debug)]
+struct Message(Box<[AtomicU64]>);
+
+impl Message {
+    fn new(queues: u16) -> Message {
+        let words = usize::from(queues).div_ceil(64);
+        Message((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Notes a queue. Release: whoever takes the note finds the entry.
+    fn note(&self, queue: u16) {
+        let word = &self.0[usize::from(queue / 64)];
+        word.fetch_or(1 << (queue % 64), Ordering::Release);
+    }
+}
+
+/// The event queues, maps and vectors of one adapter function, and its driver's model.
+pub struct Interrupts {
+    scheme: Scheme,
+    slots: Box<[Slot]>,
+    map: MessageMap,
+    flat: FlatMap,
+    steering: Steering,
+    vectors: Vectors,
+    /// Of the line, and of each vector.
+    messages: Box<[Message]>,
+    fire: Box<dyn Fire>,
+    down: OnceLock<Shutdown>,
+    reads: AtomicUsize,
+    writes: AtomicUsize,
+    fired: AtomicUsize,
+}
+
+impl core::fmt::Debug for Interrupts {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Interrupts")
+            .field("scheme", &self.scheme)
+            .field("queues", &self.slots.len())
+            .field("vectors", &self.vectors)
+            .field("down", &self.down.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Interrupts {
+    /// The queues, maps and vectors of an arrangement. All queues are undefined: give them memory by [`create`](Interrupts::create), and arm them.
+    pub fn new(
+        arrangement: Arrangement,
+        scheme: Scheme,
+        processors: u16,
+        fire: Box<dyn Fire>,
+    ) -> Result<Interrupts, NewError> {
+        let map = arrangement.map(processors)?;
+        let flat = arrangement.flat(processors)?;
+        let vectors = Vectors::new(arrangement.vectors(processors))?;
+        let queues = flat.queues();
+        let messages = (0..=vectors.asked()).map(|_| Message::new(queues));
+        Ok(Interrupts {
+            scheme,
+            slots: (0..queues).map(|_| Slot::new()).collect(),
+            map,
+            flat,
+            steering: Steering::nowhere(),
+            messages: messages.collect(),
+            vectors,
+            fire,
+            down: OnceLock::new(),
+            reads: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+            fired: AtomicUsize::new(0),
+        })
+    }
+
+    /// Event queues that there are.
+    pub fn queues(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    /// Processors that the map knows.
+    pub fn processors(&self) -> u16 {
+        self.map.processors()
+    }
+
+    /// A queue, to look at.
+    pub fn queue(&self, queue: u16) -> Result<&EventQueue, MapError> {
+        Ok(&self.slot(queue)?.queue)
+    }
+
+    /// The vectors, to grant and to deliver.
+    pub fn vectors(&self) -> &Vectors {
+        &self.vectors
+    }
+
+    /// Why the adapter is down, if it is.
+    pub fn down(&self) -> Option<Shutdown> {
+        self.down.get().copied()
+    }
+
+    /// Accesses to registers since the beginning (E12).
+    pub fn accesses(&self) -> Accesses {
+        Accesses {
+            reads: self.reads.load(Ordering::Relaxed) as u64,
+            writes: self.writes.load(Ordering::Relaxed) as u64,
+        }
+    }
+
+    /// Signals given since the beginning.
+    pub fn fired(&self) -> u64 {
+        self.fired.load(Ordering::Relaxed) as u64
+    }
+
+    fn slot(&self, queue: u16) -> Result<&Slot, MapError> {
+        let queues = self.queues();
+        let slot = self.slots.get(usize::from(queue));
+        slot.ok_or(MapError::Queue { queue, queues })
+    }
+
+    /// The message of a signal, which exists.
+    fn message(&self, signal: Signal) -> Result<&Message, VectorError> {
+        if let Signal::Vector(vector) = signal {
+            self.vectors.check(vector)?;
+        }
+        Ok(&self.messages[signal.pack() as usize])
+    }
+
+    /// The time of held signals may be over (E6): fires those that are due, and says when to come again.
+    pub fn tick(&self, now: Time) -> Option<Time> {
+        let mut next = None;
+        for (number, slot) in self.slots.iter().enumerate() {
+            let out = slot.queue.tick(now);
+            next = earlier(next, self.carry_out(number as u16, out, now));
+        }
+        next
+    }
+}
+
+/// The earlier of two moments, of which there may be none.
+fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! What a driver can ask of its adapter's interrupts: queues, the register, and where events go.
+//! It promises that a refused command changes nothing and says why, and that all of it works under traffic (E8, E11).
+//! It refuses to know who may ask.
+
+use super::*;
+use crate::eq::{Doorbell, EqError, Indicator, Malformed, Memory, ResizeError, Settings};
+use crate::message_map::{Duty, Route};
+use crate::moderation::Moderation;
+use crate::steering::{Redirection, SteeringError};
+use crate::toeplitz::Key;
+
+/// Why a command is refused. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// A queue or processor does not exist.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// A vector does not exist.
+    #[error(transparent)]
+    Vector(#[from] VectorError),
+    /// The queue refuses.
+    #[error("event queue {queue}: {why}")]
+    Queue {
+        /// Which.
+        queue: u16,
+        /// Why.
+        why: EqError,
+    },
+    /// No queue has this size.
+    #[error(transparent)]
+    Memory(#[from] crate::eq::MemoryError),
+    /// The redirection table refuses.
+    #[error(transparent)]
+    Steering(#[from] SteeringError),
+    /// The register was written with nonsense.
+    #[error(transparent)]
+    Register(#[from] Malformed),
+}
+
+impl Interrupts {
+    /// Gives an undefined queue its memory. It is unarmed then.
+    pub fn create(
+        &self,
+        queue: u16,
+        memory: Memory,
+        settings: Settings,
+    ) -> Result<(), CommandError> {
+        let slot = self.slot(queue)?;
+        let reader = slot.queue.initialise(memory, settings);
+        let reader = reader.map_err(|why| CommandError::Queue { queue, why })?;
+        slot.polls.store(NEVER, Ordering::Relaxed);
+        // Nobody serves it yet in earnest: it was never armed.
+        slot.reader.serve(|place| *place = Some(reader), |_| ());
+        Ok(())
+    }
+
+    /// Gives every queue memory of this size, and arms it.
+    pub fn create_all(
+        &self,
+        entries: usize,
+        settings: Settings,
+        now: Time,
+    ) -> Result<(), CommandError> {
+        for queue in 0..self.queues() {
+            let memory = Memory::new(entries, crate::eqe::Form::Long)?;
+            self.create(queue, memory, settings)?;
+            self.arm(queue, now)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a queue's memory away; returns how many events nobody has acknowledged. An event for it shuts the adapter
+    /// down from now on (E2): lead its events elsewhere first.
+    pub fn destroy(&self, queue: u16) -> Result<usize, CommandError> {
+        let done = self.slot(queue)?.queue.destroy();
+        done.map_err(|why| CommandError::Queue { queue, why })
+    }
+
+    /// Lets a queue go on in memory of another size: one administrative command (E2, E3).
+    pub fn resize(
+        &self,
+        queue: u16,
+        entries: usize,
+        now: Time,
+    ) -> Result<Option<Time>, CommandError> {
+        let out = match self.slot(queue)?.queue.resize(entries, now) {
+            Ok(out) => out,
+            Err(ResizeError::Memory(why)) => return Err(why.into()),
+            Err(ResizeError::Queue(why)) => return Err(CommandError::Queue { queue, why }),
+        };
+        Ok(self.carry_out(queue, out, now))
+    }
+
+    /// Lets a queue go on in this memory: one administrative command (E2, E3).
+    pub fn switch(
+        &self,
+        queue: u16,
+        memory: Memory,
+        now: Time,
+    ) -> Result<Option<Time>, CommandError> {
+        let out = self.slot(queue)?.queue.switch(memory, now);
+        let out = out.map_err(|why| CommandError::Queue { queue, why })?;
+        Ok(self.carry_out(queue, out, now))
+    }
+
+    /// The register that drivers write (E3): the only one that serving an interrupt needs. Returns when to call
+    /// [`tick`](Interrupts::tick).
+    pub fn write_register(&self, value: u64, now: Time) -> Result<Option<Time>, CommandError> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let Doorbell { queue, armed, read } = Doorbell::unpack(value)?;
+        let out = self.slot(queue)?.queue.write(armed, read, now);
+        let out = out.map_err(|why| CommandError::Queue { queue, why })?;
+        Ok(self.carry_out(queue, out, now))
+    }
+
+    /// The register that drivers could read: the write indicator of a queue, lazily updated (E5). Nothing here needs it.
+    pub fn read_register(&self, queue: u16) -> Result<u32, CommandError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        Ok(self.slot(queue)?.queue.write_indicator())
+    }
+
+    /// Arms a queue without moving its indicator.
+    pub fn arm(&self, queue: u16, now: Time) -> Result<Option<Time>, CommandError> {
+        self.ring_for(queue, true, now)
+    }
+
+    /// Unarms a queue without an interrupt (E2). Whoever does that comes by itself, or arms it again.
+    pub fn unarm(&self, queue: u16, now: Time) -> Result<(), CommandError> {
+        self.ring_for(queue, false, now).map(|_| ())
+    }
+
+    fn ring_for(&self, queue: u16, armed: bool, now: Time) -> Result<Option<Time>, CommandError> {
+        let read = Indicator::Keep;
+        self.write_register(Doorbell { queue, armed, read }.pack(), now)
+    }
+
+    /// Moderates a queue's signals (E6, the adapter's part).
+    pub fn moderate(&self, queue: u16, moderation: Moderation) -> Result<(), CommandError> {
+        let done = self.slot(queue)?.queue.moderate(moderation);
+        done.map_err(|why| CommandError::Queue { queue, why })
+    }
+
+    /// When a queue's driver arms it (E6, the driver's part).
+    pub fn set_arming(&self, queue: u16, arming: Arming) -> Result<(), CommandError> {
+        let nanos = match arming {
+            Arming::Now => 0,
+            Arming::WhenIdle(gap) => u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX).max(1),
+        };
+        self.slot(queue)?.arming.store(nanos, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The events of a duty on a processor go elsewhere from now on (E9, E11); returns where they went.
+    pub fn remap(&self, duty: Duty, processor: u16, to: Route) -> Result<Route, CommandError> {
+        self.slot(to.queue)?;
+        self.message(to.signal)?;
+        Ok(self.map.set(duty, processor, to)?)
+    }
+
+    /// Where the events of a duty on a processor go.
+    pub fn mapped(&self, duty: Duty, processor: u16) -> Result<Route, CommandError> {
+        Ok(self.map.route(duty, processor)?)
+    }
+
+    /// A queue that is named itself signals so from now on (E8, scheme 2).
+    pub fn revector(&self, queue: u16, signal: Signal) -> Result<(), CommandError> {
+        self.message(signal)?;
+        Ok(self.flat.set(queue, signal)?)
+    }
+
+    /// Another secret key for the hash, at once (E8).
+    pub fn set_key(&self, key: Key) {
+        self.steering.set_key(key);
+    }
+
+    /// Another redirection table, at once (E8).
+    pub fn set_redirections(&self, entries: Vec<Redirection>) -> Result<(), CommandError> {
+        entries
+            .iter()
+            .try_for_each(|entry| self.check_redirection(*entry))?;
+        Ok(self.steering.set_table(entries)?)
+    }
+
+    /// Another redirection entry, at once; returns the old one (E8, E11).
+    pub fn redirect(&self, entry: usize, to: Redirection) -> Result<Redirection, CommandError> {
+        self.check_redirection(to)?;
+        Ok(self.steering.redirect(entry, to)?)
+    }
+
+    fn check_redirection(&self, entry: Redirection) -> Result<(), CommandError> {
+        self.map.route(Duty::Tcp, entry.processor)?;
+        self.slot(entry.queue)?;
+        Ok(())
+    }
+}

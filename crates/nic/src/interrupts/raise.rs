@@ -1,0 +1,198 @@
+//! Raising an event: its queue and signal, the entry, the signal (E7, E8).
+//! It promises no allocation and one short lock, and that signals are given without any.
+//! It refuses to lose an event: what cannot be written anywhere shuts the adapter down.
+
+use super::*;
+use crate::eq::{EqError, Outcome};
+use crate::eqe::{CHANNELS, Cause, Class, Eqe};
+use crate::event::Event;
+use crate::message_map::{Duty, Route};
+use crate::toeplitz::Tuple;
+
+/// Where an event comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// From nowhere in particular: it bypasses the hash, and the defaults hold.
+    Nowhere,
+    /// From a packet: its addresses are hashed.
+    Packet(Tuple),
+    /// For this processor.
+    Processor(u16),
+    /// For this event queue: that of the completion queue, say.
+    Queue(u16),
+}
+
+/// Where an event comes from, and which part of the adapter it concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Where.
+    pub at: At,
+    /// Which part; if none is said, its class tells.
+    pub duty: Option<Duty>,
+    /// A second object for the entry: the connection or work queue.
+    pub context: u32,
+}
+
+impl Origin {
+    /// Of no particular place.
+    pub const NOWHERE: Origin = Origin::new(At::Nowhere);
+
+    /// Of this place.
+    pub const fn new(at: At) -> Origin {
+        Origin {
+            at,
+            duty: None,
+            context: 0,
+        }
+    }
+
+    /// Of this part of the adapter.
+    pub const fn with_duty(self, duty: Duty) -> Origin {
+        let duty = Some(duty);
+        Origin { duty, ..self }
+    }
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a signal that is held back needs a timer"]
+pub struct Raised {
+    /// The queue it went to.
+    pub queue: u16,
+    /// Call [`Interrupts::tick`] then.
+    pub due: Option<Time>,
+}
+
+/// An event that was not raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RaiseError {
+    /// The adapter is down.
+    #[error("the adapter is down: {0}")]
+    Down(Shutdown),
+    /// The place does not exist. Nothing has changed.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The number does not fit the entries of the queue. Nothing has changed.
+    #[error(
+        "number {number} does not fit the entries of event queue {queue}, which have four bytes"
+    )]
+    Wide {
+        /// The number.
+        number: u32,
+        /// The queue.
+        queue: u16,
+    },
+    /// No such channel. Nothing has changed.
+    #[error("channel {0} does not exist; there are {CHANNELS}")]
+    Channel(u8),
+}
+
+impl Interrupts {
+    /// Raises an event: writes it, and fires if its queue says so. The caller holds no lock of the adapter.
+    pub fn raise(&self, cause: Cause, origin: Origin, now: Time) -> Result<Raised, RaiseError> {
+        if let Some(why) = self.down.get() {
+            return Err(RaiseError::Down(*why));
+        }
+        let (route, cause) = self.route(cause, origin)?;
+        let queue = route.queue;
+        let eqe = Eqe::new(cause).with_context(origin.context);
+        match self.slot(queue)?.queue.post(eqe, route.signal, now) {
+            Ok(out) => Ok(Raised {
+                queue,
+                due: self.carry_out(queue, out, now),
+            }),
+            Err(EqError::Wide(number)) => Err(RaiseError::Wide { number, queue }),
+            Err(EqError::Lost { kept }) => self.shut_down(Shutdown::Overflow { queue, kept }),
+            Err(_) => self.shut_down(Shutdown::Undefined { queue }),
+        }
+    }
+
+    /// Where an event goes, and the event, which may learn its channel on the way.
+    fn route(&self, cause: Cause, origin: Origin) -> Result<(Route, Cause), RaiseError> {
+        let class = cause.class();
+        let duty = origin.duty.unwrap_or(match class {
+            Class::Rdma => Duty::Rdma,
+            Class::Channel => Duty::Tcp,
+            Class::Global => Duty::Mac,
+            Class::Management => Duty::Management,
+        });
+        if let Cause::Channel { channel, .. } = cause
+            && channel >= CHANNELS
+        {
+            return Err(RaiseError::Channel(channel));
+        }
+        let of_queue = |queue| -> Result<Route, MapError> {
+            let signal = self.flat.signal(queue)?;
+            Ok(Route { queue, signal })
+        };
+        // E7: a fixed queue and a fixed vector, whatever is arranged.
+        if matches!(class, Class::Global | Class::Management) {
+            let route = Route {
+                queue: GLOBAL_QUEUE,
+                signal: GLOBAL_SIGNAL,
+            };
+            return Ok((route, cause));
+        }
+        let route = match (origin.at, self.scheme, class) {
+            (At::Queue(queue), ..) => of_queue(queue)?,
+            (At::Packet(tuple), Scheme::ByProcessor, _) => {
+                let to = self.steering.steer(tuple);
+                self.map.route(duty, to.processor)?
+            }
+            // E8, scheme 2: the entry names channel and queue; RDMA does not use it.
+            (At::Packet(tuple), Scheme::ByQueue, Class::Channel) => {
+                let to = self.steering.steer(tuple);
+                let cause = match cause {
+                    Cause::Channel { what, count, .. } => Cause::Channel {
+                        channel: to.channel,
+                        what,
+                        count,
+                    },
+                    other => other,
+                };
+                return Ok((of_queue(to.queue)?, cause));
+            }
+            (At::Processor(processor), Scheme::ByProcessor, _) => {
+                self.map.route(duty, processor)?
+            }
+            (At::Processor(processor), Scheme::ByQueue, _) => {
+                of_queue(self.map.route(duty, processor)?.queue)?
+            }
+            (At::Nowhere, ..) | (At::Packet(_), Scheme::ByQueue, _) => match cause {
+                // Completions bring their queue; one that does not goes where its part goes by default.
+                Cause::Rdma(Event::Completion { .. }) => self.map.route(duty, 0)?,
+                _ if class == Class::Rdma => of_queue(RDMA_QUEUE.min(self.queues() - 1))?,
+                _ => of_queue(GLOBAL_QUEUE)?,
+            },
+        };
+        Ok((route, cause))
+    }
+
+    /// Does what a queue asks for. No lock is held. Returns when somebody must come.
+    pub(super) fn carry_out(&self, queue: u16, out: Outcome, now: Time) -> Option<Time> {
+        if let Some(signal) = out.signal {
+            let (signal, delivery) = self.vectors.resolve(signal);
+            if let Ok(message) = self.message(signal) {
+                message.note(queue);
+                self.fired.fetch_add(1, Ordering::Relaxed);
+                self.fire.fire(signal, delivery);
+            }
+        }
+        if !out.overflow {
+            return out.due;
+        }
+        // E2: out of band, and as an event of queue 0 for whoever reads there. If that is the full one, only out of band.
+        self.fire.overflow(queue);
+        let told = (queue != GLOBAL_QUEUE)
+            .then(|| self.raise(Cause::Overflow { queue }, Origin::NOWHERE, now));
+        let due = told.and_then(Result::ok).and_then(|raised| raised.due);
+        earlier(out.due, due)
+    }
+
+    fn shut_down(&self, why: Shutdown) -> Result<Raised, RaiseError> {
+        if self.down.set(why).is_ok() {
+            self.fire.shutdown(why);
+        }
+        Err(RaiseError::Down(self.down.get().copied().unwrap_or(why)))
+    }
+}

@@ -1,0 +1,153 @@
+//! The driver's service routine: what a signal speaks of is read, handled, acknowledged and re-armed (E4, E12).
+//! It promises no register read, at most one register write per queue, and order for each queue.
+//! It refuses to hurry: a queue that never empties gives others their turn, because arming it signals again.
+
+use super::*;
+use crate::eq::{Doorbell, Indicator};
+use crate::eqe::Eqe;
+
+/// What a service did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use = "somebody may have to come back"]
+pub struct Served {
+    /// Events handled.
+    pub events: u32,
+    /// Call [`Interrupts::tick`] and [`Interrupts::poll`] then.
+    pub due: Option<Time>,
+}
+
+impl Served {
+    fn add(&mut self, other: Served) {
+        self.events += other.events;
+        self.due = earlier(self.due, other.due);
+    }
+}
+
+/// What one turn at a queue comes to.
+#[derive(Debug, Default)]
+struct Turn {
+    events: u32,
+    acknowledged: u32,
+    arm: bool,
+    polls: Option<Time>,
+}
+
+impl Interrupts {
+    /// Serves a signal. One that nobody gave finds nothing and does nothing (E10).
+    ///
+    /// `handle` gets each event with the number of its queue, and may raise events and fire signals. It must not create
+    /// the queue it is called for.
+    pub fn service(
+        &self,
+        signal: Signal,
+        now: Time,
+        mut handle: impl FnMut(u16, Eqe),
+    ) -> Result<Served, VectorError> {
+        let mut served = Served::default();
+        for (index, word) in self.message(signal)?.0.iter().enumerate() {
+            // Taken before the queues are read: what is noted from here on has a signal of its own.
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut notes = word.swap(0, Ordering::Acquire);
+            while notes != 0 {
+                let queue = index as u16 * 64 + notes.trailing_zeros() as u16;
+                notes &= notes - 1;
+                served.add(self.serve_queue(queue, now, &mut handle));
+            }
+        }
+        Ok(served)
+    }
+
+    /// Serves the queues whose driver said that it would come by itself ([`Arming::WhenIdle`]).
+    pub fn poll(&self, now: Time, mut handle: impl FnMut(u16, Eqe)) -> Served {
+        let mut served = Served::default();
+        for (number, slot) in self.slots.iter().enumerate() {
+            let polls = slot.polls.load(Ordering::Relaxed);
+            if polls <= now.nanos() && polls != NEVER {
+                slot.polls.store(NEVER, Ordering::Relaxed);
+                served.add(self.serve_queue(number as u16, now, &mut handle));
+            } else if polls != NEVER {
+                served.due = earlier(served.due, Some(Time::from_nanos(polls)));
+            }
+        }
+        served
+    }
+
+    fn serve_queue(&self, queue: u16, now: Time, handle: &mut impl FnMut(u16, Eqe)) -> Served {
+        let slot = &self.slots[usize::from(queue)];
+        let arming = slot.arming();
+        let mut turn = Turn::default();
+        // If somebody else is at this queue, it takes another turn for us.
+        slot.reader.ring(|reader| {
+            if let Some(reader) = reader {
+                turn.take(queue, reader, arming, now, handle);
+            }
+        });
+        if let Some(polls) = turn.polls {
+            slot.polls.store(polls.nanos(), Ordering::Relaxed);
+        }
+        let mut due = turn.polls;
+        if turn.arm || turn.acknowledged > 0 {
+            let read = match turn.acknowledged {
+                0 => Indicator::Keep,
+                count => Indicator::By(count),
+            };
+            let armed = turn.arm;
+            let bell = Doorbell { queue, armed, read };
+            // A queue that was destroyed meanwhile needs neither.
+            let later = self.write_register(bell.pack(), now);
+            due = earlier(due, later.unwrap_or(None));
+        }
+        Served {
+            events: turn.events,
+            due,
+        }
+    }
+}
+
+impl Turn {
+    /// Reads and handles what is there, up to the budget, and decides about the register.
+    fn take(
+        &mut self,
+        queue: u16,
+        reader: &mut Reader,
+        arming: Arming,
+        now: Time,
+        handle: &mut impl FnMut(u16, Eqe),
+    ) {
+        let mut found = false;
+        while self.events < BUDGET
+            && let Some(eqe) = reader.next()
+        {
+            found = true;
+            self.events += 1;
+            handle(queue, eqe);
+        }
+        match arming {
+            // Whoever takes events arms; whoever finds none leaves it to the one who took them.
+            Arming::Now if found || reader.polling => {
+                reader.polling = false;
+                self.arm = true;
+                self.acknowledged += reader.acknowledge();
+            }
+            Arming::Now => {}
+            Arming::WhenIdle(gap) if found => {
+                reader.polling = true;
+                self.arm = false;
+                self.polls = Some(now + gap);
+                // E5: lazily, as long as the adapter has room.
+                if reader.is_half_taken() {
+                    self.acknowledged += reader.acknowledge();
+                }
+            }
+            Arming::WhenIdle(_) if reader.polling => {
+                reader.polling = false;
+                self.arm = true;
+                self.polls = None;
+                self.acknowledged += reader.acknowledge();
+            }
+            Arming::WhenIdle(_) => {}
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The message-vector maps: duty and processor to event queue and signal, and the flat one from queue to signal (E8, E9).
+//! They promise that each cell changes in one step under traffic.
+//! They refuse to know which queues exist; whoever fills them has checked.
+
+use crate::sync::{AtomicU32, Ordering};
+use crate::vector::Signal;
+
+/// Processors that a map can have columns for.
+pub const MAX_PROCESSORS: u16 = 256;
+/// Event queues that an adapter can have.
+pub const MAX_QUEUES: u16 = 256;
+/// Vectors that the flat map can name: 5 bits.
+pub const FLAT_VECTORS: u16 = 32;
+
+/// What part of the adapter an event comes from: a row of the map. The source says "function", a word that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Duty {
+    /// Managing the adapter.
+    Management,
+    /// RDMA, when nobody cares which side.
+    Rdma,
+    /// Plain TCP and channels.
+    Tcp,
+    /// The link.
+    Mac,
+    /// RDMA, what was sent: a sub-function.
+    RdmaTx,
+    /// RDMA, what was received: a sub-function.
+    RdmaRx,
+}
+
+impl Duty {
+    /// All of them, in the order of the rows.
+    pub const ALL: [Duty; 6] = [
+        Duty::Management,
+        Duty::Rdma,
+        Duty::Tcp,
+        Duty::Mac,
+        Duty::RdmaTx,
+        Duty::RdmaRx,
+    ];
+}
+
+/// Where an event is written, and how its driver is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// The event queue.
+    pub queue: u16,
+    /// The signal.
+    pub signal: Signal,
+}
+
+impl Route {
+    const fn pack(self) -> u32 {
+        (self.queue as u32) << 16 | self.signal.pack()
+    }
+
+    const fn unpack(word: u32) -> Route {
+        Route {
+            queue: (word >> 16) as u16,
+            signal: Signal::unpack(word & 0xffff),
+        }
+    }
+}
+
+/// A cell that is not there, or cannot hold this. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// No column for this processor.
+    #[error("processor {processor} does not exist; the map has {processors}")]
+    Processor {
+        /// The number.
+        processor: u16,
+        /// How many there are.
+        processors: u16,
+    },
+    /// A map has some processors, and not too many.
+    #[error("a map has 1 to {MAX_PROCESSORS} processors, not {0}")]
+    Processors(u16),
+    /// No event queue has this number.
+    #[error("event queue {queue} does not exist; there are {queues}")]
+    Queue {
+        /// The number.
+        queue: u16,
+        /// How many there are.
+        queues: u16,
+    },
+    /// An adapter has some event queues, and not too many.
+    #[error("an adapter has 1 to {MAX_QUEUES} event queues, not {0}")]
+    Queues(u16),
+    /// The flat map holds five bits of vector.
+    #[error("vector {0} does not fit the flat map: it names {FLAT_VECTORS} vectors")]
+    Flat(u16),
+}
+
+/// Duty × processor → event queue and signal.
+#[derive(Debug)]
+pub struct MessageMap {
+    processors: u16,
+    cells: Box<[AtomicU32]>,
+}
+
+impl MessageMap {
+    /// A map with these cells.
+    pub fn new(
+        processors: u16,
+        mut route: impl FnMut(Duty, u16) -> Route,
+    ) -> Result<MessageMap, MapError> {
+        if !(1..=MAX_PROCESSORS).contains(&processors) {
+            return Err(MapError::Processors(processors));
+        }
+        let mut cells = Vec::with_capacity(Duty::ALL.len() * usize::from(processors));
+        for duty in Duty::ALL {
+            for processor in 0..processors {
+                cells.push(AtomicU32::new(route(duty, processor).pack()));
+            }
+        }
+        Ok(MessageMap {
+            processors,
+            cells: cells.into(),
+        })
+    }
+
+    /// Columns.
+    pub fn processors(&self) -> u16 {
+        self.processors
+    }
+
+    fn cell(&self, duty: Duty, processor: u16) -> Result<&AtomicU32, MapError> {
+        let processors = self.processors;
+        if processor >= processors {
+            return Err(MapError::Processor {
+                processor,
+                processors,
+            });
+        }
+        let row = duty as usize * usize::from(processors);
+        Ok(&self.cells[row + usize::from(processor)])
+    }
+
+    /// What a cell says.
+    pub fn route(&self, duty: Duty, processor: u16) -> Result<Route, MapError> {
+        let cell = self.cell(duty, processor)?;
+        Ok(Route::unpack(cell.load(Ordering::Relaxed)))
+    }
+
+    /// Another content, in one step; returns the old one.
+    pub fn set(&self, duty: Duty, processor: u16, route: Route) -> Result<Route, MapError> {
+        let cell = self.cell(duty, processor)?;
+        Ok(Route::unpack(cell.swap(route.pack(), Ordering::Relaxed)))
+    }
+}
+
+/// Event queue → legacy bit and vector of five bits.
+#[derive(Debug)]
+pub struct FlatMap {
+    /// Bit 5 is the legacy bit.
+    cells: Box<[AtomicU32]>,
+}
+
+const LEGACY: u32 = 1 << 5;
+
+impl FlatMap {
+    /// All queues on the legacy line.
+    pub fn new(queues: u16) -> Result<FlatMap, MapError> {
+        if !(1..=MAX_QUEUES).contains(&queues) {
+            return Err(MapError::Queues(queues));
+        }
+        let legacy = |_| AtomicU32::new(LEGACY);
+        Ok(FlatMap {
+            cells: (0..queues).map(legacy).collect(),
+        })
+    }
+
+    /// Queues.
+    pub fn queues(&self) -> u16 {
+        self.cells.len() as u16
+    }
+
+    fn cell(&self, queue: u16) -> Result<&AtomicU32, MapError> {
+        let queues = self.queues();
+        let cell = self.cells.get(usize::from(queue));
+        cell.ok_or(MapError::Queue { queue, queues })
+    }
+
+    /// How a queue's driver is told.
+    pub fn signal(&self, queue: u16) -> Result<Signal, MapError> {
+        let word = self.cell(queue)?.load(Ordering::Relaxed);
+        Ok(if word & LEGACY != 0 {
+            Signal::Line
+        } else {
+            Signal::Vector(word as u16)
+        })
+    }
+
+    /// Another signal, in one step.
+    pub fn set(&self, queue: u16, signal: Signal) -> Result<(), MapError> {
+        let word = match signal {
+            Signal::Line => LEGACY,
+            Signal::Vector(vector) if vector < FLAT_VECTORS => u32::from(vector),
+            Signal::Vector(vector) => return Err(MapError::Flat(vector)),
+        };
+        self.cell(queue)?.store(word, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
