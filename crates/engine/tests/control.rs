@@ -261,6 +261,28 @@ fn a_registration_that_fails_fails_the_work_that_waits_on_both_sides() {
     }
 }
 
+/// What was queued to a control queue pair that is destroyed fails, and so does the work that waited.
+#[test]
+fn a_control_queue_that_is_dropped_fails_who_waits() {
+    let (a, b) = pair(&[]);
+    let (gate_a, gate_b) = (close_gate(&a), close_gate(&b));
+    let control = a.engine.create_control(None, 16).unwrap();
+    let source = register(&a, &control, 100);
+    a.post(1, write_to(b.remote(0)), &[source.sge(100)]);
+    drop(control);
+    assert_eq!(a.statuses(1), [(1, Status::LocProtErr)]);
+    let outcome = source.ended.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(outcome, Err(Error::Closed)));
+    let (c, d) = pair(&[]);
+    let gate_d = close_gate(&d);
+    let control = d.engine.create_control(None, 16).unwrap();
+    let target = register(&d, &control, 100);
+    c.post(1, write_to(target.remote()), &[c.sge(0, 100)]);
+    drop(control);
+    assert_eq!(c.statuses(1), [(1, Status::RemAccessErr)]);
+    drop((gate_a, gate_b, gate_d));
+}
+
 #[test]
 fn memory_that_does_not_come_in_time_is_an_access_error() {
     let (a, b) = pair(&[("memory_wait", "200ms")]);

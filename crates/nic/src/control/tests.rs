@@ -295,6 +295,7 @@ fn a_destroyed_one_gives_up_what_waits() {
     let before = w.cq.number();
     assert!(function.destroy_cq(before).is_err(), "it completes there");
     function.destroy_control(w.control, &mut w.out).unwrap();
+    assert_eq!(w.out.take_woken(), [Wake::Memory(5)]);
     let stag = memory.stag();
     assert_eq!(w.reaches(&memory), Err(Refusal::Stag { stag }));
     assert!(w.completions().is_empty());

@@ -46,14 +46,13 @@ impl Function {
     }
 
     /// Destroys a control queue pair, when the request that is being done has ended. What waits is given up without a
-    /// completion: pending regions fail, and so does the work that waits for them; nothing is created or removed.
+    /// completion: pending regions fail, and so does the work that waits for them, which is woken from the outbox; nothing is
+    /// created or removed.
     pub fn destroy_control(&self, number: u32, out: &mut Outbox) -> Result<(), Error> {
         let control = self.control(number)?;
         self.end_control(&control, out);
         control.quiesce();
-        self.controls.remove(number, |_| 0).map(drop)?;
-        self.settle(out);
-        Ok(())
+        self.controls.remove(number, |_| 0).map(drop)
     }
 
     /// Queues the registration of a region; its STag can be used at once, by work that then waits for it.
