@@ -6,6 +6,7 @@
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
+//! `control` (what is done later, by a thread of its own);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -21,6 +22,7 @@ extern crate self as verbena_engine;
 mod calls;
 pub mod config;
 mod connection;
+pub mod control;
 mod core;
 mod door;
 mod engine;
@@ -48,6 +50,7 @@ mod station;
 pub mod sys;
 
 pub use config::Config;
+pub use control::ControlQueue;
 pub use engine::{Engine, Incoming, Listening};
 pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};

@@ -19,6 +19,7 @@ use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::listener::Listener;
 use crate::mr::{Buf, Memory, Window};
+use crate::registering::Registering;
 use crate::shared::Shared;
 use crate::srq::Srq;
 
@@ -240,6 +241,19 @@ impl Device {
         Memory::new(&self.hidden, len, access)
     }
 
+    /// The same, registered later: peers may be told of it at once, and wait if they come too early (V5).
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let (memory, registering) = device.memory_later(1 << 20, Access::ALL)?;
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::later(&self.hidden, len, access)
+    }
+
     /// Connects to whoever listens there.
     ///
     /// ```
@@ -342,6 +356,20 @@ impl Pd {
     /// ```
     pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
         Memory::new(&self.0, len, access)
+    }
+
+    /// Memory in this domain that is registered later, behind all that was asked for so before (V5). It can be used at
+    /// once: requests that need it stand until it is registered, peers that reach for it wait up to five seconds, and
+    /// nobody else notices. If the registration fails, so does the work that waited. [`Registering`] has a whole example.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let (memory, registering) = Device::open()?.pd()?.memory_later(1 << 20, Access::ALL)?;
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::later(&self.0, len, access)
     }
 
     /// A window onto memory of this domain, bound to nothing yet.

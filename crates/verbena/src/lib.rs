@@ -1,7 +1,7 @@
 //! RDMA for Rust programs, on any machine: verbs without the hardware, over plain TCP.
 //! It promises that safe code stays safe — a buffer belongs to the program or to an operation, never to both — and that
-//! every error says whose fault it is. It refuses `unsafe` to its users but for one call, registering memory that
-//! somebody else owns ([`Mr::register`]).
+//! every error says whose fault it is. It refuses `unsafe` to its users but for registering memory that somebody
+//! else owns ([`Mr::register`], [`Mr::register_later`]).
 //!
 //! # Two layers
 //!
@@ -73,6 +73,7 @@ mod ops;
 mod pending;
 mod promise;
 mod qp;
+mod registering;
 mod remote;
 mod shared;
 mod srq;
@@ -88,6 +89,7 @@ pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Window};
 pub use pending::Pending;
 pub use promise::Joining;
 pub use qp::{Qp, QpOptions, Receiver, Sender};
+pub use registering::Registering;
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
 

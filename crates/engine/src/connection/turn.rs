@@ -264,6 +264,8 @@ impl Connection {
             }
             self.watch_peer(bound, now, &mut out);
             self.send_now(&mut out);
+            // What was waited for in vain may have been dropped, and the stream goes on.
+            self.resume(&mut out);
         } else {
             self.linger(&mut out);
         }

@@ -7,6 +7,7 @@ use verbena_wire::Stag;
 use super::index::Purpose;
 use super::{Misuse, Refusal, Tpt};
 use crate::entry::{Entry, Kind, Pd};
+use crate::slot::Unavailable;
 use crate::window::{Bind, Scope, WindowType, entry_for};
 
 impl Tpt {
@@ -35,8 +36,14 @@ impl Tpt {
         if ty == WindowType::One && bind.window.key() != slot.key() {
             return Err(misuse);
         }
+        if slot.is_pending(slot.key()) {
+            return Err(Misuse::Pending(bind.window));
+        }
         if bind.len == 0 {
             return self.unbind(bind.window, ty);
+        }
+        if self.is_pending(bind.region) {
+            return Err(Misuse::Pending(bind.region));
         }
         let region = self.acquire(bind.region);
         let region = region.ok_or(Misuse::Bind("the region is not valid"))?;
@@ -52,7 +59,7 @@ impl Tpt {
                 ));
             }
             // Bound, or unbound again by now.
-            Err(_) => slot.take(),
+            Err(_) => slot.take().map_err(|_| Misuse::Pending(bind.window))?,
         };
         // What we looked at may have been freed before the slot was ours, and its index be another's by now.
         let ours = self.indexes.lock().window(index) == Some((ty, pd));
@@ -93,7 +100,10 @@ impl Tpt {
     /// index is enough.
     pub(super) fn free_window(&self, window: Stag) -> Result<(), Misuse> {
         let (index, misuse) = (window.index(), Misuse::Stag(window));
-        let owned = self.slot(index).ok_or(misuse)?.take();
+        let slot = self.slot(index).ok_or(misuse)?;
+        let Ok(owned) = slot.take() else {
+            return self.cancel(slot, window);
+        };
         // The index is given back while the slot is ours: a bind either came before, and is undone here, or finds that
         // its window is gone.
         let mut indexes = self.indexes.lock();
@@ -122,7 +132,12 @@ impl Tpt {
         }
         let slot = self.slot(index).ok_or(misuse)?;
         // From here on no bind begins, and those that had begun have ended.
-        let owned = slot.revoke(Some(region.key())).map_err(|_| misuse)?;
+        let owned = match slot.revoke(Some(region.key())) {
+            Ok(owned) => owned,
+            // Nothing can be bound to it yet.
+            Err(Unavailable::Pending) => return self.cancel(slot, region),
+            Err(_) => return Err(misuse),
+        };
         if owned.entry().is_none_or(|entry| entry.is_window()) {
             // Freed meanwhile, and the index is a window's by now.
             owned.restore();
@@ -178,9 +193,8 @@ impl Tpt {
     fn invalidate(&self, stag: Stag, may: impl FnOnce(&Entry) -> bool) -> Result<(), Refusal> {
         let invalid = Refusal::Stag { stag };
         let slot = self.slot(stag.index()).ok_or(invalid)?;
-        let allowed = slot
-            .acquire(stag.key())
-            .and_then(|grant| grant.entry(|entry| (entry.invalidatable, may(entry))));
+        // A pending region is refused as a valid one is: neither can be invalidated.
+        let allowed = slot.look(stag.key(), |entry| (entry.invalidatable, may(entry)));
         match allowed {
             None => return Err(invalid),
             Some((false, _)) => return Err(Refusal::Kind { stag }),
