@@ -45,6 +45,12 @@ impl Engine {
         &self.core.function
     }
 
+    /// False in a forked child of the process that made it: nothing of it may be touched there, its function included.
+    /// An engine that was shut down lives: what is in its tables must be taken out of them as ever.
+    pub fn lives(&self) -> bool {
+        self.core.lives()
+    }
+
     /// The adapter's own addresses, which its callable queue pairs have.
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         self.core.check()?;
@@ -167,6 +173,7 @@ impl Listening {
 
     /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.
     pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
+        self.door.check()?;
         let Some(decision) = self.waiting.next() else {
             return Ok(None);
         };

@@ -151,6 +151,15 @@ impl Slot {
         })
     }
 
+    /// Makes the slot ours, whether it is valid or free; waits while somebody else has it. A pending one is not taken.
+    pub(crate) fn take(&self) -> Result<Owned<'_>, Unavailable> {
+        self.own(BUSY, |word| match word & STATE {
+            VALID | FREE => Some(Ok(())),
+            PENDING => Some(Err(Unavailable::Pending)),
+            _ => None,
+        })
+    }
+
     /// Moves to `BUSY` or `SETTLING` when `judge` says so, waits while it says nothing, gives up when it says no.
     fn own(
         &self,
@@ -300,10 +309,11 @@ impl Owned<'_> {
         });
     }
 
-    /// Leaves the slot as it was: the entry is valid again under its key.
+    /// Leaves the slot as it was: an entry is valid again, under the same key.
     pub(crate) fn restore(self) {
+        let state = if self.entry().is_some() { VALID } else { FREE };
         let key = self.slot.key();
-        self.finish(VALID, key);
+        self.finish(state, key);
     }
 
     /// Empties the slot; its next key will be another one.

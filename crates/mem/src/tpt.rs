@@ -172,28 +172,26 @@ impl Tpt {
         if users > 0 {
             return Err(Misuse::Busy { stag, users });
         }
-        let window = self.indexes.lock().window(index).is_some();
-        // Each bind gives a window another key, and its owner may not have heard of the last: the index is enough.
-        match slot.revoke((!window).then_some(stag.key())) {
-            Ok(owned) => {
-                // A bind that was under way when we looked has finished by now.
-                let users = slot.users();
-                if users > 0 {
-                    owned.restore();
-                    return Err(Misuse::Busy { stag, users });
-                }
-                self.unlink(owned.entry());
-                owned.release();
-            }
-            Err(Unavailable::Pending) => return self.cancel(slot, stag),
-            // An unbound window has no key that is valid, but its owner may still free it.
-            Err(Unavailable::Invalid) if window => {
-                let mut indexes = self.indexes.lock();
-                let freed = indexes.window(index).is_some() && indexes.free(index);
-                return if freed { Ok(()) } else { Err(misuse) };
-            }
-            Err(_) => return Err(misuse),
+        if self.indexes.lock().window(index).is_some() {
+            return self.free_window(stag);
         }
+        let owned = match slot.revoke(Some(stag.key())) {
+            Ok(owned) => owned,
+            Err(Unavailable::Pending) => return self.cancel(slot, stag),
+            Err(_) => return Err(misuse),
+        };
+        if owned.entry().is_none_or(|entry| entry.is_window()) {
+            // Freed meanwhile, and the index is a window's by now.
+            owned.restore();
+            return Err(misuse);
+        }
+        // A bind that was under way when we looked has finished by now.
+        let users = slot.users();
+        if users > 0 {
+            owned.restore();
+            return Err(Misuse::Busy { stag, users });
+        }
+        owned.release();
         if self.indexes.lock().free(index) {
             Ok(())
         } else {

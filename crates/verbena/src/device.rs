@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use verbena_engine::{Config, Engine};
 use verbena_mem::{Access, WindowType};
-use verbena_nic::{Attributes, Event, Shares};
+use verbena_nic::{Attributes, Event, Function, Shares};
 
 use crate::connect::{Connecting, Dial};
 use crate::cq::Cq;
@@ -76,6 +76,17 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// The function; refused in a forked child, where whoever holds a lock or a grant is not there.
+    fn function(&self) -> Result<&Function, Error> {
+        if self.engine.lives() {
+            Ok(self.engine.function())
+        } else {
+            Err(verbena_engine::Error::Closed.into())
+        }
+    }
+}
+
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").finish_non_exhaustive()
@@ -91,15 +102,22 @@ pub(crate) struct Domain {
 
 impl Domain {
     fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
-        let pd = device.engine.function().allocate_pd()?;
+        let pd = device.function()?.allocate_pd()?;
         Ok(Arc::new(Domain { pd, device }))
+    }
+
+    /// Where its memory is registered.
+    pub(crate) fn function(&self) -> Result<&Function, Error> {
+        self.device.function()
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
         // Everything in it kept it alive, so nothing is left.
-        let _ = self.device.engine.function().free_pd(self.pd);
+        if let Ok(function) = self.function() {
+            let _ = function.free_pd(self.pd);
+        }
     }
 }
 

@@ -58,12 +58,16 @@ impl Tpt {
                     "a type 2 window must be unbound before it is bound",
                 ));
             }
-            Err(_) => {
-                let owned = slot.revoke(None).map_err(|_| misuse)?;
-                self.unlink(owned.entry());
-                owned
-            }
+            // Bound, or unbound again by now.
+            Err(_) => slot.take().map_err(|_| misuse)?,
         };
+        // What we looked at may have been freed before the slot was ours, and its index be another's by now.
+        let ours = self.indexes.lock().window(index) == Some((ty, pd));
+        if !ours || (ty == WindowType::One && bind.window.key() != slot.key()) {
+            owned.restore();
+            return Err(misuse);
+        }
+        self.unlink(owned.entry());
         let key = match ty {
             WindowType::One => slot.key().wrapping_add(1),
             WindowType::TwoA | WindowType::TwoB => bind.key,
@@ -78,15 +82,41 @@ impl Tpt {
         if ty != WindowType::One {
             return Err(Misuse::Bind("a type 2 window is unbound by invalidation"));
         }
-        let slot = self.slot(window.index()).ok_or(Misuse::Stag(window))?;
-        match slot.revoke(Some(window.key())) {
-            Ok(owned) => {
-                self.unlink(owned.entry());
-                owned.release();
+        let (index, misuse) = (window.index(), Misuse::Stag(window));
+        let slot = self.slot(index).ok_or(misuse)?;
+        if let Ok(owned) = slot.revoke(Some(window.key())) {
+            if !owned.entry().is_some_and(|entry| entry.is_window()) {
+                // Freed meanwhile, and the index is a region's by now.
+                owned.restore();
+                return Err(misuse);
             }
-            Err(Unavailable::Invalid | Unavailable::Valid | Unavailable::Pending) => {}
+            self.unlink(owned.entry());
+            owned.release();
         }
-        Stag::from_parts(window.index(), slot.key()).ok_or(Misuse::Stag(window))
+        Stag::from_parts(index, slot.key()).ok_or(misuse)
+    }
+
+    /// Frees a window, bound or not. Each bind gives it another key, and its owner may not have heard of the last: the
+    /// index is enough.
+    pub(super) fn free_window(&self, window: Stag) -> Result<(), Misuse> {
+        let (index, misuse) = (window.index(), Misuse::Stag(window));
+        let slot = self.slot(index).ok_or(misuse)?;
+        let Ok(owned) = slot.take() else {
+            return self.cancel(slot, window);
+        };
+        // The index is given back while the slot is ours: a bind either came before, and is undone here, or finds that
+        // its window is gone.
+        let mut indexes = self.indexes.lock();
+        if indexes.window(index).is_none() {
+            drop(indexes);
+            owned.restore();
+            return Err(misuse);
+        }
+        self.unlink(owned.entry());
+        indexes.free(index);
+        drop(indexes);
+        owned.release();
+        Ok(())
     }
 
     /// Removes a region and unbinds whatever windows are bound to it: when this returns, nobody reaches its memory any
@@ -108,6 +138,11 @@ impl Tpt {
             Err(Unavailable::Pending) => return self.cancel(slot, region),
             Err(_) => return Err(misuse),
         };
+        if owned.entry().is_none_or(|entry| entry.is_window()) {
+            // Freed meanwhile, and the index is a window's by now.
+            owned.restore();
+            return Err(misuse);
+        }
         let mut turn = 0;
         while slot.users() > 0 {
             // Another round only for a window that somebody else is unbinding at this moment.

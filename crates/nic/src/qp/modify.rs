@@ -197,7 +197,8 @@ impl Inner {
             stream.limit_reads(depth);
         }
         self.rfc7306 = rfc7306;
-        if next == QpState::Rts {
+        if matches!(next, QpState::Rts | QpState::Sqd) {
+            // Drained or not, it has been told to send before.
             self.announce_active();
         }
         true

@@ -37,7 +37,7 @@ unsafe impl Sync for Block {}
 impl Block {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
         let (block, ()) = Block::make(domain, len, access, |region| {
-            let function = domain.device.engine.function();
+            let function = domain.function()?;
             // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
             // everybody who uses a block reckons with.
             let registered =
@@ -66,6 +66,7 @@ impl Block {
         register: impl FnOnce(Region) -> Result<(Stag, R), Error>,
     ) -> Result<(Block, R), Error> {
         let too_long = Error::Allocation { len };
+        domain.function()?;
         let layout = Layout::from_size_align(len.max(1), PAGE).map_err(|_| too_long.clone())?;
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(too_long)?;
@@ -191,16 +192,22 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // Windows that are bound to it are taken away with it: peers must not reach what is freed.
-        let function = self.domain.device.engine.function();
-        let gone = match function.deregister_with_windows(self.stag) {
-            Ok(()) => true,
-            // Its registration was done later, and failed: no entry ever named the memory.
-            Err(verbena_nic::Error::Memory(Misuse::Stag(_))) => true,
-            Err(_) => false,
+        let gone = match self.domain.function() {
+            Ok(function) => match function.deregister_with_windows(self.stag) {
+                Ok(()) => true,
+                // Its registration was done later, and failed: no entry ever named the memory.
+                Err(verbena_nic::Error::Memory(Misuse::Stag(_))) => true,
+                Err(_) => false,
+            },
+            // A forked child: the adapter does not run here.
+            Err(_) => true,
         };
         if gone {
-            // SAFETY: allocated in `make` with this layout; no entry names it any more and no access is running.
+            // SAFETY: allocated in `make` with this layout; no access is running and none will begin.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,7 @@ impl Mr {
         access: Access,
     ) -> Result<Mr, Error> {
         let region = region(pd, start, len, access);
-        let function = pd.0.device.engine.function();
+        let function = pd.0.function()?;
         // SAFETY: the caller's promise, word for word.
         let stag = function.register_with(pd.0.pd, |tpt| unsafe { tpt.register(region) })?;
         Ok(Mr::of(pd, stag, access, (start, len)))
@@ -159,8 +159,9 @@ impl Drop for Mr {
     fn drop(&mut self) {
         // Returns when no access is running, through windows that are bound to it neither. Ours alone, so it is there, or
         // its registration was done later and failed.
-        let function = self.domain.device.engine.function();
-        let _ = function.deregister_with_windows(self.stag);
+        if let Ok(function) = self.domain.function() {
+            let _ = function.deregister_with_windows(self.stag);
+        }
     }
 }
 

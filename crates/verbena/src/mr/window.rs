@@ -72,8 +72,7 @@ pub struct Window {
 impl Window {
     pub(crate) fn new(pd: &Pd, ty: WindowType) -> Result<Window, Error> {
         let domain = pd.0.clone();
-        let function = domain.device.engine.function();
-        let stag = function.allocate_window(ty, domain.pd)?;
+        let stag = domain.function()?.allocate_window(ty, domain.pd)?;
         Ok(Window {
             domain,
             ty,
@@ -182,7 +181,9 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         // Returns when no peer is at work in it; a window of ours can always be freed.
-        let _ = self.domain.device.engine.function().deregister(self.stag);
+        if let Ok(function) = self.domain.function() {
+            let _ = function.deregister(self.stag);
+        }
     }
 }
 
