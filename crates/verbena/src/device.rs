@@ -244,10 +244,8 @@ impl Device {
     /// The same, registered later: peers may be told of it at once, and wait if they come too early (V5).
     ///
     /// ```
-    /// use verbena::{Access, Device};
-    /// let device = Device::open()?;
-    /// let (memory, registering) = device.memory_later(1 << 20, Access::ALL)?;
-    /// registering.wait()?;
+    /// let device = verbena::Device::open()?;
+    /// device.memory_later(1 << 20, verbena::Access::ALL)?.1.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
@@ -358,14 +356,12 @@ impl Pd {
         Memory::new(&self.0, len, access)
     }
 
-    /// Memory in this domain that is registered later, behind all that was asked for so before (V5). It can be used at
-    /// once: requests that need it stand until it is registered, peers that reach for it wait up to five seconds, and
-    /// nobody else notices. If the registration fails, so does the work that waited. [`Registering`] has a whole example.
+    /// Memory in this domain that is registered later (V5) and can be used at once: what needs it waits for it, a peer up to
+    /// five seconds, and fails with it; nobody else notices. [`Registering`] has a whole example.
     ///
     /// ```
-    /// use verbena::{Access, Device};
-    /// let (memory, registering) = Device::open()?.pd()?.memory_later(1 << 20, Access::ALL)?;
-    /// registering.wait()?;
+    /// let pd = verbena::Device::open()?.pd()?;
+    /// pd.memory_later(1 << 20, verbena::Access::ALL)?.1.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
