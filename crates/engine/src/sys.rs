@@ -33,7 +33,7 @@ pub use interfaces::interfaces;
 pub use listener::Listener;
 pub use pair::Pair;
 pub use poller::{Interest, Poller, Ready};
-pub use processor::{Courtesy, give_way, processors, settle};
+pub use processor::{Courtesy, give_way, processor, processors, settle};
 pub use random::random_u64;
 pub use socket::Socket;
 pub use thread::spawn;

@@ -2,7 +2,7 @@
 //! It promises that everything made from it keeps it alive, and that an event reaches whoever can act on it.
 //! It refuses to be global: two devices share nothing.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::ToSocketAddrs;
@@ -172,6 +172,17 @@ impl Device {
     /// ```
     pub fn used(&self) -> Shares {
         self.inner().engine.function().used()
+    }
+
+    /// Its own addresses, which queue pairs that are connected by hand have (setting `device`); there is one at least.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// println!("at {}", device.addresses()?[0]);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn addresses(&self) -> Result<&[IpAddr], Error> {
+        Ok(self.inner().engine.addresses()?)
     }
 
     /// What happened to objects of the low layer, oldest first; connections see to their own events.

@@ -62,6 +62,7 @@ mod cq;
 mod device;
 mod endpoint;
 mod error;
+mod handler;
 mod listener;
 pub mod low;
 #[allow(
@@ -83,15 +84,16 @@ pub use cq::Cq;
 pub use device::{Device, Pd};
 pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
+pub use handler::{Handler, Observation};
 pub use listener::{Accepting, Listener, Next, Request};
 pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Window};
 pub use pending::Pending;
 pub use promise::Joining;
-pub use qp::{Qp, QpOptions, Receiver, Sender};
+pub use qp::{Name, Qp, QpOptions, Receiver, Sender};
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
 
-pub use verbena_engine::Config;
+pub use verbena_engine::{Config, HandlerOptions};
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};
 
