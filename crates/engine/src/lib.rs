@@ -6,6 +6,7 @@
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
+//! `monitor` (who watches from outside);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod handler;
 mod handling;
 mod introduction;
 mod life;
+pub mod monitor;
 pub mod notice;
 mod numbers;
 mod pipeline;

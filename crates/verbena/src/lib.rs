@@ -93,6 +93,8 @@ pub use qp::{Name, Qp, QpOptions, Receiver, Sender};
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
 
+#[doc(inline)]
+pub use verbena_engine::monitor;
 pub use verbena_engine::{Config, HandlerOptions};
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};
