@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use verbena::low::{Arm, BLANK, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr};
 use verbena::{Access, Cq, Device, Qp, QpOptions};
 
-const ROLE: &str = "VERBENA_TEST_WATCHED";
+/// Not in the name of the settings: those that do not exist are refused.
+const ROLE: &str = "TEST_OF_VERBENA_EVENTS";
 
 fn verbena(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_verbena"));
