@@ -76,7 +76,14 @@ impl Calls {
                 }
                 None
             }
-            Verdict::Hold => self.hold(config, decision, call),
+            Verdict::Hold => {
+                let (number, until) = (call.to, self.hold(config, decision, call)?);
+                if life.is_expecting() || !self.lives.lock().contains_key(&number.get()) {
+                    // It has become ready since it was asked, or is gone: whoever saw to that did not see this call.
+                    self.ready(config, number);
+                }
+                Some(until)
+            }
             Verdict::Refuse(why) => {
                 refuse(decision, why);
                 None

@@ -15,6 +15,7 @@ use verbena_nic::{Adapter, Event, Function, Outbox, Shares};
 use crate::calls::Calls;
 use crate::config::Config;
 use crate::connection::Connection;
+use crate::control::Controls;
 use crate::error::Error;
 use crate::handler::{Handlers, Listeners};
 use crate::monitor::Opened;
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
     forks: u64,
+    /// The thread that does what is queued to control queue pairs.
+    pub(crate) controls: Controls,
     /// Connections by the queue pair they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
 }
@@ -92,6 +95,7 @@ impl Core {
             half_open: Arc::default(),
             closing: AtomicBool::new(false),
             forks: sys::forks(),
+            controls: Controls::default(),
             connections: RwLock::default(),
         });
         // Nobody else has it.
@@ -170,13 +174,13 @@ impl Core {
             for cq in overflows {
                 self.fail_overflowed(cq, out);
             }
-            for number in woken {
+            for wake in woken {
                 // A queue pair that is gone by now has passed its promise on when it left the line.
-                let Ok(qp) = self.function.qp(number) else {
+                let Ok(qp) = self.function.qp(wake.qp()) else {
                     continue;
                 };
-                qp.receive_ready(out);
-                if let Some(connection) = self.connection_of(number) {
+                qp.wake(wake, out);
+                if let Some(connection) = self.connection_of(wake.qp()) {
                     connection.send(out);
                     connection.resume(out);
                 }

@@ -6,11 +6,13 @@ use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use verbena_mem::Pd;
+use verbena_mem::{Misuse, Pd, Reserved, Tpt};
 use verbena_nic::{Event, Function};
+use verbena_wire::Stag;
 
 use crate::config::Config;
 use crate::connection::Decision;
+use crate::control::{ControlQueue, Told};
 use crate::core::Core;
 use crate::door::{Door, Waiting};
 use crate::error::Error;
@@ -41,6 +43,12 @@ impl Engine {
     /// The function whose objects it serves: domains, memory, shared receive queues.
     pub fn function(&self) -> &Arc<Function> {
         &self.core.function
+    }
+
+    /// False in a forked child of the process that made it: nothing of it may be touched there, its function included.
+    /// An engine that was shut down lives: what is in its tables must be taken out of them as ever.
+    pub fn lives(&self) -> bool {
+        self.core.lives()
     }
 
     /// The adapter's own addresses, which its callable queue pairs have.
@@ -98,6 +106,29 @@ impl Engine {
         QueuePair::new(&self.core, send, recv, options)
     }
 
+    /// A control queue pair for `depth` requests, which complete in `cq` if one is named (V5).
+    pub fn create_control(
+        &self,
+        cq: Option<&CompletionQueue>,
+        depth: usize,
+    ) -> Result<ControlQueue, Error> {
+        self.core.check()?;
+        ControlQueue::new(&self.core, cq, depth)
+    }
+
+    /// Registers memory later, behind all that was asked for so before; its STag can be used at once (V5). `told` learns
+    /// how it ended, on the control thread and without any lock.
+    pub fn register_later(
+        &self,
+        pd: Pd,
+        reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
+        told: Told,
+    ) -> Result<Stag, Error> {
+        self.core.check()?;
+        let control = self.core.controls.common(&self.core)?;
+        control.register(0, pd, reserve, Some(told))
+    }
+
     /// Listens; at most `backlog` requests wait for an answer.
     pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
@@ -109,6 +140,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.core.lives() {
+            self.core.controls.stop(&self.core);
             self.core.shards.stop();
             self.core.stations.stop();
             self.core.numbers.close();
@@ -141,6 +173,7 @@ impl Listening {
 
     /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.
     pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
+        self.door.check()?;
         let Some(decision) = self.waiting.next() else {
             return Ok(None);
         };

@@ -53,7 +53,7 @@ impl Introduction {
         self.life.upgrade().ok_or(Error::Closed)
     }
 
-    /// The startup is over: the life has its connection, if it still wants this one.
+    /// The startup is over: what the first frames must show, if the peer has said what it must.
     pub(crate) fn conclude(
         &self,
         agreement: &Agreement,
@@ -61,7 +61,7 @@ impl Introduction {
     ) -> Result<Nonces, Error> {
         let life = self.life()?;
         let key = life.config().key.as_ref();
-        let nonces = match &self.words {
+        Ok(match &self.words {
             Words::Called(call) => {
                 let answer = Answer::parse(&agreement.private_data).ok();
                 let proven = |answer: &Answer| {
@@ -81,13 +81,13 @@ impl Introduction {
                 ours: self.nonce,
                 demanded: self.nonce,
             },
-        };
+        })
+    }
+
+    /// The life has its connection, if it still wants this one and `begin` can begin it.
+    pub(crate) fn join<R>(&self, begin: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let called = !matches!(self.words, Words::Answered { .. });
-        if life.join(self.nonce, called) {
-            Ok(nonces)
-        } else {
-            Err(Error::Closed)
-        }
+        self.life()?.join(self.nonce, called, begin)
     }
 
     /// The connection is over, or never was.

@@ -7,6 +7,7 @@
 //! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
 //! `monitor` (who watches from outside);
+//! `control` (what is done later, by a thread of its own);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -22,6 +23,7 @@ extern crate self as verbena_engine;
 mod calls;
 pub mod config;
 mod connection;
+pub mod control;
 mod core;
 mod door;
 mod engine;
@@ -50,6 +52,7 @@ mod station;
 pub mod sys;
 
 pub use config::Config;
+pub use control::ControlQueue;
 pub use engine::{Engine, Incoming, Listening};
 pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};

@@ -11,13 +11,16 @@
 //! | calling | the peer refuses, or cannot be reached | waiting, for longer each time |
 //! | joined | the peer did not prove who it is | waiting |
 //! | any | the program empties the queue pair | nobody expected, with another nonce |
+//! | any | the engine ends | over |
+
+mod absence;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use verbena_nic::{Outbox, QpState, QpType};
+use verbena_nic::QpType;
 use verbena_stream::Time;
 use verbena_wire::ext::dial::NO_PROOF;
 use verbena_wire::ext::{Call, NoAnswer};
@@ -28,7 +31,7 @@ use crate::connection::{Connection, Done, Options};
 use crate::core::Core;
 use crate::error::Error;
 use crate::introduction::{Introduction, Words};
-use crate::numbers::parts;
+use crate::numbers::{is_callable, parts};
 use crate::proof;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Ready};
@@ -69,6 +72,8 @@ struct State {
     stage: Stage,
     /// How long to wait before the next call.
     wait: Duration,
+    /// When that is; a life has one such time at most, however often it began.
+    calls_at: Option<Time>,
     /// Since when requests wait for a peer that is not there.
     missed: Option<Time>,
 }
@@ -81,6 +86,8 @@ enum Stage {
     Calling,
     /// A connection is there, or was: a life has one.
     Joined,
+    /// The engine has ended: nobody calls or answers any more.
+    Over,
 }
 
 impl State {
@@ -90,6 +97,7 @@ impl State {
             expected: None,
             stage: Stage::Waiting,
             wait: config.redial_min,
+            calls_at: None,
             missed: None,
         }
     }
@@ -119,6 +127,7 @@ impl Life {
     pub(crate) fn end(&self) {
         self.shard.forget(self.token);
         let mut state = self.state.lock();
+        self.call_never(&mut state);
         let expected = state.expected.take();
         // No connection was begun in a life of this name.
         state.nonce = state.nonce.wrapping_add(1);
@@ -128,10 +137,21 @@ impl Life {
 
     /// A new life: whoever was expected is not any more.
     pub(crate) fn begin_anew(&self) -> Result<(), Error> {
-        let fresh = State::new(sys::random_u64()?, self.config());
-        let before = core::mem::replace(&mut *self.state.lock(), fresh);
+        let mut fresh = State::new(sys::random_u64()?, self.config());
+        let mut state = self.state.lock();
+        self.call_never(&mut state);
+        if state.stage == Stage::Over {
+            fresh.stage = Stage::Over;
+        }
+        let before = core::mem::replace(&mut *state, fresh);
+        drop(state);
         drop(before);
         Ok(())
+    }
+
+    /// Somebody is expected.
+    pub(crate) fn is_expecting(&self) -> bool {
+        self.state.lock().expected.is_some()
     }
 
     /// The program named its peer.
@@ -142,9 +162,27 @@ impl Life {
             // It should call us; but the program may have named another address than the peer uses.
             self.config().dial_delay
         };
-        let before = self.state.lock().expected.replace(expected);
+        let mut state = self.state.lock();
+        let before = state.expected.replace(expected);
+        self.call_at(&mut state, sys::now() + delay);
+        drop(state);
         drop(before);
-        self.shard.at(sys::now() + delay, self.token);
+    }
+
+    /// The peer is called at this time and no other, if it can be called at all.
+    fn call_at(&self, state: &mut State, when: Time) {
+        self.call_never(state);
+        let peer = state.expected.as_ref().map(|e| e.number);
+        if peer.is_some_and(is_callable) {
+            state.calls_at = Some(when);
+            self.shard.at(when, self.token);
+        }
+    }
+
+    fn call_never(&self, state: &mut State) {
+        if let Some(when) = state.calls_at.take() {
+            self.shard.not_at(when, self.token);
+        }
     }
 
     /// Of two calls that cross, ours goes first.
@@ -171,7 +209,7 @@ impl Life {
         if call.qp_type != self.qp_type {
             return Verdict::Refuse(NoAnswer::Service);
         }
-        if !expected.options.qp.state().receives() {
+        if state.stage == Stage::Over || !expected.options.qp.state().receives() {
             return Verdict::Refuse(NoAnswer::Unknown);
         }
         let ours_first = state.stage == Stage::Calling && self.calls_first(expected);
@@ -186,44 +224,62 @@ impl Life {
         let introduction = Introduction::new(&self.this, state.nonce, Words::Answered { demands });
         options.introduction = Some(introduction.clone());
         state.stage = Stage::Joined;
+        self.call_never(&mut state);
         Verdict::Accept(Box::new(options), introduction)
     }
 
-    /// The startup of a connection that was begun in the life with this nonce is over; true if it is still wanted.
-    pub(crate) fn join(&self, nonce: u64, called: bool) -> bool {
+    /// The startup of a connection that was begun in the life with this nonce is over: `begin` begins its stream, if that
+    /// is still wanted. No other life begins meanwhile, so that a stream never gets into one that is not its own.
+    pub(crate) fn join<R>(
+        &self,
+        nonce: u64,
+        called: bool,
+        begin: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let mut state = self.state.lock();
-        let lives = state.nonce == nonce && state.expected.is_some();
+        let lives = state.nonce == nonce && state.expected.is_some() && state.stage != Stage::Over;
         // A call that was answered has joined already, and ours comes too late if one was.
-        let wanted = lives && (state.stage == Stage::Calling) == called;
-        if wanted {
-            state.stage = Stage::Joined;
-            state.missed = None;
+        if !lives || (state.stage == Stage::Calling) != called {
+            return Err(Error::Closed);
         }
-        wanted
+        let begun = begin()?;
+        state.stage = Stage::Joined;
+        self.call_never(&mut state);
+        Ok(begun)
     }
 
     /// A connection that was begun in the life with this nonce is over: the peer is called again if it has not proven
     /// who it is, or never was there.
     pub(crate) fn parted(&self, nonce: u64) {
         let mut state = self.state.lock();
-        let joined = |expected: &Expected| !expected.options.qp.has_stream();
-        if state.nonce != nonce || !state.expected.as_ref().is_some_and(joined) {
+        let Some(expected) = &state.expected else {
+            return;
+        };
+        let qp = &expected.options.qp;
+        if state.nonce != nonce || state.stage == Stage::Over || qp.has_stream() {
             return;
         }
+        let waits = qp.view().sends > 0;
         state.stage = Stage::Waiting;
-        self.call_later(state);
+        self.call_later(&mut state);
+        if waits {
+            self.miss(&mut state);
+        }
     }
 
-    fn call_later(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+    fn call_later(&self, state: &mut State) {
         let wait = state.wait;
         state.wait = (wait * 2).min(self.config().redial_max);
-        drop(state);
-        self.shard.at(sys::now() + wait, self.token);
+        self.call_at(state, sys::now() + wait);
     }
 
-    /// Calls the peer, unless that is not wanted any more.
-    fn call(&self) {
+    /// Calls the peer if it is time to, unless that is not wanted any more.
+    fn call(&self, now: Time) {
         let mut state = self.state.lock();
+        if state.calls_at.is_none_or(|when| now < when) {
+            return;
+        }
+        state.calls_at = None;
         let wanted = |e: &Expected| e.options.qp.state().receives();
         let expected = state.expected.clone();
         let Some(expected) = expected.filter(|e| state.stage == Stage::Waiting && wanted(e)) else {
@@ -274,47 +330,8 @@ impl Life {
         // Else the peer's call was answered meanwhile, or a new life began.
         if state.nonce == nonce && state.stage == Stage::Calling {
             state.stage = Stage::Waiting;
-            self.call_later(state);
+            self.call_later(&mut state);
         }
-    }
-
-    /// Requests were posted while no peer is there: its time runs from the first of them.
-    pub(crate) fn miss_peer(&self) {
-        let mut state = self.state.lock();
-        let Some(expected) = &state.expected else {
-            return;
-        };
-        let patience = expected.options.slot.patience();
-        if state.stage == Stage::Joined || state.missed.is_some() {
-            return;
-        }
-        let now = sys::now();
-        state.missed = Some(now);
-        drop(state);
-        if let Some(patience) = patience {
-            self.shard.at(now + patience, self.token);
-        }
-    }
-
-    /// Requests that wait for a peer that cannot be reached fail after as long as the program allows.
-    fn give_up(&self, now: Time) {
-        let state = self.state.lock();
-        let Some((expected, since)) = state.expected.as_ref().zip(state.missed) else {
-            return;
-        };
-        let patience = expected.options.slot.patience();
-        let Some(patience) = patience.filter(|_| state.stage != Stage::Joined) else {
-            return;
-        };
-        let qp = expected.options.qp.clone();
-        drop(state);
-        if now < since + patience {
-            // The program has become more patient.
-            return self.shard.at(since + patience, self.token);
-        }
-        let mut out = Outbox::new();
-        qp.handle_peer_dead(&mut out);
-        self.core.deliver(&mut out);
     }
 }
 
@@ -323,19 +340,13 @@ impl Served for Life {
 
     fn expire(self: Arc<Self>, now: Time) {
         self.give_up(now);
-        self.call();
+        self.call(now);
     }
 
     fn stop(self: Arc<Self>) {
-        let mut out = Outbox::new();
-        let expected = self.state.lock().expected.take();
-        if let Some(qp) = expected.map(|e| e.options.qp)
-            && qp.state() != QpState::Reset
-        {
-            // Work that waits for a peer must not wait for ever.
-            qp.handle_peer_dead(&mut out);
-        }
-        self.core.deliver(&mut out);
+        self.state.lock().stage = Stage::Over;
+        // Work that waits for a peer must not wait for ever.
+        self.miss_peer();
     }
 }
 

@@ -108,6 +108,15 @@ impl Port {
     }
 }
 
+/// The first port that stands for queue pairs which can be called (RC.md): lower numbers are those of connections that have
+/// a manager, and whoever listens at such a port is somebody else.
+const FIRST_CALLED: u16 = 1024;
+
+/// Somebody may answer to this number.
+pub(crate) fn is_callable(number: Qpn) -> bool {
+    parts(number).0 >= FIRST_CALLED
+}
+
 /// The port and the index of a number.
 pub(crate) fn parts(number: Qpn) -> (u16, u8) {
     ((number.get() >> 8) as u16, number.get() as u8)

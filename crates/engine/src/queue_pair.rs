@@ -136,7 +136,8 @@ impl QueuePair {
 
     /// The peer's address, while it is connected.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.slot.get().map(|connection| connection.peer())
+        let connection = self.core.lives().then(|| self.slot.get())??;
+        Some(connection.peer())
     }
 
     /// Changes how it behaves towards its peer.
@@ -171,7 +172,14 @@ impl QueuePair {
             // Without a nonce of its own the next life could be taken for this one.
             return false;
         }
-        self.act(|qp, out| qp.modify(to, out))
+        let done = self.act(|qp, out| qp.modify(to, out));
+        if let Some(connection) = self.slot.get().filter(|_| done && to == QpState::Reset) {
+            // Here, not only by whoever is at work with it: nobody may use it any more when the next life begins.
+            let mut out = Outbox::new();
+            connection.close(Vec::new(), &mut out);
+            self.core.deliver(&mut out);
+        }
+        done
     }
 
     /// Posts one request; it leaves at once if it can.
@@ -270,13 +278,15 @@ impl QueuePair {
     /// Requests were left: they leave now, or whoever is at work sees to them.
     fn kick(&self) {
         let mut out = Outbox::new();
-        match self.slot.get() {
-            Some(connection) => connection.send(&mut out),
-            None => {
-                self.qp.ring(&mut out);
-                if let Some(callable) = &self.callable {
-                    callable.life.miss_peer();
-                }
+        let connection = self.slot.get();
+        if let Some(connection) = &connection {
+            connection.send(&mut out);
+        }
+        // Also if the connection ended at this moment: then nobody was told that the peer is missed.
+        if !connection.is_some_and(|connection| connection.is_running()) {
+            self.qp.ring(&mut out);
+            if let Some(callable) = &self.callable {
+                callable.life.miss_peer();
             }
         }
         self.core.deliver(&mut out);

@@ -40,9 +40,16 @@ impl SharedReceiveQueue {
         self.srq.number()
     }
 
+    /// What was destroyed has no name any more: its number may be another's.
+    fn check(&self) -> Result<(), Error> {
+        self.core.check()?;
+        let destroyed = self.destroyed.load(Ordering::Acquire);
+        (!destroyed).then_some(()).ok_or(Error::Closed)
+    }
+
     /// What it is and holds.
     pub fn query(&self) -> Result<SrqInfo, Error> {
-        self.core.check()?;
+        self.check()?;
         Ok(self.core.function.query_srq(self.number())?)
     }
 
@@ -68,13 +75,13 @@ impl SharedReceiveQueue {
 
     /// Raises an event, once, when fewer receives than this wait; 0 takes that back.
     pub fn set_limit(&self, limit: usize) -> Result<(), Error> {
-        self.core.check()?;
+        self.check()?;
         Ok(self.core.function.modify_srq(self.number(), limit)?)
     }
 
     /// Destroys it now, if no queue pair takes from it. Receives that wait are gone.
     pub fn destroy(&self) -> Result<(), Error> {
-        self.core.check()?;
+        self.check()?;
         self.core.function.destroy_srq(self.number())?;
         self.destroyed.store(true, Ordering::Release);
         Ok(())

@@ -402,3 +402,97 @@ fn many_lives_leave_nothing_behind() {
     let mut some = [Wc::BLANK; 4];
     assert_eq!(a.cq.poll(&mut some), 0);
 }
+
+#[test]
+fn however_often_a_queue_pair_begins_it_calls_as_seldom() {
+    let _alone = alone();
+    let a = reliable(&[]);
+    // A port where calls are counted and never answered.
+    let listener = std::net::TcpListener::bind((HERE, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let nobody = Qpn::new(u32::from(port) << 8).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    // Whoever calls is turned away at once.
+    let count = |time: Duration| {
+        let end = Instant::now() + time;
+        let mut calls = 0;
+        while Instant::now() < end {
+            calls += std::iter::from_fn(|| listener.accept().ok()).count();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        calls
+    };
+    for _ in 0..40 {
+        expect(&a, (address(&a), nobody));
+        count(Duration::from_millis(3));
+        assert!(a.qp.modify(QpState::Reset));
+    }
+    expect(&a, (address(&a), nobody));
+    count(Duration::from_secs(1));
+    let calls = count(Duration::from_secs(1));
+    assert!((1..=8).contains(&calls), "{calls} calls in a second");
+}
+
+#[test]
+fn addresses_as_16_bytes_mean_the_same() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[]));
+    let mapped = |side: &Side| match address(side) {
+        IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
+        six => six,
+    };
+    for (one, other) in [(&a, &b), (&b, &a)] {
+        assert!(one.qp.modify(QpState::Init));
+        let peer = Peer {
+            local: mapped(one),
+            address: mapped(other),
+            number: other.qp.callable().unwrap(),
+        };
+        one.qp.expect(peer).unwrap();
+        start(one);
+    }
+    talk(&a, &b);
+}
+
+#[test]
+fn requests_of_an_engine_that_ended_do_not_wait() {
+    let _alone = alone();
+    let (a, b) = (reliable(&[]), reliable(&[]));
+    expect(&a, (address(&b), b.qp.callable().unwrap()));
+    start(&a);
+    let sge = a.sge(0, 8);
+    let common::Side { qp, cq, engine, .. } = a;
+    drop(engine);
+    let wr = verbena_nic::SendWr {
+        id: 3,
+        op: SEND,
+        flags: verbena_nic::Flags::SIGNALED,
+        data: verbena_nic::wr::Data::Gather(&[sge]),
+    };
+    qp.post_send(&wr).unwrap();
+    assert_eq!(common::complete(&cq, 1)[0].status, Status::RetryExcErr);
+}
+
+#[test]
+fn numbers_that_nobody_can_call_are_not_called() {
+    let _alone = alone();
+    // Numbers at such ports are those of connections with a manager; who listens there is an ordinary server.
+    let Some(listener) =
+        (900..1024).find_map(|port| std::net::TcpListener::bind((HERE, port)).ok())
+    else {
+        eprintln!("not done: such ports are for the privileged");
+        return;
+    };
+    listener.set_nonblocking(true).unwrap();
+    let a = reliable(&[]);
+    a.qp.set_manners(|m| m.patience = Some(Duration::from_millis(600)));
+    let port = listener.local_addr().unwrap().port();
+    expect(
+        &a,
+        (address(&a), Qpn::new(u32::from(port) << 8 | 1).unwrap()),
+    );
+    start(&a);
+    a.post(4, SEND, &[a.sge(0, 8)]);
+    assert_eq!(a.statuses(1), [(4, Status::RetryExcErr)]);
+    assert!(listener.accept().is_err(), "somebody called");
+}

@@ -386,3 +386,25 @@ fn the_source_of_a_call_counts_unless_told_otherwise() {
         assert_eq!(said.is_ok(), answered, "{said:?}");
     }
 }
+
+#[test]
+fn requests_do_not_wait_for_ever_for_one_who_vanished_before_it_said_who_it_is() {
+    let _alone = alone();
+    // Posted before the caller came, and while it was believed to be there.
+    for early in [true, false] {
+        let b = side(&[]);
+        b.qp.set_manners(|m| m.patience = Some(Duration::from_millis(600)));
+        let (from, to) = (low(), number(&b));
+        expect(&b, from);
+        if early {
+            b.post(1, SEND, &[b.sge(0, 8)]);
+        }
+        let mut raw = dial(to, &call(from, to, None).emit());
+        assert!(reply(&mut raw).is_ok());
+        if !early {
+            b.post(1, SEND, &[b.sge(0, 8)]);
+        }
+        drop(raw);
+        assert_eq!(b.statuses(1), [(1, Status::RetryExcErr)]);
+    }
+}

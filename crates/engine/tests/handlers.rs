@@ -426,7 +426,7 @@ fn an_observer_sees_what_is_injected() {
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
     let observation = side.engine.observe(Arc::new(move |cause| {
-        tell.lock().unwrap().send(cause).unwrap()
+        tell.lock().unwrap().send(cause).unwrap();
     }));
     let causes = [
         Cause::Link { port: 1, up: false },

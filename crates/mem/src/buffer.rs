@@ -10,7 +10,7 @@ use crate::access::Access;
 use crate::att::Att;
 use crate::entry::Pd;
 use crate::refusal::Misuse;
-use crate::tpt::{Region, Tpt};
+use crate::tpt::{Draft, Layout, Region, Reserved, Tpt};
 
 /// Registered memory of our own.
 #[derive(Debug)]
@@ -69,6 +69,32 @@ impl Buffer {
             stag,
             memory,
         })
+    }
+
+    /// Allocates `len` zero bytes and promises their registration (V5): the buffer's STag can be told to anybody at once, and
+    /// is good for accesses when the reserved entry is complete.
+    pub fn pending(
+        tpt: &Arc<Tpt>,
+        len: usize,
+        pd: Pd,
+        access: Access,
+    ) -> Result<(Buffer, Reserved), Misuse> {
+        let memory = Arc::new(Memory::zeroed(len));
+        let draft = Draft {
+            layout: Layout::Built(Att::owned(memory.clone())),
+            start: To::new(memory.start() as u64),
+            pd,
+            access,
+            one_touch: false,
+        };
+        // SAFETY: the allocation is ours, and whatever translates to it holds it.
+        let reserved = unsafe { tpt.reserve(draft) }?;
+        let buffer = Buffer {
+            tpt: tpt.clone(),
+            stag: reserved.stag(),
+            memory,
+        };
+        Ok((buffer, reserved))
     }
 
     /// Its STag.

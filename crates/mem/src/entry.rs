@@ -51,6 +51,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// A window, not memory of its own.
+    pub fn is_window(&self) -> bool {
+        matches!(self.kind, Kind::Window(_))
+    }
+
     /// The offset in the translation of the byte peers call `to`; callers have checked bounds.
     pub(crate) fn offset_of(&self, to: u64) -> u64 {
         self.att_offset + (to - self.start.get())

@@ -34,5 +34,5 @@ pub use refusal::{Misuse, Refusal};
 pub use sources::Sources;
 pub use span::{Span, Spans};
 pub use targets::Targets;
-pub use tpt::{Region, Tpt};
+pub use tpt::{Draft, Layout, Region, Reserved, Settled, Tpt};
 pub use window::{Bind, Scope, WindowType};

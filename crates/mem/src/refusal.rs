@@ -16,6 +16,9 @@ pub enum Refusal {
     /// No such entry, an old key, or an entry that is not valid now.
     #[error("STag {stag} is not valid")]
     Stag { stag: Stag },
+    /// An entry that is promised and not there yet: ask again when it is (V5). Whatever is known of it allows the access.
+    #[error("STag {stag} is pending: its registration is not done")]
+    Pending { stag: Stag },
     /// An entry of the wrong type: a window where a region is needed, or an iSCSI entry.
     #[error("STag {stag} is not of the right type")]
     Kind { stag: Stag },
@@ -73,6 +76,9 @@ pub enum Misuse {
     /// The STag names no entry that could be used so.
     #[error("STag {0} is not an entry that can be used so")]
     Stag(Stag),
+    /// The entry is promised and not there yet; a control queue pair will see to it (V5).
+    #[error("STag {0} is pending: its registration is not done")]
+    Pending(Stag),
     /// The entry is in use: windows are bound to it, or it is shared.
     #[error("STag {stag} is in use by {users} other entries")]
     Busy { stag: Stag, users: u32 },

@@ -3,7 +3,10 @@
 //! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
 
 mod index;
+mod pending;
 mod windows;
+
+pub use pending::{Draft, Layout, Reserved, Settled};
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -18,8 +21,9 @@ use crate::entry::{Entry, Kind, Pd};
 use crate::grant::{Gather, Placement, Window};
 use crate::probe;
 use crate::refusal::{Misuse, Refusal};
-use crate::slot::{Grant, Slot, Unavailable};
+use crate::slot::{Answer, Grant, Slot, Unavailable};
 use index::{Indexes, Purpose, SEGMENT};
+use pending::{Waiting, check as check_region};
 
 /// Slots per allocation: a table costs memory for the entries it has, not for those it may have.
 type Segment = Box<[Slot]>;
@@ -32,6 +36,7 @@ pub struct Tpt {
     seed: u64,
     segments: Box<[OnceLock<Segment>]>,
     indexes: Mutex<Indexes>,
+    waiting: Waiting,
 }
 
 /// A region to register.
@@ -61,6 +66,7 @@ impl Tpt {
             seed,
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             indexes: Mutex::new(Indexes::new(range.clone(), seed)),
+            waiting: Waiting::default(),
             range,
         }
     }
@@ -103,14 +109,8 @@ impl Tpt {
             access,
             one_touch,
         } = region;
-        if !access.is_sane() {
-            return Err(Misuse::Rights(access));
-        }
         let len = att.len();
-        if start.checked_add(len).is_none() {
-            let start = start.get();
-            return Err(Misuse::Range { start, len });
-        }
+        check_region(access, start, len)?;
         for span in att.runs() {
             probe::mapped(&span, access.needs_writable())?;
         }
@@ -136,18 +136,14 @@ impl Tpt {
         pd: Pd,
         access: Access,
     ) -> Result<Stag, Misuse> {
-        if !access.is_sane() {
-            return Err(Misuse::Rights(access));
+        if self.is_pending(of) {
+            return Err(Misuse::Pending(of));
         }
         let original = self.look(of).ok_or(Misuse::Stag(of))?;
         if original.kind != Kind::Region {
             return Err(Misuse::Stag(of));
         }
-        let len = original.len;
-        if start.checked_add(len).is_none() {
-            let start = start.get();
-            return Err(Misuse::Range { start, len });
-        }
+        check_region(access, start, original.len)?;
         // The first registration may have asked for less than this one does.
         if access.needs_writable() {
             for span in original.att.runs() {
@@ -166,7 +162,8 @@ impl Tpt {
 
     /// Removes a region or window: new accesses fail at once, and when this returns none is running.
     ///
-    /// A region with windows bound to it stays. The caller holds no grant of its own on the entry.
+    /// A region with windows bound to it stays. A pending entry is taken away: whoever was to complete it finds it gone, and
+    /// until then it still counts. The caller holds no grant of its own on the entry.
     pub fn deregister(&self, stag: Stag) -> Result<(), Misuse> {
         let misuse = Misuse::Stag(stag);
         let index = stag.index();
@@ -175,27 +172,47 @@ impl Tpt {
         if users > 0 {
             return Err(Misuse::Busy { stag, users });
         }
-        let window = self.indexes.lock().window(index).is_some();
-        // Each bind gives a window another key, and its owner may not have heard of the last: the index is enough.
-        match slot.revoke((!window).then_some(stag.key())) {
-            Ok(owned) => {
-                // A bind that was under way when we looked has finished by now.
-                let users = slot.users();
-                if users > 0 {
-                    owned.restore();
-                    return Err(Misuse::Busy { stag, users });
-                }
-                self.unlink(owned.entry());
-                owned.release();
-            }
-            // An unbound window has no key that is valid, but its owner may still free it.
-            Err(Unavailable::Invalid) if window => {}
-            Err(_) => return Err(misuse),
+        if self.indexes.lock().window(index).is_some() {
+            return self.free_window(stag);
         }
+        let owned = match slot.revoke(Some(stag.key())) {
+            Ok(owned) => owned,
+            Err(Unavailable::Pending) => return self.cancel(slot, stag),
+            Err(_) => return Err(misuse),
+        };
+        if owned.entry().is_none_or(|entry| entry.is_window()) {
+            // Freed meanwhile, and the index is a window's by now.
+            owned.restore();
+            return Err(misuse);
+        }
+        // A bind that was under way when we looked has finished by now.
+        let users = slot.users();
+        if users > 0 {
+            owned.restore();
+            return Err(Misuse::Busy { stag, users });
+        }
+        owned.release();
         if self.indexes.lock().free(index) {
             Ok(())
         } else {
             Err(misuse)
+        }
+    }
+
+    /// Takes a pending entry away; its index is freed by whoever was to complete it.
+    fn cancel(&self, slot: &Slot, stag: Stag) -> Result<(), Misuse> {
+        if slot.key() != stag.key() {
+            return Err(Misuse::Stag(stag));
+        }
+        match slot.settle(stag.key()) {
+            Ok(owned) => {
+                // A window that is on its way out is none that its owner could free once more.
+                self.indexes.lock().leave(stag.index());
+                owned.release();
+                Ok(())
+            }
+            // It was completed or taken away at this very moment, and is not pending any more.
+            Err(_) => self.deregister(stag),
         }
     }
 
@@ -231,13 +248,34 @@ impl Tpt {
         reach: &Reach,
         check: impl FnOnce(&Entry, &Reach) -> Result<(), Refusal>,
     ) -> Result<Window<'_>, Refusal> {
-        let invalid = Refusal::Stag { stag: reach.stag };
-        let grant = self.acquire(reach.stag).ok_or(invalid)?;
-        let offset = grant
-            .entry(|entry| check(entry, reach).map(|()| entry.offset_of(reach.at)))
-            .unwrap_or(Err(invalid))?;
+        let stag = reach.stag;
+        let invalid = Refusal::Stag { stag };
+        let slot = self.slot(stag.index()).ok_or(invalid)?;
+        let (grant, pending) = match slot.ask(stag.key()) {
+            Answer::Valid(grant) => (grant, false),
+            Answer::Pending(grant) => (grant, true),
+            Answer::Settling => return Err(Refusal::Pending { stag }),
+            Answer::Nothing => return Err(invalid),
+        };
+        let judge = |entry: &Entry| {
+            // A window that is pending is one that is bound to nothing.
+            if pending && entry.kind != Kind::Region {
+                return Err(invalid);
+            }
+            check(entry, reach).map(|()| entry.offset_of(reach.at))
+        };
+        let offset = grant.entry(judge).unwrap_or(Err(invalid))?;
+        // V5: what is known of it allows the access, but its memory is not verified yet.
+        if pending {
+            return Err(Refusal::Pending { stag });
+        }
         let len = reach.len;
         Ok(Window { grant, offset, len })
+    }
+
+    /// A copy of what is known of the entry, if it is valid or pending.
+    fn known(&self, stag: Stag) -> Option<Entry> {
+        self.slot(stag.index())?.look(stag.key(), Entry::clone)
     }
 
     fn acquire(&self, stag: Stag) -> Option<Grant<'_>> {

@@ -278,7 +278,7 @@ impl Cq {
     }
 }
 
-fn check_size(capacity: usize) -> Result<(), CqError> {
+pub(crate) fn check_size(capacity: usize) -> Result<(), CqError> {
     if (1..=MAX_ENTRIES).contains(&capacity) {
         Ok(())
     } else {

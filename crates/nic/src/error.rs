@@ -6,6 +6,7 @@ use core::fmt;
 
 use verbena_mem::Pd;
 
+use crate::control::ControlError;
 use crate::cq::CqError;
 use crate::qp::PostError;
 use crate::receive;
@@ -35,6 +36,8 @@ pub enum Object {
     Stag,
     /// A function.
     Function,
+    /// A control queue pair.
+    Control,
 }
 
 impl fmt::Display for Object {
@@ -46,6 +49,7 @@ impl fmt::Display for Object {
             Object::Qp => "queue pair",
             Object::Stag => "STag",
             Object::Function => "function",
+            Object::Control => "control queue pair",
         })
     }
 }
@@ -56,6 +60,14 @@ pub enum Error {
     /// No object of this function has the number.
     #[error("no {object} has number {number}")]
     NoSuch {
+        /// What was named.
+        object: Object,
+        /// The number.
+        number: u32,
+    },
+    /// It is promised and not there yet: a control queue pair will see to it (V5).
+    #[error("{object} {number} is pending: its creation is not done")]
+    Pending {
         /// What was named.
         object: Object,
         /// The number.
@@ -118,6 +130,9 @@ pub enum Error {
     /// A request cannot be posted to a queue pair.
     #[error(transparent)]
     Post(#[from] PostError),
+    /// A control queue pair refuses.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// Memory refuses.
     #[error(transparent)]
     Memory(#[from] verbena_mem::Misuse),
@@ -130,8 +145,11 @@ impl Error {
             Error::Limit { .. }
             | Error::Receive(receive::PostError::Full(_))
             | Error::Post(PostError::Full(_))
+            | Error::Control(ControlError::Full(_))
             | Error::Memory(verbena_mem::Misuse::Full(_)) => Kind::Exhausted,
             Error::NoSuch { .. }
+            | Error::Pending { .. }
+            | Error::Control(_)
             | Error::InUse { .. }
             | Error::TooLarge { .. }
             | Error::Domain { .. }

@@ -70,6 +70,24 @@ pub enum Event {
     },
 }
 
+/// Why a queue pair is woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wake {
+    /// A shared receive queue has a receive for this queue pair, as it promised.
+    Receive(u32),
+    /// An entry that this queue pair waits for is there, or will not come (V5).
+    Memory(u32),
+}
+
+impl Wake {
+    /// The queue pair.
+    pub fn qp(self) -> u32 {
+        match self {
+            Wake::Receive(qp) | Wake::Memory(qp) => qp,
+        }
+    }
+}
+
 /// Takes events. Called after all locks of the adapter are released.
 pub trait Raise: Send + Sync {
     /// One event.
@@ -85,7 +103,7 @@ pub struct Outbox {
     /// Completion queues whose queue pairs must fail.
     overflows: Vec<u32>,
     events: Vec<Event>,
-    woken: Vec<u32>,
+    woken: Vec<Wake>,
 }
 
 impl Outbox {
@@ -104,12 +122,17 @@ impl Outbox {
 
     /// Remembers a queue pair that a shared receive queue has a receive for now.
     pub fn wake(&mut self, qpn: u32) {
-        self.woken.push(qpn);
+        self.woken.push(Wake::Receive(qpn));
     }
 
-    /// Queue pairs whose [`receive_ready`](crate::Qp::receive_ready) must be called. The caller holds no lock.
+    /// Remembers queue pairs that waited for an entry of the table.
+    pub fn wake_for_memory(&mut self, qps: impl IntoIterator<Item = u32>) {
+        self.woken.extend(qps.into_iter().map(Wake::Memory));
+    }
+
+    /// Queue pairs whose [`wake`](crate::Qp::wake) must be called. The caller holds no lock.
     #[must_use = "a queue pair that is not told waits for ever"]
-    pub fn take_woken(&mut self) -> Vec<u32> {
+    pub fn take_woken(&mut self) -> Vec<Wake> {
         core::mem::take(&mut self.woken)
     }
 

@@ -5,6 +5,7 @@
 //! Verbs that may have something to tell take an [`Outbox`]; with no lock held, the caller flushes it.
 
 mod attributes;
+mod control;
 mod memory;
 mod pairs;
 mod queues;
@@ -21,6 +22,7 @@ use verbena_mem::{Pd, Policy, Tpt};
 
 use crate::error::{Error, Object};
 use crate::event::{Outbox, Raise};
+use control::ControlRow;
 use pairs::Pair;
 use queues::{CqRow, SrqRow};
 use table::{Table, Use, Users};
@@ -29,6 +31,8 @@ use table::{Table, Use, Users};
 pub(crate) const FIRST_QP: u32 = 2;
 /// Number 0 names nothing: a handle that was never set must not find an object.
 const FIRST: u32 = 1;
+/// Control queue pairs of one function.
+const MAX_CONTROLS: u32 = 1024;
 
 /// One function, physical or virtual.
 #[derive(Debug)]
@@ -40,6 +44,7 @@ pub struct Function {
     cqs: Table<CqRow>,
     srqs: Table<SrqRow>,
     qps: Table<Pair>,
+    controls: Table<ControlRow>,
 }
 
 impl Function {
@@ -59,6 +64,7 @@ impl Function {
             cqs: Table::new(Object::Cq, FIRST, shares.cqs),
             srqs: Table::new(Object::Srq, FIRST, shares.srqs),
             qps: Table::new(Object::Qp, FIRST_QP, shares.qps),
+            controls: Table::new(Object::Control, FIRST, MAX_CONTROLS),
         }
     }
 
@@ -106,7 +112,7 @@ impl Function {
     }
 
     /// Does what could not be done under the locks of whoever filled the outbox: wakes queue pairs that were promised a
-    /// receive, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
+    /// receive or wait for memory, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
     pub fn settle(&self, out: &mut Outbox) {
         loop {
             let (woken, overflows) = (out.take_woken(), out.take_overflows());
@@ -114,8 +120,10 @@ impl Function {
                 return;
             }
             // A queue pair that is gone by now has passed its promise on when it left the line.
-            for qp in woken.iter().filter_map(|number| self.qp(*number).ok()) {
-                qp.receive_ready(out);
+            for wake in woken {
+                if let Ok(qp) = self.qp(wake.qp()) {
+                    qp.wake(wake, out);
+                }
             }
             for cq in overflows {
                 for qp in self.qps_of_cq(cq) {

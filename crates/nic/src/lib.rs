@@ -3,8 +3,8 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`function`] (the tables and the
-//! verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`control`] (what is done later) →
+//! [`function`] (the tables and the verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
 //! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`], [`message_map`], [`arrangement`]
 //! (where events go) → [`vector`] (signals) → [`interrupts`] (all of it together).
 //! Below them, without any meaning of their own: `ring` (a queue without a lock), `desk` (a lock with a bell) and `sync`.
@@ -18,6 +18,7 @@
 pub mod adapter;
 pub mod arrangement;
 pub mod carrier;
+pub mod control;
 pub mod cq;
 mod desk;
 pub mod eq;
@@ -49,10 +50,11 @@ pub mod wr;
 pub use adapter::{Adapter, Ranges};
 pub use arrangement::Arrangement;
 pub use carrier::{Carrier, Hand, Moved};
+pub use control::{Control, ControlError, Done, Subject};
 pub use cq::{Arm, Cq};
 pub use eqe::{Cause, Eqe};
 pub use error::{Error, Kind, Object};
-pub use event::{Event, Outbox, Raise, Reason};
+pub use event::{Event, Outbox, Raise, Reason, Wake};
 pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
 pub use interrupts::{At, Interrupts, Origin, Scheme};
 pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};
@@ -60,5 +62,5 @@ pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};
 pub use vector::{Delivery, Fire, Shutdown, Signal};
-pub use wc::{Status, Wc, WcOp};
+pub use wc::{ControlOp, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

@@ -19,6 +19,7 @@ mod receive;
 mod send;
 mod stage;
 mod strike;
+mod wait;
 mod wqe;
 
 pub use inner::Counters;
@@ -88,6 +89,8 @@ pub struct Transfer {
     pub batch: usize,
     /// How long a message whose sender cannot send it again waits for a receive.
     pub receive_wait: Duration,
+    /// How long a peer's access waits for an entry that is pending (V5).
+    pub memory_wait: Duration,
 }
 
 impl Default for Transfer {
@@ -97,6 +100,7 @@ impl Default for Transfer {
             lookahead: 64,
             batch: 256 << 10,
             receive_wait: Duration::from_secs(1),
+            memory_wait: Duration::from_secs(5),
         }
     }
 }

@@ -65,6 +65,27 @@ pub enum WcOp {
     Receive,
     /// A receive was consumed by the immediate data of an RDMA Write.
     ReceiveWriteImm,
+    /// A request of a control queue pair (V5); the completion's queue pair number is the control queue pair's.
+    Control(ControlOp),
+}
+
+/// What a request of a control queue pair was (V5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ControlOp {
+    /// A region was registered, or registered once more.
+    Register,
+    /// A window was allocated.
+    AllocateWindow,
+    /// A region or window was removed.
+    Deregister,
+    /// A queue pair was created.
+    CreateQp,
+    /// A queue pair was destroyed.
+    DestroyQp,
+    /// A completion queue was created.
+    CreateCq,
+    /// A completion queue was destroyed.
+    DestroyCq,
 }
 
 /// One completion.

@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
 use verbena_nic::qp::{Enabled, PostError};
-use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wc};
+use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wake, Wc};
 use verbena_stream::Time;
 
 use crate::clock::Clock;
@@ -118,7 +118,7 @@ impl Fabric {
     /// Posts a receive to a shared receive queue, and wakes the queue pair it was promised to.
     pub fn post_shared(&mut self, srq: &Srq, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         let woken = srq.post(wr)?;
-        self.wake(woken.into_iter().collect());
+        self.wake(woken.into_iter().map(Wake::Receive).collect());
         Ok(())
     }
 
@@ -153,11 +153,11 @@ impl Fabric {
         self.wake(woken);
     }
 
-    /// Tells queue pairs that the shared receive queue has a receive for them.
-    fn wake(&mut self, numbers: Vec<u32>) {
-        for number in numbers {
-            if let Some(qp) = self.find(number) {
-                self.with(qp, Qp::receive_ready);
+    /// Tells queue pairs that the shared receive queue has a receive for them, or that their memory is there.
+    fn wake(&mut self, woken: Vec<Wake>) {
+        for wake in woken {
+            if let Some(qp) = self.find(wake.qp()) {
+                self.with(qp, |qp, out| qp.wake(wake, out));
             }
         }
     }

@@ -10,17 +10,18 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use verbena_engine::{Config, Engine};
-use verbena_mem::{Access, WindowType};
-use verbena_nic::{Attributes, Event, Shares};
+use verbena_mem::Access;
+use verbena_nic::{Attributes, Event, Function, Shares};
 
 use crate::connect::{Connecting, Dial};
 use crate::cq::Cq;
 use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::listener::Listener;
-use crate::mr::{Buf, Memory, Window};
+use crate::mr::{Buf, Memory};
+use crate::pd::Pd;
+use crate::registering::Registering;
 use crate::shared::Shared;
-use crate::srq::Srq;
 
 /// An adapter.
 ///
@@ -75,6 +76,17 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// The function; refused in a forked child, where whoever holds a lock or a grant is not there.
+    fn function(&self) -> Result<&Function, Error> {
+        if self.engine.lives() {
+            Ok(self.engine.function())
+        } else {
+            Err(verbena_engine::Error::Closed.into())
+        }
+    }
+}
+
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").finish_non_exhaustive()
@@ -90,15 +102,22 @@ pub(crate) struct Domain {
 
 impl Domain {
     fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
-        let pd = device.engine.function().allocate_pd()?;
+        let pd = device.function()?.allocate_pd()?;
         Ok(Arc::new(Domain { pd, device }))
+    }
+
+    /// Where its memory is registered.
+    pub(crate) fn function(&self) -> Result<&Function, Error> {
+        self.device.function()
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
         // Everything in it kept it alive, so nothing is left.
-        let _ = self.device.engine.function().free_pd(self.pd);
+        if let Ok(function) = self.function() {
+            let _ = function.free_pd(self.pd);
+        }
     }
 }
 
@@ -233,6 +252,19 @@ impl Device {
         Memory::new(&self.hidden, len, access)
     }
 
+    /// The same, registered later: peers may be told of it at once, and wait if they come too early (V5).
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let (memory, registering) = device.memory_later(1 << 20, Access::ALL)?;
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::later(&self.hidden, len, access)
+    }
+
     /// Connects to whoever listens there.
     ///
     /// ```
@@ -311,51 +343,6 @@ impl Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").finish_non_exhaustive()
-    }
-}
-
-/// A protection domain of the low layer: its memory can be used by its queue pairs, and by no others.
-///
-/// ```
-/// use verbena::{Access, Device};
-/// let pd = Device::open()?.pd()?;
-/// let memory = pd.memory(4096, Access::ALL)?;
-/// # Ok::<(), verbena::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct Pd(pub(crate) Arc<Domain>);
-
-impl Pd {
-    /// Memory in this domain.
-    ///
-    /// ```
-    /// use verbena::{Access, Device};
-    /// let memory = Device::open()?.pd()?.memory(4096, Access::LOCAL_WRITE)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
-        Memory::new(&self.0, len, access)
-    }
-
-    /// A window onto memory of this domain, bound to nothing yet.
-    ///
-    /// ```
-    /// use verbena::low::WindowType;
-    /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn window(&self, ty: WindowType) -> Result<Window, Error> {
-        Window::new(self, ty)
-    }
-
-    /// A shared receive queue in this domain: so many receives of at most so many pieces.
-    ///
-    /// ```
-    /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn srq(&self, receives: usize, pieces: usize) -> Result<Srq, Error> {
-        Srq::new(self, receives, pieces)
     }
 }
 

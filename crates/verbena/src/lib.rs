@@ -1,7 +1,7 @@
 //! RDMA for Rust programs, on any machine: verbs without the hardware, over plain TCP.
 //! It promises that safe code stays safe — a buffer belongs to the program or to an operation, never to both — and that
-//! every error says whose fault it is. It refuses `unsafe` to its users but for one call, registering memory that
-//! somebody else owns ([`Mr::register`]).
+//! every error says whose fault it is. It refuses `unsafe` to its users but for registering memory that somebody
+//! else owns ([`Mr::register`], [`Mr::register_later`]).
 //!
 //! # Two layers
 //!
@@ -71,9 +71,11 @@ pub mod low;
 )]
 pub mod mr;
 mod ops;
+mod pd;
 mod pending;
 mod promise;
 mod qp;
+mod registering;
 mod remote;
 mod shared;
 mod srq;
@@ -81,15 +83,17 @@ mod srq;
 pub use connect::{Connecting, Dial};
 pub use connection::{Connection, Received, Returned};
 pub use cq::Cq;
-pub use device::{Device, Pd};
+pub use device::Device;
 pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
 pub use listener::{Accepting, Listener, Next, Request};
 pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Window};
+pub use pd::Pd;
 pub use pending::Pending;
 pub use promise::Joining;
 pub use qp::{Name, Qp, QpOptions, Receiver, Sender};
+pub use registering::Registering;
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
 

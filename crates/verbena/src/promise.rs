@@ -10,35 +10,44 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::Error;
 
 /// The side that answers; dropped without an answer, it says that the adapter is closed.
-pub(crate) struct Promise(Arc<Inner>);
+pub(crate) struct Promise<T = Vec<u8>>(Arc<Inner<T>>);
 
-struct Inner {
-    state: Mutex<State>,
+struct Inner<T> {
+    state: Mutex<State<T>>,
     told: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    answer: Option<Result<Vec<u8>, Error>>,
+struct State<T> {
+    answer: Option<Result<T, Error>>,
     waker: Option<Waker>,
 }
 
 impl Promise {
     pub(crate) fn new() -> (Promise, Joining) {
+        let (promise, answer) = Promise::pair();
+        (promise, Joining(answer))
+    }
+}
+
+impl<T> Promise<T> {
+    pub(crate) fn pair() -> (Promise<T>, Answer<T>) {
         let inner = Arc::new(Inner {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                answer: None,
+                waker: None,
+            }),
             told: Condvar::new(),
         });
-        (Promise(inner.clone()), Joining(inner))
+        (Promise(inner.clone()), Answer(inner))
     }
 
-    pub(crate) fn keep(self, answer: Result<Vec<u8>, Error>) {
+    pub(crate) fn keep(self, answer: Result<T, Error>) {
         self.0.answer(answer);
     }
 }
 
-impl Inner {
-    fn answer(&self, answer: Result<Vec<u8>, Error>) {
+impl<T> Inner<T> {
+    fn answer(&self, answer: Result<T, Error>) {
         let waker = {
             let mut state = self.state.lock();
             state.answer.get_or_insert(answer);
@@ -51,10 +60,36 @@ impl Inner {
     }
 }
 
-impl Drop for Promise {
+impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         // Without effect on one that was kept.
         self.0.answer(Err(verbena_engine::Error::Closed.into()));
+    }
+}
+
+/// The side that waits.
+pub(crate) struct Answer<T>(Arc<Inner<T>>);
+
+impl<T> Answer<T> {
+    pub(crate) fn wait(self) -> Result<T, Error> {
+        let mut state = self.0.state.lock();
+        loop {
+            if let Some(answer) = state.answer.take() {
+                return answer;
+            }
+            self.0.told.wait(&mut state);
+        }
+    }
+
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Result<T, Error>> {
+        let mut state = self.0.state.lock();
+        match state.answer.take() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                state.waker = Some(waker.clone());
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -73,7 +108,7 @@ impl Drop for Promise {
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[must_use = "it is connected when this says so"]
-pub struct Joining(Arc<Inner>);
+pub struct Joining(Answer<Vec<u8>>);
 
 impl Joining {
     /// Waits for the end.
@@ -87,24 +122,11 @@ impl Joining {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn wait(self) -> Result<Vec<u8>, Error> {
-        let mut state = self.0.state.lock();
-        loop {
-            if let Some(answer) = state.answer.take() {
-                return answer;
-            }
-            self.0.told.wait(&mut state);
-        }
+        self.0.wait()
     }
 
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Result<Vec<u8>, Error>> {
-        let mut state = self.0.state.lock();
-        match state.answer.take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                state.waker = Some(waker.clone());
-                Poll::Pending
-            }
-        }
+        self.0.poll(waker)
     }
 }
 

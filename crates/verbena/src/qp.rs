@@ -15,8 +15,9 @@ use verbena_nic::qp::{Enabled, Limits, PostError, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
 use crate::cq::Cq;
-use crate::device::{Domain, Inner, Pd};
+use crate::device::{Domain, Inner};
 use crate::error::Error;
+use crate::pd::Pd;
 use crate::promise::{Joining, Promise};
 use crate::srq::{Srq, Stock};
 

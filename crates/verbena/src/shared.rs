@@ -156,6 +156,16 @@ impl Shared {
         self.board.peer_left.load(Ordering::Acquire)
     }
 
+    /// The connection fails: what is under way on it ends.
+    pub(crate) fn fail(&self) {
+        self.with_qp(|qp| qp.modify(QpState::Err));
+    }
+
+    /// The operation has ended, whether its end was taken or not.
+    pub(crate) fn is_over(&self, id: Id) -> bool {
+        self.board.ops.lock().is_over(id)
+    }
+
     /// Lets go of the queue pair.
     pub(crate) fn close(&self) {
         self.drive();

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use common::{device, pair, pattern};
-use verbena::{Access, Error, Fault, Status};
+use verbena::{Access, Error, Fault};
 
 #[test]
 fn slices_of_every_length_go_and_come() {
@@ -80,9 +80,32 @@ fn a_panic_takes_everything_back() {
     }));
     assert!(panicked.is_err());
     assert_eq!(b.device().used().stags, 0);
+    let later = b.recv(b.device().buffer(64).unwrap());
+    let ended = later.wait_for(Duration::from_secs(5));
+    let (result, _) = ended.expect("the connection fails at once, not with the next message");
+    assert!(result.is_err());
     let sent = a.send(a.device().buffer_from(&[9; 64]).unwrap()).wait().0;
-    assert_eq!(sent.unwrap_err().status(), Some(Status::RemOpErr));
+    assert!(sent.is_err());
     assert_eq!(bytes, [1; 64], "nothing comes afterwards");
+}
+
+/// A panic with nothing under way harms nobody.
+#[test]
+fn a_panic_after_the_work_leaves_the_connection() {
+    let (a, b) = pair(&[]);
+    let mut bytes = [0; 8];
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        b.scope(|scope| {
+            let receiving = scope.recv(&mut bytes);
+            a.scope(|scope| scope.send(b"before").wait()).unwrap();
+            receiving.wait().0.unwrap();
+            panic!("as a test does");
+        });
+    }));
+    assert!(panicked.is_err());
+    let receiving = b.recv(b.device().buffer(64).unwrap());
+    a.scope(|scope| scope.send(b"after").wait()).unwrap();
+    assert_eq!(&receiving.wait().1[..], b"after");
 }
 
 #[test]

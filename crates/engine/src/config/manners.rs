@@ -80,6 +80,7 @@ impl Settings {
             lookahead: self.lookahead,
             batch: self.batch,
             receive_wait: self.receive_wait,
+            memory_wait: self.memory_wait,
         }
     }
 }

@@ -194,6 +194,8 @@ settings! {
     dead_after: Duration = Duration::from_secs(2), millis(100, 3_600_000);
     /// How long a peer without the extensions is kept waiting for a missing receive before its connection ends.
     receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
+    /// How long a peer's access waits for memory whose registration is not done before it is refused.
+    memory_wait: Duration = Duration::from_secs(5), millis(0, 5_000);
     /// How long the end of a closed connection is waited for.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// What is worth a line in the log.

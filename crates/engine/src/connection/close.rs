@@ -5,7 +5,7 @@
 use verbena_nic::{Moved, Outbox};
 use verbena_stream::Time;
 
-use super::{Connection, Phase, read_into, write_from};
+use super::{Bound, Connection, Phase, read_into, write_from};
 use crate::door::Place;
 use crate::sys;
 
@@ -30,7 +30,10 @@ impl Connection {
         let before = {
             let mut phase = self.phase.lock();
             let place = match &mut *phase {
-                Phase::Lingering { .. } | Phase::Closed => return,
+                Phase::Lingering { .. } | Phase::Closed => {
+                    drop(phase);
+                    return self.let_go();
+                }
                 Phase::Starting(starting) => starting.take_place(),
                 Phase::Running { .. } => None,
             };
@@ -40,19 +43,26 @@ impl Connection {
         // Without the lock: it may take a program's handler along.
         drop(before);
         self.shard.at(until, self.token);
-        if let Some(bound) = self.bound.get()
-            && !bound.qp.has_stream()
-        {
-            // A queue pair that has let go of it may be connected again while this connection says goodbye.
-            self.core.parted(bound.qp.number(), self);
-            bound.slot.clear(self);
-            if let Some(introduction) = &bound.introduction {
-                introduction.parted();
-            }
-        }
+        self.let_go();
         if let Some(unsent) = self.linger(out) {
             // Somebody must be told when the peer closes, or when there is room for the last words.
             self.watch_by_shard(unsent);
+        }
+    }
+
+    /// A queue pair that has let go of its stream may be connected again while this connection says goodbye.
+    fn let_go(&self) {
+        if let Some(bound) = self.bound.get().filter(|b| !b.qp.has_stream()) {
+            self.part(bound);
+        }
+    }
+
+    /// The queue pair has this connection no more.
+    fn part(&self, bound: &Bound) {
+        self.core.parted(bound.qp.number(), self);
+        let was_ours = bound.slot.clear(self);
+        if let Some(introduction) = bound.introduction.as_ref().filter(|_| was_ours) {
+            introduction.parted();
         }
     }
 
@@ -144,15 +154,11 @@ impl Connection {
         self.watch_no_more();
         self.shard.forget(self.token);
         if let Some(bound) = self.bound.get() {
-            self.core.parted(bound.qp.number(), self);
             // A queue pair that has another connection by now has forgotten this one.
             if bound.slot.is(self) {
                 bound.qp.handle_closed(out);
-                bound.slot.clear(self);
-                if let Some(introduction) = &bound.introduction {
-                    introduction.parted();
-                }
             }
+            self.part(bound);
         }
     }
 }

@@ -107,43 +107,50 @@ impl Connection {
         };
         let mut stream = Stream::new(agreement, settings);
         stream.set_acks(config.acks());
-        let attached = match &nonces {
-            Some(nonces) => qp.attach_unproven(stream, nonces.demanded, &mut out),
-            None => qp.attach(stream, rfc7306, &mut out),
-        };
-        if !attached {
-            let (qp, state) = (qp.number(), qp.state());
-            return Err(Error::NotConnectable { qp, state });
-        }
-        // A peer that vanished without a word is noticed even if nobody asks it for anything.
-        let _ = self.line.socket().keep_alive(config.keep_alive);
-        // Nobody else binds: a startup ends once.
-        let bound = self.bound.get_or_init(|| Bound {
-            qp,
-            group: options.group,
-            slot: options.slot,
-            introduction,
-        });
-        self.early.store(!early.is_empty(), Ordering::Release);
-        let starting = {
+        let role = introduction.clone();
+        let (group, slot) = (options.group, options.slot);
+        let demanded = nonces.as_ref().map(|nonces| nonces.demanded);
+        // All in one step: whoever ends the connection, or the life that wants it, finds all of this or nothing.
+        let begin = || {
             let mut phase = self.phase.lock();
+            if !matches!(*phase, Phase::Starting(_) | Phase::Running { .. }) {
+                return Err(Error::Closed);
+            }
+            let attached = match demanded {
+                Some(nonce) => qp.attach_unproven(stream, nonce, &mut out),
+                None => qp.attach(stream, rfc7306, &mut out),
+            };
+            if !attached {
+                let (qp, state) = (qp.number(), qp.state());
+                return Err(Error::NotConnectable { qp, state });
+            }
+            // Nobody else binds: a startup ends once.
+            let bound = self.bound.get_or_init(|| Bound {
+                qp,
+                group,
+                slot,
+                introduction,
+            });
+            self.early.store(!early.is_empty(), Ordering::Release);
             self.line.open();
-            core::mem::replace(&mut *phase, Phase::Running { early })
+            self.core.joined(bound.qp.number(), self);
+            bound.slot.set(self);
+            let starting = core::mem::replace(&mut *phase, Phase::Running { early });
+            Ok((bound, starting))
+        };
+        let (bound, starting) = match role {
+            Some(introduction) => introduction.join(begin)?,
+            None => begin()?,
         };
         // Without the lock: it may take a program's handler along.
         drop(starting);
+        // A peer that vanished without a word is noticed even if nobody asks it for anything.
+        let _ = self.line.socket().keep_alive(config.keep_alive);
         if nonces.is_none() {
             // Whoever has to prove who it is has the rest of that time for it.
             self.shard.not_at(self.startup, self.token);
         }
-        self.core.joined(bound.qp.number(), self);
         let watched = self.watch_by_group(bound);
-        // Last: whoever finds it here may use it at once.
-        bound.slot.set(self);
-        if matches!(*self.phase.lock(), Phase::Closed) {
-            // Over already: who ended it found nothing here.
-            bound.slot.clear(self);
-        }
         self.turn(&mut out);
         self.core.deliver(&mut out);
         Ok(watched?)

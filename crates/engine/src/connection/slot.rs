@@ -55,10 +55,10 @@ impl Slot {
             .is_some_and(|c| core::ptr::eq(&**c, connection))
     }
 
-    /// Lets go of this connection, if it is still this one.
-    pub(super) fn clear(&self, connection: &Connection) {
+    /// Lets go of this connection; false if it is another one by now, or none.
+    pub(super) fn clear(&self, connection: &Connection) -> bool {
         let ours = |c: &mut Arc<Connection>| core::ptr::eq(&**c, connection);
         let before = self.connection.write().take_if(ours);
-        drop(before);
+        before.is_some()
     }
 }

@@ -191,12 +191,17 @@ impl Starting {
             Outcome::Failed {
                 retry: Some(revision),
                 ..
-            } if matches!(self.side, Side::Dialled { .. }) => self.again(revision, done),
+            } if self.may_ask_again() => self.again(revision, done),
             Outcome::Failed { reason, .. } => {
                 let cause = reason;
                 After::End(Error::Startup { peer, cause }, done)
             }
         }
+    }
+
+    /// Who calls by hand does not: it wants one of us, and calls again by itself.
+    fn may_ask_again(&self) -> bool {
+        matches!(&self.side, Side::Dialled { options, .. } if options.introduction.is_none())
     }
 
     /// RFC 6581 §6: a peer that does not know the newer revision is asked with the older one.

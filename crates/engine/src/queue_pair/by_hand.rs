@@ -80,6 +80,12 @@ impl QueuePair {
         self.core.check()?;
         let qp = self.qp.init().name;
         let callable = self.callable.as_ref().ok_or(Error::NotCallable { qp })?;
+        // As 16 bytes every address is one of version 6: those that stand for one of version 4 are meant so.
+        let peer = Peer {
+            local: peer.local.to_canonical(),
+            address: peer.address.to_canonical(),
+            ..peer
+        };
         if !self.core.addresses()?.contains(&peer.local) {
             return Err(Error::NotOurs {
                 address: peer.local,

@@ -58,6 +58,34 @@ mod plain {
     }
 
     #[test]
+    fn a_pending_slot_can_be_looked_at_and_not_used() {
+        let slot = Slot::new(1);
+        slot.claim().unwrap().promise(1, entry(5));
+        assert!(slot.acquire(1).is_none() && slot.is_pending(1));
+        assert!(matches!(slot.ask(2), Answer::Nothing), "another key");
+        let Answer::Pending(look) = slot.ask(1) else {
+            panic!("not pending");
+        };
+        assert_eq!(look.entry(|e| e.len), Some(5));
+        drop(look);
+        assert_eq!(slot.claim().unwrap_err(), Unavailable::Pending);
+        assert_eq!(slot.revoke(Some(1)).unwrap_err(), Unavailable::Pending);
+        assert_eq!(slot.settle(2).unwrap_err(), Unavailable::Invalid);
+        slot.settle(1).unwrap().publish(1, entry(6));
+        assert_eq!(slot.acquire(1).unwrap().entry(|e| e.len), Some(6));
+        assert_eq!(slot.settle(1).unwrap_err(), Unavailable::Invalid);
+    }
+
+    #[test]
+    fn a_vacated_slot_keeps_its_key() {
+        let slot = Slot::new(9);
+        slot.claim().unwrap().promise(9, entry(0));
+        slot.settle(9).unwrap().vacate();
+        assert_eq!(slot.key(), 9);
+        assert!(slot.acquire(9).is_none() && slot.claim().is_ok());
+    }
+
+    #[test]
     fn a_revoker_waits_for_the_last_grant() {
         let slot = Slot::new(1);
         slot.claim().unwrap().publish(1, entry(1));
@@ -141,6 +169,52 @@ mod model {
             };
             let ours = slot.revoke(Some(1)).map(Owned::release).is_ok();
             assert!(ours != other.join().unwrap());
+        });
+    }
+
+    /// V5: a pending entry becomes valid while two users ask for it. Nobody uses it before, nobody sees a torn one, and one
+    /// who was told that it is pending looks at what was promised.
+    #[test]
+    fn users_against_completion() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new(1));
+            slot.claim().unwrap().promise(1, entry(1));
+            let users: Vec<_> = (0..2)
+                .map(|_| {
+                    let slot = slot.clone();
+                    thread::spawn(move || match slot.ask(1) {
+                        Answer::Valid(grant) => assert_eq!(grant.entry(|e| e.len), Some(2)),
+                        Answer::Pending(look) => assert_eq!(look.entry(|e| e.len), Some(1)),
+                        // V5: it is waited for, never refused.
+                        Answer::Settling => {}
+                        Answer::Nothing => panic!("promised, and not there"),
+                    })
+                })
+                .collect();
+            slot.settle(1).unwrap().publish(1, entry(2));
+            assert!(slot.acquire(1).is_some());
+            for user in users {
+                user.join().unwrap();
+            }
+        });
+    }
+
+    /// V5: completing and taking away at once: exactly one of them settles the pending entry.
+    #[test]
+    fn completion_against_cancellation() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new(1));
+            slot.claim().unwrap().promise(1, entry(1));
+            let other = {
+                let slot = slot.clone();
+                thread::spawn(move || slot.settle(1).map(Owned::release).is_ok())
+            };
+            let ours = slot
+                .settle(1)
+                .map(|owned| owned.publish(1, entry(2)))
+                .is_ok();
+            assert!(ours != other.join().unwrap());
+            assert_eq!(slot.acquire(1).is_some(), ours);
         });
     }
 }

@@ -86,6 +86,13 @@ impl Indexes {
         true
     }
 
+    /// The entry of a taken index is on its way out: it is nobody's window any more, and still counts.
+    pub(super) fn leave(&mut self, index: u32) {
+        if let Some(purpose) = self.taken.get_mut(&index) {
+            *purpose = Purpose::Region(purpose.pd());
+        }
+    }
+
     /// Indexes taken for a domain.
     pub(super) fn len_of(&self, pd: Pd) -> u32 {
         self.domains.get(&pd).copied().unwrap_or(0)

@@ -353,3 +353,43 @@ fn a_bound_window_is_freed_whatever_key_its_owner_remembers() {
     assert!(tpt.look(bound).is_none(), "nobody reaches it any more");
     tpt.deregister(region).unwrap();
 }
+
+/// A bind that looked at its window before it was freed must not reach what the index is afterwards.
+#[cfg(not(loom))]
+#[test]
+fn a_bind_that_meets_the_end_of_its_window_binds_nothing() {
+    // So few indexes that the next region gets the window's.
+    let tpt = Tpt::new(1..3, Policy::Verbs, 42);
+    let (mut bytes, mut others) = (vec![0; 64], vec![0; 64]);
+    let (at, other) = (bytes.as_ptr() as u64, others.as_ptr() as u64);
+    let shared = register(&tpt, &mut bytes, Access::ALL);
+    for round in 0..2000 {
+        let window = tpt.allocate_window(WindowType::One, Pd(1)).unwrap();
+        let gate = std::sync::Barrier::new(2);
+        let (last, next) = std::thread::scope(|scope| {
+            let binder = scope.spawn(|| {
+                gate.wait();
+                // Bound and unbound in turn, until the window is gone.
+                let mut last = window;
+                for len in [64, 0].into_iter().cycle() {
+                    match tpt.bind(&bind(last, shared, at, len)) {
+                        Ok(stag) => last = stag,
+                        Err(_) => break,
+                    }
+                }
+                last
+            });
+            gate.wait();
+            (0..round % 64).for_each(|_| core::hint::spin_loop());
+            tpt.deregister(window).unwrap();
+            let next = register(&tpt, &mut others, Access::ALL);
+            (binder.join().unwrap(), next)
+        });
+        let entry = tpt.look(next).expect("the region stands");
+        assert_eq!((entry.kind, entry.start.get()), (Kind::Region, other));
+        assert!(tpt.look(last).is_none_or(|entry| !entry.is_window()));
+        tpt.deregister(next).unwrap();
+    }
+    tpt.deregister(shared).expect("no window is left on it");
+    assert!(tpt.is_empty());
+}

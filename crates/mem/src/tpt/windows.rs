@@ -36,8 +36,14 @@ impl Tpt {
         if ty == WindowType::One && bind.window.key() != slot.key() {
             return Err(misuse);
         }
+        if slot.is_pending(slot.key()) {
+            return Err(Misuse::Pending(bind.window));
+        }
         if bind.len == 0 {
             return self.unbind(bind.window, ty);
+        }
+        if self.is_pending(bind.region) {
+            return Err(Misuse::Pending(bind.region));
         }
         let region = self.acquire(bind.region);
         let region = region.ok_or(Misuse::Bind("the region is not valid"))?;
@@ -52,12 +58,16 @@ impl Tpt {
                     "a type 2 window must be unbound before it is bound",
                 ));
             }
-            Err(_) => {
-                let owned = slot.revoke(None).map_err(|_| misuse)?;
-                self.unlink(owned.entry());
-                owned
-            }
+            // Bound, or unbound again by now.
+            Err(_) => slot.take().map_err(|_| Misuse::Pending(bind.window))?,
         };
+        // What we looked at may have been freed before the slot was ours, and its index be another's by now.
+        let ours = self.indexes.lock().window(index) == Some((ty, pd));
+        if !ours || (ty == WindowType::One && bind.window.key() != slot.key()) {
+            owned.restore();
+            return Err(misuse);
+        }
+        self.unlink(owned.entry());
         let key = match ty {
             WindowType::One => slot.key().wrapping_add(1),
             WindowType::TwoA | WindowType::TwoB => bind.key,
@@ -72,15 +82,41 @@ impl Tpt {
         if ty != WindowType::One {
             return Err(Misuse::Bind("a type 2 window is unbound by invalidation"));
         }
-        let slot = self.slot(window.index()).ok_or(Misuse::Stag(window))?;
-        match slot.revoke(Some(window.key())) {
-            Ok(owned) => {
-                self.unlink(owned.entry());
-                owned.release();
+        let (index, misuse) = (window.index(), Misuse::Stag(window));
+        let slot = self.slot(index).ok_or(misuse)?;
+        if let Ok(owned) = slot.revoke(Some(window.key())) {
+            if !owned.entry().is_some_and(|entry| entry.is_window()) {
+                // Freed meanwhile, and the index is a region's by now.
+                owned.restore();
+                return Err(misuse);
             }
-            Err(Unavailable::Invalid | Unavailable::Valid) => {}
+            self.unlink(owned.entry());
+            owned.release();
         }
-        Stag::from_parts(window.index(), slot.key()).ok_or(Misuse::Stag(window))
+        Stag::from_parts(index, slot.key()).ok_or(misuse)
+    }
+
+    /// Frees a window, bound or not. Each bind gives it another key, and its owner may not have heard of the last: the
+    /// index is enough.
+    pub(super) fn free_window(&self, window: Stag) -> Result<(), Misuse> {
+        let (index, misuse) = (window.index(), Misuse::Stag(window));
+        let slot = self.slot(index).ok_or(misuse)?;
+        let Ok(owned) = slot.take() else {
+            return self.cancel(slot, window);
+        };
+        // The index is given back while the slot is ours: a bind either came before, and is undone here, or finds that
+        // its window is gone.
+        let mut indexes = self.indexes.lock();
+        if indexes.window(index).is_none() {
+            drop(indexes);
+            owned.restore();
+            return Err(misuse);
+        }
+        self.unlink(owned.entry());
+        indexes.free(index);
+        drop(indexes);
+        owned.release();
+        Ok(())
     }
 
     /// Removes a region and unbinds whatever windows are bound to it: when this returns, nobody reaches its memory any
@@ -96,7 +132,17 @@ impl Tpt {
         }
         let slot = self.slot(index).ok_or(misuse)?;
         // From here on no bind begins, and those that had begun have ended.
-        let owned = slot.revoke(Some(region.key())).map_err(|_| misuse)?;
+        let owned = match slot.revoke(Some(region.key())) {
+            Ok(owned) => owned,
+            // Nothing can be bound to it yet.
+            Err(Unavailable::Pending) => return self.cancel(slot, region),
+            Err(_) => return Err(misuse),
+        };
+        if owned.entry().is_none_or(|entry| entry.is_window()) {
+            // Freed meanwhile, and the index is a window's by now.
+            owned.restore();
+            return Err(misuse);
+        }
         let mut turn = 0;
         while slot.users() > 0 {
             // Another round only for a window that somebody else is unbinding at this moment.
@@ -147,9 +193,8 @@ impl Tpt {
     fn invalidate(&self, stag: Stag, may: impl FnOnce(&Entry) -> bool) -> Result<(), Refusal> {
         let invalid = Refusal::Stag { stag };
         let slot = self.slot(stag.index()).ok_or(invalid)?;
-        let allowed = slot
-            .acquire(stag.key())
-            .and_then(|grant| grant.entry(|entry| (entry.invalidatable, may(entry))));
+        // A pending region is refused as a valid one is: neither can be invalidated.
+        let allowed = slot.look(stag.key(), |entry| (entry.invalidatable, may(entry)));
         match allowed {
             None => return Err(invalid),
             Some((false, _)) => return Err(Refusal::Kind { stag }),

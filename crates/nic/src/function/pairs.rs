@@ -80,6 +80,11 @@ impl Pair {
 impl Function {
     /// A queue pair in `Reset`.
     pub fn create_qp(&self, new: NewQp) -> Result<Arc<Qp>, Error> {
+        self.make_qp(new, None)
+    }
+
+    /// A queue pair in `Reset`, with a number that was promised if one is named.
+    pub(super) fn make_qp(&self, new: NewQp, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let pd = self.use_pd(new.pd)?;
         let (send_cq, send_use) = self.use_cq(new.send_cq)?;
@@ -120,7 +125,10 @@ impl Function {
                 },
             })
         };
-        self.qps.add(make, |pair| pair.qp.clone())
+        match promised {
+            None => self.qps.add(make, |pair| pair.qp.clone()),
+            Some(number) => self.qps.fill(number, make, |pair| pair.qp.clone()),
+        }
     }
 
     /// The queue pair with this number.
@@ -178,7 +186,7 @@ impl Function {
         Ok(last)
     }
 
-    fn use_cq(&self, number: u32) -> Result<(Arc<Cq>, Use), Error> {
+    pub(super) fn use_cq(&self, number: u32) -> Result<(Arc<Cq>, Use), Error> {
         self.cqs
             .with(number, |row| (row.cq.clone(), Use::of(&row.users)))
     }

@@ -39,7 +39,7 @@ pub struct CqInfo {
     pub waiting: usize,
     /// Entries were lost.
     pub overflowed: bool,
-    /// Queue pairs that complete here.
+    /// Queue pairs that complete here, control queue pairs among them.
     pub users: u32,
 }
 
@@ -63,13 +63,21 @@ pub struct SrqInfo {
 impl Function {
     /// A completion queue for `entries` entries.
     pub fn create_cq(&self, entries: usize) -> Result<Arc<Cq>, Error> {
+        self.make_cq(entries, None)
+    }
+
+    /// A completion queue, with a number that was promised if one is named.
+    pub(super) fn make_cq(&self, entries: usize, promised: Option<u32>) -> Result<Arc<Cq>, Error> {
         let make = |number| {
             Ok(CqRow {
                 cq: Arc::new(Cq::new(number, entries)?),
                 users: Arc::default(),
             })
         };
-        self.cqs.add(make, |row| row.cq.clone())
+        match promised {
+            None => self.cqs.add(make, |row| row.cq.clone()),
+            Some(number) => self.cqs.fill(number, make, |row| row.cq.clone()),
+        }
     }
 
     /// The completion queue with this number.

@@ -2,7 +2,7 @@
 //! A table promises that what is found is there, that it never holds more than its limit, and that an object which is
 //! removed has no users and gets none meanwhile. It refuses to know what it holds.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -55,7 +55,21 @@ pub(super) struct Table<T> {
 struct Rows<T> {
     rows: Vec<Option<T>>,
     resting: VecDeque<u32>,
+    /// Rows that are promised and not there yet (V5); they count.
+    pending: HashSet<u32>,
     live: u32,
+}
+
+impl<T> Rows<T> {
+    /// A place for one more row, if there may be one.
+    fn next(&mut self, limit: u32) -> Option<u32> {
+        let fresh = (self.rows.len() as u32) < limit;
+        if fresh && self.resting.len() <= REST {
+            self.rows.push(None);
+            return Some(self.rows.len() as u32 - 1);
+        }
+        self.resting.pop_front()
+    }
 }
 
 impl<T> Table<T> {
@@ -68,6 +82,7 @@ impl<T> Table<T> {
             rows: RwLock::new(Rows {
                 rows: Vec::new(),
                 resting: VecDeque::new(),
+                pending: HashSet::new(),
                 live: 0,
             }),
         }
@@ -85,30 +100,66 @@ impl<T> Table<T> {
         show: impl FnOnce(&T) -> R,
     ) -> Result<R, Error> {
         let mut rows = self.rows.write();
-        let fresh = (rows.rows.len() as u32) < self.limit;
-        let rested = if fresh && rows.resting.len() <= REST {
-            None
-        } else {
-            rows.resting.front().copied()
-        };
-        let at = match rested {
-            Some(at) => at,
-            None if fresh => rows.rows.len() as u32,
-            None => {
-                let (object, limit) = (self.object, self.limit);
-                return Err(Error::Limit { object, limit });
+        let at = rows.next(self.limit).ok_or(self.full())?;
+        match make(self.first + at) {
+            Ok(row) => {
+                let shown = show(&row);
+                rows.rows[at as usize] = Some(row);
+                rows.live += 1;
+                Ok(shown)
             }
-        };
-        let row = make(self.first + at)?;
-        let shown = show(&row);
-        if rested.is_some() {
-            rows.resting.pop_front();
-            rows.rows[at as usize] = Some(row);
-        } else {
-            rows.rows.push(Some(row));
+            Err(error) => {
+                // Nothing had this number, so it need not rest.
+                rows.resting.push_front(at);
+                Err(error)
+            }
         }
+    }
+
+    /// Promises a row: its number is taken, and names nothing until it is filled (V5).
+    pub(super) fn reserve(&self) -> Result<u32, Error> {
+        let mut rows = self.rows.write();
+        let at = rows.next(self.limit).ok_or(self.full())?;
+        rows.pending.insert(at);
         rows.live += 1;
+        Ok(self.first + at)
+    }
+
+    /// Fills a row that was promised.
+    pub(super) fn fill<R>(
+        &self,
+        number: u32,
+        make: impl FnOnce(u32) -> Result<T, Error>,
+        show: impl FnOnce(&T) -> R,
+    ) -> Result<R, Error> {
+        let mut rows = self.rows.write();
+        let at = number.wrapping_sub(self.first);
+        if !rows.pending.contains(&at) {
+            return Err(self.no_such(number));
+        }
+        let row = make(number)?;
+        let shown = show(&row);
+        rows.pending.remove(&at);
+        rows.rows[at as usize] = Some(row);
         Ok(shown)
+    }
+
+    /// Takes a promise back, if it was not kept.
+    pub(super) fn forgo(&self, number: u32) {
+        let mut rows = self.rows.write();
+        let at = number.wrapping_sub(self.first);
+        if rows.pending.remove(&at) {
+            rows.resting.push_back(at);
+            rows.live -= 1;
+        }
+    }
+
+    /// The row is there, or promised.
+    pub(super) fn check_known(&self, number: u32) -> Result<(), Error> {
+        match self.with(number, |_| ()) {
+            Err(Error::Pending { .. }) => Ok(()),
+            known => known,
+        }
     }
 
     /// Looks at a row.
@@ -116,13 +167,13 @@ impl<T> Table<T> {
         let rows = self.rows.read();
         let at = number.checked_sub(self.first);
         let row = at.and_then(|at| rows.rows.get(at as usize)?.as_ref());
-        row.map(look).ok_or(self.no_such(number))
+        row.map(look).ok_or_else(|| self.missing(&rows, number))
     }
 
     /// Removes a row that nobody uses, as `users` counts them.
     pub(super) fn remove(&self, number: u32, users: impl FnOnce(&T) -> u32) -> Result<T, Error> {
         let mut rows = self.rows.write();
-        let no_such = self.no_such(number);
+        let no_such = self.missing(&rows, number);
         let at = number.checked_sub(self.first).ok_or(no_such)?;
         let slot = rows.rows.get_mut(at as usize).ok_or(no_such)?;
         let users = users(slot.as_ref().ok_or(no_such)?);
@@ -143,6 +194,20 @@ impl<T> Table<T> {
     pub(super) fn collect<R>(&self, pick: impl FnMut(&T) -> Option<R>) -> Vec<R> {
         let rows = self.rows.read();
         rows.rows.iter().flatten().filter_map(pick).collect()
+    }
+
+    /// Why there is no row.
+    fn missing(&self, rows: &Rows<T>, number: u32) -> Error {
+        let object = self.object;
+        if rows.pending.contains(&number.wrapping_sub(self.first)) {
+            return Error::Pending { object, number };
+        }
+        self.no_such(number)
+    }
+
+    fn full(&self) -> Error {
+        let (object, limit) = (self.object, self.limit);
+        Error::Limit { object, limit }
     }
 
     pub(super) fn no_such(&self, number: u32) -> Error {

@@ -12,7 +12,27 @@ use super::QpInit;
 use super::inner::{Current, Inner, Owed};
 use super::memory::fault_of;
 use super::outgo::{Origin, Outgo};
+use super::wait::{AnswerWait, waits};
 use crate::event::Outbox;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy)]
+enum Unready {
+    /// This entry is not there yet; if it does not come in time, that is a violation (V5).
+    Pending(Stag, Violation),
+    /// There will be none.
+    Never(Violation),
+}
+
+impl Unready {
+    fn of(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Unready {
+        let violation = access(opcode, stag, refusal);
+        match refusal {
+            Refusal::Pending { .. } => Unready::Pending(stag, violation),
+            _ => Unready::Never(violation),
+        }
+    }
+}
 
 impl Owed {
     pub(super) fn header(&self) -> &Untagged {
@@ -52,12 +72,17 @@ impl Inner {
         if !self.stream.as_ref().is_some_and(Stream::takes_answers) {
             return false;
         }
-        let answer = match self.judge(init, &owed) {
-            Ok(answer) => answer,
-            Err(violation) => {
-                self.refuse_answer(init, &owed, 0, violation, out);
-                return true;
-            }
+        let answer = loop {
+            let violation = match self.judge(init, &owed) {
+                Ok(answer) => break answer,
+                // V5: it was settled a moment ago, and never is pending again.
+                Err(Unready::Pending(stag, _)) if !waits(init, stag) => continue,
+                Err(Unready::Pending(..)) if self.answer_waits(init) => return false,
+                Err(Unready::Pending(_, violation) | Unready::Never(violation)) => violation,
+            };
+            self.answer_wait = AnswerWait::No;
+            self.refuse_answer(init, &owed, 0, violation, out);
+            return true;
         };
         let Some(stream) = &mut self.stream else {
             return false;
@@ -66,13 +91,14 @@ impl Inner {
             return false;
         };
         self.owed.pop_front();
+        self.answer_wait = AnswerWait::No;
         self.answered_last = true;
         self.current = Some(Current::Answer(owed, outgoing));
         true
     }
 
     /// The answer to a request, or why there is none. An atomic is executed here, once.
-    fn judge(&self, init: &QpInit, owed: &Owed) -> Result<Message, Violation> {
+    fn judge(&self, init: &QpInit, owed: &Owed) -> Result<Message, Unready> {
         match owed {
             Owed::Read(_, request) => {
                 self.check_read(init, owed)?;
@@ -90,10 +116,10 @@ impl Inner {
         }
     }
 
-    fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<(), Violation> {
+    fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<(), Unready> {
         let opcode = owed.header().opcode;
         if !self.enabled.read {
-            return Err(Violation::NotEnabled(opcode));
+            return Err(Unready::Never(Violation::NotEnabled(opcode)));
         }
         let (stag, to, size) = owed.source();
         // RFC 5040 §5.2: a read of nothing names no byte, so nothing is checked.
@@ -102,13 +128,13 @@ impl Inner {
         }
         gather(init, stag, to.get(), size)
             .map(drop)
-            .map_err(|refusal| access(opcode, stag, &refusal))
+            .map_err(|refusal| Unready::of(opcode, stag, &refusal))
     }
 
-    fn execute(&self, init: &QpInit, request: &AtomicRequest) -> Result<AtomicResponse, Violation> {
+    fn execute(&self, init: &QpInit, request: &AtomicRequest) -> Result<AtomicResponse, Unready> {
         let opcode = Opcode::AtomicRequest;
         if !self.enabled.atomic {
-            return Err(Violation::NotEnabled(opcode));
+            return Err(Unready::Never(Violation::NotEnabled(opcode)));
         }
         let reach = Reach {
             stag: request.stag,
@@ -121,10 +147,11 @@ impl Inner {
         let place = init
             .tpt
             .place_remote(&reach)
-            .map_err(|refusal| access(opcode, request.stag, &refusal))?;
+            .map_err(|refusal| Unready::of(opcode, request.stag, &refusal))?;
         // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
         let original = atomic::execute(&place, request.op);
-        let original = original.ok_or(Violation::Unaligned { to: request.to })?;
+        let unaligned = Unready::Never(Violation::Unaligned { to: request.to });
+        let original = original.ok_or(unaligned)?;
         Ok(AtomicResponse {
             id: request.id,
             original,

@@ -111,7 +111,10 @@ impl Inner {
         self.copy_payload(init);
         while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
             if self.sends[at].op.is_local() {
-                self.run_local(init, at, out);
+                if !self.run_local(init, at, out) {
+                    // It stands at memory that is not there yet.
+                    break;
+                }
             } else {
                 self.sends[at].progress = Progress::Done(Status::Success);
             }

@@ -14,6 +14,7 @@ use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
 use super::stage::Stage;
+use super::wait::{AnswerWait, Blocked};
 use super::wqe::{Manner, Wqe};
 use crate::receive::Receive;
 use crate::state::QpState;
@@ -93,8 +94,10 @@ pub(super) struct Inner {
     pub(super) accepted: u64,
     /// Where the next response identifier comes from.
     pub(super) next_id: u32,
-    /// A message of a standard peer waits for a receive until then.
-    pub(super) blocked: Option<Time>,
+    /// The stream is not read further: a message of a standard peer waits for a receive, or payload for its memory.
+    pub(super) blocked: Option<Blocked>,
+    /// The oldest answer waits for its memory.
+    pub(super) answer_wait: AnswerWait,
     /// The latest moment anybody told us of.
     pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
@@ -150,6 +153,7 @@ impl Inner {
             accepted: 0,
             next_id: 1,
             blocked: None,
+            answer_wait: AnswerWait::No,
             now: Time::ZERO,
             gone: false,
             doomed: None,

@@ -5,6 +5,7 @@
 use smallvec::SmallVec;
 use verbena_mem::{Access, Gather, Placement, Policy, Reach, Refusal};
 use verbena_stream::AccessFault;
+use verbena_wire::Stag;
 
 use super::QpInit;
 use super::outgo::Granted;
@@ -114,6 +115,19 @@ pub(super) fn check_sink(init: &QpInit, sges: &[Sge], right: Right) -> Result<()
     Ok(())
 }
 
+/// The entry of a piece that is not there yet: of a sink if a right is named, of a source otherwise (V5).
+pub(super) fn is_pending(init: &QpInit, sge: &Sge, sink: Option<Right>) -> Option<Stag> {
+    let refused = match sink {
+        _ if sge.len == 0 => None,
+        Some(right) => right.place(init, sge).err(),
+        None => init.tpt.gather_local(&reach(init, sge, Access::NONE)).err(),
+    };
+    match refused {
+        Some(Refusal::Pending { stag }) => Some(stag),
+        _ => None,
+    }
+}
+
 /// Grants for bytes `offset..offset + len` of a list of pieces, one after the other until `each` has had enough.
 pub(super) fn places<'a>(
     init: &'a QpInit,
@@ -174,7 +188,10 @@ fn reach(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
 /// A refusal as the protocol names it.
 pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
     match refusal {
-        Refusal::Stag { .. } | Refusal::Kind { .. } => AccessFault::InvalidStag,
+        // What is still pending when its time is over is as good as not there (V5).
+        Refusal::Stag { .. } | Refusal::Pending { .. } | Refusal::Kind { .. } => {
+            AccessFault::InvalidStag
+        }
         Refusal::Domain { .. } | Refusal::Scope { .. } => AccessFault::NotAssociated,
         Refusal::Bounds { .. } => AccessFault::Bounds,
         Refusal::Wrap { .. } => AccessFault::Wrap,

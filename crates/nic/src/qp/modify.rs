@@ -8,7 +8,6 @@ use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
-use super::receive::UNTIMED;
 use super::stage::Stage;
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
@@ -198,7 +197,8 @@ impl Inner {
             stream.limit_reads(depth);
         }
         self.rfc7306 = rfc7306;
-        if next == QpState::Rts {
+        if matches!(next, QpState::Rts | QpState::Sqd) {
+            // Drained or not, it has been told to send before.
             self.announce_active();
         }
         true
@@ -284,10 +284,7 @@ impl Inner {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let rnr = self.stream.as_ref().and_then(Stream::deadline);
-        match (rnr, self.blocked) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        rnr.into_iter().chain(self.wait_ends()).min()
     }
 
     pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
@@ -296,11 +293,7 @@ impl Inner {
             // What follows from it happens when requests are completed.
             stream.handle_timeout(now);
         }
-        if self.blocked == Some(UNTIMED) {
-            self.blocked = Some(now + init.transfer.receive_wait);
-        } else if self.blocked.is_some_and(|until| now >= until) {
-            self.no_receive(init, out);
-        }
+        self.wait_passed(init, now, out);
     }
 
     pub(super) fn wants_close(&self) -> bool {

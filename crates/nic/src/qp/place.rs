@@ -4,13 +4,14 @@
 
 use verbena_mem::{Access, Placement, Reach, Refusal, Targets};
 use verbena_stream::{Place, Run, Stream, Violation};
-use verbena_wire::Rsn;
 use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
+use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
 use super::answer::access;
 use super::inner::Inner;
 use super::memory::{Right, places};
+use super::wait::waits;
 use super::wqe::Payload;
 use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpType};
@@ -26,6 +27,29 @@ pub(super) enum Astray {
     Violation(Violation),
     /// The sink of the request at this position is bad.
     Sink(usize, Refusal),
+    /// This entry is not there yet; if it does not come in time, that is a violation (V5).
+    Pending(Stag, Violation),
+}
+
+impl Astray {
+    /// A refusal that means this violation, unless the entry is merely pending.
+    fn of(refusal: &Refusal, violation: Violation) -> Astray {
+        match refusal {
+            Refusal::Pending { stag } => Astray::Pending(*stag, violation),
+            _ => Astray::Violation(violation),
+        }
+    }
+}
+
+/// What became of payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// It is in its place, or thrown away for good reason.
+    Done,
+    /// Nothing of it: its memory is not there yet, and the stream is held.
+    Held,
+    /// Memory refused, and the stream is over.
+    Over,
 }
 
 impl Inner {
@@ -53,7 +77,7 @@ impl Inner {
                     needs: Access::REMOTE_WRITE,
                 };
                 let place = init.tpt.place_remote(&reach);
-                let refused = |refusal| Astray::Violation(access(Opcode::Write, stag, &refusal));
+                let refused = |r: Refusal| Astray::of(&r, access(Opcode::Write, stag, &r));
                 each(place.map_err(refused)?);
                 Ok(())
             }
@@ -61,7 +85,7 @@ impl Inner {
                 Some(receive) => {
                     let (range, right) = ((offset, len), Right::Local);
                     places(init, &receive.scatter, range, right, each)
-                        .map_err(|_| Astray::Violation(Violation::ReceiveBuffer))
+                        .map_err(|refusal| Astray::of(&refusal, Violation::ReceiveBuffer))
                 }
                 None => Ok(()),
             },
@@ -83,39 +107,52 @@ impl Inner {
         Some((at, &self.sends[at].payload))
     }
 
-    /// Copies bytes to their place; false if memory refused and the stream is over.
+    /// Copies bytes to their place.
     pub(super) fn place(
         &mut self,
         init: &QpInit,
         run: Run,
         bytes: &[u8],
         out: &mut Outbox,
-    ) -> bool {
+    ) -> Placed {
+        if bytes.is_empty() {
+            return Placed::Done;
+        }
         let direct = self.stream.as_ref().is_some_and(Stream::reads_directly);
         if direct && run.len >= init.transfer.direct_min {
             self.bulk = BULK;
         } else {
             self.bulk = self.bulk.saturating_sub(1);
         }
-        let mut rest = bytes;
-        // The whole run is judged, however little of it is here: what leaves its buffer is not placed in part.
-        let verdict = self.resolve(init, run.place, run.len, |place| {
-            let n = place.write(0, rest);
-            rest = &rest[n..];
-            !rest.is_empty()
-        });
-        match verdict {
-            Ok(()) => {
-                self.placed(bytes.len());
-                true
+        loop {
+            let mut rest = bytes;
+            // The whole run is judged, however little of it is here: what leaves its buffer is not placed in part.
+            let verdict = self.resolve(init, run.place, run.len, |place| {
+                let n = place.write(0, rest);
+                rest = &rest[n..];
+                !rest.is_empty()
+            });
+            match verdict {
+                Ok(()) => {
+                    self.placed(bytes.len());
+                    return Placed::Done;
+                }
+                Err(Astray::Pending(stag, violation)) => {
+                    if waits(init, stag) {
+                        self.hold(init, stag, violation);
+                        return Placed::Held;
+                    }
+                    // It was settled a moment ago, and never is pending again: look once more.
+                }
+                Err(astray) if self.stray(init, astray, bytes.len(), out) => return Placed::Done,
+                Err(_) => return Placed::Over,
             }
-            Err(astray) => self.stray(init, astray, bytes.len(), out),
         }
     }
 
     /// Names the places of a run that is long enough to be read straight into them; returns their bytes.
     ///
-    /// `None` if memory refused, with all that follows from it.
+    /// `None` if memory refused, with all that follows from it, or is not there yet.
     pub(super) fn name_places<'a>(
         &mut self,
         init: &'a QpInit,
@@ -145,6 +182,13 @@ impl Inner {
                 bytes,
                 all: bytes == run.len as usize,
             }),
+            Err(Astray::Pending(stag, violation)) => {
+                // If it was settled a moment ago, the next attempt finds it so.
+                if waits(init, stag) {
+                    self.hold(init, stag, violation);
+                }
+                None
+            }
             Err(astray) => {
                 // What memory refuses is thrown away from here on, so nothing of it is in the way of the next read.
                 self.stray(init, astray, 0, out);
@@ -163,7 +207,7 @@ impl Inner {
     /// Memory refused `len` bytes; false if the stream is over.
     fn stray(&mut self, init: &QpInit, astray: Astray, len: usize, out: &mut Outbox) -> bool {
         let violation = match astray {
-            Astray::Violation(violation) => violation,
+            Astray::Violation(violation) | Astray::Pending(_, violation) => violation,
             Astray::Sink(at, refusal) => {
                 self.cause
                     .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
@@ -184,6 +228,11 @@ impl Inner {
         stream.fail(violation);
         self.violated(init, &violation, out);
         false
+    }
+
+    /// The memory that the stream waited for did not come in time; false if the stream is over.
+    pub(super) fn forgo(&mut self, init: &QpInit, violation: Violation, out: &mut Outbox) -> bool {
+        self.stray(init, Astray::Violation(violation), 0, out)
     }
 
     /// The carrier says that a place it was given is not memory: its owner unmapped what it had registered.

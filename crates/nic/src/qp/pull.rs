@@ -18,7 +18,7 @@ pub enum Receiving {
     Some(usize),
     /// Nothing is there now.
     Dry,
-    /// A message waits for a receive: nothing is read until one is posted or its time is over.
+    /// A message waits for a receive, or payload for its memory: nothing is read until it is there or the time is over.
     Held,
     /// Nothing will come any more.
     Ended,
@@ -54,7 +54,11 @@ impl Inner {
         } else {
             let Some(named) = self.name_places(init, &mut targets, out) else {
                 // The refusal has its own consequences; the bytes are read in the next attempt.
-                return Receiving::Some(0);
+                return if self.blocked.is_some() {
+                    Receiving::Held
+                } else {
+                    Receiving::Some(0)
+                };
             };
             direct = named.bytes;
             if direct == 0 {

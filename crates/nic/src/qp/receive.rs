@@ -8,6 +8,8 @@ use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
 use super::inner::Inner;
+use super::place::Placed;
+use super::wait::Blocked;
 use crate::event::Outbox;
 use crate::state::{Personality, QpType};
 
@@ -72,8 +74,10 @@ impl Inner {
                 Step::Place(run) => {
                     let rest = input.get(at..).unwrap_or_default();
                     let n = rest.len().min(run.len as usize);
-                    at += n;
-                    n > 0 && self.place(init, run, &rest[..n], out)
+                    let placed = self.place(init, run, &rest[..n], out);
+                    // V5: payload whose memory is not there yet stays where it is.
+                    at += if placed == Placed::Held { 0 } else { n };
+                    n > 0 && placed == Placed::Done
                 }
                 Step::Deliver(delivery) => self.deliver(init, &delivery, out),
             };
@@ -144,7 +148,10 @@ impl Inner {
             .as_ref()
             .is_some_and(|s| s.peer_caps().is_some_and(can_resend));
         if !own_peer {
-            self.blocked.get_or_insert(now + init.transfer.receive_wait);
+            self.blocked.get_or_insert(Blocked {
+                until: now + init.transfer.receive_wait,
+                memory: None,
+            });
             return None;
         }
         self.counters.rnr_sent += 1;
@@ -169,11 +176,13 @@ impl Inner {
         if let Some(stream) = &mut self.stream {
             stream.receive_posted();
         }
-        if self.blocked.is_some() {
+        if self.blocked.is_some_and(|b| b.memory.is_none()) {
             self.blocked = None;
             self.take(init, &[], self.now, out);
             // If the next message waits now, it does so since a moment that nobody told us: ask for the time at once.
-            self.blocked = self.blocked.map(|_| UNTIMED);
+            if let Some(blocked) = &mut self.blocked {
+                blocked.until = UNTIMED;
+            }
             self.settle(init, out);
         }
     }

@@ -2,7 +2,7 @@
 //! It promises fences, read depth and one message at a time, and that a request whose memory refuses harms nothing but its queue pair.
 //! It refuses to complete anything; [`super::complete`] does.
 
-use verbena_mem::{Bind, Refusal};
+use verbena_mem::{Bind, Misuse, Refusal};
 use verbena_stream::{Held, Outgoing, Stream};
 use verbena_wire::Rsn;
 
@@ -10,6 +10,7 @@ use super::QpInit;
 use super::inner::{Current, Inner};
 use super::memory::{Right, Source, check_sink, source};
 use super::outgo::{Origin, Outgo};
+use super::wait::waits;
 use super::wqe::{Payload, Progress, Wqe};
 use crate::event::Outbox;
 use crate::state::QpState;
@@ -88,6 +89,9 @@ impl Inner {
         if self.sends[at].op.is_local() {
             return self.run_local(init, at, out);
         }
+        if self.stalls(init, at) {
+            return false;
+        }
         if let Err(status) = self.check_start(init, at) {
             return self.strike_in_turn(init, at, status, out);
         }
@@ -155,7 +159,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Bind and local invalidate: done at once, in their turn.
+    /// Bind and local invalidate: done at once, in their turn; false if nothing was done.
     pub(super) fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
         let status = match self.sends[at].op {
             SendOp::Bind(bind) => {
@@ -163,6 +167,9 @@ impl Inner {
                 let (pd, qp) = (init.pd, init.number);
                 match init.tpt.bind(&Bind { pd, qp, ..bind }) {
                     Ok(_) => Status::Success,
+                    // V5: it has its turn when what it needs is there.
+                    Err(Misuse::Pending(stag)) if waits(init, stag) => return false,
+                    Err(Misuse::Pending(_)) => return self.run_local(init, at, out),
                     Err(_) => Status::MwBindErr,
                 }
             }

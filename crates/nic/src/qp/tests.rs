@@ -4,6 +4,7 @@ mod by_hand;
 mod carrying;
 mod errors;
 mod hostile;
+mod pending;
 mod rnr;
 mod splits;
 mod table;

@@ -7,11 +7,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbena_mem::{Access, Att, Region};
+use verbena_mem::{Access, Att, Misuse, Region};
 use verbena_wire::{Stag, To};
 
 use crate::device::Domain;
 use crate::error::Error;
+use crate::registering::Registering;
 
 /// Regions begin on a page, so that nothing else shares one with them.
 const PAGE: usize = 4096;
@@ -35,7 +36,37 @@ unsafe impl Sync for Block {}
 
 impl Block {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
+        let (block, ()) = Block::make(domain, len, access, |region| {
+            let function = domain.function()?;
+            // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
+            // everybody who uses a block reckons with.
+            let registered =
+                function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) });
+            Ok((registered?, ()))
+        })?;
+        Ok(block)
+    }
+
+    /// A block that is registered later; its STag is known at once (V5).
+    pub(crate) fn later(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+    ) -> Result<(Block, Registering), Error> {
+        Block::make(domain, len, access, |region| {
+            // SAFETY: as in `new`; a block that is dropped before takes its promised entry away first.
+            Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
+        })
+    }
+
+    fn make<R>(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+        register: impl FnOnce(Region) -> Result<(Stag, R), Error>,
+    ) -> Result<(Block, R), Error> {
         let too_long = Error::Allocation { len };
+        domain.function()?;
         let layout = Layout::from_size_align(len.max(1), PAGE).map_err(|_| too_long.clone())?;
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(too_long)?;
@@ -47,23 +78,23 @@ impl Block {
             access,
             one_touch: false,
         };
-        let function = domain.device.engine.function();
-        // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
-        // everybody who uses a block reckons with.
-        let registered = function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) });
-        match registered {
-            Ok(stag) => Ok(Block {
-                domain: domain.clone(),
-                stag,
-                access,
-                start,
-                len,
-                layout,
-            }),
+        match register(region) {
+            Ok((stag, more)) => {
+                let domain = domain.clone();
+                let block = Block {
+                    domain,
+                    stag,
+                    access,
+                    start,
+                    len,
+                    layout,
+                };
+                Ok((block, more))
+            }
             Err(error) => {
                 // SAFETY: allocated above with this layout and known to nobody else.
                 unsafe { dealloc(at, layout) };
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -161,10 +192,22 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // Windows that are bound to it are taken away with it: peers must not reach what is freed.
-        let function = self.domain.device.engine.function();
-        if function.deregister_with_windows(self.stag).is_ok() {
-            // SAFETY: allocated in `new` with this layout; no entry names it any more and no access is running.
+        let gone = match self.domain.function() {
+            Ok(function) => match function.deregister_with_windows(self.stag) {
+                Ok(()) => true,
+                // Its registration was done later, and failed: no entry ever named the memory.
+                Err(verbena_nic::Error::Memory(Misuse::Stag(_))) => true,
+                Err(_) => false,
+            },
+            // A forked child: the adapter does not run here.
+            Err(_) => true,
+        };
+        if gone {
+            // SAFETY: allocated in `make` with this layout; no entry names it any more and no access is running.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,10 @@ use verbena_mem::{Access, Att, Region};
 use verbena_nic::Sge;
 use verbena_wire::{Stag, To};
 
-use crate::device::{Domain, Pd};
+use crate::device::Domain;
 use crate::error::Error;
+use crate::pd::Pd;
+use crate::registering::Registering;
 use crate::remote::RemoteMemory;
 
 /// A registration of memory that somebody else owns: a mapping, a static, a buffer of another library.
@@ -57,25 +59,51 @@ impl Mr {
         len: usize,
         access: Access,
     ) -> Result<Mr, Error> {
-        let domain = pd.0.clone();
-        let at = start as u64;
-        let region = Region {
-            att: Att::direct(start, len as u64),
-            start: To::new(at),
-            pd: domain.pd,
-            access,
-            one_touch: false,
-        };
-        let function = domain.device.engine.function();
+        let region = region(pd, start, len, access);
+        let function = pd.0.function()?;
         // SAFETY: the caller's promise, word for word.
-        let stag = function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) })?;
-        Ok(Mr {
-            domain,
+        let stag = function.register_with(pd.0.pd, |tpt| unsafe { tpt.register(region) })?;
+        Ok(Mr::of(pd, stag, access, (start, len)))
+    }
+
+    /// Registers `len` bytes at `start` later, behind all that was asked for so before (V5); see
+    /// [`Pd::memory_later`] for who waits meanwhile. Memory that is not mapped then is an error then.
+    ///
+    /// # Safety
+    /// As for [`register`](Mr::register), from now on.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// let bytes = Box::leak(vec![0_u8; 1 << 20].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let later = unsafe { Mr::register_later(&pd, bytes.as_mut_ptr(), 1 << 20, Access::ALL) };
+    /// let (mr, registering) = later?;
+    /// let told_to_a_peer = mr.remote();
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_later(
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<(Mr, Registering), Error> {
+        let region = region(pd, start, len, access);
+        // SAFETY: the caller's promise; a registration that is dropped before takes its promised entry away first.
+        let begun = Registering::begin(&pd.0, |tpt| unsafe { tpt.reserve(region.into()) });
+        let (stag, registering) = begun?;
+        Ok((Mr::of(pd, stag, access, (start, len)), registering))
+    }
+
+    fn of(pd: &Pd, stag: Stag, access: Access, (start, len): (*mut u8, usize)) -> Mr {
+        Mr {
+            domain: pd.0.clone(),
             stag,
             access,
-            at,
+            at: start as u64,
             len,
-        })
+        }
     }
 
     /// A piece of it, for a request.
@@ -118,11 +146,23 @@ impl Mr {
     }
 }
 
+fn region(pd: &Pd, start: *mut u8, len: usize, access: Access) -> Region {
+    Region {
+        att: Att::direct(start, len as u64),
+        start: To::new(start as u64),
+        pd: pd.0.pd,
+        access,
+        one_touch: false,
+    }
+}
+
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Returns when no access is running, through windows that are bound to it neither. Ours alone, so it is there.
-        let function = self.domain.device.engine.function();
-        let _ = function.deregister_with_windows(self.stag);
+        // Returns when no access is running, through windows that are bound to it neither. Ours alone, so it is there, or
+        // its registration was done later and failed.
+        if let Ok(function) = self.domain.function() {
+            let _ = function.deregister_with_windows(self.stag);
+        }
     }
 }
 

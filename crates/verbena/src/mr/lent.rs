@@ -49,7 +49,7 @@ impl Lent {
                 access,
                 one_touch: false,
             };
-            let function = domain.device.engine.function();
+            let function = domain.function()?;
             // SAFETY: the caller's promise, and it is deregistered in `take_back` at the latest when it is dropped.
             Some(function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) })?)
         };
@@ -72,9 +72,9 @@ impl Lent {
     /// Ends the registration: when this returns no access is running and none will begin.
     pub(crate) fn take_back(&self) {
         let mut stag = self.stag.lock();
-        if let Some(stag) = stag.take() {
+        if let (Some(stag), Ok(function)) = (stag.take(), self.domain.function()) {
             // It grants no windows, so nothing keeps it.
-            let gone = self.domain.device.engine.function().deregister(stag);
+            let gone = function.deregister(stag);
             debug_assert!(gone.is_ok(), "{gone:?}");
         }
     }

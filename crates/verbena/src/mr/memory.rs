@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Block;
 use crate::device::Domain;
 use crate::error::Error;
+use crate::registering::Registering;
 use crate::remote::{Remote, RemoteMemory};
 
 /// Registered memory that peers may reach, within its rights. Cloning it gives another handle to the same memory.
@@ -34,6 +35,15 @@ pub struct Memory(Arc<Block>);
 impl Memory {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Memory, Error> {
         Ok(Memory(Arc::new(Block::new(domain, len, access)?)))
+    }
+
+    pub(crate) fn later(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+    ) -> Result<(Memory, Registering), Error> {
+        let (block, registering) = Block::later(domain, len, access)?;
+        Ok((Memory(Arc::new(block)), registering))
     }
 
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {

@@ -104,24 +104,41 @@ impl Connection {
             env: PhantomData,
         };
         // In this frame, so that it happens whatever `what` does.
-        let taking_back = TakeBack(&scope.lent);
+        let mut taking_back = TakeBack {
+            lent: &scope.lent,
+            shared: &self.end.shared,
+            all_over: false,
+        };
         let result = what(&scope);
         let begun: Vec<Id> = scope.lent.lock().iter().filter_map(|(id, _)| *id).collect();
         for id in begun {
             let over = |ops: &mut crate::ops::Ops| ops.is_over(id).then_some(());
             self.end.shared.sleep(None, over);
         }
+        taking_back.all_over = true;
         drop(taking_back);
         result
     }
 }
 
 /// Takes back whatever is still lent.
-struct TakeBack<'a>(&'a Mutex<Vec<(Option<Id>, Arc<Lent>)>>);
+struct TakeBack<'a> {
+    lent: &'a Mutex<Vec<(Option<Id>, Arc<Lent>)>>,
+    shared: &'a Shared,
+    /// Every operation was waited for.
+    all_over: bool,
+}
 
 impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
-        for (_, lent) in self.0.lock().drain(..) {
+        let mut all = self.lent.lock();
+        let is_under_way = |id: &Option<Id>| id.is_none_or(|id| !self.shared.is_over(id));
+        if !self.all_over && all.iter().any(|(id, _)| is_under_way(id)) {
+            // A receive that stayed in the queue would name memory that is gone, and one day perhaps somebody else's:
+            // keys of STags come round.
+            self.shared.fail();
+        }
+        for (_, lent) in all.drain(..) {
             lent.take_back();
         }
     }

@@ -10,8 +10,9 @@ use verbena_nic::SendOp;
 use verbena_wire::Stag;
 
 use super::Memory;
-use crate::device::{Domain, Pd};
+use crate::device::Domain;
 use crate::error::Error;
+use crate::pd::Pd;
 use crate::remote::{RemoteMemory, peers};
 
 /// A memory window of the low layer; made by [`Pd::window`].
@@ -72,8 +73,7 @@ pub struct Window {
 impl Window {
     pub(crate) fn new(pd: &Pd, ty: WindowType) -> Result<Window, Error> {
         let domain = pd.0.clone();
-        let function = domain.device.engine.function();
-        let stag = function.allocate_window(ty, domain.pd)?;
+        let stag = domain.function()?.allocate_window(ty, domain.pd)?;
         Ok(Window {
             domain,
             ty,
@@ -182,7 +182,9 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         // Returns when no peer is at work in it; a window of ours can always be freed.
-        let _ = self.domain.device.engine.function().deregister(self.stag);
+        if let Ok(function) = self.domain.function() {
+            let _ = function.deregister(self.stag);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Foreign memory is reached where it is, and only as long as it is registered.
 
-use crate::low::{BLANK, Data, Flags, SendOp, SendWr};
-use crate::{Access, Device, Mr, Qp, QpOptions, Status};
+use crate::low::{BLANK, Data, Flags, Remote, SendOp, SendWr};
+use crate::{Access, Cq, Device, Fault, Mr, Pd, Qp, QpOptions, Status};
 
-#[test]
-fn a_write_lands_there_until_the_registration_is_gone() {
+/// Two queue pairs of one domain, joined.
+fn joined() -> (Pd, Cq, Qp, Qp) {
     let device = Device::with(crate::Config::default()).unwrap();
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
     let qp = || Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
@@ -14,25 +14,33 @@ fn a_write_lands_there_until_the_registration_is_gone() {
     let request = listener.next().wait().unwrap();
     request.accept_on(&b, b"").unwrap().wait().unwrap();
     joining.wait().unwrap();
+    (pd, cq, a, b)
+}
 
+/// Posts a write and waits for its end, and for whatever is flushed with it.
+fn write(a: &Qp, cq: &Cq, remote: Remote, data: Data<'_>) -> Status {
+    let immediate = None;
+    let wr = SendWr {
+        id: 1,
+        op: SendOp::Write { remote, immediate },
+        flags: Flags::SIGNALED,
+        data,
+    };
+    a.post_send(&[wr]).unwrap();
+    let mut end = [BLANK];
+    assert_eq!(cq.wait(&mut end).unwrap(), 1);
+    end[0].status
+}
+
+#[test]
+fn a_write_lands_there_until_the_registration_is_gone() {
+    let (pd, cq, a, _b) = joined();
     let bytes = Box::leak(vec![0_u8; 4096].into_boxed_slice());
     let (start, len) = (bytes.as_mut_ptr(), bytes.len());
     // SAFETY: leaked, so it lives for ever; it is looked at only when the registration is gone.
     let mr = unsafe { Mr::register(&pd, start, len, Access::ALL) }.unwrap();
     let remote = mr.remote().slice(100, 6).unwrap().place();
-    let write = |text: &[u8]| {
-        let immediate = None;
-        let wr = SendWr {
-            id: 1,
-            op: SendOp::Write { remote, immediate },
-            flags: Flags::SIGNALED,
-            data: Data::Inline(text),
-        };
-        a.post_send(&[wr]).unwrap();
-        let mut end = [BLANK];
-        assert_eq!(cq.wait(&mut end).unwrap(), 1);
-        end[0].status
-    };
+    let write = |text: &[u8]| write(&a, &cq, remote, Data::Inline(text));
     assert_eq!(write(b"inline"), Status::Success);
     drop(mr);
     assert_eq!(&bytes[100..106], b"inline");
@@ -49,5 +57,52 @@ fn what_is_not_mapped_is_refused() {
     let nowhere = core::ptr::without_provenance_mut(4096);
     // SAFETY: refused, since nothing is mapped there; that is what is tested.
     let refused = unsafe { Mr::register(&pd, nowhere, 4096, Access::ALL) };
-    assert_eq!(refused.unwrap_err().fault(), crate::Fault::Caller);
+    assert_eq!(refused.unwrap_err().fault(), Fault::Caller);
+}
+
+/// V5: work that gets ahead of a registration whose memory is not there fails with it, on the side that it should.
+#[test]
+fn what_turns_out_not_to_be_mapped_fails_the_work_that_waited() {
+    let nowhere = core::ptr::without_provenance_mut(4096);
+    for remote in [false, true] {
+        let (pd, cq, a, b) = joined();
+        let good = pd.memory(4096, Access::ALL).unwrap();
+        // SAFETY: refused later, since nothing is mapped there; that is what is tested.
+        let later = unsafe { Mr::register_later(&pd, nowhere, 4096, Access::ALL) };
+        let (bad, registering) = later.unwrap();
+        let (bad_piece, good_piece) = (bad.sge(0, 100).unwrap(), good.sge(0, 100).unwrap());
+        let (to, piece, expected) = if remote {
+            (bad.remote().place(), good_piece, Status::RemAccessErr)
+        } else {
+            (good.place(0).unwrap(), bad_piece, Status::LocProtErr)
+        };
+        assert_eq!(write(&a, &cq, to, Data::Gather(&[piece])), expected);
+        assert_eq!(registering.wait().unwrap_err().fault(), Fault::Caller);
+        drop((a, b, bad));
+    }
+}
+
+#[test]
+fn a_registration_that_is_done_later_can_be_dropped_before() {
+    let device = Device::with(crate::Config::default()).unwrap();
+    let pd = device.pd().unwrap();
+    for _ in 0..50 {
+        let mut bytes = vec![0_u8; 1 << 20];
+        // SAFETY: dropped before the vector, which nobody touches meanwhile.
+        let later = unsafe { Mr::register_later(&pd, bytes.as_mut_ptr(), 1 << 20, Access::ALL) };
+        let (mr, registering) = later.unwrap();
+        let (memory, _) = pd.memory_later(1 << 20, Access::ALL).unwrap();
+        drop((mr, memory));
+        drop(bytes);
+        // Done before it was dropped, or taken away.
+        let _ = registering.wait();
+    }
+    let (last, registering) = pd.memory_later(10, Access::ALL).unwrap();
+    registering.wait().unwrap();
+    drop((last, pd));
+    assert_eq!(
+        (device.used().stags, device.used().pds),
+        (0, 1),
+        "only the hidden domain"
+    );
 }

@@ -1,0 +1,329 @@
+//! What notification costs, end to end: from a completion to the code that was waiting for it (docs/performance.md).
+//! Each figure is set beside what the system itself needs in the same run; medians of several rounds.
+//! It refuses to be a test: nothing fails here, numbers are printed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use verbena_engine::handler::{Callback, Class, Place};
+use verbena_engine::sys::{self, Channel};
+use verbena_engine::{
+    CompletionQueue, Config, Engine, HandlerOptions, QueuePair, QueuePairOptions,
+};
+use verbena_nic::moderation::{Hold, Moderation};
+use verbena_nic::{Arm, QpState, ReceiveWr, Wc};
+
+const ROUNDS: usize = 5;
+const WAKES: usize = 4000;
+const SPAN: Duration = Duration::from_millis(400);
+
+/// A queue pair in error: what is posted to it completes at once, on the thread that posts, with no network in between.
+struct Source {
+    qp: QueuePair,
+    cq: Arc<CompletionQueue>,
+}
+
+impl Source {
+    fn new(engine: &Engine) -> Source {
+        let pd = engine.function().allocate_pd().unwrap();
+        let cq = Arc::new(engine.create_cq(1 << 16).unwrap());
+        let options = QueuePairOptions::new(pd);
+        let qp = engine.create_qp(&cq, &cq, options).unwrap();
+        qp.modify(QpState::Init);
+        qp.modify(QpState::Err);
+        Source { qp, cq }
+    }
+
+    fn complete(&self) {
+        let wr = ReceiveWr {
+            id: 1,
+            scatter: &[],
+        };
+        self.qp.post_receive(&wr).unwrap();
+    }
+
+    fn drain(&self) -> u64 {
+        let mut some = [Wc::BLANK; 64];
+        let mut all = 0;
+        loop {
+            match self.cq.poll(&mut some) {
+                0 => return all,
+                n => all += n as u64,
+            }
+        }
+    }
+}
+
+fn engine() -> Engine {
+    let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
+    config.set("handlers", "8").unwrap();
+    Engine::new(config).unwrap()
+}
+
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted[(sorted.len() - 1) * percent / 100]
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+fn show(name: &str, times: &[Duration]) {
+    let micros = |percent| percentile(times, percent).as_secs_f64() * 1e6;
+    println!("  {name:<30} {:>8.2}{:>8.2}", micros(50), micros(99));
+}
+
+/// Long enough for whoever waits to fall asleep.
+fn pause() {
+    let until = Instant::now() + Duration::from_micros(60);
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// Rings, and how long until the one who sleeps on the channel is awake.
+fn wakes(ring: impl Fn(), channel: &Arc<Channel>, ready: impl Fn() + Send) -> Vec<Duration> {
+    let ((awake, times), (sleepy, sleeps)) = (mpsc::channel(), mpsc::channel());
+    let mut all = Vec::with_capacity(WAKES);
+    std::thread::scope(|scope| {
+        let sleeper = channel.clone();
+        scope.spawn(move || {
+            for _ in 0..WAKES {
+                ready();
+                sleepy.send(()).unwrap();
+                sleeper.take().unwrap();
+                awake.send(Instant::now()).unwrap();
+            }
+        });
+        for _ in 0..WAKES {
+            sleeps.recv().unwrap();
+            pause();
+            let began = Instant::now();
+            ring();
+            all.push(times.recv().unwrap() - began);
+        }
+    });
+    all.sort();
+    all
+}
+
+fn wake_up() {
+    println!("wake-up of a sleeper, µs             p50     p99");
+    let (mut ratios, mut last) = (Vec::new(), None);
+    for _ in 0..ROUNDS {
+        let bare = Arc::new(Channel::new().unwrap());
+        let plain = wakes(|| bare.ring(), &bare, || ());
+        let engine = engine();
+        let source = Source::new(&engine);
+        let channel = Arc::new(Channel::new().unwrap());
+        source.cq.listen(Some(channel.clone()));
+        let cq = source.cq.clone();
+        let arm = move || {
+            let mut some = [Wc::BLANK; 4];
+            cq.arm(Arm::Next);
+            while cq.poll(&mut some) > 0 {}
+        };
+        let armed = wakes(|| source.complete(), &channel, arm);
+        let p50 = |times: &[Duration]| percentile(times, 50).as_secs_f64();
+        ratios.push(p50(&armed) / p50(&plain));
+        last = Some((plain, armed));
+    }
+    if let Some((plain, armed)) = last {
+        show("bare eventfd", &plain);
+        show("armed completion queue", &armed);
+    }
+    let ratio = median(ratios);
+    println!("  ratio of medians, median of {ROUNDS} rounds: {ratio:.2}\n");
+}
+
+/// A handler that arms its queue again and drains it.
+fn draining(source: &Arc<Source>, drained: &Arc<AtomicU64>, told: &Arc<AtomicU64>) -> Callback {
+    let (source, drained, told) = (Arc::downgrade(source), drained.clone(), told.clone());
+    Arc::new(move |_| {
+        told.fetch_add(1, Ordering::Relaxed);
+        if let Some(source) = source.upgrade() {
+            source.cq.arm(Arm::Next);
+            drained.fetch_add(source.drain(), Ordering::Relaxed);
+        }
+    })
+}
+
+/// What happened per second.
+struct Load {
+    completions: f64,
+    notifications: f64,
+    signals: f64,
+}
+
+/// Sources with a thread and a handler each.
+fn load(places: &[Place], moderation: Moderation, sources: usize) -> Load {
+    let engine = engine();
+    let (drained, told) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let one = |_| Arc::new(Source::new(&engine));
+    let all: Vec<Arc<Source>> = (0..sources).map(one).collect();
+    for (source, place) in all.iter().zip(places.iter().cycle()) {
+        let options = HandlerOptions {
+            callback: Some(draining(source, &drained, &told)),
+            place: place.clone(),
+            class: Class::Latency,
+            moderation,
+        };
+        let id = engine.set_handler(&options).unwrap();
+        source.cq.set_handler(Some(id)).unwrap();
+        source.cq.arm(Arm::Next);
+    }
+    let (stop, before) = (AtomicBool::new(false), engine.interrupts().0);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for source in &all {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    if source.cq.cq().len() < 1 << 15 {
+                        source.complete();
+                    } else {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        std::thread::sleep(SPAN);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    Load {
+        completions: drained.load(Ordering::Relaxed) as f64 / seconds,
+        notifications: told.load(Ordering::Relaxed) as f64 / seconds,
+        signals: (engine.interrupts().0 - before) as f64 / seconds,
+    }
+}
+
+fn runs(places: &[Place], moderation: Moderation, sources: usize) -> Vec<Load> {
+    let one = |_| load(places, moderation, sources);
+    (0..ROUNDS).map(one).collect()
+}
+
+fn pinned(processor: u16) -> Place {
+    Place::Processors(vec![processor])
+}
+
+fn rates() {
+    let processors = sys::processors().unwrap();
+    println!("completions told and drained          M/s   told k/s   signals k/s");
+    let spread: Vec<Place> = processors.iter().map(|&p| pinned(p)).collect();
+    for (name, places) in [
+        ("handlers on one processor", vec![pinned(processors[0])]),
+        ("one handler per processor", spread),
+        ("inline, on the completing thread", vec![Place::Anywhere]),
+    ] {
+        let runs = runs(&places, Moderation::Off, processors.len());
+        let of = |pick: fn(&Load) -> f64| median(runs.iter().map(pick).collect());
+        let (millions, told) = (of(|l| l.completions) / 1e6, of(|l| l.notifications) / 1e3);
+        let signals = of(|l| l.signals) / 1e3;
+        println!("  {name:<33} {millions:>6.2} {told:>10.1} {signals:>13.1}");
+    }
+    println!();
+}
+
+fn moderation() {
+    let processor = sys::processors().unwrap()[0];
+    println!("moderation                 signals per 1000 completions   completions M/s");
+    let fixed = Hold::new(64, Duration::from_micros(100)).unwrap();
+    for (name, moderation) in [
+        ("off", Moderation::Off),
+        ("fixed, 64 or 100 µs", Moderation::Fixed(fixed)),
+        ("adaptive", Moderation::Adaptive),
+    ] {
+        let runs = runs(&[pinned(processor)], moderation, 1);
+        let per = |l: &Load| l.signals / l.completions * 1e3;
+        let per = median(runs.iter().map(per).collect());
+        let rate = median(runs.iter().map(|l| l.completions / 1e6).collect());
+        println!("  {name:<24} {per:>20.2} {rate:>22.2}");
+    }
+    println!();
+}
+
+/// The time from a completion to its handler.
+fn reaction(engine: &Engine, processor: u16) -> Vec<Duration> {
+    let (tell, told) = mpsc::channel();
+    let (source, tell) = (Source::new(engine), Mutex::new(tell));
+    let options = HandlerOptions {
+        callback: Some(Arc::new(move |_| {
+            let _ = tell.lock().unwrap().send(Instant::now());
+        })),
+        place: pinned(processor),
+        class: Class::Latency,
+        ..HandlerOptions::default()
+    };
+    let id = engine.set_handler(&options).unwrap();
+    source.cq.set_handler(Some(id)).unwrap();
+    let mut all = Vec::with_capacity(WAKES);
+    for _ in 0..WAKES {
+        pause();
+        source.cq.arm(Arm::Next);
+        let began = Instant::now();
+        source.complete();
+        all.push(told.recv().unwrap() - began);
+        source.drain();
+    }
+    engine.clear_handler(id).unwrap();
+    all.sort();
+    all
+}
+
+/// The same while a handler of this class works on the processor without an end.
+fn reaction_beside(engine: &Engine, processor: u16, class: Class) -> Vec<Duration> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = stop.clone();
+    let options = HandlerOptions {
+        callback: Some(Arc::new(move |_| {
+            while !stops.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        })),
+        place: pinned(processor),
+        class,
+        ..HandlerOptions::default()
+    };
+    let id = engine.set_handler(&options).unwrap();
+    let source = Source::new(engine);
+    source.cq.set_handler(Some(id)).unwrap();
+    source.cq.arm(Arm::Next);
+    source.complete();
+    let times = reaction(engine, processor);
+    stop.store(true, Ordering::Relaxed);
+    engine.clear_handler(id).unwrap();
+    times
+}
+
+fn priorities() {
+    let all = sys::processors().unwrap();
+    let (here, there) = (all[0], *all.last().unwrap());
+    // Whoever completes must not be in the way of whoever is told.
+    sys::settle(&[here]).unwrap();
+    println!("time to a latency handler, µs        p50     p99");
+    let (mut ratios, mut last) = (Vec::new(), None);
+    for _ in 0..ROUNDS {
+        let engine = engine();
+        let idle = reaction(&engine, there);
+        let busy = reaction_beside(&engine, there, Class::Bulk);
+        let p99 = |times: &[Duration]| percentile(times, 99).as_secs_f64();
+        ratios.push(p99(&busy) / p99(&idle));
+        last = Some((idle, busy));
+    }
+    if let Some((idle, busy)) = last {
+        show("on an idle processor", &idle);
+        show("beside a busy bulk handler", &busy);
+    }
+    let ratio = median(ratios);
+    println!("  ratio of 99th percentiles, median of {ROUNDS} rounds: {ratio:.2}");
+    sys::settle(&all).unwrap();
+}
+
+fn main() {
+    wake_up();
+    rates();
+    moderation();
+    priorities();
+}

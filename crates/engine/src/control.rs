@@ -1,0 +1,344 @@
+//! Control queue pairs with hands (V5): one thread, started when it is first needed, does what is queued to them.
+//! It promises that posting never waits for what is being done, that each queue is worked off in order and all of them in
+//! turn, and that work which waited for memory goes on as soon as its registration has ended. It refuses to do two
+//! registrations at once: they contend for the same page tables.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
+use verbena_nic::control::MAX_REQUESTS;
+use verbena_nic::{Control, Done, Function, NewQp, Outbox, Subject};
+use verbena_wire::{Stag, To};
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::queue::{CompletionQueue, Queue};
+use crate::sys;
+
+/// Learns how a request ended, on the control thread and without any lock.
+pub type Told = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// A control queue pair and who is told of each request that waits in it.
+struct Queued {
+    control: Arc<Control>,
+    /// One for each request, in the same order: whoever posts holds this over the post.
+    told: Mutex<VecDeque<Option<Told>>>,
+    /// It is among those that the thread works off.
+    scheduled: AtomicBool,
+}
+
+impl Queued {
+    /// What is left will not be done.
+    fn give_up(&self) {
+        let left = core::mem::take(&mut *self.told.lock());
+        for told in left.into_iter().flatten() {
+            told(Err(Error::Closed));
+        }
+    }
+}
+
+/// The control thread of an engine and what it works off.
+#[derive(Default)]
+pub(crate) struct Controls {
+    state: Mutex<State>,
+    rung: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Arc<Queued>>,
+    thread: Option<JoinHandle<()>>,
+    /// For requests whose makers have no control queue pair of their own.
+    common: Option<Arc<ControlQueue>>,
+    stopping: bool,
+}
+
+impl Controls {
+    /// Starts the thread, if that was not done.
+    fn start(&self, core: &Arc<Core>) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        if state.stopping {
+            return Err(Error::Closed);
+        }
+        if state.thread.is_none() {
+            let core = core.clone();
+            let thread = sys::spawn("verbena-control", move || core.controls.run(&core))?;
+            state.thread = Some(thread);
+        }
+        Ok(())
+    }
+
+    /// The control queue pair of those who have none.
+    pub(crate) fn common(&self, core: &Arc<Core>) -> Result<Arc<ControlQueue>, Error> {
+        if let Some(common) = &self.state.lock().common {
+            return Ok(common.clone());
+        }
+        let made = Arc::new(ControlQueue::new(core, None, MAX_REQUESTS)?);
+        let mut state = self.state.lock();
+        if state.stopping {
+            return Err(Error::Closed);
+        }
+        let common = state.common.get_or_insert_with(|| made.clone()).clone();
+        // One that came second is dropped without the lock.
+        drop(state);
+        Ok(common)
+    }
+
+    /// Something was posted there.
+    fn schedule(&self, queued: &Arc<Queued>) {
+        let mut state = self.state.lock();
+        if !queued.scheduled.swap(true, Ordering::AcqRel) {
+            state.ready.push_back(queued.clone());
+            self.rung.notify_one();
+        }
+    }
+
+    fn run(&self, core: &Core) {
+        while let Some(queued) = self.next() {
+            let more = step(core, &queued);
+            let mut state = self.state.lock();
+            // Whoever posted after our look found it scheduled and did not ring.
+            if more || queued.control.outstanding() > 0 {
+                state.ready.push_back(queued);
+            } else {
+                queued.scheduled.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    /// Waits for the next one; `None` if there will be none.
+    fn next(&self) -> Option<Arc<Queued>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.stopping {
+                return None;
+            }
+            if let Some(queued) = state.ready.pop_front() {
+                return Some(queued);
+            }
+            self.rung.wait(&mut state);
+        }
+    }
+
+    /// Ends the thread, after the request that it is doing, and gives up what waits.
+    pub(crate) fn stop(&self, core: &Core) {
+        let (thread, common) = {
+            let mut state = self.state.lock();
+            state.stopping = true;
+            self.rung.notify_all();
+            (state.thread.take(), state.common.take())
+        };
+        // The last owner of an engine may be one who is told on this very thread.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+        let left = core::mem::take(&mut self.state.lock().ready);
+        for queued in left {
+            end(core, &queued);
+        }
+        drop(common);
+    }
+}
+
+/// Does one request, and everything that follows from it; false if none waited.
+fn step(core: &Core, queued: &Queued) -> bool {
+    let mut out = Outbox::new();
+    // Whoever is told is known before the work begins: one who gives up the rest meanwhile must not speak for this one.
+    let Some(told) = queued.told.lock().pop_front() else {
+        return false;
+    };
+    let done = core.function.run_control(queued.control.number(), &mut out);
+    if let Ok(Some(done)) = &done {
+        part(core, done, &mut out);
+    }
+    // Whoever waits for memory goes on before anybody is told.
+    core.deliver(&mut out);
+    let (outcome, more) = match done {
+        Ok(Some(done)) => (done.outcome.map_err(Error::from), true),
+        // It was destroyed before we came.
+        Ok(None) | Err(_) => (Err(Error::Closed), false),
+    };
+    if let Some(told) = told {
+        told(outcome);
+    }
+    if queued.control.has_ended() {
+        queued.give_up();
+    }
+    more
+}
+
+/// The connection of a queue pair that was destroyed says its last words.
+fn part(core: &Core, done: &Done, out: &mut Outbox) {
+    if let (Subject::Qp(qp), verbena_nic::ControlOp::DestroyQp, Ok(())) =
+        (done.subject, done.op, &done.outcome)
+        && let Some(connection) = core.connection_of(qp)
+    {
+        connection.close(done.last_words.clone(), out);
+    }
+}
+
+fn end(core: &Core, queued: &Queued) {
+    let mut out = Outbox::new();
+    // It may be gone already.
+    let _ = core
+        .function
+        .destroy_control(queued.control.number(), &mut out);
+    core.deliver(&mut out);
+    queued.give_up();
+}
+
+/// A control queue pair.
+///
+/// What is posted is done by the engine's control thread, in order. A pending STag can be used at once: see
+/// [`verbena_nic::control`] for who waits and who is refused. Dropped, it waits for the request that is being done and gives
+/// up the others.
+pub struct ControlQueue {
+    core: Arc<Core>,
+    queued: Arc<Queued>,
+    /// Kept as long as completions may come.
+    _cq: Option<Arc<Queue>>,
+}
+
+impl ControlQueue {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        cq: Option<&CompletionQueue>,
+        depth: usize,
+    ) -> Result<ControlQueue, Error> {
+        core.controls.start(core)?;
+        let number = cq.map(CompletionQueue::number);
+        let control = core.function.create_control(depth, number)?;
+        Ok(ControlQueue {
+            core: core.clone(),
+            queued: Arc::new(Queued {
+                control,
+                told: Mutex::default(),
+                scheduled: AtomicBool::new(false),
+            }),
+            _cq: cq.map(|cq| cq.0.clone()),
+        })
+    }
+
+    /// Its number, which its completions bear.
+    pub fn number(&self) -> u32 {
+        self.queued.control.number()
+    }
+
+    /// Requests that are not done.
+    pub fn outstanding(&self) -> usize {
+        self.queued.control.outstanding()
+    }
+
+    /// Registers a region that `reserve` promises in the table.
+    pub fn register(
+        &self,
+        id: u64,
+        pd: Pd,
+        reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
+        told: Option<Told>,
+    ) -> Result<Stag, Error> {
+        self.post(told, |function, control| {
+            function.post_register(control, id, pd, reserve)
+        })
+    }
+
+    /// Registers the memory of a region once more: first address, domain and rights are its own (M5).
+    pub fn register_shared(
+        &self,
+        id: u64,
+        of: Stag,
+        terms: (To, Pd, Access),
+        told: Option<Told>,
+    ) -> Result<Stag, Error> {
+        self.post(told, |function, control| {
+            function.post_register_shared(control, id, of, terms)
+        })
+    }
+
+    /// Allocates a window.
+    pub fn allocate_window(
+        &self,
+        id: u64,
+        ty: WindowType,
+        pd: Pd,
+        told: Option<Told>,
+    ) -> Result<Stag, Error> {
+        self.post(told, |function, control| {
+            function.post_allocate_window(control, id, ty, pd)
+        })
+    }
+
+    /// Removes a region or window.
+    pub fn deregister(&self, id: u64, stag: Stag, told: Option<Told>) -> Result<(), Error> {
+        self.post(told, |function, control| {
+            function.post_deregister(control, id, stag)
+        })
+    }
+
+    /// Creates a queue pair of the function, without hands: for whoever runs it itself.
+    pub fn create_qp(&self, id: u64, new: NewQp, told: Option<Told>) -> Result<u32, Error> {
+        self.post(told, |function, control| {
+            function.post_create_qp(control, id, new)
+        })
+    }
+
+    /// Destroys a queue pair; its connection is closed when it has said its last words.
+    pub fn destroy_qp(&self, id: u64, qp: u32, told: Option<Told>) -> Result<(), Error> {
+        self.post(told, |function, control| {
+            function.post_destroy_qp(control, id, qp)
+        })
+    }
+
+    /// Creates a completion queue of the function, without hands.
+    pub fn create_cq(&self, id: u64, entries: usize, told: Option<Told>) -> Result<u32, Error> {
+        self.post(told, |function, control| {
+            function.post_create_cq(control, id, entries)
+        })
+    }
+
+    /// Destroys a completion queue.
+    pub fn destroy_cq(&self, id: u64, cq: u32, told: Option<Told>) -> Result<(), Error> {
+        self.post(told, |function, control| {
+            function.post_destroy_cq(control, id, cq)
+        })
+    }
+
+    fn post<R>(
+        &self,
+        told: Option<Told>,
+        post: impl FnOnce(&Function, u32) -> Result<R, verbena_nic::Error>,
+    ) -> Result<R, Error> {
+        self.core.check()?;
+        self.core.controls.start(&self.core)?;
+        let answer = {
+            let mut line = self.queued.told.lock();
+            let answer = post(&self.core.function, self.number())?;
+            line.push_back(told);
+            answer
+        };
+        self.core.controls.schedule(&self.queued);
+        Ok(answer)
+    }
+}
+
+impl Drop for ControlQueue {
+    fn drop(&mut self) {
+        if self.core.lives() {
+            end(&self.core, &self.queued);
+        }
+    }
+}
+
+impl core::fmt::Debug for ControlQueue {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ControlQueue")
+            .field("number", &self.number())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+//! Requests that wait for a peer which is not there.
+//! It promises that they fail when the peer has been absent for as long as the program allows, whoever has called in vain
+//! meanwhile. It refuses to count while nothing waits.
+
+use verbena_nic::Outbox;
+use verbena_stream::Time;
+
+use super::{Life, Stage, State};
+use crate::sys;
+
+impl Life {
+    /// Requests were posted while no peer is there: its time runs from the first of them.
+    pub(crate) fn miss_peer(&self) {
+        let mut state = self.state.lock();
+        match state.stage {
+            Stage::Joined => {}
+            Stage::Waiting | Stage::Calling => self.miss(&mut state),
+            Stage::Over => {
+                let qp = state.expected.as_ref().map(|e| e.options.qp.clone());
+                drop(state);
+                let mut out = Outbox::new();
+                if let Some(qp) = qp {
+                    qp.handle_peer_dead(&mut out);
+                }
+                self.core.deliver(&mut out);
+            }
+        }
+    }
+
+    pub(super) fn miss(&self, state: &mut State) {
+        let Some(expected) = &state.expected else {
+            return;
+        };
+        let patience = expected.options.slot.patience();
+        let since = *state.missed.get_or_insert_with(sys::now);
+        if let Some(patience) = patience {
+            // The same time again is the same timer.
+            self.shard.at(since + patience, self.token);
+        }
+    }
+
+    /// Requests that wait for a peer that cannot be reached fail after as long as the program allows.
+    pub(super) fn give_up(&self, now: Time) {
+        let state = self.state.lock();
+        let Some((expected, since)) = state.expected.as_ref().zip(state.missed) else {
+            return;
+        };
+        let absent = matches!(state.stage, Stage::Waiting | Stage::Calling);
+        let patience = expected.options.slot.patience();
+        let Some(patience) = patience.filter(|_| absent) else {
+            return;
+        };
+        let qp = expected.options.qp.clone();
+        drop(state);
+        if now < since + patience {
+            // The program has become more patient.
+            return self.shard.at(since + patience, self.token);
+        }
+        let mut out = Outbox::new();
+        qp.handle_peer_dead(&mut out);
+        self.core.deliver(&mut out);
+    }
+}

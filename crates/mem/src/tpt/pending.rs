@@ -1,0 +1,373 @@
+//! Entries that are promised and not there yet (V5): reserved at once, completed or failed by whoever works off registrations.
+//! A [`Reserved`] entry promises that its STag is known and named by nobody else, that nobody uses it before it is complete,
+//! and that whoever waits for it is named when it ends. It refuses to know in which order registrations are done, and by whom.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use verbena_wire::{Stag, To};
+
+use super::index::Purpose;
+use super::{Region, Tpt};
+use crate::access::Access;
+use crate::att::{Att, Page, PageSize};
+use crate::entry::{Entry, Kind, Pd};
+use crate::probe;
+use crate::refusal::Misuse;
+use crate::slot::Unavailable;
+use crate::window::{Scope, WindowType};
+
+/// Where the bytes of a pending region are; a page list is verified and becomes a translation when the region is completed.
+#[derive(Debug)]
+pub enum Layout {
+    /// A translation that is there.
+    Built(Att),
+    /// `len` bytes scattered over pages.
+    Pages {
+        /// The size of each.
+        size: PageSize,
+        /// The pages.
+        pages: Box<[Page]>,
+        /// Where the first byte lies in the first page.
+        first_offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Layout {
+    fn len(&self) -> u64 {
+        match self {
+            Layout::Built(att) => att.len(),
+            Layout::Pages { len, .. } => *len,
+        }
+    }
+
+    fn build(self) -> Result<Att, Misuse> {
+        match self {
+            Layout::Built(att) => Ok(att),
+            Layout::Pages {
+                size,
+                pages,
+                first_offset,
+                len,
+            } => Att::paged(size, &pages, first_offset, len),
+        }
+    }
+}
+
+/// A region to register later; the fields of [`Region`], with a translation that need not be built yet.
+#[derive(Debug)]
+pub struct Draft {
+    /// Where its bytes are.
+    pub layout: Layout,
+    /// The address of its first byte as users name it; 0 makes it zero-based.
+    pub start: To,
+    /// Its domain.
+    pub pd: Pd,
+    /// Its rights.
+    pub access: Access,
+    /// It dies with the first message that ends in it (M9).
+    pub one_touch: bool,
+}
+
+impl From<Region> for Draft {
+    fn from(region: Region) -> Draft {
+        Draft {
+            layout: Layout::Built(region.att),
+            start: region.start,
+            pd: region.pd,
+            access: region.access,
+            one_touch: region.one_touch,
+        }
+    }
+}
+
+/// What a reserved entry becomes.
+#[derive(Debug)]
+enum Promise {
+    Region(Layout),
+    Shared { of: Stag },
+    Window,
+}
+
+/// How a reserved entry ended.
+#[derive(Debug)]
+#[must_use = "those who wait for the entry wait for ever unless they are told"]
+pub struct Settled {
+    /// The entry is valid, or gone for this reason.
+    pub outcome: Result<(), Misuse>,
+    /// Queue pairs that wait for it and must be told.
+    pub waiters: Vec<u32>,
+}
+
+/// A pending entry. Whoever holds this decides what becomes of it; dropped, it fails, and nobody is told.
+#[derive(Debug)]
+pub struct Reserved {
+    tpt: Arc<Tpt>,
+    stag: Stag,
+    access: Access,
+    promise: Option<Promise>,
+}
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Entries that are pending.
+    count: AtomicU32,
+    /// Queue pairs by the index of the entry they wait for.
+    waiters: Mutex<HashMap<u32, Vec<u32>>>,
+}
+
+impl Tpt {
+    /// Promises a region: its STag is known at once, and accesses that its domain, range and rights allow are told to wait
+    /// until [`Reserved::complete`] has verified the memory.
+    ///
+    /// # Safety
+    /// As for [`register`](Tpt::register), from now on: memory that is mapped stays so until the entry has failed or
+    /// [`deregister`](Tpt::deregister) has returned for it.
+    pub unsafe fn reserve(self: &Arc<Self>, draft: Draft) -> Result<Reserved, Misuse> {
+        let (access, len) = (draft.access, draft.layout.len());
+        check(access, draft.start, len)?;
+        let entry = Entry {
+            kind: Kind::Region,
+            start: draft.start,
+            len,
+            pd: draft.pd,
+            access,
+            one_touch: draft.one_touch,
+            invalidatable: false,
+            att: nothing(),
+            att_offset: 0,
+            parent: None,
+        };
+        let purpose = Purpose::Region(draft.pd);
+        self.promise(purpose, entry, Promise::Region(draft.layout))
+    }
+
+    /// Promises another registration of a region's memory (M5), which may be pending itself but must be valid by the time
+    /// this is completed.
+    pub fn reserve_shared(
+        self: &Arc<Self>,
+        of: Stag,
+        start: To,
+        pd: Pd,
+        access: Access,
+    ) -> Result<Reserved, Misuse> {
+        let original = self.known(of).ok_or(Misuse::Stag(of))?;
+        if original.kind != Kind::Region {
+            return Err(Misuse::Stag(of));
+        }
+        check(access, start, original.len)?;
+        let entry = Entry {
+            start,
+            pd,
+            access,
+            one_touch: false,
+            invalidatable: false,
+            att: nothing(),
+            att_offset: 0,
+            ..original
+        };
+        self.promise(Purpose::Region(pd), entry, Promise::Shared { of })
+    }
+
+    /// Promises a window; it can be bound when it is completed.
+    pub fn reserve_window(self: &Arc<Self>, ty: WindowType, pd: Pd) -> Result<Reserved, Misuse> {
+        let entry = Entry {
+            kind: Kind::Window(Scope::Domain),
+            start: To::new(0),
+            len: 0,
+            pd,
+            access: Access::NONE,
+            one_touch: false,
+            invalidatable: false,
+            att: nothing(),
+            att_offset: 0,
+            parent: None,
+        };
+        self.promise(Purpose::Window(ty, pd), entry, Promise::Window)
+    }
+
+    fn promise(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        entry: Entry,
+        promise: Promise,
+    ) -> Result<Reserved, Misuse> {
+        let index = self.allocate(purpose)?;
+        let slot = self.slot_or_make(index);
+        let (key, access) = (slot.key(), entry.access);
+        let full = Misuse::Full(self.capacity());
+        let stag = Stag::from_parts(index, key).ok_or(full)?;
+        // The index is ours alone, so its slot is free.
+        let owned = slot.claim().map_err(|_| full)?;
+        // Before anybody can know the STag: who finds none pending need not look for it.
+        self.waiting.count.fetch_add(1, Ordering::Release);
+        owned.promise(key, entry);
+        Ok(Reserved {
+            tpt: self.clone(),
+            stag,
+            access,
+            promise: Some(promise),
+        })
+    }
+
+    /// Some entry is pending. Whoever was told an STag and finds none pending need not ask whether that one is.
+    pub fn has_pending(&self) -> bool {
+        self.waiting.count.load(Ordering::Acquire) > 0
+    }
+
+    /// The entry is promised under this STag and not there yet.
+    pub fn is_pending(&self, stag: Stag) -> bool {
+        self.slot(stag.index())
+            .is_some_and(|slot| slot.is_pending(stag.key()))
+    }
+
+    /// The entry is valid or pending under this STag.
+    pub fn knows(&self, stag: Stag) -> bool {
+        let index = stag.index();
+        let window = self.indexes.lock().window(index).is_some();
+        // A window's owner may not have heard of its last key.
+        window || self.known(stag).is_some()
+    }
+
+    /// Notes that this queue pair must be told when the entry is there or will not come; false if that is so already.
+    pub fn wait(&self, stag: Stag, qp: u32) -> bool {
+        let mut waiters = self.waiting.waiters.lock();
+        // Looked at under the lock: whoever settles the entry takes the list afterwards.
+        if !self.is_pending(stag) {
+            return false;
+        }
+        let line = waiters.entry(stag.index()).or_default();
+        if !line.contains(&qp) {
+            line.push(qp);
+        }
+        true
+    }
+}
+
+impl Reserved {
+    /// Its STag, which can be told to anybody.
+    pub fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// Verifies the memory, which may take long, and makes the entry valid; or takes it away and says why.
+    ///
+    /// An entry that was deregistered meanwhile is gone: [`Misuse::Stag`].
+    pub fn complete(mut self) -> Settled {
+        let built = match self.promise.take() {
+            // Whoever deregistered it may have freed its memory; there is nothing to verify.
+            Some(_) if !self.tpt.is_pending(self.stag) => Err(Misuse::Stag(self.stag)),
+            Some(promise) => self.build(promise),
+            None => Err(Misuse::Stag(self.stag)),
+        };
+        self.end(built)
+    }
+
+    /// Takes the entry away.
+    pub fn fail(mut self) -> Vec<u32> {
+        self.promise = None;
+        self.end(Err(Misuse::Stag(self.stag))).waiters
+    }
+
+    fn build(&self, promise: Promise) -> Result<Option<(Arc<Att>, u64)>, Misuse> {
+        match promise {
+            Promise::Window => Ok(None),
+            Promise::Region(layout) => {
+                let att = layout.build()?;
+                for span in att.runs() {
+                    probe::mapped(&span, self.access.needs_writable())?;
+                }
+                Ok(Some((Arc::new(att), 0)))
+            }
+            Promise::Shared { of } => {
+                if self.tpt.is_pending(of) {
+                    return Err(Misuse::Pending(of));
+                }
+                let original = self.tpt.look(of).ok_or(Misuse::Stag(of))?;
+                if self.access.needs_writable() {
+                    for span in original.att.runs() {
+                        probe::mapped(&span, true)?;
+                    }
+                }
+                Ok(Some((original.att, original.att_offset)))
+            }
+        }
+    }
+
+    /// The one end of a reserved entry, and the only place that frees its index if it does not become valid.
+    fn end(&self, built: Result<Option<(Arc<Att>, u64)>, Misuse>) -> Settled {
+        let (tpt, stag) = (&self.tpt, self.stag);
+        let owned = tpt
+            .slot(stag.index())
+            .ok_or(Unavailable::Invalid)
+            .and_then(|slot| slot.settle(stag.key()));
+        let outcome = match (owned, built) {
+            (Ok(owned), Ok(Some((att, att_offset)))) => match owned.entry() {
+                Some(entry) => {
+                    let entry = Entry {
+                        att,
+                        att_offset,
+                        ..entry
+                    };
+                    owned.publish(stag.key(), entry);
+                    Ok(())
+                }
+                None => Err(Misuse::Stag(stag)),
+            },
+            (Ok(owned), Ok(None)) => {
+                owned.vacate();
+                Ok(())
+            }
+            (Ok(owned), Err(misuse)) => {
+                owned.release();
+                Err(misuse)
+            }
+            // It was deregistered meanwhile; the index was kept for us, so that nobody else's entry is mistaken for it.
+            (Err(_), _) => Err(Misuse::Stag(stag)),
+        };
+        if outcome.is_err() {
+            tpt.indexes.lock().free(stag.index());
+        }
+        tpt.waiting.count.fetch_sub(1, Ordering::Release);
+        let waiters = tpt.waiting.waiters.lock().remove(&stag.index());
+        Settled {
+            outcome,
+            waiters: waiters.unwrap_or_default(),
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.promise.take().is_some() {
+            drop(self.end(Err(Misuse::Stag(self.stag))));
+        }
+    }
+}
+
+/// Rights and range that make sense.
+pub(super) fn check(access: Access, start: To, len: u64) -> Result<(), Misuse> {
+    if !access.is_sane() {
+        return Err(Misuse::Rights(access));
+    }
+    match start.checked_add(len) {
+        Some(_) => Ok(()),
+        None => {
+            let start = start.get();
+            Err(Misuse::Range { start, len })
+        }
+    }
+}
+
+/// The translation of an entry that has none yet.
+fn nothing() -> Arc<Att> {
+    Arc::new(Att::direct(core::ptr::null_mut(), 0))
+}
+
+#[cfg(test)]
+mod tests;

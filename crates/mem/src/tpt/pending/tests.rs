@@ -1,0 +1,262 @@
+//! Tests of pending entries: what they refuse, how they end, who is told, and what becomes of their indexes.
+
+use super::*;
+use crate::check::{Policy, Reach};
+use crate::refusal::Refusal;
+use crate::window::Bind;
+
+fn table() -> Arc<Tpt> {
+    Arc::new(Tpt::new(1..100, Policy::Verbs, 42))
+}
+
+fn draft(bytes: &mut [u8], access: Access) -> Draft {
+    Draft {
+        layout: Layout::Built(Att::direct(bytes.as_mut_ptr(), bytes.len() as u64)),
+        start: To::new(0),
+        pd: Pd(1),
+        access,
+        one_touch: false,
+    }
+}
+
+fn reserve(tpt: &Arc<Tpt>, bytes: &mut [u8]) -> Reserved {
+    // SAFETY: every test keeps the bytes until its table is gone.
+    unsafe { tpt.reserve(draft(bytes, Access::ALL)) }.unwrap()
+}
+
+fn reach(stag: Stag, len: u64) -> Reach {
+    Reach {
+        stag,
+        at: 0,
+        len,
+        pd: Pd(1),
+        qp: 5,
+        needs: Access::REMOTE_WRITE,
+    }
+}
+
+#[test]
+fn an_access_is_told_to_wait_and_granted_when_the_entry_is_complete() {
+    let (tpt, mut bytes) = (table(), [0; 64]);
+    let reserved = reserve(&tpt, &mut bytes);
+    let stag = reserved.stag();
+    let pending = Refusal::Pending { stag };
+    assert_eq!(tpt.place_remote(&reach(stag, 8)).unwrap_err(), pending);
+    assert_eq!(tpt.gather_local(&reach(stag, 8)).unwrap_err(), pending);
+    assert!(tpt.is_pending(stag) && tpt.has_pending() && tpt.look(stag).is_none());
+    assert_eq!(tpt.len_of(Pd(1)), 1, "its domain is in use");
+    assert_eq!(reserved.complete().outcome, Ok(()));
+    assert_eq!(
+        tpt.place_remote(&reach(stag, 8)).unwrap().write(0, &[7; 8]),
+        8
+    );
+    assert!(!tpt.is_pending(stag) && !tpt.has_pending());
+    tpt.deregister(stag).unwrap();
+    assert_eq!(bytes[..9], [7, 7, 7, 7, 7, 7, 7, 7, 0]);
+    assert!(tpt.is_empty());
+}
+
+#[test]
+fn what_is_known_of_a_pending_entry_is_checked_at_once() {
+    let (tpt, mut bytes) = (table(), [0; 64]);
+    // SAFETY: as above.
+    let reserved = unsafe { tpt.reserve(draft(&mut bytes, Access::LOCAL_READ)) }.unwrap();
+    let stag = reserved.stag();
+    let other_key = Stag::from_parts(stag.index(), stag.key().wrapping_add(1)).unwrap();
+    let refused = |reach: &Reach| tpt.place_remote(reach).unwrap_err();
+    assert!(matches!(
+        refused(&reach(other_key, 8)),
+        Refusal::Stag { .. }
+    ));
+    assert!(matches!(refused(&reach(stag, 65)), Refusal::Bounds { .. }));
+    assert!(matches!(refused(&reach(stag, 8)), Refusal::Right { .. }));
+    let stranger = Reach {
+        pd: Pd(2),
+        ..reach(stag, 8)
+    };
+    assert!(matches!(refused(&stranger), Refusal::Domain { .. }));
+    let invalidate = tpt.invalidate_local(stag, Pd(1));
+    assert_eq!(
+        invalidate,
+        Err(Refusal::Kind { stag }),
+        "as for a valid region"
+    );
+    assert!(reserved.fail().is_empty());
+}
+
+#[test]
+fn memory_that_is_not_there_fails_the_entry() {
+    let tpt = table();
+    let mut bad = draft(&mut [0; 8], Access::LOCAL_READ);
+    bad.layout = Layout::Built(Att::direct(4096 as *mut u8, 100));
+    // SAFETY: never mapped; refused.
+    let reserved = unsafe { tpt.reserve(bad) }.unwrap();
+    let stag = reserved.stag();
+    assert!(tpt.wait(stag, 7) && tpt.wait(stag, 8) && tpt.wait(stag, 7));
+    let settled = reserved.complete();
+    assert!(matches!(settled.outcome, Err(Misuse::Unmapped { .. })));
+    assert_eq!(settled.waiters, [7, 8]);
+    assert!(tpt.is_empty() && !tpt.has_pending());
+    let gone = tpt.gather_local(&reach(stag, 1)).unwrap_err();
+    assert_eq!(gone, Refusal::Stag { stag });
+    assert!(!tpt.wait(stag, 7), "nothing to wait for");
+}
+
+#[test]
+fn a_page_list_is_verified_when_the_entry_is_completed() {
+    let (tpt, mut bytes) = (table(), vec![0; 3 * 4096]);
+    let first = bytes.as_mut_ptr();
+    let page = |n: usize| Page::at(first.wrapping_add(n * 4096));
+    let pages = |len| Layout::Pages {
+        size: PageSize::K4,
+        pages: Box::new([page(2), page(0)]),
+        first_offset: 0,
+        len,
+    };
+    let (good, bad) = (pages(8192), pages(8193));
+    for (layout, works) in [(good, true), (bad, false)] {
+        let draft = Draft {
+            layout,
+            ..draft(&mut [], Access::ALL)
+        };
+        // SAFETY: as above.
+        let settled = unsafe { tpt.reserve(draft) }.unwrap().complete();
+        assert_eq!(settled.outcome.is_ok(), works);
+    }
+    assert_eq!(tpt.len(), 1);
+}
+
+#[test]
+fn drafts_that_make_no_sense_are_refused_at_once() {
+    let (tpt, mut bytes) = (table(), [0; 8]);
+    // SAFETY: refused.
+    let rights = unsafe { tpt.reserve(draft(&mut bytes, Access::REMOTE_WRITE)) };
+    assert_eq!(rights.unwrap_err(), Misuse::Rights(Access::REMOTE_WRITE));
+    let wraps = Draft {
+        start: To::new(u64::MAX - 6),
+        ..draft(&mut bytes, Access::ALL)
+    };
+    // SAFETY: refused.
+    let wraps = unsafe { tpt.reserve(wraps) };
+    assert!(matches!(wraps.unwrap_err(), Misuse::Range { .. }));
+    assert!(tpt.is_empty());
+}
+
+#[test]
+fn a_pending_entry_can_be_taken_away_once() {
+    let (tpt, mut bytes) = (table(), [0; 64]);
+    let reserved = reserve(&tpt, &mut bytes);
+    let stag = reserved.stag();
+    assert!(tpt.wait(stag, 3));
+    tpt.deregister(stag).unwrap();
+    assert_eq!(tpt.deregister(stag), Err(Misuse::Stag(stag)));
+    assert_eq!(
+        tpt.gather_local(&reach(stag, 1)).unwrap_err(),
+        Refusal::Stag { stag }
+    );
+    assert_eq!(
+        tpt.len(),
+        1,
+        "the index is kept until the one who was to complete it knows"
+    );
+    let settled = reserved.complete();
+    assert_eq!(settled.outcome, Err(Misuse::Stag(stag)));
+    assert_eq!(settled.waiters, [3]);
+    assert!(tpt.is_empty());
+}
+
+#[test]
+fn a_dropped_reservation_leaves_nothing() {
+    let (tpt, mut bytes) = (table(), [0; 64]);
+    drop(reserve(&tpt, &mut bytes));
+    assert!(tpt.is_empty() && !tpt.has_pending());
+}
+
+#[test]
+fn nothing_is_bound_to_what_is_pending() {
+    let (tpt, mut bytes) = (table(), [0; 64]);
+    let region = reserve(&tpt, &mut bytes);
+    let window = tpt.reserve_window(WindowType::One, Pd(1)).unwrap();
+    let bind = Bind {
+        window: window.stag(),
+        region: region.stag(),
+        at: 0,
+        len: 8,
+        access: Access::REMOTE_WRITE,
+        pd: Pd(1),
+        qp: 5,
+        key: 1,
+        zero_based: false,
+        one_touch: false,
+    };
+    assert_eq!(tpt.bind(&bind), Err(Misuse::Pending(bind.window)));
+    let unbound = tpt.place_remote(&reach(bind.window, 1)).unwrap_err();
+    assert!(
+        matches!(unbound, Refusal::Stag { .. }),
+        "as any unbound window"
+    );
+    assert_eq!(window.complete().outcome, Ok(()));
+    assert_eq!(tpt.bind(&bind), Err(Misuse::Pending(bind.region)));
+    assert_eq!(region.complete().outcome, Ok(()));
+    let bound = tpt.bind(&bind).unwrap();
+    assert!(tpt.place_remote(&reach(bound, 8)).is_ok());
+}
+
+#[test]
+fn a_pending_window_that_is_freed_stays_freed() {
+    let tpt = table();
+    let window = tpt.reserve_window(WindowType::TwoA, Pd(1)).unwrap();
+    let stag = window.stag();
+    let other_key = Stag::from_parts(stag.index(), stag.key().wrapping_add(1)).unwrap();
+    assert_eq!(tpt.deregister(other_key), Err(Misuse::Stag(other_key)));
+    tpt.deregister(stag).unwrap();
+    assert_eq!(tpt.deregister(stag), Err(Misuse::Stag(stag)));
+    assert_eq!(window.complete().outcome, Err(Misuse::Stag(stag)));
+    assert!(tpt.is_empty());
+}
+
+#[test]
+fn a_shared_registration_follows_the_one_it_shares() {
+    let (tpt, mut bytes) = (table(), [0; 64]);
+    let first = reserve(&tpt, &mut bytes);
+    let share = || tpt.reserve_shared(first.stag(), To::new(100), Pd(2), Access::LOCAL_READ);
+    let early = share().unwrap();
+    let shared = share().unwrap();
+    assert_eq!(early.complete().outcome, Err(Misuse::Pending(first.stag())));
+    let sync = tpt.register_shared(first.stag(), To::new(0), Pd(2), Access::LOCAL_READ);
+    assert_eq!(sync, Err(Misuse::Pending(first.stag())));
+    assert_eq!(first.complete().outcome, Ok(()));
+    let stag = shared.stag();
+    assert_eq!(shared.complete().outcome, Ok(()));
+    let reach = Reach {
+        at: 100,
+        pd: Pd(2),
+        needs: Access::LOCAL_READ,
+        ..reach(stag, 64)
+    };
+    assert!(tpt.gather_local(&reach).is_ok());
+}
+
+/// Waiters that come while the entry is being completed are told, or see that there is nothing to wait for.
+#[test]
+fn nobody_waits_for_an_entry_that_has_ended() {
+    for turn in 0..300 {
+        let (tpt, mut bytes) = (table(), [0; 8]);
+        let reserved = reserve(&tpt, &mut bytes);
+        let stag = reserved.stag();
+        let go = std::sync::Barrier::new(2);
+        let (waits, told) = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                go.wait();
+                for _ in 0..turn % 7 {
+                    std::hint::spin_loop();
+                }
+                tpt.wait(stag, 1)
+            });
+            go.wait();
+            let settled = reserved.complete();
+            (waiter.join().unwrap(), settled.waiters == [1])
+        });
+        assert_eq!(waits, told);
+    }
+}

@@ -1,0 +1,252 @@
+//! A control queue pair (V5): registrations, creations and destructions that are queued and done later, in order.
+//! It promises that a request is done after all that were posted before it, that what it creates has its number at once, and
+//! that each ends in one completion on its own queue. It refuses to run by itself: whoever drives it calls
+//! [`Function::run_control`](crate::Function::run_control), and may be a thread that does nothing else.
+//!
+//! Until its turn has come, what a request creates is *pending*. Work that needs a pending region waits for it (`qp/wait.rs`);
+//! a pending queue pair or completion queue is refused with [`Error::Pending`], except by requests behind it on the same
+//! control queue pair: registrations are what latency must be hidden of, a number without an object is of no use to anybody.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use verbena_mem::{Misuse, Reserved};
+use verbena_wire::Stag;
+
+use crate::cq::Cq;
+use crate::error::Error;
+use crate::event::Outbox;
+use crate::function::NewQp;
+use crate::wc::{ControlOp, Status, Wc, WcOp};
+
+/// Most requests that one control queue pair holds.
+pub const MAX_REQUESTS: usize = 1 << 16;
+
+/// Why a control queue pair refuses. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// No control queue pair has this size.
+    #[error("a control queue pair holds 1 to {MAX_REQUESTS} requests, not {0}")]
+    Size(usize),
+    /// As many requests wait as it holds.
+    #[error("the control queue is full with {0} requests")]
+    Full(usize),
+    /// The removal of this object waits already.
+    #[error("{0:?} is being removed already")]
+    Leaving(Subject),
+    /// It was destroyed, or its completion queue lost an entry: it takes nothing any more.
+    #[error("the control queue pair has ended")]
+    Ended,
+}
+
+/// What a control request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A region or window.
+    Stag(Stag),
+    /// A queue pair.
+    Qp(u32),
+    /// A completion queue.
+    Cq(u32),
+}
+
+/// How a control request ended, for whoever runs the control queue pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// The consumer's number of the request.
+    pub id: u64,
+    /// What it was.
+    pub op: ControlOp,
+    /// What it was about.
+    pub subject: Subject,
+    /// As asked, or why not: the completion has only a status.
+    pub outcome: Result<(), Error>,
+    /// The bytes that the connection of a destroyed queue pair should still carry before it is closed.
+    pub last_words: Vec<u8>,
+}
+
+/// A request as the queue keeps it.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: u64,
+    pub(crate) work: Work,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Register(Reserved),
+    AllocateWindow(Reserved),
+    Deregister(Stag),
+    CreateQp(u32, Box<NewQp>),
+    DestroyQp(u32),
+    CreateCq(u32, usize),
+    DestroyCq(u32),
+}
+
+impl Work {
+    pub(crate) fn op(&self) -> ControlOp {
+        match self {
+            Work::Register(_) => ControlOp::Register,
+            Work::AllocateWindow(_) => ControlOp::AllocateWindow,
+            Work::Deregister(_) => ControlOp::Deregister,
+            Work::CreateQp(..) => ControlOp::CreateQp,
+            Work::DestroyQp(_) => ControlOp::DestroyQp,
+            Work::CreateCq(..) => ControlOp::CreateCq,
+            Work::DestroyCq(_) => ControlOp::DestroyCq,
+        }
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            Work::Register(reserved) | Work::AllocateWindow(reserved) => {
+                Subject::Stag(reserved.stag())
+            }
+            Work::Deregister(stag) => Subject::Stag(*stag),
+            Work::CreateQp(qp, _) | Work::DestroyQp(qp) => Subject::Qp(*qp),
+            Work::CreateCq(cq, _) | Work::DestroyCq(cq) => Subject::Cq(*cq),
+        }
+    }
+
+    fn removes(&self) -> bool {
+        matches!(
+            self,
+            Work::Deregister(_) | Work::DestroyQp(_) | Work::DestroyCq(_)
+        )
+    }
+}
+
+/// A control queue pair.
+#[derive(Debug)]
+pub struct Control {
+    number: u32,
+    cq: Option<Arc<Cq>>,
+    depth: usize,
+    queue: Mutex<Queue>,
+    /// Held while a request is done, so that two who run it keep the order.
+    turn: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    requests: VecDeque<Request>,
+    /// A request was taken and is being done; it still counts.
+    busy: bool,
+    /// What is being removed.
+    leaving: HashSet<Subject>,
+    ended: bool,
+}
+
+impl Control {
+    /// An empty one for `depth` requests, which completes in `cq` if there is one.
+    pub(crate) fn new(number: u32, depth: usize, cq: Option<Arc<Cq>>) -> Result<Control, Error> {
+        if !(1..=MAX_REQUESTS).contains(&depth) {
+            return Err(ControlError::Size(depth).into());
+        }
+        Ok(Control {
+            number,
+            cq,
+            depth,
+            queue: Mutex::default(),
+            turn: Mutex::new(()),
+        })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Requests that are not done.
+    pub fn outstanding(&self) -> usize {
+        let queue = self.queue.lock();
+        queue.requests.len() + usize::from(queue.busy)
+    }
+
+    /// It takes nothing any more: it was destroyed, or its completion queue lost an entry.
+    pub fn has_ended(&self) -> bool {
+        self.queue.lock().ended
+    }
+
+    /// Adds the request that `make` makes, if there is room for it.
+    pub(crate) fn post<R>(
+        &self,
+        id: u64,
+        make: impl FnOnce() -> Result<(Work, R), Error>,
+    ) -> Result<R, Error> {
+        let mut queue = self.queue.lock();
+        if queue.ended {
+            return Err(ControlError::Ended.into());
+        }
+        if queue.requests.len() + usize::from(queue.busy) >= self.depth {
+            return Err(ControlError::Full(self.depth).into());
+        }
+        let (work, answer) = make()?;
+        if work.removes() && !queue.leaving.insert(work.subject()) {
+            return Err(ControlError::Leaving(work.subject()).into());
+        }
+        queue.requests.push_back(Request { id, work });
+        Ok(answer)
+    }
+
+    /// The next request and the right to do it; nobody else does one meanwhile.
+    pub(crate) fn take(&self) -> Option<(Request, MutexGuard<'_, ()>)> {
+        let turn = self.turn.lock();
+        let mut queue = self.queue.lock();
+        let request = queue.requests.pop_front()?;
+        queue.busy = true;
+        Some((request, turn))
+    }
+
+    /// A request that was taken is done; false if its completion was lost.
+    pub(crate) fn complete(&self, done: &Done, out: &mut Outbox) -> bool {
+        {
+            let mut queue = self.queue.lock();
+            queue.busy = false;
+            let removes = matches!(
+                done.op,
+                ControlOp::Deregister | ControlOp::DestroyQp | ControlOp::DestroyCq
+            );
+            if removes {
+                queue.leaving.remove(&done.subject);
+            }
+        }
+        let Some(cq) = &self.cq else {
+            return true;
+        };
+        let wc = Wc {
+            id: done.id,
+            qpn: self.number,
+            op: WcOp::Control(done.op),
+            status: status_of(&done.outcome),
+            ..Wc::BLANK
+        };
+        cq.push(wc, out)
+    }
+
+    /// Takes nothing any more, and gives up what waits.
+    pub(crate) fn end(&self) -> VecDeque<Request> {
+        let mut queue = self.queue.lock();
+        queue.ended = true;
+        queue.leaving.clear();
+        core::mem::take(&mut queue.requests)
+    }
+
+    /// Waits until no request is being done.
+    pub(crate) fn quiesce(&self) {
+        drop(self.turn.lock());
+    }
+}
+
+/// The status that a control request's end means.
+fn status_of(outcome: &Result<(), Error>) -> Status {
+    match outcome {
+        Ok(()) => Status::Success,
+        Err(Error::Memory(Misuse::Unmapped { .. })) => Status::LocProtErr,
+        Err(_) => Status::LocQpOpErr,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Control queue pairs of a function (V5): what can be queued to one, and how one request of it is done.
+//! They promise that a refused request changes nothing, and that a request which fails later leaves nothing behind of what it
+//! was to create. They refuse to decide who runs them.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
+use verbena_wire::{Stag, To};
+
+use super::Function;
+use super::pairs::NewQp;
+use super::table::Use;
+use crate::control::{Control, Done, Request, Work};
+use crate::error::Error;
+use crate::event::Outbox;
+
+/// A control queue pair and its use of its completion queue.
+#[derive(Debug)]
+pub(super) struct ControlRow {
+    control: Arc<Control>,
+    _cq: Option<Use>,
+}
+
+impl Function {
+    /// A control queue pair for `depth` requests. Its requests complete in `cq`; without one, only whoever runs it is told.
+    pub fn create_control(&self, depth: usize, cq: Option<u32>) -> Result<Arc<Control>, Error> {
+        let (cq, used) = match cq {
+            Some(number) => {
+                let (cq, used) = self.use_cq(number)?;
+                (Some(cq), Some(used))
+            }
+            None => (None, None),
+        };
+        let make = |number| {
+            Ok(ControlRow {
+                control: Arc::new(Control::new(number, depth, cq)?),
+                _cq: used,
+            })
+        };
+        self.controls.add(make, |row| row.control.clone())
+    }
+
+    /// The control queue pair with this number.
+    pub fn control(&self, number: u32) -> Result<Arc<Control>, Error> {
+        self.controls.with(number, |row| row.control.clone())
+    }
+
+    /// Destroys a control queue pair, when the request that is being done has ended. What waits is given up without a
+    /// completion: pending regions fail, and so does the work that waits for them, which is woken from the outbox; nothing is
+    /// created or removed.
+    pub fn destroy_control(&self, number: u32, out: &mut Outbox) -> Result<(), Error> {
+        let control = self.control(number)?;
+        self.end_control(&control, out);
+        control.quiesce();
+        self.controls.remove(number, |_| 0).map(drop)
+    }
+
+    /// Queues the registration of a region; its STag can be used at once, by work that then waits for it.
+    ///
+    /// `reserve` promises the region in the table: foreign memory needs an `unsafe`, and its argument belongs where the
+    /// memory is known. The domain is kept meanwhile.
+    pub fn post_register(
+        &self,
+        control: u32,
+        id: u64,
+        pd: Pd,
+        reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
+    ) -> Result<Stag, Error> {
+        let _used = self.use_pd(pd)?;
+        self.control(control)?.post(id, || {
+            let reserved = reserve(&self.tpt)?;
+            let stag = reserved.stag();
+            Ok((Work::Register(reserved), stag))
+        })
+    }
+
+    /// Queues another registration of a region's memory (M5); the region may be pending on the same control queue pair.
+    pub fn post_register_shared(
+        &self,
+        control: u32,
+        id: u64,
+        of: Stag,
+        (start, pd, access): (To, Pd, Access),
+    ) -> Result<Stag, Error> {
+        self.post_register(control, id, pd, |tpt| {
+            tpt.reserve_shared(of, start, pd, access)
+        })
+    }
+
+    /// Queues the allocation of a window (M8); a bind of it waits for it.
+    pub fn post_allocate_window(
+        &self,
+        control: u32,
+        id: u64,
+        ty: WindowType,
+        pd: Pd,
+    ) -> Result<Stag, Error> {
+        let _used = self.use_pd(pd)?;
+        self.control(control)?.post(id, || {
+            let reserved = self.tpt.reserve_window(ty, pd)?;
+            let stag = reserved.stag();
+            Ok((Work::AllocateWindow(reserved), stag))
+        })
+    }
+
+    /// Queues the removal of a region or window, which may be pending itself. Until its turn has come it can be used.
+    pub fn post_deregister(&self, control: u32, id: u64, stag: Stag) -> Result<(), Error> {
+        self.control(control)?.post(id, || {
+            if self.tpt.knows(stag) {
+                Ok((Work::Deregister(stag), ()))
+            } else {
+                Err(Misuse::Stag(stag).into())
+            }
+        })
+    }
+
+    /// Queues the creation of a queue pair; its parts must be there when its turn comes.
+    pub fn post_create_qp(&self, control: u32, id: u64, new: NewQp) -> Result<u32, Error> {
+        self.control(control)?.post(id, || {
+            self.attributes.check_qp(&new.limits)?;
+            let number = self.qps.reserve()?;
+            Ok((Work::CreateQp(number, Box::new(new)), number))
+        })
+    }
+
+    /// Queues the destruction of a queue pair, in whatever state it will be.
+    pub fn post_destroy_qp(&self, control: u32, id: u64, number: u32) -> Result<(), Error> {
+        self.control(control)?.post(id, || {
+            self.qps.check_known(number)?;
+            Ok((Work::DestroyQp(number), ()))
+        })
+    }
+
+    /// Queues the creation of a completion queue.
+    pub fn post_create_cq(&self, control: u32, id: u64, entries: usize) -> Result<u32, Error> {
+        self.control(control)?.post(id, || {
+            crate::cq::check_size(entries)?;
+            let number = self.cqs.reserve()?;
+            Ok((Work::CreateCq(number, entries), number))
+        })
+    }
+
+    /// Queues the destruction of a completion queue; it fails if something still completes there when its turn comes.
+    pub fn post_destroy_cq(&self, control: u32, id: u64, number: u32) -> Result<(), Error> {
+        self.control(control)?.post(id, || {
+            self.cqs.check_known(number)?;
+            Ok((Work::DestroyCq(number), ()))
+        })
+    }
+
+    /// Does the oldest request of a control queue pair; `None` if none waits. It takes as long as it takes: a
+    /// registration touches every page. The caller holds no lock and no grant, and hands the outbox on as after any turn:
+    /// work that waits is woken from there.
+    pub fn run_control(&self, control: u32, out: &mut Outbox) -> Result<Option<Done>, Error> {
+        let control = self.control(control)?;
+        let Some((Request { id, work }, turn)) = control.take() else {
+            return Ok(None);
+        };
+        let (op, subject) = (work.op(), work.subject());
+        let mut last_words = Vec::new();
+        let outcome = match work {
+            Work::Register(reserved) | Work::AllocateWindow(reserved) => {
+                let settled = reserved.complete();
+                out.wake_for_memory(settled.waiters);
+                settled.outcome.map_err(Error::from)
+            }
+            Work::Deregister(stag) => self.deregister(stag),
+            Work::CreateQp(number, new) => {
+                let made = self.make_qp(*new, Some(number)).map(drop);
+                made.inspect_err(|_| self.qps.forgo(number))
+            }
+            Work::DestroyQp(number) => self.destroy_qp(number, out).map(|last| last_words = last),
+            Work::CreateCq(number, entries) => {
+                let made = self.make_cq(entries, Some(number)).map(drop);
+                made.inspect_err(|_| self.cqs.forgo(number))
+            }
+            Work::DestroyCq(number) => self.destroy_cq(number),
+        };
+        let done = Done {
+            id,
+            op,
+            subject,
+            outcome,
+            last_words,
+        };
+        let told = control.complete(&done, out);
+        drop(turn);
+        if !told {
+            // Nobody can know any more what was done.
+            self.end_control(&control, out);
+        }
+        Ok(Some(done))
+    }
+
+    fn end_control(&self, control: &Control, out: &mut Outbox) {
+        for request in control.end() {
+            match request.work {
+                Work::Register(reserved) | Work::AllocateWindow(reserved) => {
+                    out.wake_for_memory(reserved.fail());
+                }
+                Work::CreateQp(number, _) => self.qps.forgo(number),
+                Work::CreateCq(number, _) => self.cqs.forgo(number),
+                Work::Deregister(_) | Work::DestroyQp(_) | Work::DestroyCq(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! V5: memory that is promised and not there yet. Only what needs it waits, and every wait ends.
+
+use core::time::Duration;
+
+use verbena_mem::{Access, Bind, Buffer, Reserved, WindowType};
+use verbena_wire::To;
+
+use crate::event::{Event, Wake};
+use crate::state::{Personality, QpState, QpType};
+use crate::testing::{PD, Pair, SEND, Setup, Side, direct, read, write};
+use crate::wc::Status;
+use crate::wr::{Remote, SendOp, Sge};
+
+/// Memory of a side whose registration is pending.
+struct Promised {
+    memory: Buffer,
+    reserved: Reserved,
+}
+
+fn promise(side: &Side, len: usize) -> Promised {
+    let (memory, reserved) = Buffer::pending(&side.tpt, len, PD, Access::ALL).unwrap();
+    Promised { memory, reserved }
+}
+
+impl Promised {
+    fn sge(&self, len: u32) -> Sge {
+        Sge {
+            at: self.memory.at(),
+            len,
+            stag: self.memory.stag(),
+        }
+    }
+
+    fn remote(&self) -> Remote {
+        Remote {
+            stag: self.memory.stag(),
+            to: To::new(self.memory.at()),
+        }
+    }
+
+    /// The registration is done; whoever waits is told, and must be exactly these.
+    fn complete(self, side: &mut Side, waiters: &[u32]) -> Buffer {
+        let settled = self.reserved.complete();
+        assert_eq!(settled.outcome, Ok(()));
+        assert_eq!(settled.waiters, waiters);
+        tell(side, &settled.waiters);
+        self.memory
+    }
+
+    fn fail(self, side: &mut Side) {
+        let waiters = self.reserved.fail();
+        assert!(!waiters.is_empty(), "somebody waits");
+        tell(side, &waiters);
+    }
+}
+
+fn tell(side: &mut Side, waiters: &[u32]) {
+    for qp in waiters {
+        side.qp.wake(Wake::Memory(*qp), &mut side.out);
+    }
+}
+
+fn fetch_add(remote: Remote) -> SendOp {
+    SendOp::FetchAdd {
+        remote,
+        add: 5,
+        mask: 0,
+    }
+}
+
+/// Staged and direct, with and without extensions, in both personalities.
+fn every_setup(test: impl Fn(Setup)) {
+    for base in [Setup::default(), direct()] {
+        for personality in [Personality::Roce, Personality::Iwarp] {
+            for extensions in [false, true] {
+                for markers in [false, true] {
+                    test(Setup {
+                        personality,
+                        extensions,
+                        markers,
+                        ..base
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_with_pending_memory_stalls_alone_and_resumes() {
+    every_setup(|setup| {
+        let mut pair = Pair::new(setup);
+        let source = promise(&pair.a, 3000);
+        source.memory.write(0, &[7; 3000]);
+        pair.a.memory.write(0, &[8; 100]);
+        let (to, behind) = (pair.b.remote(0), pair.b.remote(4000));
+        let pieces = [pair.a.sge(0, 50), source.sge(2950)];
+        pair.a.post(1, write(to), &pieces);
+        let one = [pair.a.sge(0, 100)];
+        pair.a.post(2, write(behind), &one);
+        let out_before = pair.a.qp.counters().bytes_out;
+        pair.run();
+        assert!(pair.a.statuses().is_empty(), "{setup:?}");
+        assert_eq!(
+            pair.a.qp.counters().bytes_out,
+            out_before,
+            "nothing of it leaves"
+        );
+        assert_eq!(
+            pair.a.qp.deadline(),
+            None,
+            "our own requests wait as long as it takes"
+        );
+        // The peer's requests are received and answered meanwhile.
+        pair.b.memory.write(5000, &[9; 600]);
+        let (ours, from) = (pair.a.remote(5000), pair.b.sge(5000, 600));
+        pair.b.post(3, write(ours), &[from]);
+        let (ours, sink) = (pair.a.remote(0), pair.b.sge(6000, 100));
+        pair.b.post(4, read(ours), &[sink]);
+        pair.run();
+        assert_eq!(
+            pair.b.statuses(),
+            [(3, Status::Success), (4, Status::Success)]
+        );
+        assert_eq!(pair.a.memory.read(5000, 600), [9; 600]);
+        assert_eq!(pair.b.memory.read(6000, 100), [8; 100]);
+
+        let waiter = pair.a.qp.number();
+        let _memory = source.complete(&mut pair.a, &[waiter]);
+        pair.run();
+        assert_eq!(
+            pair.a.statuses(),
+            [(1, Status::Success), (2, Status::Success)]
+        );
+        assert_eq!(pair.b.memory.read(50, 2950), [7; 2950]);
+        assert_eq!(pair.b.memory.read(4000, 100), [8; 100]);
+    });
+}
+
+#[test]
+fn sinks_of_reads_and_atomics_stall_their_requests() {
+    let mut pair = Pair::roce();
+    pair.b.memory.write(0, &[3; 64]);
+    let sink = promise(&pair.a, 64);
+    let from = pair.b.remote(0);
+    pair.a.post(1, read(from), &[sink.sge(48)]);
+    pair.a.post(2, fetch_add(from), &[sink.sge(8)]);
+    pair.run();
+    assert!(pair.a.statuses().is_empty());
+    let waiter = pair.a.qp.number();
+    let memory = sink.complete(&mut pair.a, &[waiter]);
+    pair.run();
+    assert_eq!(
+        pair.a.statuses(),
+        [(1, Status::Success), (2, Status::Success)]
+    );
+    assert_eq!(memory.read(8, 40), [3; 40]);
+}
+
+#[test]
+fn a_registration_that_fails_strikes_the_request_that_waited() {
+    for op in [0, 1] {
+        let mut pair = Pair::roce();
+        let source = promise(&pair.a, 64);
+        let to = pair.b.remote(0);
+        let op = if op == 0 { write(to) } else { read(to) };
+        pair.a.post(1, op, &[source.sge(64)]);
+        let sge = pair.a.sge(0, 10);
+        pair.a.post(2, write(to), &[sge]);
+        pair.run();
+        source.fail(&mut pair.a);
+        pair.run();
+        let ended = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+        assert_eq!(pair.a.statuses(), ended);
+        assert_eq!(pair.a.qp.state(), QpState::Err);
+    }
+}
+
+#[test]
+fn a_bind_waits_for_its_region() {
+    let mut pair = Pair::roce();
+    let region = promise(&pair.a, 64);
+    let window = pair.a.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
+    let bind = Bind {
+        window,
+        region: region.memory.stag(),
+        at: region.memory.at(),
+        len: 64,
+        access: Access::REMOTE_WRITE,
+        pd: PD,
+        qp: pair.a.qp.number(),
+        key: 0x5a,
+        zero_based: true,
+        one_touch: false,
+    };
+    pair.a.post(1, SendOp::Bind(bind), &[]);
+    pair.run();
+    assert!(pair.a.statuses().is_empty());
+    let waiter = pair.a.qp.number();
+    let _memory = region.complete(&mut pair.a, &[waiter]);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+}
+
+#[test]
+fn an_unreliable_bind_that_stands_does_not_spin_when_the_peer_is_gone() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    let region = promise(&pair.a, 64);
+    let window = pair.a.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
+    let bind = Bind {
+        window,
+        region: region.memory.stag(),
+        at: region.memory.at(),
+        len: 64,
+        access: Access::REMOTE_WRITE,
+        pd: PD,
+        qp: pair.a.qp.number(),
+        key: 0x5a,
+        zero_based: true,
+        one_touch: false,
+    };
+    pair.a.post(1, SendOp::Bind(bind), &[]);
+    pair.a.qp.handle_eof(true, &mut pair.a.out);
+    assert!(pair.a.statuses().is_empty());
+    let waiter = pair.a.qp.number();
+    let _memory = region.complete(&mut pair.a, &[waiter]);
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+}
+
+#[test]
+fn a_write_to_pending_memory_waits_and_arrives() {
+    every_setup(|setup| {
+        let mut pair = Pair::new(setup);
+        pair.a.memory.write(0, &[7; 3000]);
+        let target = promise(&pair.b, 3000);
+        let sge = pair.a.sge(0, 3000);
+        pair.a.post(1, write(target.remote()), &[sge]);
+        let (behind, sge) = (pair.b.remote(100), pair.a.sge(0, 10));
+        pair.a.post(2, write(behind), &[sge]);
+        pair.run();
+        assert_eq!(
+            pair.b.memory.read(100, 10),
+            [0; 10],
+            "it is behind: {setup:?}"
+        );
+        // What the side whose memory it is sends itself is on its way.
+        let (to, sge) = (pair.a.remote(5000), pair.b.sge(0, 10));
+        pair.b.memory.write(0, &[9; 10]);
+        pair.b.post(3, write(to), &[sge]);
+        pair.run();
+        assert_eq!(pair.a.memory.read(5000, 10), [9; 10]);
+        assert!(pair.b.qp.deadline().is_some());
+
+        let waiter = pair.b.qp.number();
+        let memory = target.complete(&mut pair.b, &[waiter]);
+        pair.run();
+        assert_eq!(
+            pair.a.statuses(),
+            [(1, Status::Success), (2, Status::Success)]
+        );
+        assert_eq!(pair.b.statuses(), [(3, Status::Success)]);
+        assert_eq!(memory.read(0, 3000), [7; 3000]);
+        assert_eq!(pair.b.memory.read(100, 10), [7; 10]);
+        assert_eq!(pair.b.qp.deadline(), None);
+    });
+}
+
+#[test]
+fn a_receive_into_pending_memory_waits_for_it() {
+    for shared in [false, true] {
+        every_setup(|setup| {
+            let mut pair = Pair::new(Setup { shared, ..setup });
+            pair.a.memory.write(0, &[7; 2000]);
+            let target = promise(&pair.b, 1900);
+            // The first piece is there, the second is not.
+            let scatter = [pair.b.sge(0, 100), target.sge(1900)];
+            pair.b.receive(5, &scatter);
+            let sge = pair.a.sge(0, 2000);
+            pair.a.post(1, SEND, &[sge]);
+            pair.run();
+            assert!(pair.b.received().is_empty(), "{setup:?}");
+            let waiter = pair.b.qp.number();
+            let memory = target.complete(&mut pair.b, &[waiter]);
+            pair.run();
+            let received = pair.b.received();
+            assert_eq!((received[0].id, received[0].len), (5, 2000));
+            assert_eq!(pair.b.memory.read(0, 100), [7; 100]);
+            assert_eq!(memory.read(0, 1900), [7; 1900]);
+            assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+        });
+    }
+}
+
+#[test]
+fn reads_and_atomics_of_pending_memory_are_answered_in_their_turn() {
+    every_setup(|setup| {
+        let mut pair = Pair::new(setup);
+        let source = promise(&pair.b, 1032);
+        source.memory.write(0, &[1; 1032]);
+        let sink = pair.a.sge(0, 1024);
+        pair.a.post(1, read(source.remote()), &[sink]);
+        let sink = pair.a.sge(2000, 8);
+        // Another word than those that are read, which are sent from where they lie.
+        let mut word = source.remote();
+        word.to = To::new(source.memory.at() + 1024);
+        pair.a.post(2, fetch_add(word), &[sink]);
+        let (other, sink) = (pair.b.remote(0), pair.a.sge(3000, 8));
+        pair.a.post(3, read(other), &[sink]);
+        let sge = pair.a.sge(5000, 16);
+        pair.a.memory.write(5000, &[5; 16]);
+        pair.a.post(4, write(other), &[sge]);
+        pair.run();
+        assert!(pair.a.statuses().is_empty());
+        assert_eq!(
+            pair.b.memory.read(0, 16),
+            [5; 16],
+            "the stream is read: {setup:?}"
+        );
+        let waiter = pair.b.qp.number();
+        let memory = source.complete(&mut pair.b, &[waiter]);
+        pair.run();
+        let ended: Vec<_> = (1..=4).map(|id| (id, Status::Success)).collect();
+        assert_eq!(pair.a.statuses(), ended);
+        assert_eq!(pair.a.memory.read(0, 1024), [1; 1024]);
+        assert_eq!(pair.a.memory.read(2000, 8), [1; 8]);
+        assert_eq!(
+            memory.read(1024, 8),
+            (0x0101_0101_0101_0101_u64 + 5).to_ne_bytes()
+        );
+    });
+}
+
+/// What the peer asks of pending memory.
+fn remote_ops(remote: Remote) -> [SendOp; 3] {
+    [write(remote), read(remote), fetch_add(remote)]
+}
+
+#[test]
+fn a_registration_that_fails_is_an_access_error_to_the_peer() {
+    for which in 0..3 {
+        let mut pair = Pair::roce();
+        let target = promise(&pair.b, 64);
+        let sge = pair.a.sge(0, 8);
+        pair.a.post(1, remote_ops(target.remote())[which], &[sge]);
+        pair.run();
+        target.fail(&mut pair.b);
+        pair.run();
+        assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)]);
+        let qp = pair.b.qp.number();
+        assert!(pair.b.events().contains(&Event::QpAccess { qp }));
+    }
+}
+
+#[test]
+fn a_peer_waits_for_five_seconds_and_no_longer() {
+    for which in 0..3 {
+        let mut pair = Pair::roce();
+        let target = promise(&pair.b, 64);
+        let sge = pair.a.sge(0, 8);
+        pair.a.post(1, remote_ops(target.remote())[which], &[sge]);
+        pair.run();
+        let began = pair.now;
+        // Receives that are posted meanwhile, and entries of others that end, give it no more time.
+        let scatter = [pair.b.sge(0, 100)];
+        pair.now = began + Duration::from_secs(3);
+        pair.b.receive(7, &scatter);
+        let waiter = pair.b.qp.number();
+        tell(&mut pair.b, &[waiter]);
+        pair.run();
+        assert_eq!(pair.b.qp.deadline(), Some(began + Duration::from_secs(5)));
+        pair.wait();
+        assert_eq!(pair.now, began + Duration::from_secs(5));
+        assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)], "{which}");
+        // Its registration ends when nobody waits any more.
+        let settled = target.reserved.complete();
+        assert_eq!(settled.outcome, Ok(()));
+        tell(&mut pair.b, &settled.waiters);
+        pair.run();
+        assert_eq!(pair.b.qp.state(), QpState::Err);
+    }
+}
+
+#[test]
+fn a_receive_whose_memory_never_comes_is_a_protection_error() {
+    let mut pair = Pair::roce();
+    let target = promise(&pair.b, 64);
+    pair.b.receive(5, &[target.sge(64)]);
+    let sge = pair.a.sge(0, 8);
+    pair.a.post(1, SEND, &[sge]);
+    pair.run();
+    pair.wait();
+    let received = pair.b.received();
+    assert_eq!(
+        (received[0].id, received[0].status),
+        (5, Status::LocProtErr)
+    );
+    assert_eq!(pair.a.statuses(), [(1, Status::RemOpErr)]);
+}
+
+#[test]
+fn an_unreliable_stream_drops_what_waited_for_too_long_and_goes_on() {
+    for base in [Setup::default(), direct()] {
+        let mut pair = Pair::new(Setup {
+            qp_type: QpType::Uc,
+            ..base
+        });
+        pair.a.memory.write(0, &[7; 1000]);
+        let target = promise(&pair.b, 1000);
+        let sge = pair.a.sge(0, 1000);
+        pair.a.post(1, write(target.remote()), &[sge]);
+        let to = pair.b.remote(0);
+        pair.a.post(2, write(to), &[sge]);
+        pair.run();
+        assert_eq!(pair.b.memory.read(0, 1000), [0; 1000]);
+        pair.wait();
+        pair.run();
+        assert_eq!(pair.b.memory.read(0, 1000), [7; 1000]);
+        assert_eq!(target.memory.read(0, 1000), [0; 1000]);
+    }
+}
+
+#[test]
+fn waits_end_with_the_queue_pair() {
+    let mut pair = Pair::roce();
+    let source = promise(&pair.a, 64);
+    let (to, number) = (pair.b.remote(0), pair.a.qp.number());
+    pair.a.post(1, write(to), &[source.sge(64)]);
+    pair.run();
+    assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
+    assert_eq!(pair.a.statuses(), [(1, Status::WrFlushErr)]);
+    pair.a.qp.modify(QpState::Reset, &mut pair.a.out);
+    let _memory = source.complete(&mut pair.a, &[number]);
+    assert!(pair.a.statuses().is_empty());
+
+    let mut pair = Pair::roce();
+    let target = promise(&pair.b, 64);
+    let sge = pair.a.sge(0, 8);
+    pair.a.post(1, write(target.remote()), &[sge]);
+    pair.run();
+    let number = pair.b.qp.number();
+    assert!(pair.b.qp.modify(QpState::Reset, &mut pair.b.out));
+    assert_eq!(pair.b.qp.deadline(), None);
+    let memory = target.complete(&mut pair.b, &[number]);
+    assert_eq!(memory.read(0, 8), [0; 8], "bytes of that time are gone");
+}
+
+#[test]
+fn the_end_of_a_stream_waits_behind_what_waits() {
+    let mut pair = Pair::new(Setup {
+        extensions: false,
+        ..Setup::default()
+    });
+    pair.a.memory.write(0, &[7; 100]);
+    let target = promise(&pair.b, 100);
+    let sge = pair.a.sge(0, 100);
+    pair.a.post(1, write(target.remote()), &[sge]);
+    pair.run();
+    pair.b.qp.handle_eof(true, &mut pair.b.out);
+    assert!(pair.b.events().is_empty(), "not yet");
+    let number = pair.b.qp.number();
+    let memory = target.complete(&mut pair.b, &[number]);
+    assert_eq!(memory.read(0, 100), [7; 100]);
+    assert_eq!(pair.b.events(), [Event::Disconnected { qp: number }]);
+}

@@ -1,0 +1,157 @@
+//! Waiting for memory that is promised and not there yet (V5): who stalls, until when, and how it goes on.
+//! It promises that only what needs the pending entry waits: a send queue stands at its request, a stream is not read
+//! further, an answer is not begun; everything else flows, and every wait of a peer ends in time. It refuses to poll: whoever
+//! settles the entry wakes us.
+//!
+//! Every place where memory is asked for, and what a pending entry means there:
+//!
+//! | place | treatment |
+//! | --- | --- |
+//! | posting | nothing is looked up |
+//! | a request is begun: pieces of a Send or Write, the sink of a Read or atomic | the send queue stands ([`Inner::stalls`]) |
+//! | bind: the region or the window | the send queue stands (`run_local`) |
+//! | local or remote invalidate | refused as for a valid region: neither can be invalidated |
+//! | framing and sending a request, placing its answer | it was valid when the request began and never is pending again |
+//! | a Write's target, a receive's pieces, staged or read directly | the stream is held ([`Inner::hold`]) |
+//! | the source of a read, the word of an atomic | the answer waits ([`Inner::answer_waits`]) |
+//! | framing and sending an answer | it was valid when the answer began |
+
+use verbena_stream::{Time, Violation};
+use verbena_wire::Stag;
+
+use super::inner::Inner;
+use super::memory::{Right, is_pending};
+use super::receive::UNTIMED;
+use super::wqe::Payload;
+use super::{Qp, QpInit};
+use crate::event::{Outbox, Wake};
+use crate::wr::SendOp;
+
+/// Why a stream is not read further, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blocked {
+    pub(super) until: Time,
+    /// The entry that its next bytes need, and what happens if it does not come; none: a message waits for a receive.
+    pub(super) memory: Option<(Stag, Violation)>,
+}
+
+/// Whether the oldest answer waits for its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum AnswerWait {
+    /// It does not.
+    #[default]
+    No,
+    /// Until then.
+    Until(Time),
+    /// It has waited long enough.
+    Over,
+}
+
+impl Qp {
+    /// Goes on with what it was woken for.
+    pub fn wake(&self, wake: Wake, out: &mut Outbox) {
+        match wake {
+            Wake::Receive(_) => self.receive_ready(out),
+            Wake::Memory(_) => self.attend(out, Inner::memory_settled),
+        }
+    }
+}
+
+impl Inner {
+    /// The request at `at` needs memory that is not there yet: the send queue stands until we are told.
+    pub(super) fn stalls(&self, init: &QpInit, at: usize) -> bool {
+        // Whoever posted an STag had it from the table, so that a table without any pending entry needs no closer look.
+        if !init.tpt.has_pending() {
+            return false;
+        }
+        let wqe = &self.sends[at];
+        let Payload::Gather(sges) = &wqe.payload else {
+            return false;
+        };
+        let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.manner().read_v2;
+        let sink = wqe
+            .op
+            .wants_response()
+            .then(|| Right::of_sink(init, classic));
+        // All of them, before anything of the message leaves: in the middle of one nothing else could be sent.
+        sges.iter()
+            .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| waits(init, stag)))
+    }
+
+    /// The stream's next bytes need this entry: it is not read further.
+    pub(super) fn hold(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
+        self.blocked = Some(Blocked {
+            until: self.now + init.transfer.memory_wait,
+            memory: Some((stag, violation)),
+        });
+    }
+
+    /// The oldest answer needs this entry: true if it waits, false if it has done so for too long.
+    pub(super) fn answer_waits(&mut self, init: &QpInit) -> bool {
+        match self.answer_wait {
+            AnswerWait::No => {
+                self.answer_wait = AnswerWait::Until(self.now + init.transfer.memory_wait);
+                true
+            }
+            AnswerWait::Until(_) => true,
+            AnswerWait::Over => false,
+        }
+    }
+
+    /// An entry that we waited for is there, or will not come. Requests and answers are looked at when sending goes on.
+    fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
+        let before = self.blocked;
+        if before.is_some_and(|b| b.memory.is_some()) {
+            self.blocked = None;
+            self.take(init, &[], self.now, out);
+            if let Some(blocked) = &mut self.blocked {
+                // It was another entry; or the next one is waited for, since a moment that nobody told us.
+                let same = before.filter(|b| b.memory == blocked.memory);
+                blocked.until = same.map_or(UNTIMED, |b| b.until);
+            }
+        }
+    }
+
+    /// Time passed for what is blocked.
+    pub(super) fn wait_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        if matches!(self.answer_wait, AnswerWait::Until(until) if now >= until) {
+            // It is refused when its turn comes.
+            self.answer_wait = AnswerWait::Over;
+        }
+        let Some(blocked) = &mut self.blocked else {
+            return;
+        };
+        if blocked.until == UNTIMED {
+            blocked.until = now
+                + match blocked.memory {
+                    Some(_) => init.transfer.memory_wait,
+                    None => init.transfer.receive_wait,
+                };
+        } else if now >= blocked.until {
+            match blocked.memory {
+                None => self.no_receive(init, out),
+                Some((_, violation)) => {
+                    self.blocked = None;
+                    if self.forgo(init, violation, out) {
+                        self.take(init, &[], now, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// When the first wait is over.
+    pub(super) fn wait_ends(&self) -> Option<Time> {
+        let answer = match self.answer_wait {
+            AnswerWait::Until(until) if !self.owed.is_empty() => Some(until),
+            _ => None,
+        };
+        let blocked = self.blocked.map(|b| b.until);
+        answer.into_iter().chain(blocked).min()
+    }
+}
+
+/// We shall be told of this entry; false if it is pending no more.
+pub(super) fn waits(init: &QpInit, stag: Stag) -> bool {
+    init.tpt.wait(stag, init.number)
+}

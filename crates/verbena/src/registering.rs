@@ -1,0 +1,90 @@
+//! A registration that is done later (V5), for a thread that waits or a task that awaits.
+//! It promises the outcome once, and that dropping it changes nothing: the registration goes on.
+//! It refuses to keep memory back meanwhile: whoever has the handle uses it, and the adapter makes what needs it wait.
+
+use std::sync::Arc;
+
+use verbena_mem::{Misuse, Reserved, Tpt};
+use verbena_wire::Stag;
+
+use crate::device::Domain;
+use crate::error::Error;
+use crate::promise::{Answer, Promise};
+
+/// The outcome of a registration that is done later. Can be awaited with the feature `async`.
+///
+/// ```
+/// use verbena::low::{BLANK, Data, Flags, SendOp, SendWr};
+/// use verbena::{Access, Device, Qp, QpOptions, Status};
+/// let device = Device::open()?;
+/// let (pd, cq) = (device.pd()?, device.cq(64)?);
+/// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));
+/// # let (a, b) = (a?, b?);
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// # let joining = a.connect(listener.local()?, b"")?;
+/// # listener.next().wait()?.accept_on(&b, b"")?.wait()?;
+/// # joining.wait()?;
+/// # let theirs = pd.memory(4096, Access::ALL)?;
+/// let (memory, registering) = pd.memory_later(64 << 20, Access::ALL)?;
+/// memory.write_at(0, b"ahead of time")?;
+/// let op = SendOp::Write { remote: theirs.place(0)?, immediate: None };
+/// let pieces = [memory.sge(0, 13)?];
+/// let write = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
+/// a.post_send(&[write]).map_err(|(_, e)| e)?;
+/// let mut end = [BLANK];
+/// cq.wait(&mut end)?;
+/// assert_eq!(end[0].status, Status::Success);
+/// registering.wait()?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[must_use = "a registration may fail; work on it fails then"]
+pub struct Registering(Answer<()>);
+
+impl Registering {
+    /// Waits for the outcome.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let (memory, registering) = Device::open()?.pd()?.memory_later(4096, Access::ALL)?;
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn wait(self) -> Result<(), Error> {
+        self.0.wait()
+    }
+
+    /// Has the adapter do it; the STag is known at once.
+    pub(crate) fn begin(
+        domain: &Arc<Domain>,
+        reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
+    ) -> Result<(Stag, Registering), Error> {
+        let (promise, answer) = Promise::pair();
+        // A pending entry counts until it is settled, even if nobody wants it any more: its domain stays so long.
+        let kept = domain.clone();
+        let told = move |outcome: Result<(), verbena_engine::Error>| {
+            drop(kept);
+            promise.keep(outcome.map_err(Error::from));
+        };
+        let engine = &domain.device.engine;
+        let stag = engine.register_later(domain.pd, reserve, Box::new(told))?;
+        Ok((stag, Registering(answer)))
+    }
+}
+
+#[cfg(feature = "async")]
+impl Future for Registering {
+    type Output = Result<(), Error>;
+
+    fn poll(
+        self: core::pin::Pin<&mut Self>,
+        cx: &mut core::task::Context<'_>,
+    ) -> core::task::Poll<Self::Output> {
+        self.0.poll(cx.waker())
+    }
+}
+
+impl core::fmt::Debug for Registering {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Registering").finish_non_exhaustive()
+    }
+}
