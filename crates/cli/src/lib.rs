@@ -11,3 +11,4 @@
 pub mod bench;
 pub mod decode;
 pub mod demo;
+pub mod events;

@@ -9,6 +9,7 @@ mod command {
     pub(crate) mod decode;
     pub(crate) mod demo;
     pub(crate) mod devinfo;
+    pub(crate) mod events;
 }
 
 use std::process::ExitCode;
@@ -47,6 +48,12 @@ enum Command {
     Bench(command::bench::Bench),
     /// Show the adapter: its addresses, limits and settings, and where each setting came from
     Devinfo(command::devinfo::Devinfo),
+    /// Show the events of a running process as they happen, or the processes that can be watched
+    ///
+    /// Completions appear when an armed queue tells of them. A process of the same user can be watched from its first
+    /// completion queue on, unless its setting `monitor` is off; watching never holds it up.
+    #[command(after_help = command::events::EXAMPLE)]
+    Events(command::events::Events),
     /// Two processes, every operation once, every byte checked
     Demo(command::demo::Demo),
 }
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
         Command::Decode(args) => command::decode::run(&args),
         Command::Bench(args) => command::bench::run(&args),
         Command::Devinfo(args) => command::devinfo::run(&args),
+        Command::Events(args) => command::events::run(&args),
         Command::Demo(args) => command::demo::run(&args),
     };
     ExitCode::from(code)

@@ -123,6 +123,19 @@ fn the_device_says_where_each_setting_comes_from() {
         line.is_some_and(|l| l.contains("off") && l.contains("environment")),
         "{said}"
     );
+    let first = |word: &str| {
+        let line = said.lines().find(|line| line.trim().starts_with(word));
+        line.and_then(|line| line.split_whitespace().nth(1))
+    };
+    assert!(
+        first("addresses").is_some_and(|a| a.parse::<std::net::IpAddr>().is_ok()),
+        "{said}"
+    );
+    assert!(
+        first("handlers").is_some_and(|n| n.parse::<u16>().is_ok()),
+        "N2: {said}"
+    );
+    assert!(first("processors").is_some(), "{said}");
     let bad = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .arg("devinfo")
         .env("VERBENA_CRC", "perhaps")
@@ -130,4 +143,32 @@ fn the_device_says_where_each_setting_comes_from() {
         .expect("the command starts");
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stderr).contains("perhaps"));
+}
+
+#[test]
+fn the_device_is_an_object_for_programs() {
+    let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .args(["devinfo", "--json"])
+        .envs([("VERBENA_HANDLERS", "3"), ("VERBENA_DEVICE", "127.0.0.1")])
+        .output()
+        .expect("the command starts");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["handlers"], 3);
+    assert_eq!(said["addresses"], serde_json::json!(["127.0.0.1"]));
+    assert_eq!(said["ports"], "20000-29999");
+    assert!(
+        said["processors"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty())
+    );
+    let nowhere = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .arg("devinfo")
+        .env("VERBENA_DEVICE", "eth4095")
+        .output()
+        .expect("the command starts");
+    let said = text(&nowhere.stdout);
+    assert!(
+        nowhere.status.success() && said.contains("none: no address of this host"),
+        "{said}"
+    );
 }

@@ -18,6 +18,7 @@ use crate::connection::Connection;
 use crate::control::Controls;
 use crate::error::Error;
 use crate::handler::{Handlers, Listeners};
+use crate::monitor::Opened;
 use crate::notice::Inbox;
 use crate::numbers::Numbers;
 use crate::pipeline::{self, Observers};
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) ticker: Arc<Ticker>,
     /// Who sees every event.
     pub(crate) observers: Observers,
+    /// Watchers in other processes are let in.
+    pub(crate) monitor: Opened,
     /// Who sees everything else first.
     pub(crate) watcher: RwLock<Option<Watcher>>,
     /// Everything else that happens.
@@ -83,6 +86,7 @@ impl Core {
             listeners: Listeners::default(),
             ticker: Ticker::new(this.clone()),
             observers: Observers::default(),
+            monitor: Opened::default(),
             watcher: RwLock::default(),
             events,
             addresses: OnceLock::new(),

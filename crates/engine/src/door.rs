@@ -26,7 +26,7 @@ const PAUSE: core::time::Duration = core::time::Duration::from_millis(100);
 pub(crate) struct Place(Arc<AtomicU32>);
 
 impl Place {
-    fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Place> {
+    pub(crate) fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Place> {
         let more = |n: u32| (n < limit).then_some(n + 1);
         let free = taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
         free.ok().map(|_| Place(taken.clone()))

@@ -96,6 +96,11 @@ impl Group {
         Ok(group)
     }
 
+    /// Who serves it while nobody polls.
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
     /// A connection joins; it is not watched yet.
     pub(crate) fn join(&self, connection: &Arc<Connection>) {
         self.members.write().add(connection);

@@ -77,6 +77,16 @@ pub struct HandlerOptions {
     pub moderation: Moderation,
 }
 
+impl HandlerOptions {
+    /// One that runs this, on whatever thread notices, not moderated.
+    pub fn new(callback: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions {
+        HandlerOptions {
+            callback: Some(Arc::new(callback)),
+            ..HandlerOptions::default()
+        }
+    }
+}
+
 impl core::fmt::Debug for HandlerOptions {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("HandlerOptions")

@@ -9,6 +9,7 @@ use verbena_nic::interrupts::{Accesses, Origin};
 use verbena_nic::moderation::Moderation;
 use verbena_nic::vector::{Delivery, Shutdown};
 
+use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::{Error, InterruptError};
 use crate::handler::{Class, Handler, HandlerId, HandlerOptions, Place, column};
@@ -17,15 +18,15 @@ use crate::shard::next_token;
 
 /// Ends an observation when it is dropped.
 #[derive(Debug)]
-pub struct Observation<'a> {
-    engine: &'a Engine,
+pub struct Observation {
+    core: Arc<Core>,
     token: u64,
 }
 
-impl Drop for Observation<'_> {
+impl Drop for Observation {
     fn drop(&mut self) {
-        if self.engine.core.lives() {
-            self.engine.core.observers.remove(self.token);
+        if self.core.lives() {
+            self.core.observers.remove(self.token);
         }
     }
 }
@@ -84,13 +85,13 @@ impl Engine {
     }
 
     /// Shows every event to `observer`, on whatever thread serves it, until the observation is dropped.
-    pub fn observe(&self, observer: Observer) -> Observation<'_> {
+    pub fn observe(&self, observer: Observer) -> Observation {
         let token = next_token();
         if self.core.lives() {
             self.core.observers.add(token, observer);
         }
         Observation {
-            engine: self,
+            core: self.core.clone(),
             token,
         }
     }

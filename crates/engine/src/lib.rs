@@ -6,6 +6,7 @@
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
+//! `monitor` (who watches from outside);
 //! `control` (what is done later, by a thread of its own);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
@@ -32,6 +33,7 @@ pub mod handler;
 mod handling;
 mod introduction;
 mod life;
+pub mod monitor;
 pub mod notice;
 mod numbers;
 mod pipeline;

@@ -70,6 +70,8 @@ impl CompletionQueue {
             }
         };
         core.listeners.add(cq.number(), target);
+        // Without a queue nothing happens that could be watched.
+        core.monitor.once(core, group.shard());
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),
             cq,

@@ -36,7 +36,10 @@ pub struct Cq {
 
 impl Cq {
     pub(crate) fn new(device: &Arc<Inner>, entries: usize) -> Result<Cq, Error> {
-        let queue = device.engine.create_cq(entries)?;
+        Cq::around(device, device.engine.create_cq(entries)?)
+    }
+
+    pub(crate) fn around(device: &Arc<Inner>, queue: CompletionQueue) -> Result<Cq, Error> {
         let channel = Arc::new(Channel::new()?);
         queue.listen(Some(channel.clone()));
         Ok(Cq {
@@ -44,6 +47,17 @@ impl Cq {
             channel,
             device: device.clone(),
         })
+    }
+
+    /// Its number, as handlers and events name it.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// assert_ne!(device.cq(64)?.number(), device.cq(64)?.number());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn number(&self) -> u32 {
+        self.queue.number()
     }
 
     /// Takes the oldest completions, as many as `out` holds; returns how many.

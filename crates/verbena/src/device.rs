@@ -2,7 +2,7 @@
 //! It promises that everything made from it keeps it alive, and that an event reaches whoever can act on it.
 //! It refuses to be global: two devices share nothing.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::ToSocketAddrs;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use verbena_engine::{Config, Engine};
-use verbena_mem::{Access, WindowType};
+use verbena_mem::Access;
 use verbena_nic::{Attributes, Event, Function, Shares};
 
 use crate::connect::{Connecting, Dial};
@@ -18,10 +18,10 @@ use crate::cq::Cq;
 use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
 use crate::listener::Listener;
-use crate::mr::{Buf, Memory, Window};
+use crate::mr::{Buf, Memory};
+use crate::pd::Pd;
 use crate::registering::Registering;
 use crate::shared::Shared;
-use crate::srq::Srq;
 
 /// An adapter.
 ///
@@ -193,6 +193,17 @@ impl Device {
         self.inner().engine.function().used()
     }
 
+    /// Its own addresses, which queue pairs that are connected by hand have (setting `device`); there is one at least.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// println!("at {}", device.addresses()?[0]);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn addresses(&self) -> Result<&[IpAddr], Error> {
+        Ok(self.inner().engine.addresses()?)
+    }
+
     /// What happened to objects of the low layer, oldest first; connections see to their own events.
     ///
     /// ```
@@ -330,63 +341,6 @@ impl Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").finish_non_exhaustive()
-    }
-}
-
-/// A protection domain of the low layer: its memory can be used by its queue pairs, and by no others.
-///
-/// ```
-/// use verbena::{Access, Device};
-/// let pd = Device::open()?.pd()?;
-/// let memory = pd.memory(4096, Access::ALL)?;
-/// # Ok::<(), verbena::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct Pd(pub(crate) Arc<Domain>);
-
-impl Pd {
-    /// Memory in this domain.
-    ///
-    /// ```
-    /// use verbena::{Access, Device};
-    /// let memory = Device::open()?.pd()?.memory(4096, Access::LOCAL_WRITE)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
-        Memory::new(&self.0, len, access)
-    }
-
-    /// Memory in this domain that is registered later (V5) and can be used at once: what needs it waits for it, a peer up to
-    /// five seconds, and fails with it; nobody else notices. [`Registering`] has a whole example.
-    ///
-    /// ```
-    /// let pd = verbena::Device::open()?.pd()?;
-    /// pd.memory_later(1 << 20, verbena::Access::ALL)?.1.wait()?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
-        Memory::later(&self.0, len, access)
-    }
-
-    /// A window onto memory of this domain, bound to nothing yet.
-    ///
-    /// ```
-    /// use verbena::low::WindowType;
-    /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn window(&self, ty: WindowType) -> Result<Window, Error> {
-        Window::new(self, ty)
-    }
-
-    /// A shared receive queue in this domain: so many receives of at most so many pieces.
-    ///
-    /// ```
-    /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn srq(&self, receives: usize, pieces: usize) -> Result<Srq, Error> {
-        Srq::new(self, receives, pieces)
     }
 }
 

@@ -6,7 +6,7 @@ use core::fmt;
 
 use verbena_mem::Access;
 use verbena_nic::qp::PostError;
-use verbena_nic::{Kind, Status};
+use verbena_nic::{Cause, Kind, Status};
 
 /// Whose fault it is.
 ///
@@ -130,9 +130,23 @@ pub enum Error {
         /// What is wrong with them.
         why: &'static str,
     },
+    /// Text that names no queue pair.
+    #[error("`{text}` names no queue pair: {why}")]
+    Name {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Something of another device or protection domain.
     #[error("it belongs to another device or protection domain")]
     Foreign,
+    /// An event that only the adapter itself can know of.
+    #[error("{cause:?} is the adapter's own to tell, and cannot be injected")]
+    OwnEvent {
+        /// The event.
+        cause: Cause,
+    },
     /// No memory.
     #[error("{len} bytes cannot be allocated")]
     Allocation {
@@ -200,7 +214,7 @@ impl Error {
             Error::Post(PostError::Full(_)) | Error::Allocation { .. } => Fault::Limit,
             Error::Failed(failure) => failure.fault(),
             Error::Closed { by_peer: true } | Error::Timeout => Fault::Peer,
-            Error::Handle { .. } => Fault::Peer,
+            Error::Handle { .. } | Error::Name { .. } => Fault::Peer,
             Error::Config(_)
             | Error::Post(_)
             | Error::Closed { .. }
@@ -209,6 +223,7 @@ impl Error {
             | Error::Right { .. }
             | Error::Unaligned { .. }
             | Error::Foreign
+            | Error::OwnEvent { .. }
             | Error::Address { .. } => Fault::Caller,
         }
     }

@@ -62,6 +62,7 @@ mod cq;
 mod device;
 mod endpoint;
 mod error;
+mod handler;
 mod listener;
 pub mod low;
 #[allow(
@@ -70,6 +71,7 @@ pub mod low;
 )]
 pub mod mr;
 mod ops;
+mod pd;
 mod pending;
 mod promise;
 mod qp;
@@ -81,19 +83,23 @@ mod srq;
 pub use connect::{Connecting, Dial};
 pub use connection::{Connection, Received, Returned};
 pub use cq::Cq;
-pub use device::{Device, Pd};
+pub use device::Device;
 pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
+pub use handler::{Handler, Observation};
 pub use listener::{Accepting, Listener, Next, Request};
 pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Window};
+pub use pd::Pd;
 pub use pending::Pending;
 pub use promise::Joining;
-pub use qp::{Qp, QpOptions, Receiver, Sender};
+pub use qp::{Name, Qp, QpOptions, Receiver, Sender};
 pub use registering::Registering;
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
 
-pub use verbena_engine::Config;
+#[doc(inline)]
+pub use verbena_engine::monitor;
+pub use verbena_engine::{Config, HandlerOptions};
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};
 

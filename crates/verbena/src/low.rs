@@ -36,15 +36,22 @@
 //! # Ok::<(), verbena::Error>(())
 //! ```
 
-pub use verbena_engine::Manners;
+pub use verbena_engine::handler::{Class, Completion, Place};
+pub use verbena_engine::sys::processor;
+pub use verbena_engine::{Manners, Shutdown};
 pub use verbena_mem::{Bind, WindowType};
-pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, View};
+pub use verbena_nic::eqe::OnChannel;
+pub use verbena_nic::interrupts::{At, Origin};
+pub use verbena_nic::moderation::{Hold, Moderation};
+pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, Psns, View};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{
-    Arm, Attributes, Flags, Personality, QpState, QpType, ReceiveWr as RecvWr, SendOp, SendWr, Sge,
-    Shares, SrqInfo, Wc, WcOp,
+    Arm, Attributes, Cause, Flags, Personality, QpState, QpType, Reason, ReceiveWr as RecvWr,
+    SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
+pub use verbena_wire::ext::RnrTimer;
+pub use verbena_wire::number::Psn;
 pub use verbena_wire::{Stag, To};
 
 /// A completion that says nothing, to make arrays of.

@@ -2,6 +2,10 @@
 //! It promises that what is posted leaves at once and that a list leaves together; nothing is allocated on the way.
 //! It refuses to wait: work ends in completion queues, connecting ends in a [`Joining`].
 
+mod by_hand;
+
+pub use by_hand::Name;
+
 use core::fmt;
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -11,8 +15,9 @@ use verbena_nic::qp::{Enabled, Limits, PostError, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
 use crate::cq::Cq;
-use crate::device::{Domain, Inner, Pd};
+use crate::device::{Domain, Inner};
 use crate::error::Error;
+use crate::pd::Pd;
 use crate::promise::{Joining, Promise};
 use crate::srq::{Srq, Stock};
 
@@ -34,6 +39,8 @@ pub struct QpOptions {
     pub qp_type: QpType,
     /// How much it holds.
     pub limits: Limits,
+    /// It has a number that peers can call, so that it can be connected by hand; see [`Qp::name`].
+    pub callable: bool,
 }
 
 impl Default for QpOptions {
@@ -42,6 +49,7 @@ impl Default for QpOptions {
             personality: None,
             qp_type: QpType::Rc,
             limits: Limits::default(),
+            callable: false,
         }
     }
 }
@@ -62,7 +70,7 @@ pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
     // Dropped after it, in this order.
     _stock: Option<Arc<Stock>>,
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
 }
 
 impl Qp {
@@ -117,13 +125,14 @@ impl Qp {
             qp_type: options.qp_type,
             srq: stock.map(|stock| stock.queue.number()),
             limits: options.limits,
+            callable: options.callable,
             ..QueuePairOptions::new(pd.0.pd)
         };
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
         Ok(Qp(Arc::new(Pair {
             qp,
             _stock: stock.cloned(),
-            _domain: pd.0.clone(),
+            domain: pd.0.clone(),
         })))
     }
 

@@ -9,8 +9,9 @@ use verbena_engine::SharedReceiveQueue;
 use verbena_nic::qp::PostError;
 use verbena_nic::{ReceiveWr, SrqInfo};
 
-use crate::device::{Domain, Pd};
+use crate::device::Domain;
 use crate::error::Error;
+use crate::pd::Pd;
 
 /// A shared receive queue; made by [`Pd::srq`], used by [`Qp::with_srq`](crate::Qp::with_srq).
 ///

@@ -36,6 +36,9 @@ fn both_sides_in_one_process() {
     alone("counter", "the end: 2000");
     alone("key_value", "every byte right");
     alone("file_transfer", "5000017 bytes sent");
+    alone("by_hand", "100000 bytes written");
+    // It checks for itself which handler ran where.
+    alone("two_consumers", "500 round trips");
 }
 
 #[test]
@@ -45,7 +48,13 @@ fn two_processes() {
     let (from, to) = (folder.join("from"), folder.join("to"));
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|i| (i ^ (i >> 7)) as u8).collect();
     std::fs::write(&from, &bytes).unwrap();
-    for name in ["ping_pong", "counter", "key_value", "file_transfer"] {
+    for name in [
+        "ping_pong",
+        "counter",
+        "key_value",
+        "file_transfer",
+        "by_hand",
+    ] {
         let is_file = name == "file_transfer";
         let mut server = example(name);
         server.arg("server");

@@ -162,6 +162,8 @@ settings! {
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
     /// Completion handlers that programs can register; `auto` is one per processor.
     handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));
+    /// The same user's `verbena events` may watch what happens.
+    monitor: bool = true, Switch;
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
     /// How long the startup of a connection may take.

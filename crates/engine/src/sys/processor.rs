@@ -34,6 +34,13 @@ pub fn processors() -> Result<Vec<u16>> {
     Ok((0..MOST).filter(has).map(|p| p as u16).collect())
 }
 
+/// The processor that this thread runs on at this moment, if the system says.
+pub fn processor() -> Option<u16> {
+    // SAFETY: asks for a number and takes nothing.
+    let here = unsafe { libc::sched_getcpu() };
+    u16::try_from(here).ok()
+}
+
 /// This thread runs on these processors only.
 pub fn settle(on: &[u16]) -> Result<()> {
     // SAFETY: as above.
@@ -79,6 +86,7 @@ mod tests {
         let last = *all.last().unwrap();
         let seen = std::thread::spawn(move || {
             settle(&[last]).unwrap();
+            assert_eq!(processor(), Some(last));
             processors().unwrap()
         });
         assert_eq!(seen.join().unwrap(), [last]);

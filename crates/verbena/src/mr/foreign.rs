@@ -8,8 +8,9 @@ use verbena_mem::{Access, Att, Region};
 use verbena_nic::Sge;
 use verbena_wire::{Stag, To};
 
-use crate::device::{Domain, Pd};
+use crate::device::Domain;
 use crate::error::Error;
+use crate::pd::Pd;
 use crate::registering::Registering;
 use crate::remote::RemoteMemory;
 

@@ -10,8 +10,9 @@ use verbena_nic::SendOp;
 use verbena_wire::Stag;
 
 use super::Memory;
-use crate::device::{Domain, Pd};
+use crate::device::Domain;
 use crate::error::Error;
+use crate::pd::Pd;
 use crate::remote::{RemoteMemory, peers};
 
 /// A memory window of the low layer; made by [`Pd::window`].

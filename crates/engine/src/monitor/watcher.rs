@@ -1,0 +1,116 @@
+//! One who watches the events of an adapter.
+//! It promises whole lines in the order of what happened, and to say how many are missing where the reader was too slow.
+//! It refuses to wait and to keep lines: what the reader's socket has no room for is counted.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use verbena_nic::Cause;
+use verbena_stream::Time;
+
+use super::{GREETING, line};
+use crate::core::Core;
+use crate::door::Place;
+use crate::error::Error;
+use crate::shard::{Served, Shard, next_token};
+use crate::sys::{Interest, Ready, Visitor};
+
+/// The reader is gone, or there is room for it again.
+const GONE_OR_ROOM: Interest = Interest {
+    read: true,
+    write: true,
+    oneshot: true,
+};
+
+pub(super) struct Watcher {
+    core: Weak<Core>,
+    shard: Arc<Shard>,
+    token: u64,
+    visitor: Visitor,
+    /// Events since the reader had no room; while there are any, the shard waits for room.
+    missed: Mutex<u64>,
+    _place: Place,
+}
+
+impl Watcher {
+    pub(super) fn begin(
+        core: &Arc<Core>,
+        shard: &Arc<Shard>,
+        visitor: Visitor,
+        place: Place,
+    ) -> Result<(), Error> {
+        let watcher = Arc::new(Watcher {
+            core: Arc::downgrade(core),
+            shard: shard.clone(),
+            token: next_token(),
+            visitor,
+            missed: Mutex::new(0),
+            _place: place,
+        });
+        shard.serve(watcher.token, watcher.clone())?;
+        if let Err(error) = shard.watch(&watcher.visitor, watcher.token, Interest::READ_ONCE) {
+            shard.forget(watcher.token);
+            return Err(error.into());
+        }
+        let observer = watcher.clone();
+        // Whoever has read the greeting misses nothing from then on, and sees nothing before it.
+        let _first = watcher.missed.lock();
+        core.observers
+            .add(watcher.token, Arc::new(move |cause| observer.show(cause)));
+        watcher.visitor.send(format!("{GREETING}\n").as_bytes())?;
+        Ok(())
+    }
+
+    fn show(&self, cause: Cause) {
+        // Held while it is sent, which does not wait: lines stand in the order of their times.
+        let mut missed = self.missed.lock();
+        if *missed > 0 {
+            *missed += 1;
+            return;
+        }
+        // A reader that is gone is noticed by the shard.
+        if let Ok(false) = self.visitor.send(line::event(cause).as_bytes()) {
+            *missed = 1;
+            let _ = self.shard.arm(&self.visitor, self.token, GONE_OR_ROOM);
+        }
+    }
+
+    /// There may be room again.
+    fn report(&self) {
+        let mut missed = self.missed.lock();
+        let told = *missed == 0 || self.visitor.send(line::missed(*missed).as_bytes()) == Ok(true);
+        if told {
+            *missed = 0;
+        }
+        let next = if told {
+            Interest::READ_ONCE
+        } else {
+            GONE_OR_ROOM
+        };
+        let _ = self.shard.arm(&self.visitor, self.token, next);
+    }
+}
+
+impl Served for Watcher {
+    fn ready(self: Arc<Self>, ready: Ready) {
+        if !ready.readable && !ready.hangup {
+            self.report();
+            return;
+        }
+        // Gone, or it said something.
+        self.shard.unwatch(&self.visitor);
+        self.shard.forget(self.token);
+        if let Some(core) = self.core.upgrade() {
+            core.observers.remove(self.token);
+        }
+    }
+
+    fn expire(self: Arc<Self>, _: Time) {}
+
+    fn stop(self: Arc<Self>) {
+        // The last events are still to come (N8), on other threads: it watches on as long as the adapter is there.
+        if *self.missed.lock() > 0 {
+            self.report();
+        }
+    }
+}

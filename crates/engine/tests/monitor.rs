@@ -1,0 +1,153 @@
+//! Watching a process from outside: every event once or counted as missed, nobody held up, nobody else let in.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use common::{PATIENCE, Side, alone, descriptors, wait};
+use verbena_engine::monitor::{GREETING, NAME, REFUSED, WATCHERS};
+use verbena_nic::eqe::Cause;
+use verbena_nic::interrupts::Origin;
+
+fn visit(pid: u32, number: u32) -> Option<BufReader<UnixStream>> {
+    let to = SocketAddr::from_abstract_name(format!("{NAME}{pid}/{number}")).unwrap();
+    let stream = UnixStream::connect_addr(&to).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Some(BufReader::new(stream))
+}
+
+fn line(reader: &mut BufReader<UnixStream>) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+fn watch() -> BufReader<UnixStream> {
+    let mut reader = visit(std::process::id(), 0).unwrap();
+    assert_eq!(line(&mut reader), GREETING);
+    reader
+}
+
+fn pin(side: &Side, pin: u16) {
+    let cause = Cause::GeneralPurpose { pin };
+    side.engine.inject(cause, Origin::NOWHERE).unwrap();
+}
+
+/// A line but for its time.
+fn words(line: &str) -> &str {
+    line.split_once(' ').unwrap().1
+}
+
+#[test]
+fn who_reads_sees_everything_and_who_does_not_is_told_how_much_it_missed() {
+    let _alone = alone();
+    let side = Side::new(&[]);
+    let mut reader = watch();
+    for n in 0..100 {
+        pin(&side, n);
+        assert_eq!(
+            words(&line(&mut reader)),
+            format!("global general_purpose pin={n}")
+        );
+    }
+    // Nobody reads meanwhile, and nobody waits for that.
+    const MANY: u64 = 20_000;
+    for n in 0..MANY {
+        pin(&side, n as u16);
+    }
+    let (mut next, mut missed) = (0, 0);
+    while next < MANY {
+        let line = line(&mut reader);
+        match words(&line).strip_prefix("monitor missed count=") {
+            Some(count) => {
+                let count: u64 = count.parse().unwrap();
+                missed += count;
+                next += count;
+            }
+            None => {
+                let pin = next as u16;
+                assert_eq!(words(&line), format!("global general_purpose pin={pin}"));
+                next += 1;
+            }
+        }
+    }
+    assert!(missed > 0 && next == MANY, "{missed} of {next}");
+    pin(&side, 7);
+    assert_eq!(words(&line(&mut reader)), "global general_purpose pin=7");
+}
+
+#[test]
+fn few_watch_at_once_and_leave_nothing_behind() {
+    let _alone = alone();
+    let _side = Side::new(&[]);
+    let before = descriptors();
+    for _ in 0..3 {
+        let mut all: Vec<_> = (0..WATCHERS).map(|_| watch()).collect();
+        let mut more = visit(std::process::id(), 0).unwrap();
+        let refused = line(&mut more);
+        assert!(refused.starts_with(REFUSED), "{refused}");
+        drop(more);
+        // Nobody has anything to say here.
+        all[0].get_ref().write_all(b"hello").unwrap();
+        let end = all[0].read_to_end(&mut Vec::new());
+        // Its words were not read, so the end may be a reset; what it must not be is silence.
+        let silent = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!end.is_err_and(silent), "sent away");
+        drop(all);
+        wait("all are gone", || descriptors() <= before);
+    }
+}
+
+#[test]
+fn who_does_not_want_to_be_watched_is_not() {
+    let _alone = alone();
+    let side = Side::new(&[("monitor", "off")]);
+    assert!(visit(std::process::id(), 0).is_none());
+    let (first, second) = (Side::new(&[]), Side::new(&[]));
+    let mut reader = visit(std::process::id(), 1).unwrap();
+    assert_eq!(line(&mut reader), GREETING);
+    drop((side, first));
+    pin(&second, 9);
+    assert_eq!(words(&line(&mut reader)), "global general_purpose pin=9");
+    drop(second);
+    assert_eq!(line(&mut reader), "", "the end");
+}
+
+const STRANGER: &str = "VERBENA_TEST_STRANGER";
+
+#[test]
+fn as_stranger() {
+    if let Ok(pid) = std::env::var(STRANGER) {
+        let mut reader = visit(pid.parse().unwrap(), 0).unwrap();
+        println!("\n> {}", line(&mut reader));
+    }
+}
+
+/// Another user can only be played by root.
+#[test]
+fn strangers_are_sent_away() {
+    let _alone = alone();
+    let _side = Side::new(&[]);
+    let nobody = 65_534;
+    let stranger = Command::new(std::env::current_exe().unwrap())
+        .args(["as_stranger", "--exact", "--nocapture"])
+        .env(STRANGER, std::process::id().to_string())
+        .uid(nobody)
+        .output();
+    match stranger {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let refused = format!("> {REFUSED}it is another user's process");
+            assert!(said.contains(&refused), "{said}");
+        }
+        Err(error) => {
+            let may_not = error.kind() == std::io::ErrorKind::PermissionDenied;
+            assert!(may_not, "{error}");
+            println!("not shown: {error}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Two consumers of one adapter, each with its own queue pairs, completion queue, handler and processor (N10): messages
+//! between processes that must arrive soon, and storage that moves bulk. What each handler saw is printed at the end.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use verbena::low::{
+    Arm, BLANK, Class, Data, Flags, Hold, Limits, Moderation, Place, Reason, RecvWr, SendOp,
+    SendWr, Wc, processor,
+};
+use verbena::{
+    Access, Config, Cq, Device, Error, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const LIMITS: Limits = Limits {
+    sends: 64,
+    receives: 64,
+    pieces: 4,
+    inline: 64,
+};
+
+/// What a handler saw.
+#[derive(Default)]
+struct Seen {
+    told: AtomicU64,
+    solicited: AtomicU64,
+    completions: AtomicUsize,
+    failed: AtomicUsize,
+    processors: Mutex<BTreeSet<u16>>,
+    /// Completions that the consumer has not taken yet.
+    taken: Mutex<Vec<Wc>>,
+    more: Condvar,
+}
+
+/// A consumer of the adapter: a completion queue, and a handler of its own that empties it.
+struct Consumer {
+    name: &'static str,
+    seen: Arc<Seen>,
+    cq: Arc<Cq>,
+    handler: Handler,
+}
+
+impl Consumer {
+    fn new(
+        device: &Device,
+        name: &'static str,
+        arm: Arm,
+        options: HandlerOptions,
+    ) -> Result<Consumer, Error> {
+        let (seen, cq) = (Arc::<Seen>::default(), Arc::new(device.cq(256)?));
+        let (notes, queue) = (seen.clone(), cq.clone());
+        let told = HandlerOptions::new(move |completion| {
+            notes.told.fetch_add(1, Ordering::Relaxed);
+            if completion.reason == Reason::Solicited {
+                notes.solicited.fetch_add(1, Ordering::Relaxed);
+            }
+            if let (Some(here), Ok(mut all)) = (processor(), notes.processors.lock()) {
+                all.insert(here);
+            }
+            // Armed again first, so that whatever the last poll misses is told.
+            queue.arm(arm);
+            notes.empty(&queue);
+        });
+        let handler = device.set_handler(&HandlerOptions {
+            callback: told.callback,
+            ..options
+        })?;
+        cq.set_handler(Some(&handler))?;
+        cq.arm(arm);
+        Ok(Consumer {
+            name,
+            seen,
+            cq,
+            handler,
+        })
+    }
+
+    /// So many completions, each of them a success.
+    fn take(&self, count: usize) -> Vec<Wc> {
+        let end = Instant::now() + PATIENCE;
+        let mut taken = self.seen.taken.lock().expect("nobody failed");
+        while taken.len() < count {
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{}: its handler was not told", self.name);
+            let waited = self.seen.more.wait_timeout(taken, left);
+            taken = waited.expect("nobody failed").0;
+        }
+        let rest = taken.split_off(count);
+        std::mem::replace(&mut *taken, rest)
+    }
+
+    fn report(&self) -> Vec<u16> {
+        let seen = &self.seen;
+        let on = seen.processors.lock().expect("nobody failed");
+        let on: Vec<u16> = on.iter().copied().collect();
+        println!(
+            "{}: handler {} was told {} times ({} solicited) on processors {on:?} and saw {} completions",
+            self.name,
+            self.handler.id(),
+            seen.told.load(Ordering::Relaxed),
+            seen.solicited.load(Ordering::Relaxed),
+            seen.completions.load(Ordering::Relaxed),
+        );
+        assert_eq!(seen.failed.load(Ordering::Relaxed), 0, "{}", self.name);
+        on
+    }
+}
+
+impl Seen {
+    fn empty(&self, cq: &Cq) {
+        let mut some = [BLANK; 32];
+        loop {
+            let n = cq.poll(&mut some);
+            if n == 0 {
+                return;
+            }
+            let failed = |wc: &&Wc| wc.status != Status::Success;
+            let failed = some[..n].iter().filter(failed).count();
+            self.failed.fetch_add(failed, Ordering::Relaxed);
+            self.completions.fetch_add(n, Ordering::Relaxed);
+            if let Ok(mut taken) = self.taken.lock() {
+                taken.extend_from_slice(&some[..n]);
+            }
+            self.more.notify_all();
+        }
+    }
+}
+
+/// Two queue pairs of one consumer, connected: the near one asks, the far one answers.
+struct Joined {
+    near: Qp,
+    far: Qp,
+    memory: Memory,
+    _pd: Pd,
+}
+
+fn joined(device: &Device, near: &Consumer, far: &Cq, len: usize) -> Result<Joined, Error> {
+    let options = QpOptions {
+        limits: LIMITS,
+        ..QpOptions::default()
+    };
+    let pd = device.pd()?;
+    let memory = pd.memory(len, Access::ALL)?;
+    let near = Qp::new(&pd, &near.cq, &near.cq, options)?;
+    let far = Qp::new(&pd, far, far, options)?;
+    let listener = device.listen("127.0.0.1:0")?;
+    let joining = near.connect(listener.local()?, b"")?;
+    listener.next().wait()?.accept_on(&far, b"")?.wait()?;
+    joining.wait()?;
+    Ok(Joined {
+        near,
+        far,
+        memory,
+        _pd: pd,
+    })
+}
+
+fn message(id: u64, flags: Flags, bytes: &[u8]) -> SendWr<'_> {
+    let op = SendOp::Send {
+        invalidate: None,
+        immediate: None,
+    };
+    let data = Data::Inline(bytes);
+    SendWr {
+        id,
+        op,
+        flags,
+        data,
+    }
+}
+
+/// A small message each way and back, as processes talk to each other. Requests are answered by polling; answers are solicited
+/// and reach the consumer by its handler.
+fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Duration>, Error> {
+    let served = device.cq(64)?;
+    let two = joined(device, consumer, &served, 4096)?;
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        let (question, answer) = ([two.memory.sge(0, 8)?], [two.memory.sge(64, 8)?]);
+        let receive = |scatter| RecvWr { id: round, scatter };
+        two.far.post_recv(&[receive(&question)]).map_err(|e| e.1)?;
+        two.near.post_recv(&[receive(&answer)]).map_err(|e| e.1)?;
+        let began = Instant::now();
+        let words = round.to_be_bytes();
+        // Without a completion of its own: the answer says that it came.
+        let ask = [message(round, Flags::default(), &words)];
+        two.near.post_send(&ask).map_err(|e| e.1)?;
+        let mut one = [BLANK];
+        served.wait(&mut one)?;
+        let heard: [u8; 8] = two.memory.get(0)?;
+        assert_eq!((one[0].status, heard), (Status::Success, words));
+        let back = (!round).to_be_bytes();
+        let answer = [message(round, Flags::SOLICITED, &back)];
+        two.far.post_send(&answer).map_err(|e| e.1)?;
+        assert_eq!(consumer.take(1)[0].id, round);
+        times.push(began.elapsed());
+        assert_eq!(two.memory.get::<[u8; 8]>(64)?, back, "every byte is right");
+    }
+    Ok(times)
+}
+
+const BLOCK: usize = 256 << 10;
+const BLOCKS: usize = 8;
+
+/// Blocks written and read back, as storage does it; every byte is checked.
+fn blocks(device: &Device, consumer: &Consumer, rounds: u64) -> Result<usize, Error> {
+    let served = device.cq(64)?;
+    let two = joined(device, consumer, &served, 3 * BLOCKS * BLOCK)?;
+    let at = |part: usize, block: usize| (part * BLOCKS + block) * BLOCK;
+    for round in 0..rounds {
+        for block in 0..BLOCKS {
+            let fill = vec![(round as u8).wrapping_mul(31) ^ block as u8; BLOCK];
+            two.memory.write_at(at(0, block), &fill)?;
+            let (from, to) = (
+                [two.memory.sge(at(0, block), BLOCK)?],
+                [two.memory.sge(at(2, block), BLOCK)?],
+            );
+            let remote = two.memory.place(at(1, block))?;
+            let request = |op, flags, data| SendWr {
+                id: block as u64,
+                op,
+                flags,
+                data: Data::Gather(data),
+            };
+            let write = SendOp::Write {
+                remote,
+                immediate: None,
+            };
+            let read = SendOp::Read {
+                remote,
+                local_invalidate: None,
+            };
+            // A read is answered after the writes before it were placed.
+            let list = [
+                request(write, Flags::SIGNALED, &from),
+                request(read, Flags::SIGNALED, &to),
+            ];
+            two.near.post_send(&list).map_err(|e| e.1)?;
+        }
+        consumer.take(2 * BLOCKS);
+        for block in 0..BLOCKS {
+            let mut got = vec![0; BLOCK];
+            two.memory.read_at(at(2, block), &mut got)?;
+            let fill = (round as u8).wrapping_mul(31) ^ block as u8;
+            assert!(got.iter().all(|b| *b == fill), "every byte is right");
+        }
+    }
+    Ok(2 * rounds as usize * BLOCKS * BLOCK)
+}
+
+fn main() -> Result<(), Error> {
+    let mut config = Config::load().map_err(Error::Config)?;
+    config.set("handlers", "2").map_err(Error::Config)?;
+    let device = Device::with(config)?;
+    let all = device.processors()?;
+    let (first, last) = (all[0], all[all.len() - 1]);
+    println!(
+        "{} completion handlers, {} processors",
+        device.handler_limit(),
+        all.len()
+    );
+    let at = |processor, class, moderation| HandlerOptions {
+        place: Place::Processors(vec![processor]),
+        class,
+        moderation,
+        callback: None,
+    };
+    let soon = at(first, Class::Latency, Moderation::Off);
+    let ipc = Consumer::new(&device, "messages", Arm::Solicited, soon)?;
+    // Storage would rather be told seldom.
+    let seldom = Hold {
+        count: 4,
+        delay: Duration::from_micros(200),
+    };
+    let bulk = at(last, Class::Bulk, Moderation::Fixed(seldom));
+    let storage = Consumer::new(&device, "storage", Arm::Next, bulk)?;
+
+    let (times, moved) = std::thread::scope(|scope| {
+        let talk = scope.spawn(|| messages(&device, &ipc, 500));
+        let moved = blocks(&device, &storage, 20);
+        let times = talk.join().unwrap_or(Err(Error::Timeout));
+        (times, moved)
+    });
+    let (mut times, moved) = (times?, moved?);
+    times.sort_unstable();
+    println!(
+        "messages: {} round trips, half of them within {:?}",
+        times.len(),
+        times[times.len() / 2]
+    );
+    println!("storage: {moved} bytes written and read back");
+    assert_eq!(ipc.report(), [first]);
+    assert_eq!(storage.report(), [last]);
+
+    // N8: nothing is under way any more.
+    let ended = device.shut_down(Duration::from_secs(5))?;
+    println!(
+        "shut down: {} queue pairs done, {} flushed",
+        ended.finished, ended.flushed
+    );
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Completion handlers of the low layer (N2 to N8), and a look at every event of the adapter.
+//! A handler promises to be told once per arming of its queues, on its processors and in its class, until it is cleared or dropped;
+//! whatever its code owns is dropped then. It refuses to poll: the handler's code does, or whoever it wakes.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena_engine::handler::{Class, Place};
+use verbena_engine::{HandlerId, HandlerOptions, Shutdown};
+use verbena_nic::moderation::Moderation;
+use verbena_nic::{Cause, Origin};
+
+use crate::cq::Cq;
+use crate::device::{Device, Inner};
+use crate::error::Error;
+
+/// A completion handler, registered until it is cleared or dropped.
+///
+/// Its code may own the queues that it serves: that is no circle, because clearing the handler drops the code.
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use verbena::low::{Arm, BLANK};
+/// use verbena::{Device, HandlerOptions};
+///
+/// let device = Device::open()?;
+/// let cq = Arc::new(device.cq(64)?);
+/// let served = cq.clone();
+/// let handler = device.set_handler(&HandlerOptions::new(move |_| {
+///     let mut completions = [BLANK; 16];
+///     loop {
+///         while served.poll(&mut completions) > 0 {}
+///         // Armed before the last look, so that nothing is missed.
+///         served.arm(Arm::Next);
+///         if served.poll(&mut completions) == 0 {
+///             break;
+///         }
+///     }
+/// }))?;
+/// cq.set_handler(Some(&handler))?;
+/// cq.arm(Arm::Next);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Handler {
+    device: Arc<Inner>,
+    id: HandlerId,
+}
+
+impl Handler {
+    /// Its id, as [`Completion`](crate::low::Completion) names it.
+    ///
+    /// ```
+    /// # use verbena::{Device, HandlerOptions};
+    /// # let device = Device::open()?;
+    /// let handler = device.set_handler(&HandlerOptions::default())?;
+    /// assert!(handler.id() < device.handler_limit());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn id(&self) -> u16 {
+        self.id.0
+    }
+
+    /// Serves it sooner or later than others on its processors, from now on (N6).
+    ///
+    /// ```
+    /// # use verbena::{Device, HandlerOptions, low::Class};
+    /// # let handler = Device::open()?.set_handler(&HandlerOptions::default())?;
+    /// handler.set_class(Class::Latency)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_class(&self, class: Class) -> Result<(), Error> {
+        Ok(self.device.engine.set_class(self.id, class)?)
+    }
+
+    /// Runs it elsewhere from now on (N5).
+    ///
+    /// ```
+    /// # use verbena::{Device, HandlerOptions, low::Place};
+    /// # let device = Device::open()?;
+    /// # let handler = device.set_handler(&HandlerOptions::default())?;
+    /// let last = device.processors()?.pop().into_iter().collect();
+    /// handler.place(&Place::Processors(last))?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn place(&self, place: &Place) -> Result<(), Error> {
+        Ok(self.device.engine.place_handler(self.id, place)?)
+    }
+
+    /// Tells it less often, or as soon as it can, from now on.
+    ///
+    /// ```
+    /// # use verbena::{Device, HandlerOptions, low::Moderation};
+    /// # let handler = Device::open()?.set_handler(&HandlerOptions::default())?;
+    /// handler.moderate(Moderation::Adaptive)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn moderate(&self, moderation: Moderation) -> Result<(), Error> {
+        Ok(self.device.engine.moderate(self.id, moderation)?)
+    }
+
+    /// Clears it (N3), as dropping it does. Its queues keep their notifications until they get another handler.
+    ///
+    /// ```
+    /// # use verbena::{Device, HandlerOptions};
+    /// # let device = Device::open()?;
+    /// device.set_handler(&HandlerOptions::default())?.clear();
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn clear(self) {}
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        // Refused only when the adapter was shut down or this is a forked child: then nothing is told any more.
+        let _ = self.device.engine.clear_handler(self.id);
+    }
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handler").field(&self.id.0).finish()
+    }
+}
+
+/// Shows every event of a device to its owner's code until it is dropped; see [`Device::observe`].
+///
+/// ```
+/// let device = verbena::Device::open()?;
+/// let observation = device.observe(|cause| println!("{cause:?}"));
+/// drop(observation);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Observation {
+    _ours: verbena_engine::Observation,
+    _device: Arc<Inner>,
+}
+
+impl fmt::Debug for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observation").finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// How many completion handlers there can be at once (N2); the setting `handlers` changes it.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert!(device.handler_limit() >= 1);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn handler_limit(&self) -> u16 {
+        self.inner().engine.handler_limit()
+    }
+
+    /// Processors that handlers can be placed on: those that the calling thread may use.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert!(!device.processors()?.is_empty());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn processors(&self) -> Result<Vec<u16>, Error> {
+        Ok(verbena_engine::sys::processors()?)
+    }
+
+    /// Registers a completion handler (N3). Its code must not wait: it holds up all that share its thread.
+    ///
+    /// ```
+    /// use verbena::low::{Class, Place};
+    /// use verbena::{Device, HandlerOptions};
+    ///
+    /// let device = Device::open()?;
+    /// let first = device.processors()?[0];
+    /// let handler = device.set_handler(&HandlerOptions {
+    ///     place: Place::Processors(vec![first]),
+    ///     class: Class::Latency,
+    ///     ..HandlerOptions::new(|completion| println!("queue {}", completion.cq))
+    /// })?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_handler(&self, options: &HandlerOptions) -> Result<Handler, Error> {
+        let device = self.inner().clone();
+        let id = device.engine.set_handler(options)?;
+        Ok(Handler { device, id })
+    }
+
+    /// A completion queue whose completions this handler is told of (N4).
+    ///
+    /// ```
+    /// # use verbena::{Device, HandlerOptions};
+    /// # let device = Device::open()?;
+    /// let handler = device.set_handler(&HandlerOptions::new(|_| ()))?;
+    /// let cq = device.cq_with(128, &handler)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn cq_with(&self, entries: usize, handler: &Handler) -> Result<Cq, Error> {
+        if !Arc::ptr_eq(&handler.device, self.inner()) {
+            return Err(Error::Foreign);
+        }
+        let queue = self.inner().engine.create_cq_with(entries, handler.id)?;
+        Cq::around(self.inner(), queue)
+    }
+
+    /// Shows every event, completions and all, to this code, on whatever thread serves it, until the observation is dropped.
+    /// The code must not wait.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use verbena::low::{Cause, Origin};
+    ///
+    /// let device = verbena::Device::open()?;
+    /// let (tell, told) = mpsc::channel();
+    /// let _observation = device.observe(move |cause| drop(tell.send(cause)));
+    /// let link = Cause::Link { port: 0, up: false };
+    /// device.inject(link, Origin::NOWHERE)?;
+    /// assert_eq!(told.recv(), Ok(link));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn observe(&self, observer: impl Fn(Cause) + Send + Sync + 'static) -> Observation {
+        Observation {
+            _ours: self.inner().engine.observe(Arc::new(observer)),
+            _device: self.inner().clone(),
+        }
+    }
+
+    /// Raises an event that the adapter has no source for: of a channel, of memory, of the link, of management. What
+    /// happens to queues and queue pairs is its own to tell, and is refused.
+    ///
+    /// ```
+    /// use verbena::low::{Cause, Origin};
+    /// let device = verbena::Device::open()?;
+    /// device.inject(Cause::GeneralPurpose { pin: 3 }, Origin::NOWHERE)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn inject(&self, cause: Cause, origin: Origin) -> Result<(), Error> {
+        if let Cause::Rdma(_) = cause {
+            return Err(Error::OwnEvent { cause });
+        }
+        Ok(self.inner().engine.inject(cause, origin)?)
+    }
+
+    /// Shuts the adapter down (N8): refuses whatever is new, gives requests that were posted this long to complete, flushes
+    /// the rest, ends all connections, and delivers what is to be told. Completion queues can be polled afterwards.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let device = verbena::Device::open()?;
+    /// let ended = device.shut_down(Duration::from_secs(1))?;
+    /// assert_eq!((ended.finished, ended.flushed), (0, 0), "there was no queue pair");
+    /// assert!(device.cq(64).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn shut_down(&self, patience: Duration) -> Result<Shutdown, Error> {
+        Ok(self.inner().engine.shut_down(patience)?)
+    }
+}
+
+impl Cq {
+    /// Gives it another completion handler, or none (N4), under traffic too: a notification that was on its way goes
+    /// where it was going, and one that was kept goes to the new handler.
+    ///
+    /// ```
+    /// # use verbena::{Device, HandlerOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let handler = device.set_handler(&HandlerOptions::new(|_| ()))?;
+    /// cq.set_handler(Some(&handler))?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_handler(&self, handler: Option<&Handler>) -> Result<(), Error> {
+        if handler.is_some_and(|handler| !Arc::ptr_eq(&handler.device, &self.device)) {
+            return Err(Error::Foreign);
+        }
+        Ok(self.queue.set_handler(handler.map(|handler| handler.id))?)
+    }
+
+    /// Takes its handler away (N4): notifications are kept until it has another one. Its descriptor is silent meanwhile.
+    ///
+    /// ```
+    /// # let cq = verbena::Device::open()?.cq(64)?;
+    /// cq.detach();
+    /// cq.set_handler(None)?; // its descriptor alone
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn detach(&self) {
+        self.queue.detach();
+    }
+}

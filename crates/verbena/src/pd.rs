@@ -1,0 +1,71 @@
+//! A protection domain of the low layer: where its memory, windows and shared receive queues come from.
+//! It promises that what was made in it keeps it alive, and that queue pairs of other domains reach nothing in it.
+//! It refuses the memory of connections: that has a domain of its own, out of reach.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, WindowType};
+
+use crate::device::Domain;
+use crate::error::Error;
+use crate::mr::{Memory, Window};
+use crate::registering::Registering;
+use crate::srq::Srq;
+/// A protection domain of the low layer: its memory can be used by its queue pairs, and by no others.
+///
+/// ```
+/// use verbena::{Access, Device};
+/// let pd = Device::open()?.pd()?;
+/// let memory = pd.memory(4096, Access::ALL)?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Pd(pub(crate) Arc<Domain>);
+
+impl Pd {
+    /// Memory in this domain.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let memory = Device::open()?.pd()?.memory(4096, Access::LOCAL_WRITE)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
+        Memory::new(&self.0, len, access)
+    }
+
+    /// Memory in this domain that is registered later, behind all that was asked for so before (V5). It can be used at
+    /// once: requests that need it stand until it is registered, peers that reach for it wait up to five seconds, and
+    /// nobody else notices. If the registration fails, so does the work that waited. [`Registering`] has a whole example.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let (memory, registering) = Device::open()?.pd()?.memory_later(1 << 20, Access::ALL)?;
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::later(&self.0, len, access)
+    }
+
+    /// A window onto memory of this domain, bound to nothing yet.
+    ///
+    /// ```
+    /// use verbena::low::WindowType;
+    /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn window(&self, ty: WindowType) -> Result<Window, Error> {
+        Window::new(self, ty)
+    }
+
+    /// A shared receive queue in this domain: so many receives of at most so many pieces.
+    ///
+    /// ```
+    /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn srq(&self, receives: usize, pieces: usize) -> Result<Srq, Error> {
+        Srq::new(self, receives, pieces)
+    }
+}
