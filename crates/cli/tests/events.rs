@@ -257,7 +257,7 @@ fn processes_that_can_be_watched_are_listed() {
     let said = text(&output(&["events", "--json"]).stdout);
     let listed = said.lines().any(|line| {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
-        object["pid"].to_string() == pid && object["adapters"] == serde_json::json!([0])
+        object["pid"].as_u64() == pid.parse().ok() && object["adapters"] == serde_json::json!([0])
     });
     assert!(listed, "{said}");
     let help = text(&output(&["events", "--help"]).stdout);
