@@ -16,6 +16,8 @@ use crate::registering::Registering;
 
 /// Regions begin on a page, so that nothing else shares one with them.
 const PAGE: usize = 4096;
+/// What every allocation is aligned to.
+const USUAL: usize = align_of::<u64>();
 
 /// Memory of ours, registered.
 #[derive(Debug)]
@@ -25,7 +27,23 @@ pub(crate) struct Block {
     access: Access,
     start: NonNull<u8>,
     len: usize,
+    /// What was allocated, which may begin before the first page.
+    base: NonNull<u8>,
     layout: Layout,
+}
+
+/// Zeroed bytes of which the returned first one begins a page, the allocation, and its layout.
+///
+/// A long allocation with more than the usual alignment would be written over with zeroes on the spot; one with the usual
+/// alignment comes as untouched pages from the system, which costs nothing until somebody needs them. So it is a page longer.
+fn pages(len: usize) -> Option<(NonNull<u8>, NonNull<u8>, Layout)> {
+    let layout = Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()?;
+    // SAFETY: the layout is not empty.
+    let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    let to_page = base.as_ptr().align_offset(PAGE);
+    // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
+    let start = unsafe { base.add(to_page) };
+    Some((start, base, layout))
 }
 
 // SAFETY: the block owns its allocation; the bytes are reached by raw copies, by processor atomics, or by whoever can
@@ -67,9 +85,7 @@ impl Block {
     ) -> Result<(Block, R), Error> {
         let too_long = Error::Allocation { len };
         domain.function()?;
-        let layout = Layout::from_size_align(len.max(1), PAGE).map_err(|_| too_long.clone())?;
-        // SAFETY: the layout is not empty.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(too_long)?;
+        let (start, base, layout) = pages(len).ok_or(too_long)?;
         let at = start.as_ptr();
         let region = Region {
             att: Att::direct(at, len as u64),
@@ -87,13 +103,14 @@ impl Block {
                     access,
                     start,
                     len,
+                    base,
                     layout,
                 };
                 Ok((block, more))
             }
             Err(error) => {
                 // SAFETY: allocated above with this layout and known to nobody else.
-                unsafe { dealloc(at, layout) };
+                unsafe { dealloc(base.as_ptr(), layout) };
                 Err(error)
             }
         }
@@ -203,8 +220,8 @@ impl Drop for Block {
             Err(_) => true,
         };
         if gone {
-            // SAFETY: allocated in `make` with this layout; no access is running and none will begin.
-            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+            // SAFETY: allocated by `pages` with this layout; no access is running and none will begin.
+            unsafe { dealloc(self.base.as_ptr(), self.layout) };
         }
     }
 }
