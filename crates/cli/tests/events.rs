@@ -257,7 +257,7 @@ fn processes_that_can_be_watched_are_listed() {
     let said = text(&output(&["events", "--json"]).stdout);
     let listed = said.lines().any(|line| {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
-        object["pid"].to_string() == pid && object["adapters"] == serde_json::json!([0])
+        object["pid"].as_u64() == pid.parse().ok() && object["adapters"] == serde_json::json!([0])
     });
     assert!(listed, "{said}");
     let help = text(&output(&["events", "--help"]).stdout);
@@ -283,6 +283,20 @@ fn who_cannot_be_watched_is_a_sentence() {
         assert!(said.contains(why) && said.lines().count() == 1, "{said}");
     }
     assert_eq!(output(&["events", "me"]).status.code(), Some(2));
+}
+
+/// It cannot answer; nobody should wait for that without a word.
+#[test]
+fn a_stopped_process_is_a_sentence() {
+    let mut stopped = Watched::start(&[]);
+    stopped.hear();
+    let pid = stopped.pid();
+    let stop = Command::new("kill").args(["-STOP", &pid]).status();
+    assert!(stop.unwrap().success());
+    let refused = output(&["events", &pid]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("does not answer"), "{said}");
 }
 
 /// Any process can take the name of another.
