@@ -134,6 +134,10 @@ impl Door {
         Ok(door)
     }
 
+    pub(crate) fn lives(&self) -> bool {
+        self.core.lives()
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.core.check()
     }

@@ -196,7 +196,7 @@ impl AsFd for Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if self.door.check().is_ok() {
+        if self.door.lives() {
             self.door.close();
         }
     }

@@ -3,7 +3,7 @@
 //! system is told which of them to prefer. It refuses to be more than asked: a thread starts when it is first needed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
@@ -30,11 +30,6 @@ impl Stations {
         let mut wanted = processors.to_vec();
         wanted.sort_unstable();
         wanted.dedup();
-        let allowed = sys::processors()?;
-        let missing = wanted.iter().find(|p| !allowed.contains(p));
-        if let Some(&processor) = missing {
-            return Err(Error::NoProcessor { processor });
-        }
         if wanted.is_empty() {
             return Err(Error::NoProcessors);
         }
@@ -143,12 +138,17 @@ impl Lane {
             Class::Normal => Courtesy::Some,
             Class::Bulk => Courtesy::Full,
         };
+        let (settled, told) = mpsc::channel();
         let thread = sys::spawn(&name, move || {
-            // Refused only where the system forbids it since a moment ago; then it runs where it may.
-            let _ = sys::settle(&place);
-            let _ = sys::give_way(courtesy);
-            ours.run(&core);
+            let missing = settle(&place).and_then(|()| Ok(sys::give_way(courtesy)?));
+            let stays = missing.is_ok();
+            // Whoever started us waits for it.
+            let _ = settled.send(missing);
+            if stays {
+                ours.run(&core);
+            }
         })?;
+        told.recv().map_err(|_| Error::Closed)??;
         let thread = Mutex::new(Some(thread));
         Ok(Lane { desk, thread })
     }
@@ -161,6 +161,17 @@ impl Lane {
         {
             let _ = thread.join();
         }
+    }
+}
+
+/// This thread runs on these processors, on all of them and no others. Only the system knows which ones there are for us.
+fn settle(on: &[u16]) -> Result<(), Error> {
+    let refused = sys::settle(on).is_err();
+    let settled = sys::processors()?;
+    let missing = on.iter().find(|p| refused || !settled.contains(p));
+    match missing {
+        Some(&processor) => Err(Error::NoProcessor { processor }),
+        None => Ok(()),
     }
 }
 

@@ -24,7 +24,6 @@ mod testing;
 pub mod thread;
 
 pub use bell::Bell;
-pub use carry::Ends;
 pub use channel::Channel;
 pub use clock::now;
 pub use datagrams::Datagrams;

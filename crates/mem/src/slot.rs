@@ -151,7 +151,7 @@ impl Slot {
         })
     }
 
-    /// Makes the slot ours, whether it is valid or free; waits while somebody else has it.
+    /// Makes the slot ours, whether it is valid or free; waits while somebody else has it. A pending one is not taken.
     pub(crate) fn take(&self) -> Result<Owned<'_>, Unavailable> {
         self.own(BUSY, |word| match word & STATE {
             VALID | FREE => Some(Ok(())),

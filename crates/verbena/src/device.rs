@@ -255,10 +255,7 @@ impl Device {
     /// The same, registered later: peers may be told of it at once, and wait if they come too early (V5).
     ///
     /// ```
-    /// use verbena::{Access, Device};
-    /// let device = Device::open()?;
-    /// let (memory, registering) = device.memory_later(1 << 20, Access::ALL)?;
-    /// registering.wait()?;
+    /// verbena::Device::open()?.memory_later(1 << 20, verbena::Access::ALL)?.1.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {

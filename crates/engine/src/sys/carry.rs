@@ -25,25 +25,6 @@ impl Carrier for &Socket {
     }
 }
 
-/// A carrier with a descriptor for each direction, for a queue pair that is connected to itself.
-#[derive(Debug, Clone, Copy)]
-pub struct Ends<'a> {
-    /// Where bytes come from.
-    pub read: &'a Socket,
-    /// Where bytes go.
-    pub write: &'a Socket,
-}
-
-impl Carrier for Ends<'_> {
-    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
-        Carrier::read(&mut self.read, targets)
-    }
-
-    fn write(&mut self, sources: &Sources<'_>) -> Moved {
-        Carrier::write(&mut self.write, sources)
-    }
-}
-
 /// Moves bytes between the socket and the spans. The spans come from a list that holds their grants and borrows.
 fn carry(call: libc::c_long, fd: BorrowedFd<'_>, spans: &[Span], flags: libc::c_int) -> Moved {
     if spans.is_empty() {

@@ -199,11 +199,11 @@ impl Tpt {
     ) -> Result<Reserved, Misuse> {
         let index = self.allocate(purpose)?;
         let slot = self.slot_or_make(index);
-        let (key, access) = (slot.key(), entry.access);
-        let full = Misuse::Full(self.capacity());
-        let stag = Stag::from_parts(index, key).ok_or(full)?;
-        // The index is ours alone, so its slot is free.
+        let (access, full) = (entry.access, Misuse::Full(self.capacity()));
+        // The index is ours alone, so its slot is free, or is being left by its last owner, who changes the key.
         let owned = slot.claim().map_err(|_| full)?;
+        let key = slot.key();
+        let stag = Stag::from_parts(index, key).ok_or(full)?;
         // Before anybody can know the STag: who finds none pending need not look for it.
         self.waiting.count.fetch_add(1, Ordering::Release);
         owned.promise(key, entry);

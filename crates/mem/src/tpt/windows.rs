@@ -59,7 +59,7 @@ impl Tpt {
                 ));
             }
             // Bound, or unbound again by now.
-            Err(_) => slot.take().map_err(|_| Misuse::Pending(bind.window))?,
+            Err(_) => slot.take().map_err(|_| misuse)?,
         };
         // What we looked at may have been freed before the slot was ours, and its index be another's by now.
         let ours = self.indexes.lock().window(index) == Some((ty, pd));

@@ -171,7 +171,8 @@ impl Function {
         }
     }
 
-    /// Destroys a queue pair in any state: its completions are removed, its promised receive goes to the next in the line.
+    /// Destroys a queue pair in any state: its completions are removed, its promised receive goes to the next in the line,
+    /// which the outbox names: its connection must send.
     ///
     /// Returns the bytes its connection should still carry before it is closed.
     pub fn destroy_qp(&self, number: u32, out: &mut Outbox) -> Result<Vec<u8>, Error> {
@@ -182,7 +183,6 @@ impl Function {
         init.send_cq.forget(init.name);
         init.recv_cq.forget(init.name);
         self.qps.remove(number, |_| 0).map(drop)?;
-        self.settle(out);
         Ok(last)
     }
 

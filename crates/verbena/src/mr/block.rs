@@ -203,7 +203,7 @@ impl Drop for Block {
             Err(_) => true,
         };
         if gone {
-            // SAFETY: allocated in `make` with this layout; no entry names it any more and no access is running.
+            // SAFETY: allocated in `make` with this layout; no access is running and none will begin.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }

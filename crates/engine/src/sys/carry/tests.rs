@@ -179,21 +179,3 @@ fn a_source_that_is_no_memory_is_a_fault() {
         assert_eq!(from, Moved::Fault);
     }
 }
-
-#[test]
-fn the_ends_of_a_pair_carry_a_stream_to_oneself() {
-    let (a, b) = Socket::pair().unwrap();
-    let mut ends = Ends {
-        read: &b,
-        write: &a,
-    };
-    let mut sources = Sources::new();
-    sources.own(b"to myself");
-    assert_eq!(ends.write(&sources), Moved::Bytes(9));
-    let mut room = [0; 16];
-    let mut targets = Targets::new();
-    targets.stage(&mut room);
-    assert_eq!(ends.read(&mut targets), Moved::Bytes(9));
-    drop(targets);
-    assert_eq!(&room[..9], b"to myself");
-}

@@ -170,6 +170,20 @@ fn who_leaves_with_a_promise_wakes_its_heir() {
     }
 }
 
+/// Whoever drives the heir's connection must hear of it, or the heir's READY stays where it is.
+#[test]
+fn the_heir_of_a_destroyed_queue_pair_is_named() {
+    let mut world = World::new(2);
+    world.send(0, 1);
+    world.send(1, 2);
+    world.receive(7);
+    world.servers.settle(&mut world.out);
+    let first = world.server(0);
+    world.servers.destroy_qp(first, &mut world.out).unwrap();
+    let heirs: Vec<u32> = world.out.take_woken().iter().map(|w| w.qp()).collect();
+    assert_eq!(heirs, [world.server(1)]);
+}
+
 #[test]
 fn an_unreliable_queue_pair_that_drops_a_message_waits_for_nothing() {
     let mut world = World::of(&[QpType::Uc, QpType::Rc]);
