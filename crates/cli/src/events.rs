@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use verbena::monitor::{GREETING, NAME, REFUSED};
@@ -19,6 +20,8 @@ pub use line::Line;
 const NAMES: &str = "/proc/net/unix";
 /// No line is longer.
 const LONGEST: u64 = 4096;
+/// A process that runs greets sooner.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Lines that wait to be shown.
 const WAITING: usize = 256;
 
@@ -58,6 +61,12 @@ pub enum Error {
         pid: u32,
         /// What it says.
         why: String,
+    },
+    /// It does not answer.
+    #[error("process {pid} does not answer; it may be stopped")]
+    Silent {
+        /// Its id.
+        pid: u32,
     },
     /// Somebody else took its name.
     #[error("process {by} has taken the name of process {pid}'s monitor")]
@@ -158,9 +167,19 @@ fn visit(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
     if u32::try_from(by) != Ok(pid) {
         return Err(Error::Impostor { pid, by });
     }
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream);
-    let first = next(&mut reader).unwrap_or_default();
+    let mut first = String::new();
+    match reader.by_ref().take(LONGEST).read_line(&mut first) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(Error::Silent { pid });
+        }
+        other => other?,
+    };
+    let first = first.trim_end();
     if first == GREETING {
+        // From now on it speaks when something happens.
+        reader.get_ref().set_read_timeout(None)?;
         return Ok(reader);
     }
     let why = first.strip_prefix(REFUSED);

@@ -285,6 +285,20 @@ fn who_cannot_be_watched_is_a_sentence() {
     assert_eq!(output(&["events", "me"]).status.code(), Some(2));
 }
 
+/// It cannot answer; nobody should wait for that without a word.
+#[test]
+fn a_stopped_process_is_a_sentence() {
+    let mut stopped = Watched::start(&[]);
+    stopped.hear();
+    let pid = stopped.pid();
+    let stop = Command::new("kill").args(["-STOP", &pid]).status();
+    assert!(stop.unwrap().success());
+    let refused = output(&["events", &pid]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("does not answer"), "{said}");
+}
+
 /// Any process can take the name of another.
 #[test]
 fn a_process_under_a_wrong_name_is_not_believed() {
