@@ -131,8 +131,14 @@ pub enum Error {
     NoProcessors,
     /// The notification pipeline refuses.
     #[error("notification: {0}")]
-    Interrupts(#[from] InterruptError),
+    Interrupts(Box<InterruptError>),
     /// The engine was closed, or its process was forked and this is the child.
     #[error("the adapter is closed")]
     Closed,
+}
+
+impl From<InterruptError> for Error {
+    fn from(error: InterruptError) -> Error {
+        Error::Interrupts(Box::new(error))
+    }
 }

@@ -13,7 +13,8 @@ use verbena_engine::{Engine, Error, HandlerId, HandlerOptions, sys};
 use verbena_nic::eqe::{Cause, OnChannel};
 use verbena_nic::interrupts::{At, Origin};
 use verbena_nic::moderation::{Hold, Moderation};
-use verbena_nic::{Arm, QpState, Reason, Status, Wc};
+use verbena_nic::wr::Data;
+use verbena_nic::{Arm, Flags, QpState, Reason, SendWr, Status, Wc};
 
 fn callback(work: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions {
     HandlerOptions {
@@ -145,6 +146,30 @@ fn a_handler_hears_of_its_queue_and_why() {
     let heard = told.recv_timeout(PATIENCE).unwrap();
     assert_eq!(heard.reason, Reason::Failure);
     assert!(told.try_recv().is_err(), "once per arming");
+}
+
+#[test]
+fn a_request_may_ask_for_its_own_notification() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (options, told) = told();
+    let id = a.engine.set_handler(&options).unwrap();
+    a.cq.set_handler(Some(id)).unwrap();
+    join(&a, &b);
+    let sges = [a.sge(0, 8)];
+    for (id, flags) in [(1, Flags::SIGNALED), (2, Flags::NOTIFY)] {
+        b.receive(id, &[b.sge(0, 64)]);
+        let wr = SendWr {
+            id,
+            op: SEND,
+            flags,
+            data: Data::Gather(&sges),
+        };
+        a.qp.post_send(&wr).unwrap();
+        assert_eq!(a.statuses(1), [(id, Status::Success)]);
+    }
+    // Not armed: the second one alone asked.
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap().reason, Reason::Next);
+    assert!(told.try_recv().is_err());
 }
 
 #[test]
@@ -302,11 +327,11 @@ fn many_queues_share_a_handler_and_each_is_named() {
     }
     let sges = [a.sge(0, 8)];
     for peer in &peers {
-        let wr = verbena_nic::SendWr {
+        let wr = SendWr {
             id: 1,
             op: SEND,
-            flags: verbena_nic::Flags::SIGNALED,
-            data: verbena_nic::wr::Data::Gather(&sges),
+            flags: Flags::SIGNALED,
+            data: Data::Gather(&sges),
         };
         peer.post_send(&wr).unwrap();
     }

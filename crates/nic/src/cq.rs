@@ -200,6 +200,15 @@ impl Cq {
 
     /// Adds an entry; false if the queue has no room and the entry is lost.
     pub fn push(&self, wc: Wc, outbox: &mut Outbox) -> bool {
+        self.enter(wc, false, outbox)
+    }
+
+    /// The same, and notifies of it, armed or not: its request asked for that (N7).
+    pub fn push_and_tell(&self, wc: Wc, outbox: &mut Outbox) -> bool {
+        self.enter(wc, true, outbox)
+    }
+
+    fn enter(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
         let mut end = self.input.end.lock();
         if end.waiting() >= end.capacity {
             end.taken = self.output.taken.load(Ordering::Acquire);
@@ -220,7 +229,8 @@ impl Cq {
             Some(Arm::Solicited) => wc.is_urgent(),
             None => false,
         };
-        if fires {
+        if fires || tell {
+            // One that asked for itself takes the arming along: its consumer comes anyway.
             end.armed = None;
             let (cq, reason) = (self.number, wc.reason());
             outbox.push(Event::Completion { cq, reason });

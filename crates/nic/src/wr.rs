@@ -114,6 +114,8 @@ impl Flags {
     pub const FENCE: Flags = Flags(4);
     /// Waits for all earlier work of this queue.
     pub const LOCAL_FENCE: Flags = Flags(8);
+    /// Completes with an entry and notifies its completion queue's consumer of it, armed or not (N7).
+    pub const NOTIFY: Flags = Flags(16);
 
     /// All flags of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {

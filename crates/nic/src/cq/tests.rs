@@ -54,6 +54,22 @@ fn one_notification_per_arming() {
     );
 }
 
+/// N7: a request may ask for its own notification.
+#[test]
+fn an_entry_that_asks_for_it_is_told_armed_or_not() {
+    let cq = Cq::new(7, 10).unwrap();
+    let mut outbox = Outbox::new();
+    assert!(cq.push_and_tell(wc(1), &mut outbox));
+    cq.arm(Arm::Solicited);
+    assert!(cq.push_and_tell(wc(2), &mut outbox));
+    cq.push(wc(3), &mut outbox);
+    assert_eq!(
+        outbox.events().len(),
+        2,
+        "once each, and the arming is used up"
+    );
+}
+
 #[test]
 fn solicited_arming_waits_for_what_is_urgent() {
     let cq = Cq::new(7, 10).unwrap();

@@ -80,9 +80,7 @@ impl Inner {
             self.begun = self.begun.saturating_sub(1);
             self.completed += 1;
             self.heads.ended(1);
-            if (status != Status::Success || wqe.flags.contains(Flags::SIGNALED))
-                && !init.send_cq.push(send_wc(init, &wqe, status), out)
-            {
+            if !enter(init, &wqe, status, out) {
                 self.overflowed(init, out);
             }
         }
@@ -256,9 +254,7 @@ impl Inner {
             let Progress::Done(status) = wqe.progress else {
                 continue;
             };
-            if status != Status::Success || wqe.flags.contains(Flags::SIGNALED) {
-                init.send_cq.push(send_wc(init, &wqe, status), out);
-            }
+            enter(init, &wqe, status, out);
         }
         self.begun = 0;
         self.flush_receives(init, out);
@@ -307,6 +303,20 @@ impl Inner {
         if let Some(qpn) = heir {
             out.wake(qpn);
         }
+    }
+}
+
+/// Enters the completion of a request, if it has one; false if the queue has no room for it.
+fn enter(init: &QpInit, wqe: &Wqe, status: Status, out: &mut Outbox) -> bool {
+    let notify = wqe.flags.contains(Flags::NOTIFY);
+    if status == Status::Success && !notify && !wqe.flags.contains(Flags::SIGNALED) {
+        return true;
+    }
+    let wc = send_wc(init, wqe, status);
+    if notify {
+        init.send_cq.push_and_tell(wc, out)
+    } else {
+        init.send_cq.push(wc, out)
     }
 }
 

@@ -29,21 +29,35 @@ pub(crate) struct Block {
     len: usize,
     /// What was allocated, which may begin before the first page.
     base: NonNull<u8>,
-    layout: Layout,
 }
 
-/// Zeroed bytes of which the returned first one begins a page, the allocation, and its layout.
+/// How a block of this length is allocated: a page longer, and aligned as everything is.
+fn layout(len: usize) -> Option<Layout> {
+    Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()
+}
+
+/// Zeroed bytes, of which the first one begins a page, and their allocation.
 ///
 /// A long allocation with more than the usual alignment would be written over with zeroes on the spot; one with the usual
-/// alignment comes as untouched pages from the system, which costs nothing until somebody needs them. So it is a page longer.
-fn pages(len: usize) -> Option<(NonNull<u8>, NonNull<u8>, Layout)> {
-    let layout = Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()?;
+/// alignment comes as untouched pages from the system, which costs nothing until somebody needs them.
+fn allocate(len: usize) -> Option<(NonNull<u8>, NonNull<u8>)> {
     // SAFETY: the layout is not empty.
-    let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    let base = NonNull::new(unsafe { alloc_zeroed(layout(len)?) })?;
     let to_page = base.as_ptr().align_offset(PAGE);
     // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
     let start = unsafe { base.add(to_page) };
-    Some((start, base, layout))
+    Some((start, base))
+}
+
+/// Gives an allocation back.
+///
+/// # Safety
+/// `base` was returned by [`allocate`] for this length, and nobody uses the bytes any more.
+unsafe fn free(base: NonNull<u8>, len: usize) {
+    if let Some(layout) = layout(len) {
+        // SAFETY: allocated with this layout, says the caller.
+        unsafe { dealloc(base.as_ptr(), layout) };
+    }
 }
 
 // SAFETY: the block owns its allocation; the bytes are reached by raw copies, by processor atomics, or by whoever can
@@ -85,7 +99,7 @@ impl Block {
     ) -> Result<(Block, R), Error> {
         let too_long = Error::Allocation { len };
         domain.function()?;
-        let (start, base, layout) = pages(len).ok_or(too_long)?;
+        let (start, base) = allocate(len).ok_or(too_long)?;
         let at = start.as_ptr();
         let region = Region {
             att: Att::direct(at, len as u64),
@@ -104,13 +118,12 @@ impl Block {
                     start,
                     len,
                     base,
-                    layout,
                 };
                 Ok((block, more))
             }
             Err(error) => {
-                // SAFETY: allocated above with this layout and known to nobody else.
-                unsafe { dealloc(base.as_ptr(), layout) };
+                // SAFETY: allocated above and known to nobody else.
+                unsafe { free(base, len) };
                 Err(error)
             }
         }
@@ -220,8 +233,8 @@ impl Drop for Block {
             Err(_) => true,
         };
         if gone {
-            // SAFETY: allocated by `pages` with this layout; no access is running and none will begin.
-            unsafe { dealloc(self.base.as_ptr(), self.layout) };
+            // SAFETY: allocated for this length; no access is running and none will begin.
+            unsafe { free(self.base, self.len) };
         }
     }
 }
