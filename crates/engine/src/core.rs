@@ -76,6 +76,9 @@ impl Core {
         let handlers = Handlers::new(config.handlers());
         let home = Arc::new(OnceLock::new());
         let interrupts = pipeline::interrupts(&handlers, Signals(home.clone()))?;
+        if let Some(granted) = config.vectors {
+            interrupts.vectors().grant(granted);
+        }
         let core = Arc::new_cyclic(|this| Core {
             config,
             function,

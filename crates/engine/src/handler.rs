@@ -300,6 +300,14 @@ impl Listeners {
         Some(self.0.read().get(&cq)?.target)
     }
 
+    /// The handler that a queue has.
+    pub(crate) fn handler(&self, cq: u32) -> Option<HandlerId> {
+        match self.target(cq)? {
+            Target::By(way) => of_column(way.column),
+            Target::Detached => None,
+        }
+    }
+
     /// The queue told; keeps that if nobody is there to hear it. Else, where it goes.
     pub(crate) fn route(&self, cq: u32, reason: Reason) -> Option<Way> {
         match self.target(cq)? {

@@ -60,6 +60,6 @@ pub use handling::Observation;
 pub use notice::{Inbox, Notify};
 pub use pipeline::Observer;
 pub use queue::CompletionQueue;
-pub use queue_pair::{Manners, Peer, QueuePair, QueuePairOptions};
+pub use queue_pair::{Manners, Peer, QueuePair, QueuePairInfo, QueuePairOptions};
 pub use shared_queue::SharedReceiveQueue;
 pub use shutdown::Shutdown;

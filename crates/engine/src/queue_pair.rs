@@ -4,9 +4,11 @@
 
 mod by_hand;
 mod manners;
+mod query;
 
 pub use by_hand::Peer;
 pub use manners::Manners;
+pub use query::QueuePairInfo;
 
 use core::net::SocketAddr;
 use std::sync::Arc;

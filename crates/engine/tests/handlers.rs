@@ -148,6 +148,55 @@ fn a_handler_hears_of_its_queue_and_why() {
     assert!(told.try_recv().is_err(), "once per arming");
 }
 
+/// E10: fewer vectors than asked for, more, and none at all look the same to whoever is told.
+#[test]
+fn however_many_vectors_are_granted_everybody_is_told() {
+    for granted in ["0", "1", "2", "4", "256"] {
+        let (a, b) = (
+            Side::new(&[]),
+            Side::new(&[("vectors", granted), ("handlers", "2")]),
+        );
+        let processor = sys::processors().unwrap()[0];
+        for place in [Place::Anywhere, Place::Processors(vec![processor])] {
+            let (options, told) = told();
+            let id = b
+                .engine
+                .set_handler(&HandlerOptions { place, ..options })
+                .unwrap();
+            b.cq.set_handler(Some(id)).unwrap();
+            if b.qp.state() == QpState::Reset {
+                join(&a, &b);
+            }
+            for _ in 0..20 {
+                notify(&a, &b, Arm::Next);
+                let heard = told.recv_timeout(PATIENCE).unwrap();
+                assert_eq!((heard.cq, heard.handler), (b.cq.number(), id));
+                b.complete(1);
+                drain(&a);
+            }
+        }
+    }
+}
+
+/// N1.
+#[test]
+fn a_query_answers_with_queues_handlers_and_ports() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let id = b.engine.set_handler(&HandlerOptions::default()).unwrap();
+    let info = b.qp.query().unwrap();
+    assert_eq!(
+        (info.recv_handler, info.local, info.peer),
+        (None, None, None)
+    );
+    b.cq.set_handler(Some(id)).unwrap();
+    join(&a, &b);
+    let (there, here) = (a.qp.query().unwrap(), b.qp.query().unwrap());
+    assert_eq!((here.send_handler, here.recv_handler), (Some(id), Some(id)));
+    assert!(here.local.is_some() && here.local == there.peer && here.peer == there.local);
+    assert_eq!(here.qp.made.recv_cq, b.cq.number());
+    assert_eq!(here.qp.view.state, QpState::Rts);
+}
+
 #[test]
 fn a_request_may_ask_for_its_own_notification() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));

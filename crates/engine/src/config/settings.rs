@@ -164,6 +164,8 @@ settings! {
     handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));
     /// The same user's `verbena events` may watch what happens.
     monitor: bool = true, Switch;
+    /// Interrupt vectors granted to the adapter; `auto` is as many as it asks for, fewer are shared, and with 0 it has the one legacy line.
+    vectors: Option<u16> = None, Or("auto", Number(0..=256));
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
     /// How long the startup of a connection may take.
