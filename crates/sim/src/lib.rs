@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that keeps it) → [`plan`] and
 //! [`workload`] (what programs intend) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the verdict) → [`run`].
-//! Whole adapters live in a [`fabric`]; [`adapters`] has worlds of them.
+//! Whole adapters live in a [`fabric`]; [`adapters`] has worlds of them, [`notices`] those of what they tell.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod checker;
 pub mod clock;
 pub mod fabric;
 pub mod link;
+pub mod notices;
 pub mod peer;
 pub mod plan;
 pub mod rng;

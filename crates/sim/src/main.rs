@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use verbena_sim::Workload;
 use verbena_sim::adapters;
 use verbena_sim::capture;
+use verbena_sim::notices;
 use verbena_sim::run::{Tally, run};
 
 /// Runs iWARP connections in a simulated world that one seed decides, and checks every outcome.
@@ -83,6 +84,7 @@ fn run_seed(seed: u64, seeds: &Seeds) -> Result<Tally, String> {
     }
     if seeds.workload.is_none() {
         tally.add(&adapters::run(seed).map_err(|f| f.to_string())?);
+        tally.add(&notices::run(seed).map_err(|f| f.to_string())?);
     }
     Ok(tally)
 }

@@ -1,0 +1,352 @@
+//! Worlds of notification: completion queues, event queues, maps and vectors of one adapter, and drivers that serve them.
+//! It promises the same story for the same seed, and that every arming which a completion met is told exactly once, in the
+//! order of its queue, whatever is moved, resized, held back or granted meanwhile. It refuses to know connections.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbena_nic::arrangement::Arrangement;
+use verbena_nic::eq::Settings;
+use verbena_nic::eqe::{Cause, Eqe};
+use verbena_nic::interrupts::{At, Interrupts, Origin, Scheme};
+use verbena_nic::message_map::{Duty, Route};
+use verbena_nic::moderation::{Arming, Hold, Moderation};
+use verbena_nic::vector::{Delivery, Fire, Shutdown, Signal};
+use verbena_nic::{Arm, Cq, Event, Outbox, Raise, Status, Wc};
+use verbena_stream::Time;
+
+use crate::rng::Rng;
+use crate::run::Tally;
+
+/// Processors of the adapter's maps.
+const PROCESSORS: u16 = 3;
+/// Completion queues.
+const QUEUES: usize = 6;
+/// Things that happen before everybody is served.
+const STEPS: u64 = 400;
+/// Rounds in which all that is left must come out.
+const LAST_ROUNDS: u64 = 300;
+
+/// A world that ended wrongly.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The objection.
+    pub why: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { seed, why } = self;
+        writeln!(f, "seed {seed} failed among notices: {why}")?;
+        write!(f, "again: verbena-sim --adapters --seed {seed}")
+    }
+}
+
+/// Signals that nobody has served yet.
+#[derive(Clone, Default)]
+struct Board(Arc<Mutex<Given>>);
+
+#[derive(Default)]
+struct Given {
+    signals: Vec<Signal>,
+    full: Vec<u16>,
+    down: bool,
+}
+
+impl Board {
+    fn with<R>(&self, work: impl FnOnce(&mut Given) -> R) -> R {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Fire for Board {
+    fn fire(&self, signal: Signal, _: Delivery) {
+        self.with(|given| given.signals.push(signal));
+    }
+
+    fn overflow(&self, queue: u16) {
+        self.with(|given| given.full.push(queue));
+    }
+
+    fn shutdown(&self, _: Shutdown) {
+        self.with(|given| given.down = true);
+    }
+}
+
+/// One completion queue and what its consumer was told.
+struct Consumer {
+    cq: Cq,
+    /// Entries pushed so far: each is numbered.
+    pushed: u64,
+    /// Entries polled so far.
+    polled: u64,
+    /// Notifications that were raised and not told yet.
+    owed: u64,
+    told: u64,
+}
+
+struct World {
+    rng: Rng,
+    interrupts: Interrupts,
+    board: Board,
+    consumers: Vec<Consumer>,
+    clock: u64,
+    why: Option<String>,
+    disturbances: u64,
+}
+
+/// Events of a push, to be raised when no lock is held.
+#[derive(Default)]
+struct Raised(Mutex<Vec<Event>>);
+
+impl Raise for Raised {
+    fn raise(&self, event: Event) {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push(event);
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Result<World, String> {
+        let mut rng = Rng::new(seed);
+        let arrangement = rng.pick(Arrangement::ALL);
+        let scheme = rng.pick(&[Scheme::ByProcessor, Scheme::ByQueue]);
+        let board = Board::default();
+        let fire = Box::new(board.clone());
+        let interrupts = Interrupts::new(arrangement, scheme, PROCESSORS, fire);
+        let interrupts = interrupts.map_err(|e| e.to_string())?;
+        let (entries, settings) = (rng.len(1, 6), Settings::default());
+        let created = interrupts.create_all(entries, settings, Time::ZERO);
+        created.map_err(|e| e.to_string())?;
+        let consumer = |number| {
+            Cq::new(number, 1 << 12).map(|cq| Consumer {
+                cq,
+                pushed: 0,
+                polled: 0,
+                owed: 0,
+                told: 0,
+            })
+        };
+        let consumers = (0..QUEUES as u32).map(consumer).collect::<Result<_, _>>();
+        Ok(World {
+            rng,
+            interrupts,
+            board,
+            consumers: consumers.map_err(|e| e.to_string())?,
+            clock: 0,
+            why: None,
+            disturbances: 0,
+        })
+    }
+
+    fn object(&mut self, why: String) {
+        self.why.get_or_insert(why);
+    }
+
+    /// An entry, and the notification if the queue was armed for it.
+    fn complete(&mut self, now: Time) {
+        let at = self.rng.below(QUEUES as u64) as usize;
+        let consumer = &mut self.consumers[at];
+        let wc = Wc {
+            id: consumer.pushed,
+            solicited: self.rng.below(4) == 0,
+            status: if self.rng.below(8) == 0 {
+                Status::WrFlushErr
+            } else {
+                Status::Success
+            },
+            ..Wc::BLANK
+        };
+        consumer.pushed += 1;
+        let (mut out, raised) = (Outbox::new(), Raised::default());
+        consumer.cq.push(wc, &mut out);
+        out.flush(&raised);
+        let events = raised
+            .0
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        consumer.owed += events.len() as u64;
+        let processor = self.rng.below(PROCESSORS.into()) as u16;
+        let duty = self.rng.pick(&[Duty::Rdma, Duty::RdmaTx, Duty::RdmaRx]);
+        for event in events {
+            let origin = Origin::new(At::Processor(processor)).with_duty(duty);
+            if let Err(error) = self.interrupts.raise(Cause::Rdma(event), origin, now) {
+                self.object(format!("an event was refused: {error}"));
+            }
+        }
+    }
+
+    /// A consumer was told: it polls what is there, and arms again if it likes.
+    fn tell(consumers: &mut [Consumer], rng: &mut Rng, entry: Eqe, why: &mut Option<String>) {
+        let Ok(Cause::Rdma(Event::Completion { cq, .. })) = entry.cause() else {
+            return;
+        };
+        let consumer = &mut consumers[cq as usize];
+        consumer.told += 1;
+        match consumer.owed.checked_sub(1) {
+            Some(left) => consumer.owed = left,
+            None => drop(why.get_or_insert(format!("queue {cq} was told twice"))),
+        }
+        let mut some = [Wc::BLANK; 8];
+        let polled = consumer.cq.poll(&mut some);
+        for wc in &some[..polled] {
+            // N7: what it is told of is there, in order.
+            if wc.id != consumer.polled {
+                let expected = consumer.polled;
+                why.get_or_insert(format!("queue {cq}: entry {} instead of {expected}", wc.id));
+            }
+            consumer.polled += 1;
+        }
+        if rng.below(3) > 0 {
+            consumer.cq.arm(rng.pick(&[Arm::Next, Arm::Solicited]));
+        }
+    }
+
+    fn serve(&mut self, signal: Signal, now: Time) {
+        let World {
+            rng,
+            interrupts,
+            consumers,
+            why,
+            ..
+        } = self;
+        let tell = |_, entry| World::tell(consumers, rng, entry, why);
+        if let Err(error) = interrupts.service(signal, now, tell) {
+            self.object(format!("a signal cannot be served: {error}"));
+        }
+    }
+
+    /// Whatever was asked for by time, and queues that were reported full.
+    fn tick(&mut self, now: Time) {
+        let World {
+            rng,
+            interrupts,
+            consumers,
+            why,
+            board,
+            ..
+        } = self;
+        let _ = interrupts.tick(now);
+        let tell = |_, entry| World::tell(consumers, rng, entry, why);
+        let _ = interrupts.poll(now, tell);
+        for queue in board.with(|given| core::mem::take(&mut given.full)) {
+            // Refused while the reader has not followed earlier ones; the events are kept meanwhile.
+            let room = interrupts.queue(queue).map(|q| q.room());
+            if let Ok(Ok((entries, _))) = room {
+                let _ = interrupts.resize(queue, entries * 2, now);
+            }
+        }
+    }
+
+    /// One of everything that a driver or an administrator may do at any time.
+    fn disturb(&mut self, now: Time) {
+        self.disturbances += 1;
+        let rng = &mut self.rng;
+        let queue = rng.below(self.interrupts.queues().into()) as u16;
+        let processor = rng.below(PROCESSORS.into()) as u16;
+        let asked = self.interrupts.vectors().asked();
+        let signal = match rng.below(u64::from(asked) + 1) as u16 {
+            0 => Signal::Line,
+            n => Signal::Vector(n - 1),
+        };
+        let delay = Duration::from_nanos(rng.range(1, 60));
+        let refused = match rng.below(7) {
+            // Refused when the reader is too far behind: part of the game.
+            0 => self
+                .interrupts
+                .resize(queue, rng.len(1, 12), now)
+                .map(drop)
+                .err()
+                .and(None),
+            1 => {
+                let route = Route { queue, signal };
+                self.interrupts.remap(Duty::Rdma, processor, route).err()
+            }
+            2 => self.interrupts.arm(queue, now).err(),
+            3 => {
+                let unarmed = self.interrupts.unarm(queue, now);
+                unarmed.and_then(|()| self.interrupts.arm(queue, now)).err()
+            }
+            4 => {
+                let hold = Hold::new(rng.range(2, 8) as u32, delay);
+                let fixed = hold.map_or(Moderation::Off, Moderation::Fixed);
+                let choice = rng.pick(&[Moderation::Off, fixed, Moderation::Adaptive]);
+                self.interrupts.moderate(queue, choice).err()
+            }
+            5 => {
+                let choice = rng.pick(&[Arming::Now, Arming::WhenIdle(delay)]);
+                self.interrupts.set_arming(queue, choice).err()
+            }
+            _ => {
+                self.interrupts.vectors().grant(rng.below(8) as u16);
+                None
+            }
+        };
+        if let Some(error) = refused {
+            self.object(format!("a lawful command was refused: {error}"));
+        }
+    }
+
+    fn step(&mut self) {
+        self.clock += self.rng.below(25);
+        let now = Time::from_nanos(self.clock);
+        match self.rng.below(12) {
+            0..5 => self.complete(now),
+            5 | 6 => {
+                let at = self.rng.below(QUEUES as u64) as usize;
+                let arm = self.rng.pick(&[Arm::Next, Arm::Solicited]);
+                self.consumers[at].cq.arm(arm);
+            }
+            7 | 8 => {
+                let at = self.rng.draw() as usize;
+                let signal = self.board.with(|given| match given.signals.len() {
+                    // Nobody gave it: a spurious one.
+                    0 => Signal::Line,
+                    n => given.signals.swap_remove(at % n),
+                });
+                self.serve(signal, now);
+            }
+            9 => self.disturb(now),
+            _ => self.tick(now),
+        }
+    }
+
+    fn play(mut self) -> Result<Tally, String> {
+        for _ in 0..STEPS {
+            self.step();
+        }
+        // Only signals, and the moments that were asked for, bring out the rest: nobody looks into queues unasked.
+        for _ in 0..LAST_ROUNDS {
+            self.clock += 200_000;
+            let now = Time::from_nanos(self.clock);
+            self.tick(now);
+            for signal in self.board.with(|given| core::mem::take(&mut given.signals)) {
+                self.serve(signal, now);
+            }
+        }
+        if self.board.with(|given| given.down) {
+            self.object("the adapter went down".to_owned());
+        }
+        let missing: u64 = self.consumers.iter().map(|c| c.owed).sum();
+        if missing > 0 {
+            self.object(format!("{missing} notifications were lost"));
+        }
+        let mut tally = Tally::default();
+        let told = self.consumers.iter().map(|c| c.told).sum();
+        tally.events.insert("notifications", told);
+        tally.events.insert("disturbances", self.disturbances);
+        self.why.map_or(Ok(tally), Err)
+    }
+}
+
+/// Runs the world of a seed and judges it.
+pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
+    let played = World::new(seed).and_then(World::play);
+    played.map_err(|why| Box::new(Failure { seed, why }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! Tests of worlds of notification: seeds pass, repeat, and the checker sees what is wrong.
+
+use super::*;
+
+#[test]
+fn seeds_pass_and_repeat() {
+    let mut all = Tally::default();
+    for seed in 0..500 {
+        let one = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(run(seed).unwrap(), one, "seed {seed}");
+        all.add(&one);
+    }
+    assert!(all.events["notifications"] > 10_000, "{all}");
+    assert!(all.events["disturbances"] > 10_000, "{all}");
+}
+
+#[test]
+fn what_is_told_twice_or_never_is_noticed() {
+    let world = World::new(1).unwrap();
+    let reason = verbena_nic::Reason::Next;
+    let cause = Cause::Rdma(Event::Completion { cq: 2, reason });
+    let origin = Origin::new(At::Processor(0)).with_duty(Duty::Rdma);
+    let _ = world.interrupts.raise(cause, origin, Time::ZERO).unwrap();
+    assert_eq!(world.play().unwrap_err(), "queue 2 was told twice");
+    let mut world = World::new(1).unwrap();
+    world.consumers[3].owed = 1;
+    assert_eq!(world.play().unwrap_err(), "1 notifications were lost");
+}
