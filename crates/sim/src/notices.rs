@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use verbena_nic::arrangement::Arrangement;
-use verbena_nic::eq::Settings;
+use verbena_nic::eq::{EventQueue, Settings};
 use verbena_nic::eqe::{Cause, Eqe};
 use verbena_nic::interrupts::{At, Interrupts, Origin, Scheme};
 use verbena_nic::message_map::{Duty, Route};
@@ -234,7 +234,7 @@ impl World {
         let _ = interrupts.poll(now, tell);
         for queue in board.with(|given| core::mem::take(&mut given.full)) {
             // Refused while the reader has not followed earlier ones; the events are kept meanwhile.
-            let room = interrupts.queue(queue).map(|q| q.room());
+            let room = interrupts.queue(queue).map(EventQueue::room);
             if let Ok(Ok((entries, _))) = room {
                 let _ = interrupts.resize(queue, entries * 2, now);
             }
