@@ -11,6 +11,15 @@ use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, 
 use crate::wc::Status;
 use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
 
+/// The longest run of a byte: heads carry addresses, so that a single one may be anything.
+fn run(bytes: &[u8], byte: u8) -> usize {
+    let runs = bytes.chunk_by(|a, b| a == b);
+    runs.filter(|r| r[0] == byte)
+        .map(<[u8]>::len)
+        .max()
+        .unwrap_or(0)
+}
+
 /// A peer that acknowledges what it has not got does not make us read memory that was given back, or another's.
 #[test]
 fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
@@ -34,7 +43,7 @@ fn an_acknowledgement_that_comes_too_early_frees_no_memory() {
     let (op, sink) = (read(pair.b.remote(0)), [pair.a.sge(4000, 900)]);
     pair.a.post(2, op, &sink);
     sent.extend(transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out));
-    assert!(!sent.contains(&99), "memory of another request went out");
+    assert!(run(&sent, 99) < 8, "memory of another request went out");
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }
 
@@ -58,7 +67,7 @@ fn what_succeeded_without_a_peer_needs_its_memory_no_more() {
     sent.extend(transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out));
     let count = |byte| sent.iter().filter(|b| **b == byte).count();
     assert!(count(1) >= 900, "{}", count(1));
-    assert_eq!((count(98), count(99)), (0, 0));
+    assert!(run(&sent, 98) < 8 && run(&sent, 99) < 8);
 }
 
 /// Another name of a side's memory, which can be taken away.
