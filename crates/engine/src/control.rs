@@ -16,10 +16,11 @@ use verbena_wire::{Stag, To};
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::pipeline::shield;
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys;
 
-/// Learns how a request ended, on the control thread and without any lock.
+/// Learns how a request ended, on the control thread and without any lock. If it panics, that is its own affair.
 pub type Told = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// A control queue pair and who is told of each request that waits in it.
@@ -36,7 +37,7 @@ impl Queued {
     fn give_up(&self) {
         let left = core::mem::take(&mut *self.told.lock());
         for told in left.into_iter().flatten() {
-            told(Err(Error::Closed));
+            shield(|| told(Err(Error::Closed)));
         }
     }
 }
@@ -165,7 +166,7 @@ fn step(core: &Core, queued: &Queued) -> bool {
         Ok(None) | Err(_) => (Err(Error::Closed), false),
     };
     if let Some(told) = told {
-        told(outcome);
+        shield(|| told(outcome));
     }
     if queued.control.has_ended() {
         queued.give_up();

@@ -3,6 +3,7 @@
 //! It refuses to know what an event means; the core does.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 use verbena_nic::eq::EventQueue;
@@ -18,8 +19,8 @@ use crate::sys::{self, Ready};
 type Task = (Arc<Core>, Signal);
 
 thread_local! {
-    /// Signals that this thread still has to serve; none while it serves nobody.
-    static ROUND: RefCell<Option<Vec<Task>>> = const { RefCell::new(None) };
+    /// Signals that this thread still has to serve, the oldest first, so that each has its turn; none while it serves nobody.
+    static ROUND: RefCell<Option<VecDeque<Task>>> = const { RefCell::new(None) };
 }
 
 /// Takes the adapter's signals; none is given before the core is there.
@@ -72,11 +73,11 @@ impl Fire for Signals {
 fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     let first = ROUND.with_borrow_mut(|round| match round {
         Some(waiting) => {
-            waiting.push((core.clone(), signal));
+            waiting.push_back((core.clone(), signal));
             false
         }
         None => {
-            *round = Some(Vec::new());
+            *round = Some(VecDeque::new());
             true
         }
     });
@@ -85,7 +86,7 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     }
     core.serve(signal);
     while let Some((core, signal)) = ROUND.with_borrow_mut(|round| {
-        let next = round.as_mut().and_then(Vec::pop);
+        let next = round.as_mut().and_then(VecDeque::pop_front);
         if next.is_none() {
             *round = None;
         }
@@ -107,7 +108,7 @@ impl Ticker {
         Arc::new(Ticker { core, place })
     }
 
-    /// Comes back then.
+    /// Comes back then; refused if nobody would, because the shards end.
     pub(crate) fn at(self: &Arc<Self>, core: &Core, when: Time) -> Result<(), Error> {
         if self.place.get().is_none() {
             let (shard, token) = (core.shards.pick()?, next_token());
@@ -118,6 +119,9 @@ impl Ticker {
             }
         }
         if let Some((shard, token)) = self.place.get() {
+            if shard.is_stopping() {
+                return Err(Error::Closed);
+            }
             shard.at(when, *token);
         }
         Ok(())

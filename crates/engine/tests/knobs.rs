@@ -31,7 +31,9 @@ fn acknowledgements_that_were_put_off_for_too_long_are_not_put_off_again() {
     let (a, b) = (Side::new(&[]), Side::new(&[("lend_time", "500ms")]));
     join(&a, &b);
     // Whether the first one is put off depends on who reads it; without the memory of it nearly all would be.
-    let late = (0..6).filter(|_| acknowledged_after(&a, &b) >= slow).count();
+    let late = (0..6)
+        .filter(|_| acknowledged_after(&a, &b) >= slow)
+        .count();
     assert!(late <= 1, "{late} times");
     let settings = [("lend_time", "500ms"), ("ack_delay", "0s")];
     let (a, b) = (Side::new(&[]), Side::new(&settings));
