@@ -44,8 +44,13 @@ impl Engine {
         let delivery = self.delivery(&options.place, options.class)?;
         let handler = self.core.handlers.add(options)?;
         let vector = column(handler.id);
-        self.deliver(vector, delivery)?;
-        self.moderate_column(vector, options.moderation)?;
+        let set = self.deliver(vector, delivery);
+        let set = set.and_then(|()| self.moderate_column(vector, options.moderation));
+        if let Err(error) = set {
+            // Only an adapter that is down refuses here.
+            self.core.handlers.remove(&handler);
+            return Err(error);
+        }
         Ok(handler.id)
     }
 
@@ -57,18 +62,18 @@ impl Engine {
         }
         let handler = self.core.handlers.find(id)?;
         self.core.listeners.detach_all(handler.way());
-        self.core.handlers.remove(id)
+        self.core.handlers.remove(&handler);
+        Ok(())
     }
 
     /// Serves a handler sooner or later than others on its processors, from now on (N6).
     pub fn set_class(&self, id: HandlerId, class: Class) -> Result<(), Error> {
+        let _change = self.core.handlers.change();
         let handler = self.find(id)?;
         // Its thread must be there before anything is sent to it.
         let vector = column(id);
-        if let Some(Delivery::Pinned(at)) = self.core.interrupts.vectors().delivery(vector)
-            && let Some(station) = self.core.stations.get(at)
-        {
-            station.open(class)?;
+        if let Some(Delivery::Pinned(at)) = self.core.interrupts.vectors().delivery(vector) {
+            self.core.stations.open(at, class)?;
         }
         handler.set_class(class);
         Ok(())
@@ -76,6 +81,7 @@ impl Engine {
 
     /// Runs a handler elsewhere from now on (E11).
     pub fn place_handler(&self, id: HandlerId, place: &Place) -> Result<(), Error> {
+        let _change = self.core.handlers.change();
         let handler = self.find(id)?;
         let delivery = self.delivery(place, handler.class())?;
         self.deliver(column(id), delivery)
@@ -126,13 +132,8 @@ impl Engine {
         let Place::Processors(processors) = place else {
             return Ok(Delivery::Inline);
         };
-        let at = self
-            .core
-            .stations
-            .at(&Arc::downgrade(&self.core), processors)?;
-        if let Some(station) = self.core.stations.get(at) {
-            station.open(class)?;
-        }
+        let core = Arc::downgrade(&self.core);
+        let at = self.core.stations.at(&core, processors, class)?;
         Ok(Delivery::Pinned(at))
     }
 

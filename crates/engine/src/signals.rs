@@ -39,10 +39,14 @@ impl Fire for Signals {
         };
         match delivery {
             Delivery::Inline | Delivery::Line => serve_in_turn(&core, signal),
-            Delivery::Pinned(at) => match core.stations.get(at) {
-                Some(station) => station.signal(signal, core.class_of(signal)),
-                None => serve_in_turn(&core, signal),
-            },
+            Delivery::Pinned(at) => {
+                let station = core.stations.get(at);
+                let taken = station.is_some_and(|s| s.signal(signal, core.class_of(signal)));
+                // Stations end before the last notifications do (N8).
+                if !taken {
+                    serve_in_turn(&core, signal);
+                }
+            }
         }
     }
 

@@ -80,7 +80,7 @@ fn what_a_handler_held_may_panic_when_it_is_let_go_of() {
     b.cq.set_handler(Some(id)).unwrap();
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
-    let listens = move || drop(tell.lock().unwrap().send(()));
+    let listens = move || tell.lock().unwrap().send(()).unwrap();
     b.cq.listen(Some(Arc::new(listens)));
     b.receive(1, &[b.sge(0, 64)]);
     b.cq.arm(Arm::Next);
@@ -126,7 +126,9 @@ fn a_moderated_notification_after_a_shutdown_is_told() {
     told.recv_timeout(PATIENCE).unwrap();
     let (open, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
-    let wait = move |_| drop(gate.lock().unwrap().recv());
+    let wait = move |_| {
+        let _ = gate.lock().unwrap().recv();
+    };
     control.create_cq(2, 16, Some(Box::new(wait))).unwrap();
     control.create_cq(3, 16, None).unwrap();
     side.engine.shut_down(Duration::ZERO).unwrap();
