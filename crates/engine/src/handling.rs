@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_nic::eqe::Cause;
 use verbena_nic::interrupts::{Accesses, Origin};
-use verbena_nic::moderation::Moderation;
+use verbena_nic::moderation::{Hold, Moderation};
 use verbena_nic::vector::{Delivery, Shutdown};
 
 use crate::core::Core;
@@ -47,7 +47,6 @@ impl Engine {
         let set = self.deliver(vector, delivery);
         let set = set.and_then(|()| self.moderate_column(vector, options.moderation));
         if let Err(error) = set {
-            // Only an adapter that is down refuses here.
             self.core.handlers.remove(&handler);
             return Err(error);
         }
@@ -143,6 +142,9 @@ impl Engine {
     }
 
     fn moderate_column(&self, queue: u16, moderation: Moderation) -> Result<(), Error> {
+        if let Moderation::Fixed(Hold { count, delay }) = moderation {
+            Hold::new(count, delay).map_err(InterruptError::from)?;
+        }
         let done = self.core.interrupts.moderate(queue, moderation);
         done.map_err(InterruptError::from)?;
         // What was held by the old rule is told now.

@@ -184,6 +184,7 @@ impl Core {
             if let Some(connection) = self.connection_of(qp.number()) {
                 connection.send(&mut out);
             }
+            self.deliver(&mut out);
         }
         // Nothing is told any more, so nobody may go on sleeping.
         self.events.ring();
@@ -211,3 +212,6 @@ impl Raise for Core {
         let _ = self.inject(Cause::Rdma(event), origin);
     }
 }
+
+#[cfg(test)]
+mod tests;

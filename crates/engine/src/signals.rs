@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use verbena_nic::eq::EventQueue;
+use verbena_nic::eq::{EventQueue, MAX_ENTRIES};
 use verbena_nic::vector::{Delivery, Fire, Shutdown, Signal};
 use verbena_stream::Time;
 
@@ -50,16 +50,16 @@ impl Fire for Signals {
         }
     }
 
-    /// E2: a queue that is full gets twice the room; what did not fit was kept beside it.
+    /// E2: a queue that is full gets twice the room, or as much again as a memory can have; what did not fit was kept
+    /// beside it.
     fn overflow(&self, queue: u16) {
         if let Some(core) = self.core() {
             let now = sys::now();
             let room = core.interrupts.queue(queue).map(EventQueue::room);
+            let more = |entries: usize| entries.saturating_mul(2).min(MAX_ENTRIES);
             // Refused while its reader has not followed earlier ones: it is told again then.
             if let Ok(Ok((entries, _))) = room
-                && let Ok(due) = core
-                    .interrupts
-                    .resize(queue, entries.saturating_mul(2), now)
+                && let Ok(due) = core.interrupts.resize(queue, more(entries), now)
             {
                 core.come_back(due);
             }

@@ -140,3 +140,42 @@ fn a_moderated_notification_after_a_shutdown_is_told() {
     told.recv_timeout(PATIENCE)
         .expect("nobody comes back to what is held");
 }
+
+/// Events pile up behind a program that does not let go: there is room for some millions before the adapter gives up (E2).
+#[test]
+fn millions_of_events_wait_for_one_who_does_not_let_go() {
+    const MANY: u32 = 3_000_000;
+    let engine = Arc::new(Engine::new(config(&[])).unwrap());
+    let (again, seen) = (Arc::downgrade(&engine), Arc::new(AtomicU32::new(0)));
+    let (count, pin) = (seen.clone(), Cause::GeneralPurpose { pin: 1 });
+    let _observed = engine.observe(Arc::new(move |_| {
+        if count.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(engine) = again.upgrade()
+        {
+            for _ in 0..MANY {
+                engine.inject(pin, Origin::NOWHERE).unwrap();
+            }
+        }
+    }));
+    engine.inject(pin, Origin::NOWHERE).unwrap();
+    assert_eq!(engine.down(), None);
+    assert_eq!(seen.load(Ordering::Relaxed), MANY + 1);
+}
+
+#[test]
+fn a_hold_that_makes_no_sense_is_refused_and_changes_nothing() {
+    let engine = Engine::new(config(&[("handlers", "1")])).unwrap();
+    let hold = Hold {
+        count: 5,
+        delay: Duration::MAX,
+    };
+    let moderation = Moderation::Fixed(hold);
+    let refused = engine.set_handler(&HandlerOptions {
+        moderation,
+        ..HandlerOptions::default()
+    });
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("signals can wait up to"), "{refused}");
+    let id = engine.set_handler(&HandlerOptions::default()).unwrap();
+    assert!(engine.moderate(id, moderation).is_err());
+}
