@@ -139,7 +139,9 @@ impl Core {
 
     /// Who sees every event but completions first, from now on.
     pub(crate) fn watch(&self, watcher: Watcher) {
-        *self.watcher.write() = Some(watcher);
+        let before = self.watcher.write().replace(watcher);
+        // Without the lock: it is the program's.
+        drop(before);
     }
 
     /// The connection of a queue pair from now on.

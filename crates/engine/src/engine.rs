@@ -187,7 +187,9 @@ impl Listening {
 
     /// Who is told of every request that begins to wait, besides the descriptor.
     pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        *self.waiting.told.write() = notify;
+        let before = core::mem::replace(&mut *self.waiting.told.write(), notify);
+        // Without the lock: it is the program's.
+        drop(before);
     }
 }
 

@@ -179,3 +179,46 @@ fn a_hold_that_makes_no_sense_is_refused_and_changes_nothing() {
     let id = engine.set_handler(&HandlerOptions::default()).unwrap();
     assert!(engine.moderate(id, moderation).is_err());
 }
+
+/// Whoever is told how dialling ended, or that somebody knocks, may panic: it is told on a thread that serves others.
+#[test]
+fn one_who_panics_when_a_connection_ends_or_begins_harms_nobody() {
+    common::within(PATIENCE * 3, panicking_at_connections);
+}
+
+fn panicking_at_connections() {
+    let settings = [("shards", "1")];
+    let (a, b) = (Side::new(&settings), Side::new(&settings));
+    let closed = {
+        let door = b.engine.listen(common::loopback(), 1).unwrap();
+        door.local().unwrap()
+    };
+    let panics = |_| panic!("on purpose");
+    // At once or later, as the system finds out.
+    let _ = a.qp.connect(closed, b"", panics);
+    let door = b.engine.listen(common::loopback(), 4).unwrap();
+    door.listen(Some(Arc::new(|| panic!("on purpose"))));
+    let qp = common::make_qp(&a.engine, &a.cq, a.pd);
+    let (tell, told) = mpsc::channel();
+    qp.connect(door.local().unwrap(), b"", move |r| tell.send(r).unwrap())
+        .unwrap();
+    let incoming = door.next().unwrap().unwrap();
+    incoming
+        .accept(&b.qp, b"", |_| panic!("on purpose"))
+        .unwrap();
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    let (a, b) = (Side { qp, ..a }, b);
+    b.receive(1, &[b.sge(0, 64)]);
+    a.post(2, SEND, &[a.sge(0, 8)]);
+    a.complete(1);
+    b.complete(1);
+    // The shard of the door still lets others in.
+    let (c, d) = (Side::new(&settings), &b);
+    let other = common::make_qp(&d.engine, &d.cq, d.pd);
+    let (tell, told) = mpsc::channel();
+    c.qp.connect(door.local().unwrap(), b"", move |r| tell.send(r).unwrap())
+        .unwrap();
+    let incoming = door.next().unwrap().unwrap();
+    incoming.accept(&other, b"", drop).unwrap();
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+}
