@@ -16,10 +16,11 @@ use verbena_wire::{Stag, To};
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::pipeline::shield;
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys;
 
-/// Learns how a request ended, on the control thread and without any lock.
+/// Learns how a request ended, on the control thread and without any lock. If it panics, that is its own affair.
 pub type Told = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// A control queue pair and who is told of each request that waits in it.
@@ -36,7 +37,7 @@ impl Queued {
     fn give_up(&self) {
         let left = core::mem::take(&mut *self.told.lock());
         for told in left.into_iter().flatten() {
-            told(Err(Error::Closed));
+            shield(|| told(Err(Error::Closed)));
         }
     }
 }
@@ -88,13 +89,17 @@ impl Controls {
         Ok(common)
     }
 
-    /// Something was posted there.
-    fn schedule(&self, queued: &Arc<Queued>) {
+    /// Something was posted there; false if nobody will come for it any more.
+    fn schedule(&self, queued: &Arc<Queued>) -> bool {
         let mut state = self.state.lock();
+        if state.stopping {
+            return false;
+        }
         if !queued.scheduled.swap(true, Ordering::AcqRel) {
             state.ready.push_back(queued.clone());
             self.rung.notify_one();
         }
+        true
     }
 
     fn run(&self, core: &Core) {
@@ -107,6 +112,16 @@ impl Controls {
             } else {
                 queued.scheduled.store(false, Ordering::Release);
             }
+        }
+        // One who was told may have ended the engine from here: what it did not see is given up as well.
+        self.give_up(core);
+    }
+
+    /// What waits will not be done.
+    fn give_up(&self, core: &Core) {
+        let left = core::mem::take(&mut self.state.lock().ready);
+        for queued in left {
+            end(core, &queued);
         }
     }
 
@@ -138,10 +153,7 @@ impl Controls {
         {
             let _ = thread.join();
         }
-        let left = core::mem::take(&mut self.state.lock().ready);
-        for queued in left {
-            end(core, &queued);
-        }
+        self.give_up(core);
         drop(common);
     }
 }
@@ -165,7 +177,7 @@ fn step(core: &Core, queued: &Queued) -> bool {
         Ok(None) | Err(_) => (Err(Error::Closed), false),
     };
     if let Some(told) = told {
-        told(outcome);
+        shield(|| told(outcome));
     }
     if queued.control.has_ended() {
         queued.give_up();
@@ -322,7 +334,10 @@ impl ControlQueue {
             line.push_back(told);
             answer
         };
-        self.core.controls.schedule(&self.queued);
+        if !self.core.controls.schedule(&self.queued) {
+            // The engine ended meanwhile; whoever is told hears of it.
+            end(&self.core, &self.queued);
+        }
         Ok(answer)
     }
 }

@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use verbena_mem::Policy;
-use verbena_nic::interrupts::Interrupts;
+use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::{Adapter, Event, Function, Outbox, Shares};
 
 use crate::calls::Calls;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::control::Controls;
-use crate::error::Error;
+use crate::error::{Error, InterruptError};
 use crate::handler::{Handlers, Listeners};
 use crate::monitor::Opened;
 use crate::notice::Inbox;
@@ -119,10 +119,13 @@ impl Core {
 
     /// It lives and takes new things, as an answer.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.lives() && !self.is_closing() {
-            Ok(())
-        } else {
-            Err(Error::Closed)
+        if !self.lives() || self.is_closing() {
+            return Err(Error::Closed);
+        }
+        match self.interrupts.down() {
+            // E2: nobody would be told how it ends.
+            Some(why) => Err(InterruptError::from(RaiseError::Down(why)).into()),
+            None => Ok(()),
         }
     }
 
@@ -139,7 +142,9 @@ impl Core {
 
     /// Who sees every event but completions first, from now on.
     pub(crate) fn watch(&self, watcher: Watcher) {
-        *self.watcher.write() = Some(watcher);
+        let before = self.watcher.write().replace(watcher);
+        // Without the lock: it is the program's.
+        drop(before);
     }
 
     /// The connection of a queue pair from now on.

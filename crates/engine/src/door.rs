@@ -14,6 +14,7 @@ use crate::connection::{Connection, Decision};
 use crate::core::Core;
 use crate::error::Error;
 use crate::notice::Notify;
+use crate::pipeline::shield;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Channel, Interest, Listener, Ready};
 
@@ -78,7 +79,7 @@ impl Waiting {
         self.channel.ring();
         let told = self.told.read().clone();
         if let Some(told) = told {
-            told.notify();
+            shield(|| told.notify());
         }
     }
 

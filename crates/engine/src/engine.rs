@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
 use verbena_nic::{Event, Function};
+use verbena_stream::Time;
 use verbena_wire::Stag;
 
 use crate::config::Config;
@@ -142,6 +143,8 @@ impl Drop for Engine {
         if self.core.lives() {
             self.core.controls.stop(&self.core);
             self.core.shards.stop();
+            // As at a shutdown: nothing is held any more, and nobody is left to come back to it.
+            self.core.tick(Time::MAX);
             self.core.stations.stop();
             self.core.numbers.close();
         }
@@ -184,7 +187,9 @@ impl Listening {
 
     /// Who is told of every request that begins to wait, besides the descriptor.
     pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        *self.waiting.told.write() = notify;
+        let before = core::mem::replace(&mut *self.waiting.told.write(), notify);
+        // Without the lock: it is the program's.
+        drop(before);
     }
 }
 

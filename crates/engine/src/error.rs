@@ -6,6 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use verbena_nic::interrupts;
+use verbena_nic::moderation::BadHold;
 use verbena_nic::vector::VectorError;
 use verbena_stream::startup::Failure;
 
@@ -23,6 +24,9 @@ pub enum InterruptError {
     /// An event was not raised.
     #[error(transparent)]
     Raise(#[from] interrupts::RaiseError),
+    /// Moderation would hold signals back for too long, or for nothing.
+    #[error(transparent)]
+    Hold(#[from] BadHold),
     /// A vector does not exist.
     #[error(transparent)]
     Vector(#[from] VectorError),

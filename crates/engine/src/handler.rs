@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use verbena_nic::Reason;
 use verbena_nic::moderation::Moderation;
 
@@ -128,6 +128,7 @@ impl Handler {
 pub(crate) struct Handlers {
     slots: Box<[RwLock<Option<Arc<Handler>>>]>,
     lives: AtomicU16,
+    changes: Mutex<()>,
 }
 
 impl Handlers {
@@ -135,6 +136,7 @@ impl Handlers {
         Handlers {
             slots: (0..limit).map(|_| RwLock::default()).collect(),
             lives: AtomicU16::new(0),
+            changes: Mutex::new(()),
         }
     }
 
@@ -183,12 +185,20 @@ impl Handlers {
     }
 
     /// Clears one; it is told nothing more, but for what it is being told.
-    pub(crate) fn remove(&self, id: HandlerId) -> Result<(), Error> {
-        self.find(id)?;
-        let gone = self.slots[usize::from(id.0)].write().take();
+    pub(crate) fn remove(&self, handler: &Arc<Handler>) {
+        let gone = {
+            let mut slot = self.slots[usize::from(handler.id.0)].write();
+            // Another may have been as fast, and its id be somebody else's by now.
+            let ours = slot.as_ref().is_some_and(|now| Arc::ptr_eq(now, handler));
+            if ours { slot.take() } else { None }
+        };
         // Without the lock: it may take what the program put into its callback along.
         drop(gone);
-        Ok(())
+    }
+
+    /// Held over a change of where or how soon a handler runs: its thread must be that of both.
+    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_nic::eqe::Cause;
 use verbena_nic::interrupts::{Accesses, Origin};
-use verbena_nic::moderation::Moderation;
+use verbena_nic::moderation::{Hold, Moderation};
 use verbena_nic::vector::{Delivery, Shutdown};
 
 use crate::core::Core;
@@ -44,8 +44,12 @@ impl Engine {
         let delivery = self.delivery(&options.place, options.class)?;
         let handler = self.core.handlers.add(options)?;
         let vector = column(handler.id);
-        self.deliver(vector, delivery)?;
-        self.moderate_column(vector, options.moderation)?;
+        let set = self.deliver(vector, delivery);
+        let set = set.and_then(|()| self.moderate_column(vector, options.moderation));
+        if let Err(error) = set {
+            self.core.handlers.remove(&handler);
+            return Err(error);
+        }
         Ok(handler.id)
     }
 
@@ -57,18 +61,18 @@ impl Engine {
         }
         let handler = self.core.handlers.find(id)?;
         self.core.listeners.detach_all(handler.way());
-        self.core.handlers.remove(id)
+        self.core.handlers.remove(&handler);
+        Ok(())
     }
 
     /// Serves a handler sooner or later than others on its processors, from now on (N6).
     pub fn set_class(&self, id: HandlerId, class: Class) -> Result<(), Error> {
+        let _change = self.core.handlers.change();
         let handler = self.find(id)?;
         // Its thread must be there before anything is sent to it.
         let vector = column(id);
-        if let Some(Delivery::Pinned(at)) = self.core.interrupts.vectors().delivery(vector)
-            && let Some(station) = self.core.stations.get(at)
-        {
-            station.open(class)?;
+        if let Some(Delivery::Pinned(at)) = self.core.interrupts.vectors().delivery(vector) {
+            self.core.stations.open(at, class)?;
         }
         handler.set_class(class);
         Ok(())
@@ -76,6 +80,7 @@ impl Engine {
 
     /// Runs a handler elsewhere from now on (E11).
     pub fn place_handler(&self, id: HandlerId, place: &Place) -> Result<(), Error> {
+        let _change = self.core.handlers.change();
         let handler = self.find(id)?;
         let delivery = self.delivery(place, handler.class())?;
         self.deliver(column(id), delivery)
@@ -126,13 +131,8 @@ impl Engine {
         let Place::Processors(processors) = place else {
             return Ok(Delivery::Inline);
         };
-        let at = self
-            .core
-            .stations
-            .at(&Arc::downgrade(&self.core), processors)?;
-        if let Some(station) = self.core.stations.get(at) {
-            station.open(class)?;
-        }
+        let core = Arc::downgrade(&self.core);
+        let at = self.core.stations.at(&core, processors, class)?;
         Ok(Delivery::Pinned(at))
     }
 
@@ -142,6 +142,9 @@ impl Engine {
     }
 
     fn moderate_column(&self, queue: u16, moderation: Moderation) -> Result<(), Error> {
+        if let Moderation::Fixed(Hold { count, delay }) = moderation {
+            Hold::new(count, delay).map_err(InterruptError::from)?;
+        }
         let done = self.core.interrupts.moderate(queue, moderation);
         done.map_err(InterruptError::from)?;
         // What was held by the old rule is told now.

@@ -52,6 +52,8 @@ impl Observers {
         for (_, observer) in all.iter() {
             shield(|| observer(cause));
         }
+        // Whoever ended its observation meanwhile left the last of it to us.
+        shield(|| drop(all));
     }
 }
 
@@ -69,7 +71,7 @@ pub(crate) fn interrupts(handlers: &Handlers, signals: Signals) -> Result<Interr
 }
 
 /// Runs code of the program: if it panics, that was its own affair, and the adapter goes on.
-fn shield(work: impl FnOnce()) {
+pub(crate) fn shield(work: impl FnOnce()) {
     // The panic's words were printed where it began; there is nobody here to hand them to.
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
@@ -159,17 +161,18 @@ impl Core {
         if let Some(handler) = handler
             && let Some(callback) = &handler.callback
         {
-            let handler = handler.id;
-            shield(|| {
-                callback(Completion {
-                    cq,
-                    reason,
-                    handler,
-                });
-            });
+            let completion = Completion {
+                cq,
+                reason,
+                handler: handler.id,
+            };
+            shield(|| callback(completion));
+            // It may have been cleared meanwhile: what the program put into it goes with us.
+            shield(|| drop(handler));
         }
         if let Some(notify) = notify {
             shield(|| notify.notify());
+            shield(|| drop(notify));
         }
     }
 
@@ -181,6 +184,7 @@ impl Core {
             if let Some(connection) = self.connection_of(qp.number()) {
                 connection.send(&mut out);
             }
+            self.deliver(&mut out);
         }
         // Nothing is told any more, so nobody may go on sleeping.
         self.events.ring();
@@ -208,3 +212,6 @@ impl Raise for Core {
         let _ = self.inject(Cause::Rdma(event), origin);
     }
 }
+
+#[cfg(test)]
+mod tests;

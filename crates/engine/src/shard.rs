@@ -168,6 +168,11 @@ impl Shard {
         }
     }
 
+    /// Times that are asked for may not come any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// A time that was asked for is not needed any more: a shard that sleeps must not wake for nothing.
     pub(crate) fn not_at(&self, when: Time, token: u64) {
         self.timers.lock().times.remove(&(when, token));

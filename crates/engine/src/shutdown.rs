@@ -3,12 +3,12 @@
 //! It refuses to take anything away that the program still holds: queues can be polled as long as they are there.
 
 use core::time::Duration;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::{Outbox, QpState};
+use verbena_nic::{Outbox, Qp, QpState};
 use verbena_stream::Time;
 
-use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::sys;
@@ -30,18 +30,17 @@ impl Engine {
     /// the rest, ends all connections, and delivers what is to be told. Completion queues can be polled afterwards.
     pub fn shut_down(&self, patience: Duration) -> Result<Shutdown, Error> {
         let core = &self.core;
-        core.check()?;
-        if core.closing.swap(true, Ordering::AcqRel) {
+        // One that is down (E2) can be shut down.
+        if !core.lives() || core.closing.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
         core.numbers.close();
         let until = sys::now() + patience;
-        let busy = |core: &Core| {
-            let all = core.function.all_qps();
-            all.iter().filter(|qp| qp.outstanding().0 > 0).count()
-        };
-        wait(until, || busy(core) == 0);
-        let (all, flushed) = (core.function.all_qps(), busy(core));
+        let busy = |all: &[Arc<Qp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();
+        wait(until, || busy(&core.function.all_qps()) == 0);
+        // Of the same ones: requests that were queued before may still make others.
+        let all = core.function.all_qps();
+        let flushed = busy(&all);
         for qp in &all {
             let mut out = Outbox::new();
             if qp.state() != QpState::Reset {

@@ -3,9 +3,10 @@
 //! It refuses to know what an event means; the core does.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use verbena_nic::eq::EventQueue;
+use verbena_nic::eq::{EventQueue, MAX_ENTRIES};
 use verbena_nic::vector::{Delivery, Fire, Shutdown, Signal};
 use verbena_stream::Time;
 
@@ -18,8 +19,8 @@ use crate::sys::{self, Ready};
 type Task = (Arc<Core>, Signal);
 
 thread_local! {
-    /// Signals that this thread still has to serve; none while it serves nobody.
-    static ROUND: RefCell<Option<Vec<Task>>> = const { RefCell::new(None) };
+    /// Signals that this thread still has to serve, the oldest first, so that each has its turn; none while it serves nobody.
+    static ROUND: RefCell<Option<VecDeque<Task>>> = const { RefCell::new(None) };
 }
 
 /// Takes the adapter's signals; none is given before the core is there.
@@ -38,23 +39,27 @@ impl Fire for Signals {
         };
         match delivery {
             Delivery::Inline | Delivery::Line => serve_in_turn(&core, signal),
-            Delivery::Pinned(at) => match core.stations.get(at) {
-                Some(station) => station.signal(signal, core.class_of(signal)),
-                None => serve_in_turn(&core, signal),
-            },
+            Delivery::Pinned(at) => {
+                let station = core.stations.get(at);
+                let taken = station.is_some_and(|s| s.signal(signal, core.class_of(signal)));
+                // Stations end before the last notifications do (N8).
+                if !taken {
+                    serve_in_turn(&core, signal);
+                }
+            }
         }
     }
 
-    /// E2: a queue that is full gets twice the room; what did not fit was kept beside it.
+    /// E2: a queue that is full gets twice the room, or as much again as a memory can have; what did not fit was kept
+    /// beside it.
     fn overflow(&self, queue: u16) {
         if let Some(core) = self.core() {
             let now = sys::now();
             let room = core.interrupts.queue(queue).map(EventQueue::room);
+            let more = |entries: usize| entries.saturating_mul(2).min(MAX_ENTRIES);
             // Refused while its reader has not followed earlier ones: it is told again then.
             if let Ok(Ok((entries, _))) = room
-                && let Ok(due) = core
-                    .interrupts
-                    .resize(queue, entries.saturating_mul(2), now)
+                && let Ok(due) = core.interrupts.resize(queue, more(entries), now)
             {
                 core.come_back(due);
             }
@@ -72,11 +77,11 @@ impl Fire for Signals {
 fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     let first = ROUND.with_borrow_mut(|round| match round {
         Some(waiting) => {
-            waiting.push((core.clone(), signal));
+            waiting.push_back((core.clone(), signal));
             false
         }
         None => {
-            *round = Some(Vec::new());
+            *round = Some(VecDeque::new());
             true
         }
     });
@@ -85,7 +90,7 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     }
     core.serve(signal);
     while let Some((core, signal)) = ROUND.with_borrow_mut(|round| {
-        let next = round.as_mut().and_then(Vec::pop);
+        let next = round.as_mut().and_then(VecDeque::pop_front);
         if next.is_none() {
             *round = None;
         }
@@ -107,7 +112,7 @@ impl Ticker {
         Arc::new(Ticker { core, place })
     }
 
-    /// Comes back then.
+    /// Comes back then; refused if nobody would, because the shards end.
     pub(crate) fn at(self: &Arc<Self>, core: &Core, when: Time) -> Result<(), Error> {
         if self.place.get().is_none() {
             let (shard, token) = (core.shards.pick()?, next_token());
@@ -118,6 +123,9 @@ impl Ticker {
             }
         }
         if let Some((shard, token)) = self.place.get() {
+            if shard.is_stopping() {
+                return Err(Error::Closed);
+            }
             shard.at(when, *token);
         }
         Ok(())

@@ -16,7 +16,11 @@ use crate::sys::{self, Courtesy};
 
 /// All stations of an engine; their numbers are what pinned vectors name.
 #[derive(Default)]
-pub(crate) struct Stations(Mutex<Roll>);
+pub(crate) struct Stations {
+    roll: Mutex<Roll>,
+    /// Held while threads start, by one at a time, and never while one is waited for that may run a handler.
+    opening: Mutex<()>,
+}
 
 #[derive(Default)]
 struct Roll {
@@ -25,39 +29,64 @@ struct Roll {
 }
 
 impl Stations {
-    /// The station of these processors.
-    pub(crate) fn at(&self, core: &Weak<Core>, processors: &[u16]) -> Result<u16, Error> {
+    /// The station of these processors, which has a thread for this class, so that signalling cannot fail.
+    pub(crate) fn at(
+        &self,
+        core: &Weak<Core>,
+        processors: &[u16],
+        class: Class,
+    ) -> Result<u16, Error> {
         let mut wanted = processors.to_vec();
         wanted.sort_unstable();
         wanted.dedup();
         if wanted.is_empty() {
             return Err(Error::NoProcessors);
         }
-        let mut roll = self.0.lock();
-        if roll.stopped {
-            return Err(Error::Closed);
+        let _opening = self.opening.lock();
+        let found = {
+            let roll = self.roll.lock();
+            if roll.stopped {
+                return Err(Error::Closed);
+            }
+            let at = roll.all.iter().position(|s| s.processors == wanted);
+            at.map(|at| (at, roll.all[at].clone()))
+        };
+        if let Some((at, station)) = found {
+            station.open(class)?;
+            return Ok(at as u16);
         }
-        let found = roll.all.iter().position(|s| s.processors == wanted);
-        let at = found.unwrap_or_else(|| {
-            roll.all.push(Arc::new(Station {
-                core: core.clone(),
-                processors: wanted,
-                lanes: [const { OnceLock::new() }; Class::ALL.len()],
-                starting: Mutex::new(()),
-            }));
-            roll.all.len() - 1
+        let station = Arc::new(Station {
+            core: core.clone(),
+            processors: wanted,
+            lanes: [const { OnceLock::new() }; Class::ALL.len()],
         });
-        Ok(at as u16)
+        // Before it has a number: one that cannot be is not kept.
+        station.open(class)?;
+        let mut roll = self.roll.lock();
+        roll.all.push(station);
+        // Each has a thread at least, of which no process can have so many.
+        Ok((roll.all.len() - 1) as u16)
+    }
+
+    /// A station, if it is there, has a thread for this class from now on.
+    pub(crate) fn open(&self, at: u16, class: Class) -> Result<(), Error> {
+        let _opening = self.opening.lock();
+        match self.get(at) {
+            Some(station) => station.open(class),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn get(&self, at: u16) -> Option<Arc<Station>> {
-        self.0.lock().all.get(usize::from(at)).cloned()
+        self.roll.lock().all.get(usize::from(at)).cloned()
     }
 
     /// Ends all threads, when they have served what was signalled.
     pub(crate) fn stop(&self) {
         let all = {
-            let mut roll = self.0.lock();
+            // A thread that is starting is among those that end.
+            let _opening = self.opening.lock();
+            let mut roll = self.roll.lock();
             roll.stopped = true;
             core::mem::take(&mut roll.all)
         };
@@ -77,8 +106,6 @@ pub(crate) struct Station {
     core: Weak<Core>,
     processors: Vec<u16>,
     lanes: [OnceLock<Lane>; Class::ALL.len()],
-    /// Held while a thread starts: two may need it at once.
-    starting: Mutex<()>,
 }
 
 struct Lane {
@@ -99,9 +126,8 @@ struct Pending {
 }
 
 impl Station {
-    /// Starts the thread of a class, so that signalling cannot fail.
-    pub(crate) fn open(&self, class: Class) -> Result<(), Error> {
-        let _starting = self.starting.lock();
+    /// Starts the thread of a class; one caller at a time.
+    fn open(&self, class: Class) -> Result<(), Error> {
         let slot = &self.lanes[class as usize];
         if slot.get().is_none() {
             let lane = Lane::start(self.core.clone(), &self.processors, class)?;
@@ -110,21 +136,27 @@ impl Station {
         Ok(())
     }
 
-    /// Has a signal served here.
-    pub(crate) fn signal(&self, signal: Signal, class: Class) {
+    /// Has a signal served here; false if nobody would: its threads have ended, or never began.
+    #[must_use = "a signal that nobody serves is a notification lost"]
+    pub(crate) fn signal(&self, signal: Signal, class: Class) -> bool {
         // A class without a thread is one that a handler is just leaving or entering; any other does.
         let ours = self.lanes[class as usize].get();
         let any = || self.lanes.iter().find_map(OnceLock::get);
         let Some(lane) = ours.or_else(any) else {
-            return;
+            return false;
         };
         let mut pending = lane.desk.queue.lock();
+        // Under the lock: a thread ends when it finds nothing and this.
+        if pending.stopped {
+            return false;
+        }
         // Once is enough: serving takes all that a signal speaks of.
         if !pending.signals.contains(&signal) {
             pending.signals.push_back(signal);
             drop(pending);
             lane.desk.bell.notify_one();
         }
+        true
     }
 }
 
@@ -202,3 +234,6 @@ impl core::fmt::Debug for Stations {
         f.debug_struct("Stations").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -370,3 +370,16 @@ fn work_races_with_registrations() {
         );
     }
 }
+
+/// Who is told may panic, as a handler may; the control thread goes on.
+#[test]
+fn one_who_panics_when_told_holds_up_nobody() {
+    let side = Side::new(&[]);
+    let control = side.engine.create_control(None, 8).unwrap();
+    let panics = |_| panic!("on purpose");
+    control.create_cq(1, 16, Some(Box::new(panics))).unwrap();
+    let (tell, told) = mpsc::channel();
+    let tell = Box::new(move |outcome: Result<(), Error>| drop(tell.send(outcome)));
+    control.create_cq(2, 16, Some(tell)).unwrap();
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+}

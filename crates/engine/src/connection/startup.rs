@@ -19,6 +19,7 @@ use crate::door::{Door, Place};
 use crate::error::Error;
 use crate::group::Group;
 use crate::introduction::Introduction;
+use crate::pipeline::shield;
 use crate::queue_pair::Manners;
 use crate::shard::next_token;
 use crate::sys::{self, Interest, Socket};
@@ -213,7 +214,7 @@ impl Connection {
         self.finish(&mut out);
         self.core.deliver(&mut out);
         if let Some(done) = done {
-            done(Err(Error::Closed));
+            shield(|| done(Err(Error::Closed)));
         }
     }
 
@@ -281,13 +282,13 @@ impl Connection {
                     self.give_up(error);
                 }
                 if let Some(done) = done {
-                    done(result.map(|()| agreement.private_data));
+                    shield(|| done(result.map(|()| agreement.private_data)));
                 }
             }
             After::End(error, done) => {
                 self.give_up(&error);
                 if let Some(done) = done {
-                    done(Err(error));
+                    shield(|| done(Err(error)));
                 }
             }
             After::Again(parts, done) => {
@@ -300,14 +301,17 @@ impl Connection {
                 let shared = Arc::new(Mutex::new(Some(done)));
                 let ours = shared.clone();
                 let told: Done = Box::new(move |result| {
-                    if let Some(done) = ours.lock().take() {
+                    let done = ours.lock().take();
+                    if let Some(done) = done {
                         done(result);
                     }
                 });
-                if let Err(error) = Connection::dial(&self.core, peer, options, Some(terms), told)
-                    && let Some(done) = shared.lock().take()
-                {
-                    done(Err(error));
+                let dialled = Connection::dial(&self.core, peer, options, Some(terms), told);
+                if let Err(error) = dialled {
+                    let done = shared.lock().take();
+                    if let Some(done) = done {
+                        shield(|| done(Err(error)));
+                    }
                 }
             }
         }

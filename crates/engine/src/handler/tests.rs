@@ -6,12 +6,24 @@ fn way(handlers: &Handlers) -> Way {
     handlers.add(&HandlerOptions::default()).unwrap().way()
 }
 
+/// Two clear the same handler, and a third takes its id in between.
+#[test]
+fn clearing_a_handler_leaves_its_heir_alone() {
+    let handlers = Handlers::new(1);
+    let old = handlers.add(&HandlerOptions::default()).unwrap();
+    handlers.remove(&old);
+    let heir = way(&handlers);
+    handlers.remove(&old);
+    assert!(handlers.on(heir).is_some());
+}
+
 #[test]
 fn a_handler_is_not_taken_for_one_that_had_its_id_before() {
     let handlers = Handlers::new(1);
     let old = way(&handlers);
     assert!(handlers.on(old).is_some());
-    handlers.remove(HandlerId(0)).unwrap();
+    let handler = handlers.find(HandlerId(0)).unwrap();
+    handlers.remove(&handler);
     assert!(handlers.on(old).is_none());
     let new = way(&handlers);
     assert!(new.column == old.column && new != old);

@@ -174,7 +174,7 @@ impl EventQueue {
         Ok((place.memory.entries(), end.backlog.len()))
     }
 
-    /// Moderates differently from now on (E6).
+    /// Moderates differently from now on (E6). What the old rule holds back is due: call [`tick`](EventQueue::tick).
     pub fn moderate(&self, moderation: Moderation) -> Result<(), EqError> {
         let mut end = self.end.lock();
         if end.memory.is_none() {
@@ -183,6 +183,14 @@ impl EventQueue {
         end.settings.moderation = moderation;
         end.adaptive = Adaptive::default();
         self.set_hold(moderation.hold());
+        // If nobody waits for a moment, nothing is held, or whoever holds it has the new rule or ticks already.
+        let due = self.due.load(Ordering::Acquire);
+        if due != NEVER {
+            // Failing: a tick was faster, and looks at the word itself.
+            let _ = self
+                .due
+                .compare_exchange(due, 0, Ordering::AcqRel, Ordering::Acquire);
+        }
         Ok(())
     }
 }

@@ -217,6 +217,21 @@ mod plain {
         assert_eq!((out.signal, out.due), (None, Some(due + hold.delay)));
     }
 
+    /// A new rule must not wait for the moment of the old one.
+    #[test]
+    fn what_the_old_moderation_held_is_due() {
+        let (queue, _reader) = queue(8, 0);
+        let long = Hold::new(3, Duration::from_millis(100)).unwrap();
+        let short = Hold::new(3, Duration::from_micros(10)).unwrap();
+        queue.moderate(Moderation::Fixed(long)).unwrap();
+        arm(&queue, Indicator::Keep);
+        assert_eq!(post(&queue, 0).due, Some(NOW + long.delay));
+        queue.moderate(Moderation::Fixed(short)).unwrap();
+        assert_eq!(queue.tick(NOW).signal, Some(VECTOR));
+        let out = queue.write(true, Indicator::Keep, NOW).unwrap();
+        assert_eq!(out.due, Some(NOW + short.delay));
+    }
+
     #[test]
     fn adaptive_queues_hold_only_under_load() {
         let (queue, mut reader) = queue(4096, 0);

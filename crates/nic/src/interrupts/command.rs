@@ -134,7 +134,8 @@ impl Interrupts {
         self.write_register(Doorbell { queue, armed, read }.pack(), now)
     }
 
-    /// Moderates a queue's signals (E6, the adapter's part).
+    /// Moderates a queue's signals (E6, the adapter's part). What the old rule holds back is due: call
+    /// [`tick`](Interrupts::tick).
     pub fn moderate(&self, queue: u16, moderation: Moderation) -> Result<(), CommandError> {
         let done = self.slot(queue)?.queue.moderate(moderation);
         done.map_err(|why| CommandError::Queue { queue, why })

@@ -1,0 +1,37 @@
+//! Tests of stations by themselves: what is refused is not kept, and no signal is taken that nobody serves.
+
+use super::*;
+
+fn first() -> u16 {
+    sys::processors().unwrap()[0]
+}
+
+#[test]
+fn a_station_that_cannot_be_is_not_kept() {
+    let (stations, core) = (Stations::default(), Weak::new());
+    for processor in 4000..4100 {
+        let refused = stations.at(&core, &[processor], Class::Normal);
+        assert!(
+            matches!(refused, Err(Error::NoProcessor { processor: p }) if p == processor),
+            "{refused:?}"
+        );
+    }
+    assert!(stations.roll.lock().all.is_empty());
+    let at = |class| stations.at(&core, &[first()], class).unwrap();
+    assert_eq!((at(Class::Bulk), at(Class::Latency)), (0, 0));
+    stations.stop();
+}
+
+/// Who found the station a moment before it ended must serve the signal itself.
+#[test]
+fn a_station_that_has_ended_takes_no_signal() {
+    let (stations, core) = (Stations::default(), Weak::new());
+    let at = stations.at(&core, &[first()], Class::Normal).unwrap();
+    let station = stations.get(at).unwrap();
+    assert!(station.signal(Signal::Line, Class::Normal));
+    assert!(station.signal(Signal::Line, Class::Bulk), "any thread does");
+    stations.stop();
+    assert!(!station.signal(Signal::Line, Class::Normal));
+    let closed = stations.at(&core, &[first()], Class::Normal);
+    assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
+}
