@@ -145,7 +145,7 @@ impl Drop for Engine {
             self.core.shards.stop();
             // As at a shutdown: nothing is held any more, and nobody is left to come back to it.
             self.core.tick(Time::MAX);
-            self.core.stations.stop();
+            self.core.stations.stop(self.core.config.linger);
             self.core.numbers.close();
         }
     }

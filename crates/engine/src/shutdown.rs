@@ -56,7 +56,7 @@ impl Engine {
         core.shards.stop();
         // Held signals are not held any more, and whoever is told on another thread is told before it ends.
         core.tick(Time::MAX);
-        core.stations.stop();
+        core.stations.stop(core.config.linger);
         Ok(Shutdown {
             finished: all.len() - flushed,
             flushed,

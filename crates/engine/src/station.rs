@@ -2,17 +2,22 @@
 //! It promises that a handler of a better class never waits for one of a worse: they have threads of their own, and the
 //! system is told which of them to prefer. It refuses to be more than asked: a thread starts when it is first needed.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use verbena_nic::vector::Signal;
+use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
 use crate::handler::Class;
 use crate::sys::{self, Courtesy};
+
+/// How often it is looked whether a thread has ended.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// All stations of an engine; their numbers are what pinned vectors name.
 #[derive(Default)]
@@ -82,7 +87,8 @@ impl Stations {
     }
 
     /// Ends all threads, when they have served what was signalled.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(&self, patience: Duration) {
+        let until = sys::now() + patience;
         let all = {
             // A thread that is starting is among those that end.
             let _opening = self.opening.lock();
@@ -96,7 +102,7 @@ impl Stations {
             lane.desk.bell.notify_one();
         }
         for lane in lanes() {
-            lane.join();
+            lane.join(until);
         }
     }
 }
@@ -185,13 +191,19 @@ impl Lane {
         Ok(Lane { desk, thread })
     }
 
-    fn join(&self) {
+    /// Waits for the end of the thread, but not for ever: a handler that never returns is the program's own affair.
+    fn join(&self, until: Time) {
         let thread = self.thread.lock().take();
         // The last owner of an engine may be a handler that runs on this very thread.
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            let _ = thread.join();
+            while !thread.is_finished() && sys::now() < until {
+                std::thread::sleep(LOOK);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ fn a_station_that_cannot_be_is_not_kept() {
     assert!(stations.roll.lock().all.is_empty());
     let at = |class| stations.at(&core, &[first()], class).unwrap();
     assert_eq!((at(Class::Bulk), at(Class::Latency)), (0, 0));
-    stations.stop();
+    stations.stop(Duration::from_secs(1));
 }
 
 /// Who found the station a moment before it ended must serve the signal itself.
@@ -30,7 +30,7 @@ fn a_station_that_has_ended_takes_no_signal() {
     let station = stations.get(at).unwrap();
     assert!(station.signal(Signal::Line, Class::Normal));
     assert!(station.signal(Signal::Line, Class::Bulk), "any thread does");
-    stations.stop();
+    stations.stop(Duration::from_secs(1));
     assert!(!station.signal(Signal::Line, Class::Normal));
     let closed = stations.at(&core, &[first()], Class::Normal);
     assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
