@@ -527,38 +527,6 @@ fn an_observer_sees_what_is_injected() {
     assert!(fired >= 6 && accesses.reads == 0, "{accesses:?}");
 }
 
-#[test]
-fn a_handler_that_never_returns_does_not_keep_the_adapter_from_ending() {
-    let side = Side::new(&[("linger", "200ms")]);
-    let processor = sys::processors().unwrap()[0];
-    let (began, release) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let (begins, released) = (began.clone(), release.clone());
-    let options = HandlerOptions {
-        place: Place::Processors(vec![processor]),
-        ..callback(move |_| {
-            begins.store(true, Ordering::SeqCst);
-            while !released.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        })
-    };
-    let id = side.engine.set_handler(&options).unwrap();
-    side.cq.set_handler(Some(id)).unwrap();
-    side.qp.modify(QpState::Init);
-    side.receive(1, &[]);
-    side.cq.arm(Arm::Next);
-    side.qp.modify(QpState::Err);
-    wait("it is at work", || began.load(Ordering::SeqCst));
-    let start = Instant::now();
-    side.engine.shut_down(Duration::ZERO).unwrap();
-    drop(side);
-    assert!(start.elapsed() < Duration::from_secs(5));
-    release.store(true, Ordering::SeqCst);
-}
-
 /// N8.
 #[test]
 fn shutting_down_finishes_or_flushes_and_tells() {

@@ -4,14 +4,15 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{PATIENCE, SEND, Side, config, join};
-use verbena_engine::{Engine, HandlerOptions};
+use common::{PATIENCE, SEND, Side, config, join, wait};
+use verbena_engine::handler::Place;
+use verbena_engine::{Engine, HandlerOptions, sys};
 use verbena_nic::eqe::{Cause, OnChannel};
 use verbena_nic::interrupts::{At, Origin};
 use verbena_nic::moderation::{Hold, Moderation};
-use verbena_nic::{Arm, Wc};
+use verbena_nic::{Arm, QpState, Wc};
 
 /// Service is in turn: an event queue that never empties holds up no other (docs/events.md).
 #[test]
@@ -221,4 +222,36 @@ fn panicking_at_connections() {
     let incoming = door.next().unwrap().unwrap();
     incoming.accept(&other, b"", drop).unwrap();
     told.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn a_handler_that_never_returns_does_not_keep_the_adapter_from_ending() {
+    let side = Side::new(&[("linger", "200ms")]);
+    let processor = sys::processors().unwrap()[0];
+    let (began, release) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (begins, released) = (began.clone(), release.clone());
+    let options = HandlerOptions {
+        place: Place::Processors(vec![processor]),
+        ..HandlerOptions::new(move |_| {
+            begins.store(true, Ordering::SeqCst);
+            while !released.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    let id = side.engine.set_handler(&options).unwrap();
+    side.cq.set_handler(Some(id)).unwrap();
+    side.qp.modify(QpState::Init);
+    side.receive(1, &[]);
+    side.cq.arm(Arm::Next);
+    side.qp.modify(QpState::Err);
+    wait("it is at work", || began.load(Ordering::SeqCst));
+    let start = Instant::now();
+    side.engine.shut_down(Duration::ZERO).unwrap();
+    drop(side);
+    assert!(start.elapsed() < Duration::from_secs(5));
+    release.store(true, Ordering::SeqCst);
 }

@@ -32,7 +32,11 @@ fn a_port_with_one_kind_taken_is_passed_over() {
         let only_udp = own(port..=port).unwrap_err();
         assert!(only_udp.is_in_use(), "the datagrams are still there");
         drop(udp);
-        assert_eq!(own(port..=port).unwrap().0, port);
+        // A child that another test forks at this moment has them for a moment, too.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while let Err(error) = own(port..=port) {
+            assert!(error.is_in_use() && std::time::Instant::now() < end);
+        }
     }
 }
 
