@@ -63,7 +63,6 @@ impl Calls {
         };
         match life.judge(&call, decision.connection.peer().ip()) {
             Verdict::Accept(options, introduction) => {
-                let nonce = introduction.nonce();
                 let ended = introduction.clone();
                 let done = Box::new(move |result: Result<Vec<u8>, _>| {
                     if result.is_err() {
@@ -72,7 +71,7 @@ impl Calls {
                 });
                 if decision.connection.accept(*options, done).is_err() {
                     // The caller is gone by now.
-                    life.parted(nonce);
+                    introduction.parted();
                 }
                 None
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 use verbena_mem::Policy;
 use verbena_nic::interrupts::{Interrupts, RaiseError};
-use verbena_nic::{Adapter, Event, Function, Outbox, Shares};
+use verbena_nic::{Adapter, Event, Function, Outbox, Qp, Shares};
 
 use crate::calls::Calls;
 use crate::config::Config;
@@ -75,10 +75,7 @@ impl Core {
         let shards = Shards::new(config.shards);
         let handlers = Handlers::new(config.handlers());
         let home = Arc::new(OnceLock::new());
-        let interrupts = pipeline::interrupts(&handlers, Signals(home.clone()))?;
-        if let Some(granted) = config.vectors {
-            interrupts.vectors().grant(granted);
-        }
+        let interrupts = pipeline::interrupts(&config, &handlers, Signals(home.clone()))?;
         let core = Arc::new_cyclic(|this| Core {
             config,
             function,
@@ -170,6 +167,16 @@ impl Core {
 
     pub(crate) fn connection_of(&self, qp: u32) -> Option<Arc<Connection>> {
         self.connections.read().get(&qp)?.upgrade()
+    }
+
+    /// A call on a queue pair, what its connection may send after it, and all that follows. The caller holds no lock.
+    pub(crate) fn act(&self, qp: &Qp, call: impl FnOnce(&Qp, &mut Outbox)) {
+        let mut out = Outbox::new();
+        call(qp, &mut out);
+        if let Some(connection) = self.connection_of(qp.number()) {
+            connection.send(&mut out);
+        }
+        self.deliver(&mut out);
     }
 
     /// Sees to what a turn left behind. The caller holds no lock and no grant.

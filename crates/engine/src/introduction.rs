@@ -45,10 +45,6 @@ impl Introduction {
         Introduction { life, nonce, words }
     }
 
-    pub(crate) fn nonce(&self) -> u64 {
-        self.nonce
-    }
-
     fn life(&self) -> Result<Arc<Life>, Error> {
         self.life.upgrade().ok_or(Error::Closed)
     }

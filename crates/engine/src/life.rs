@@ -259,7 +259,7 @@ impl Life {
         if state.nonce != nonce || state.stage == Stage::Over || qp.has_stream() {
             return;
         }
-        let waits = qp.view().sends > 0;
+        let waits = qp.outstanding().0 > 0;
         state.stage = Stage::Waiting;
         self.call_later(&mut state);
         if waits {

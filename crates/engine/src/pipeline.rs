@@ -12,9 +12,10 @@ use verbena_nic::eqe::{Cause, Eqe};
 use verbena_nic::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
 use verbena_nic::message_map::Duty;
 use verbena_nic::vector::{Shutdown, Signal};
-use verbena_nic::{Event, Outbox, QpState, Raise, Reason};
+use verbena_nic::{Event, QpState, Raise, Reason};
 use verbena_stream::Time;
 
+use crate::config::Config;
 use crate::core::Core;
 use crate::error::{Error, InterruptError};
 use crate::handler::{Class, Completion, Handlers, Way, of_column};
@@ -58,8 +59,12 @@ impl Observers {
 }
 
 /// The adapter's event queues: one for global events, one for those of RDMA, one for queues without a handler, and one
-/// for each handler; each has a vector of its own.
-pub(crate) fn interrupts(handlers: &Handlers, signals: Signals) -> Result<Interrupts, Error> {
+/// for each handler; each asks for a vector of its own.
+pub(crate) fn interrupts(
+    config: &Config,
+    handlers: &Handlers,
+    signals: Signals,
+) -> Result<Interrupts, Error> {
     let arrangement = Arrangement::ProcessorQueuesProcessorVectors;
     let columns = handlers.columns();
     let (scheme, signals) = (Scheme::ByProcessor, Box::new(signals));
@@ -67,6 +72,9 @@ pub(crate) fn interrupts(handlers: &Handlers, signals: Signals) -> Result<Interr
     let interrupts = interrupts.map_err(InterruptError::from)?;
     let created = interrupts.create_all(ENTRIES, Settings::default(), sys::now());
     created.map_err(InterruptError::from)?;
+    if let Some(granted) = config.vectors {
+        interrupts.vectors().grant(granted);
+    }
     Ok(interrupts)
 }
 
@@ -179,12 +187,9 @@ impl Core {
     /// E2: an event could not be told. Whoever relies on events cannot go on; connections end.
     pub(crate) fn go_down(&self, _: Shutdown) {
         for qp in self.function.all_qps() {
-            let mut out = Outbox::new();
-            qp.modify(QpState::Err, &mut out);
-            if let Some(connection) = self.connection_of(qp.number()) {
-                connection.send(&mut out);
-            }
-            self.deliver(&mut out);
+            self.act(&qp, |qp, out| {
+                qp.modify(QpState::Err, out);
+            });
         }
         // Nothing is told any more, so nobody may go on sleeping.
         self.events.ring();

@@ -48,8 +48,7 @@ pub(crate) struct Shards {
 impl Shards {
     /// So many, or one per processor.
     pub(crate) fn new(count: Option<u16>) -> Shards {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        let count = count.map_or_else(processors, usize::from);
+        let count = count.map_or_else(sys::parallelism, usize::from);
         Shards {
             all: (0..count.max(1)).map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),

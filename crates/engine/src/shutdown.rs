@@ -6,15 +6,12 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::{Outbox, Qp, QpState};
+use verbena_nic::{Qp, QpState};
 use verbena_stream::Time;
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::sys;
-
-/// How often it is looked whether all is done.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// What a shutdown came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,22 +34,19 @@ impl Engine {
         core.numbers.close();
         let until = sys::now() + patience;
         let busy = |all: &[Arc<Qp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();
-        wait(until, || busy(&core.function.all_qps()) == 0);
+        sys::wait(until, || busy(&core.function.all_qps()) == 0);
         // Of the same ones: requests that were queued before may still make others.
         let all = core.function.all_qps();
         let flushed = busy(&all);
         for qp in &all {
-            let mut out = Outbox::new();
-            if qp.state() != QpState::Reset {
-                qp.modify(QpState::Err, &mut out);
-            }
-            if let Some(connection) = core.connection_of(qp.number()) {
-                connection.send(&mut out);
-            }
-            core.deliver(&mut out);
+            core.act(qp, |qp, out| {
+                if qp.state() != QpState::Reset {
+                    qp.modify(QpState::Err, out);
+                }
+            });
         }
         // Last words need somebody who sends them.
-        wait(sys::now() + core.config.linger, || core.is_quiet());
+        sys::wait(sys::now() + core.config.linger, || core.is_quiet());
         core.shards.stop();
         // Held signals are not held any more, and whoever is told on another thread is told before it ends.
         core.tick(Time::MAX);
@@ -61,11 +55,5 @@ impl Engine {
             finished: all.len() - flushed,
             flushed,
         })
-    }
-}
-
-fn wait(until: Time, over: impl Fn() -> bool) {
-    while !over() && sys::now() < until {
-        std::thread::sleep(LOOK);
     }
 }

@@ -16,9 +16,6 @@ use crate::error::Error;
 use crate::handler::Class;
 use crate::sys::{self, Courtesy};
 
-/// How often it is looked whether a thread has ended.
-const LOOK: Duration = Duration::from_micros(200);
-
 /// All stations of an engine; their numbers are what pinned vectors name.
 #[derive(Default)]
 pub(crate) struct Stations {
@@ -198,9 +195,7 @@ impl Lane {
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            while !thread.is_finished() && sys::now() < until {
-                std::thread::sleep(LOOK);
-            }
+            sys::wait(until, || thread.is_finished());
             if thread.is_finished() {
                 let _ = thread.join();
             }

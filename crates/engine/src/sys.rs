@@ -1,5 +1,5 @@
 //! The operating system, as far as the adapter needs it: sockets, readiness, bells, the clock, randomness, threads and forks.
-//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`] and [`Channel::take`] do), do not log, and are no
+//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`], [`Channel::take`] and [`wait`] do), do not log, and are no
 //! points of cancellation, so that they may be made under a lock; a call that a signal interrupted is made again.
 //! It refuses to know what the bytes mean, and makes no Rust reference to registered memory.
 
@@ -25,7 +25,7 @@ pub mod thread;
 
 pub use bell::Bell;
 pub use channel::Channel;
-pub use clock::now;
+pub use clock::{now, wait};
 pub use datagrams::Datagrams;
 pub use error::{Error, Result};
 pub use fork::{forks, forks_since};
@@ -34,7 +34,7 @@ pub use listener::Listener;
 pub use local::{Local, Visitor, user};
 pub use pair::Pair;
 pub use poller::{Interest, Poller, Ready};
-pub use processor::{Courtesy, give_way, processor, processors, settle};
+pub use processor::{Courtesy, give_way, parallelism, processor, processors, settle};
 pub use random::random_u64;
 pub use socket::Socket;
 pub use thread::spawn;

@@ -3,11 +3,11 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
-use common::{LIMITS, PATIENCE, SEND, Side, alone, descriptors, wait};
+use common::{LIMITS, PATIENCE, SEND, Side, alone, descriptors, see_the_end, wait};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use verbena_engine::{Peer, QueuePairOptions};
@@ -122,18 +122,6 @@ fn refusal(to: Qpn, call: &Call) -> Option<NoAnswer> {
     reply(&mut dial(to, &call.emit())).unwrap_err()
 }
 
-fn is_over(raw: &mut TcpStream) {
-    let mut waste = [0; 256];
-    loop {
-        match raw.read(&mut waste) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => panic!("it is kept open"),
-            Err(_) => return,
-        }
-    }
-}
-
 /// A number below all others: its calls go first.
 fn low() -> Qpn {
     Qpn::new(0x100).unwrap()
@@ -241,7 +229,7 @@ fn old_words_said_again_are_worth_nothing() {
             // Goodbye.
             _ => raw.shutdown(std::net::Shutdown::Write).unwrap(),
         }
-        is_over(&mut raw);
+        see_the_end(&raw);
         assert_eq!(b.qp.state(), QpState::Rts, "as if it had never been");
     }
     expect(&a, to);
@@ -274,7 +262,7 @@ fn one_who_answers_without_the_key_is_not_believed() {
     frame.extend([0x12, 2, 0, 52, 0x80, 16, 0x3f, 0xff]);
     frame.extend(answer.emit());
     raw.write_all(&frame).unwrap();
-    is_over(&mut raw);
+    see_the_end(&raw);
     assert_eq!(a.statuses(1), [(1, Status::RetryExcErr)]);
 }
 
@@ -307,7 +295,7 @@ fn calls_that_come_too_early_are_held_within_limits() {
             Err(Some(NoAnswer::Unknown)),
             "held for long enough"
         );
-        is_over(raw);
+        see_the_end(raw);
     }
     drop(held);
     wait("nothing is kept", || descriptors() <= before);

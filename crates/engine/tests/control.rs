@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, SEND, Side, admit, dial, loopback, make_qp, pair, pattern, read_from, wait, within,
-    write_to,
+    PATIENCE, SEND, Side, loopback, make_qp, meet, pair, pattern, read_from, wait, within, write_to,
 };
 use verbena_engine::{ControlQueue, Error, QueuePair};
 use verbena_mem::{Access, Buffer, Misuse, Tpt};
@@ -94,11 +93,7 @@ fn second_of(side: &Side) -> QueuePair {
 /// Joins a side to a queue pair of another one's engine.
 fn admit_on(a: &Side, b: &Side, qp: &QueuePair) {
     let door = b.engine.listen(loopback(), 4).unwrap();
-    let at = door.local().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| admit(&door, qp));
-        dial(&a.qp, at).unwrap();
-    });
+    meet(&a.qp, &door, qp);
 }
 
 #[test]

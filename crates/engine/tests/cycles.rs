@@ -5,7 +5,7 @@ mod common;
 use std::sync::mpsc;
 
 use common::{
-    PATIENCE, SEND, Side, admit, config, descriptors, dial, loopback, make_qp, resident, wait,
+    PATIENCE, SEND, Side, admit, config, descriptors, dial, loopback, make_qp, meet, resident, wait,
 };
 use verbena_engine::{Engine, QueuePairOptions};
 
@@ -19,11 +19,7 @@ fn cycle(a: &Side, b: &Side, round: usize) {
         make_qp(&b.engine, &b.cq, b.pd),
     );
     let door = b.engine.listen(loopback(), 4).unwrap();
-    let (done, told) = mpsc::channel();
-    qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
-        .unwrap();
-    admit(&door, &peer);
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    meet(&qp, &door, &peer);
     if round.is_multiple_of(3) {
         let wr = verbena_nic::SendWr {
             id: 1,
@@ -49,11 +45,7 @@ fn cycle_with_queue(a: &Side, b: &Side) {
     let qp = a.engine.create_qp(&a.cq, &recv, options).unwrap();
     let peer = make_qp(&b.engine, &b.cq, b.pd);
     let door = b.engine.listen(loopback(), 4).unwrap();
-    let (done, told) = mpsc::channel();
-    qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
-        .unwrap();
-    admit(&door, &peer);
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    meet(&qp, &door, &peer);
 }
 
 #[test]

@@ -359,12 +359,7 @@ fn many_queues_share_a_handler_and_each_is_named() {
     let mut peers = Vec::new();
     for (cq, qp) in &sides {
         let peer = common::make_qp(&a.engine, &a.cq, a.pd);
-        let (done, connected) = mpsc::channel();
-        let at = door.local().unwrap();
-        peer.connect(at, b"", move |r| done.send(r).unwrap())
-            .unwrap();
-        common::admit(&door, qp);
-        connected.recv_timeout(PATIENCE).unwrap().unwrap();
+        common::meet(&peer, &door, qp);
         let scatter = [b.sge(0, 64)];
         let receive = verbena_nic::ReceiveWr {
             id: 1,

@@ -9,7 +9,8 @@ use std::sync::{MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, SEND, Side, admit, descriptors, dial, join, loopback, make_qp, mix, resident, wait,
+    PATIENCE, SEND, Side, admit, descriptors, dial, join, loopback, make_qp, meet, mix, resident,
+    see_the_end, wait,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena_engine::Listening;
@@ -71,11 +72,7 @@ impl House {
             make_qp(&self.a.engine, &self.a.cq, self.a.pd),
             make_qp(&self.b.engine, &self.b.cq, self.b.pd),
         );
-        let (done, told) = mpsc::channel();
-        one.connect(self.at(), b"", move |r| done.send(r).unwrap())
-            .unwrap();
-        admit(&self.door, &two);
-        told.recv_timeout(PATIENCE).unwrap().unwrap();
+        meet(&one, &self.door, &two);
     }
 }
 
@@ -97,20 +94,6 @@ fn standard(house: &House, qp: &verbena_engine::QueuePair) -> TcpStream {
     raw.read_exact(&mut reply).unwrap();
     assert_eq!(&reply[..16], b"MPA ID Rep Frame");
     raw
-}
-
-/// Reads to the end, or a reset; panics if neither comes.
-fn see_the_end(mut raw: &TcpStream) {
-    raw.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut waste = [0; 4096];
-    loop {
-        match raw.read(&mut waste) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => panic!("it is kept open"),
-            Err(_) => return,
-        }
-    }
 }
 
 #[test]

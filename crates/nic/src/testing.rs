@@ -14,6 +14,7 @@ use verbena_wire::mpa::startup::Revision;
 use crate::carrier::Hand;
 use crate::cq::Cq;
 use crate::event::{Event, Outbox};
+use crate::function::NewQp;
 use crate::qp::{Limits, Qp, QpInit, Receiving, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
@@ -347,4 +348,19 @@ pub(crate) fn feed(qp: &Qp, bytes: &[u8], now: Time, out: &mut Outbox) -> usize 
     let mut scratch = [0; 600];
     while let Receiving::Some(_) = qp.receive(&mut hand, &mut scratch, now, out) {}
     bytes.len() - hand.came.len()
+}
+
+/// A queue pair that completes all in one queue.
+pub(crate) fn new_qp(pd: Pd, cq: u32) -> NewQp {
+    NewQp {
+        name: None,
+        pd,
+        personality: Personality::Roce,
+        qp_type: QpType::Rc,
+        send_cq: cq,
+        recv_cq: cq,
+        srq: None,
+        limits: Limits::default(),
+        transfer: Transfer::default(),
+    }
 }

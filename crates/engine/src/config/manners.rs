@@ -10,6 +10,7 @@ use verbena_stream::{AckPolicy, Terms};
 use super::settings::Settings;
 use super::words::{Fpdu, Profile};
 use crate::handler::MAX_HANDLERS;
+use crate::sys;
 
 impl Settings {
     /// What the peer at this address is expected to be.
@@ -59,9 +60,8 @@ impl Settings {
 
     /// How many completion handlers there can be (N2).
     pub fn handlers(&self) -> u16 {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         let limit = MAX_HANDLERS;
-        let usual = || u16::try_from(processors()).map_or(limit, |n| n.min(limit));
+        let usual = || u16::try_from(sys::parallelism()).map_or(limit, |n| n.min(limit));
         self.handlers.unwrap_or_else(usual)
     }
 

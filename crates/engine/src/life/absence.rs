@@ -2,7 +2,7 @@
 //! It promises that they fail when the peer has been absent for as long as the program allows, whoever has called in vain
 //! meanwhile. It refuses to count while nothing waits.
 
-use verbena_nic::Outbox;
+use verbena_nic::Qp;
 use verbena_stream::Time;
 
 use super::{Life, Stage, State};
@@ -18,11 +18,9 @@ impl Life {
             Stage::Over => {
                 let qp = state.expected.as_ref().map(|e| e.options.qp.clone());
                 drop(state);
-                let mut out = Outbox::new();
                 if let Some(qp) = qp {
-                    qp.handle_peer_dead(&mut out);
+                    self.core.act(&qp, Qp::handle_peer_dead);
                 }
-                self.core.deliver(&mut out);
             }
         }
     }
@@ -56,8 +54,6 @@ impl Life {
             // The program has become more patient.
             return self.shard.at(since + patience, self.token);
         }
-        let mut out = Outbox::new();
-        qp.handle_peer_dead(&mut out);
-        self.core.deliver(&mut out);
+        self.core.act(&qp, Qp::handle_peer_dead);
     }
 }

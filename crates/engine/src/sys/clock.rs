@@ -2,6 +2,8 @@
 //! It promises never to go back, and costs no entry into the kernel where the platform allows.
 //! It refuses to know the time of day.
 
+use core::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 use verbena_stream::Time;
 
@@ -12,6 +14,16 @@ pub fn now() -> Time {
     let seconds = u64::try_from(t.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
     Time::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// How often it is looked whether something is over.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// Sleeps until something is over, or this moment has come. No lock may be held.
+pub fn wait(until: Time, over: impl Fn() -> bool) {
+    while !over() && now() < until {
+        std::thread::sleep(LOOK);
+    }
 }
 
 #[cfg(test)]

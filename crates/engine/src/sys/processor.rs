@@ -20,6 +20,11 @@ pub enum Courtesy {
     Full,
 }
 
+/// How many threads can run at once, as far as this program is concerned.
+pub fn parallelism() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Processors that this thread may run on.
 pub fn processors() -> Result<Vec<u16>> {
     // SAFETY: a set of processors is plain bits, of which none is a valid value.

@@ -8,7 +8,8 @@
 
 pub mod process;
 
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
@@ -233,6 +234,30 @@ pub fn admit(door: &verbena_engine::Listening, qp: &QueuePair) {
     let told_of = move |r: Result<Vec<u8>, Error>| done.send(r).unwrap();
     incoming.accept(qp, b"", told_of).unwrap();
     told.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+/// Connects one queue pair to another, through a door of the second one's.
+pub fn meet(one: &QueuePair, door: &verbena_engine::Listening, other: &QueuePair) {
+    let (done, told) = mpsc::channel();
+    let at = door.local().unwrap();
+    one.connect(at, b"", move |r| done.send(r).unwrap())
+        .unwrap();
+    admit(door, other);
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+/// Reads to the end, or a reset; panics if neither comes.
+pub fn see_the_end(mut raw: &TcpStream) {
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut waste = [0; 4096];
+    loop {
+        match raw.read(&mut waste) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => panic!("it is kept open"),
+            Err(_) => return,
+        }
+    }
 }
 
 pub fn write_to(remote: Remote) -> SendOp {

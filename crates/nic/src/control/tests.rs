@@ -10,9 +10,8 @@ use crate::adapter::Adapter;
 use crate::error::{Kind, Object};
 use crate::event::{Event, Wake};
 use crate::function::{Function, Shares};
-use crate::qp::Limits;
-use crate::state::{Personality, QpState, QpType};
-use crate::testing::poll;
+use crate::state::QpState;
+use crate::testing::{new_qp, poll};
 
 struct World {
     function: Arc<Function>,
@@ -46,17 +45,7 @@ fn world(depth: usize) -> World {
 
 impl World {
     fn new_qp(&self, cq: u32) -> NewQp {
-        NewQp {
-            name: None,
-            pd: self.pd,
-            personality: Personality::Roce,
-            qp_type: QpType::Rc,
-            send_cq: cq,
-            recv_cq: cq,
-            srq: None,
-            limits: Limits::default(),
-            transfer: crate::Transfer::default(),
-        }
+        new_qp(self.pd, cq)
     }
 
     /// Memory whose registration is queued.

@@ -382,6 +382,19 @@ mod model {
         signals(queue.write(true, read, NOW).unwrap())
     }
 
+    /// Nobody sleeps while events wait; and after everybody has gone, reading alone brings out the rest.
+    fn all_three_come(queue: &EventQueue, reader: &mut Reader, mut seen: Vec<u32>, fired: usize) {
+        assert!(fired <= 1, "one signal per arming");
+        assert!(
+            fired == 1 || seen.len() == 3,
+            "asleep, and events wait: {seen:?}"
+        );
+        for _ in 0..3 {
+            serve(queue, reader, &mut seen);
+        }
+        assert_eq!(seen, [0, 1, 2]);
+    }
+
     /// E2: never asleep with an entry waiting and no signal, and never two signals for one arming.
     #[test]
     fn arming_and_posting_do_not_miss_each_other() {
@@ -414,16 +427,7 @@ mod model {
             let mut seen = Vec::new();
             let armed = serve(&queue, &mut reader, &mut seen);
             let fired = producer.join().unwrap() + switcher.join().unwrap() + armed;
-            assert!(fired <= 1, "one signal per arming");
-            assert!(
-                fired == 1 || seen.len() == 3,
-                "asleep, and events wait: {seen:?}"
-            );
-            // After everybody has gone, reading alone brings out the rest.
-            for _ in 0..3 {
-                serve(&queue, &mut reader, &mut seen);
-            }
-            assert_eq!(seen, [0, 1, 2]);
+            all_three_come(&queue, &mut reader, seen, fired);
             assert_eq!((queue.room(), queue.unread()), (Ok((2, 0)), 0));
         });
     }
@@ -439,15 +443,7 @@ mod model {
             let mut seen = Vec::new();
             let armed = serve(&queue, &mut reader, &mut seen);
             let fired = producer.join().unwrap() + armed;
-            assert!(fired <= 1, "one signal per arming");
-            assert!(
-                fired == 1 || seen.len() == 3,
-                "asleep, and events wait: {seen:?}"
-            );
-            for _ in 0..3 {
-                serve(&queue, &mut reader, &mut seen);
-            }
-            assert_eq!(seen, [0, 1, 2]);
+            all_three_come(&queue, &mut reader, seen, fired);
         });
     }
 

@@ -12,7 +12,8 @@ use verbena_wire::Stag;
 use super::*;
 use crate::error::Kind;
 use crate::qp::{Enabled, Limits, Qp};
-use crate::state::{Personality, QpState, QpType, RdmacState};
+use crate::state::{QpState, QpType, RdmacState};
+use crate::testing::new_qp;
 
 fn function() -> Function {
     let shares = Shares {
@@ -23,20 +24,6 @@ fn function() -> Function {
         stags: 8,
     };
     Function::new(0, shares, 1..9, Policy::Verbs, 1)
-}
-
-fn new_qp(pd: Pd, cq: u32) -> NewQp {
-    NewQp {
-        name: None,
-        pd,
-        personality: Personality::Roce,
-        qp_type: QpType::Rc,
-        send_cq: cq,
-        recv_cq: cq,
-        srq: None,
-        limits: Limits::default(),
-        transfer: crate::Transfer::default(),
-    }
 }
 
 /// A function with a domain and a completion queue.

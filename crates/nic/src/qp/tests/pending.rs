@@ -176,24 +176,28 @@ fn a_registration_that_fails_strikes_the_request_that_waited() {
     }
 }
 
-#[test]
-fn a_bind_waits_for_its_region() {
-    let mut pair = Pair::roce();
-    let region = promise(&pair.a, 64);
-    let window = pair.a.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
-    let bind = Bind {
+/// Binds a fresh window to a region that is promised.
+fn bind(side: &Side, region: &Promised) -> SendOp {
+    let window = side.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
+    SendOp::Bind(Bind {
         window,
         region: region.memory.stag(),
         at: region.memory.at(),
         len: 64,
         access: Access::REMOTE_WRITE,
         pd: PD,
-        qp: pair.a.qp.number(),
+        qp: side.qp.number(),
         key: 0x5a,
         zero_based: true,
         one_touch: false,
-    };
-    pair.a.post(1, SendOp::Bind(bind), &[]);
+    })
+}
+
+#[test]
+fn a_bind_waits_for_its_region() {
+    let mut pair = Pair::roce();
+    let region = promise(&pair.a, 64);
+    pair.a.post(1, bind(&pair.a, &region), &[]);
     pair.run();
     assert!(pair.a.statuses().is_empty());
     let waiter = pair.a.qp.number();
@@ -209,20 +213,7 @@ fn an_unreliable_bind_that_stands_does_not_spin_when_the_peer_is_gone() {
         ..Setup::default()
     });
     let region = promise(&pair.a, 64);
-    let window = pair.a.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
-    let bind = Bind {
-        window,
-        region: region.memory.stag(),
-        at: region.memory.at(),
-        len: 64,
-        access: Access::REMOTE_WRITE,
-        pd: PD,
-        qp: pair.a.qp.number(),
-        key: 0x5a,
-        zero_based: true,
-        one_touch: false,
-    };
-    pair.a.post(1, SendOp::Bind(bind), &[]);
+    pair.a.post(1, bind(&pair.a, &region), &[]);
     pair.a.qp.handle_eof(true, &mut pair.a.out);
     assert!(pair.a.statuses().is_empty());
     let waiter = pair.a.qp.number();
