@@ -1,0 +1,16 @@
+//! The C faces of Verbena: what a program that was built for libibverbs or librdmacm calls, and finds in memory.
+//! It promises the original's symbols, layouts, errors and waiting rules, so that such a program does not notice.
+//! It refuses to be an adapter: every call is turned into one of the Rust face, and what that cannot do is refused.
+//!
+//! Reading order: [`abi`] (layouts and constants, byte by byte).
+
+#![allow(
+    non_camel_case_types,
+    reason = "types that C programs know keep the names they have there"
+)]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+pub mod abi;
