@@ -32,6 +32,9 @@ use super::raw::{
 };
 use super::work::{ibv_ops_wr, ibv_recv_wr, ibv_send_wr, ibv_sge};
 
+/// What stands in [`ibv_context::abi_compat`] when a [`verbs_context`] is around it.
+pub const __VERBS_ABI_IS_EXTENDED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+
 /// The functions of the oldest inline verbs; those named `_compat_` are filled for nobody.
 #[derive(Clone, Copy)]
 #[repr(C)]

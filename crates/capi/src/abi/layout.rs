@@ -29,6 +29,13 @@ pub struct Field {
     pub c: Option<&'static str>,
     /// Where it begins.
     pub offset: usize,
+    /// Its bytes.
+    pub size: usize,
+}
+
+/// The bytes of what a pointer points to, which is how a member's size is had without a value.
+pub(super) const fn size_behind<T>(_: *const T) -> usize {
+    size_of::<T>()
 }
 
 /// Check sizes and offsets at compile time, put them into the table `LAYOUT`, and give every struct a `zeroed`.
@@ -63,6 +70,11 @@ macro_rules! layouts {
                         rust: stringify!($($field).+),
                         c: layouts!(@c $($c)?),
                         offset: $offset,
+                        size: $crate::abi::layout::size_behind({
+                            let value = std::mem::MaybeUninit::<$name>::uninit();
+                            // SAFETY: the place is inside `value`, and only its address is taken: nothing is read.
+                            unsafe { &raw const (*value.as_ptr()).$($field).+ }
+                        }),
                     },
                 )*],
             },

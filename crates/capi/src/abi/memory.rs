@@ -34,6 +34,9 @@ pub struct ibv_td {
     pub context: *mut ibv_context,
 }
 
+/// What an allocator of a parent domain returns to have the library allocate.
+pub const IBV_ALLOCATOR_USE_DEFAULT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+
 /// How a parent domain is asked for.
 #[derive(Clone, Copy)]
 #[repr(C)]
