@@ -70,7 +70,14 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(config: Config) -> Result<Arc<Core>, Error> {
         let events = Inbox::new()?;
-        let adapter = Adapter::new(Shares::default(), Policy::Verbs, sys::random_u64()?)?;
+        let shares = Shares {
+            qps: config.max_qps,
+            cqs: config.max_cqs,
+            srqs: config.max_srqs,
+            pds: config.max_pds,
+            stags: config.max_regions,
+        };
+        let adapter = Adapter::new(shares, Policy::Verbs, sys::random_u64()?)?;
         let function = adapter.function(0)?;
         let shards = Shards::new(config.shards);
         let handlers = Handlers::new(config.handlers());

@@ -2,7 +2,12 @@
 //! It promises that who arms, polls once more and then sleeps is woken, by its descriptor or by [`Cq::wait`].
 //! It refuses to allocate and to interpret completions.
 
+mod bare;
+
+pub use bare::BareCq;
+
 use core::fmt;
+use core::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,9 +34,8 @@ pub(crate) const SPIN: Duration = Duration::from_micros(50);
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct Cq {
-    pub(crate) queue: CompletionQueue,
+    bare: BareCq,
     channel: Arc<Channel>,
-    pub(crate) device: Arc<Inner>,
 }
 
 impl Cq {
@@ -42,47 +46,8 @@ impl Cq {
     pub(crate) fn around(device: &Arc<Inner>, queue: CompletionQueue) -> Result<Cq, Error> {
         let channel = Arc::new(Channel::new()?);
         queue.listen(Some(channel.clone()));
-        Ok(Cq {
-            queue,
-            channel,
-            device: device.clone(),
-        })
-    }
-
-    /// Its number, as handlers and events name it.
-    ///
-    /// ```
-    /// # let device = verbena::Device::open()?;
-    /// assert_ne!(device.cq(64)?.number(), device.cq(64)?.number());
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn number(&self) -> u32 {
-        self.queue.number()
-    }
-
-    /// Takes the oldest completions, as many as `out` holds; returns how many.
-    ///
-    /// ```
-    /// # let cq = verbena::Device::open()?.cq(64)?;
-    /// let mut completions = [verbena::low::BLANK; 16];
-    /// for wc in &completions[..cq.poll(&mut completions.clone())] {
-    ///     println!("{wc:?}");
-    /// }
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn poll(&self, out: &mut [Wc]) -> usize {
-        self.queue.poll(out)
-    }
-
-    /// Asks for one notification; poll once more afterwards, since what waits already does not notify.
-    ///
-    /// ```
-    /// # let cq = verbena::Device::open()?.cq(64)?;
-    /// cq.arm(verbena::low::Arm::Solicited);
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn arm(&self, arm: Arm) {
-        self.queue.arm(arm);
+        let bare = BareCq::around(device, queue);
+        Ok(Cq { bare, channel })
     }
 
     /// Takes one notification off the descriptor, waiting for it unless the program made the descriptor non-blocking;
@@ -125,16 +90,13 @@ impl Cq {
             self.channel.take()?;
         }
     }
+}
 
-    /// Changes its size; completions that wait stay.
-    ///
-    /// ```
-    /// # let cq = verbena::Device::open()?.cq(64)?;
-    /// cq.resize(1024)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn resize(&self, entries: usize) -> Result<(), Error> {
-        Ok(self.queue.resize(entries)?)
+impl Deref for Cq {
+    type Target = BareCq;
+
+    fn deref(&self) -> &BareCq {
+        &self.bare
     }
 }
 
@@ -146,6 +108,6 @@ impl AsFd for Cq {
 
 impl fmt::Debug for Cq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cq").field(&self.queue.number()).finish()
+        f.debug_tuple("Cq").field(&self.number()).finish()
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use verbena_engine::{Config, Engine};
 use verbena_mem::Access;
 use verbena_nic::{Attributes, Event, Function, Shares};
@@ -41,7 +41,12 @@ pub(crate) struct Inner {
     pub(crate) engine: Engine,
     /// Who hears of events, by queue pair.
     connections: Mutex<HashMap<u32, Weak<Shared>>>,
+    /// Who hears of all others.
+    listener: RwLock<Option<Listen>>,
 }
+
+/// Is told of an event.
+type Listen = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl Inner {
     pub(crate) fn joined(&self, qp: u32, shared: &Arc<Shared>) {
@@ -52,8 +57,22 @@ impl Inner {
         self.connections.lock().remove(&qp);
     }
 
-    /// Shows an event to the connection it is about; false if it is about none.
+    /// Shows an event to whoever it concerns; false if nobody wants to know.
     fn heard(&self, event: Event) -> bool {
+        if self.heard_by_connection(event) {
+            return true;
+        }
+        // Not under the lock: it is the program's.
+        let listener = self.listener.read().clone();
+        let listens = listener.is_some();
+        if let Some(listener) = listener {
+            listener(event);
+        }
+        listens
+    }
+
+    /// Shows an event to the connection it is about; false if it is about none.
+    fn heard_by_connection(&self, event: Event) -> bool {
         let qp = match event {
             Event::QpRequest { qp }
             | Event::QpAccess { qp }
@@ -145,6 +164,7 @@ impl Device {
         let device = Arc::new(Inner {
             engine: Engine::new(config)?,
             connections: Mutex::default(),
+            listener: RwLock::default(),
         });
         let weak = Arc::downgrade(&device);
         device
@@ -213,6 +233,32 @@ impl Device {
     /// ```
     pub fn next_event(&self) -> Option<Event> {
         self.inner().engine.events().try_take()
+    }
+
+    /// Tells `listener` what happens to objects of the low layer, on whatever thread noticed, so it must not wait; nothing
+    /// is left for [`next_event`](Device::next_event) from now on. A listener that was there before is told no more.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// device.on_event(|event| println!("{event:?}"));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn on_event(&self, listener: impl Fn(Event) + Send + Sync + 'static) {
+        if self.lives() {
+            let before = self.inner().listener.write().replace(Arc::new(listener));
+            // Without the lock: it is the program's.
+            drop(before);
+        }
+    }
+
+    /// False in a forked child of the process that opened it: there every call is refused, and another one can be opened.
+    ///
+    /// ```
+    /// assert!(verbena::Device::open()?.lives());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn lives(&self) -> bool {
+        self.inner().engine.lives()
     }
 
     /// A buffer for operations on connections.

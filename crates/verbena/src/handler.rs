@@ -11,7 +11,7 @@ use verbena_engine::{HandlerId, HandlerOptions, Shutdown};
 use verbena_nic::moderation::Moderation;
 use verbena_nic::{Cause, Origin};
 
-use crate::cq::Cq;
+use crate::cq::{BareCq, Cq};
 use crate::device::{Device, Inner};
 use crate::error::Error;
 
@@ -257,7 +257,7 @@ impl Device {
     }
 }
 
-impl Cq {
+impl BareCq {
     /// Gives it another completion handler, or none (N4), under traffic too: a notification that was on its way goes
     /// where it was going, and one that was kept goes to the new handler.
     ///

@@ -36,9 +36,11 @@
 //! # Ok::<(), verbena::Error>(())
 //! ```
 
+pub use crate::cq::BareCq;
 pub use verbena_engine::handler::{Class, Completion, Place};
+pub use verbena_engine::sys::Channel;
 pub use verbena_engine::sys::processor;
-pub use verbena_engine::{Manners, Shutdown};
+pub use verbena_engine::{Manners, Notify, Shutdown};
 pub use verbena_mem::{Bind, WindowType};
 pub use verbena_nic::eqe::OnChannel;
 pub use verbena_nic::interrupts::{At, Origin};

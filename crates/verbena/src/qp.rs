@@ -14,7 +14,7 @@ use verbena_engine::{Manners, QueuePair, QueuePairOptions};
 use verbena_nic::qp::{Enabled, Limits, PostError, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
-use crate::cq::Cq;
+use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
@@ -83,7 +83,7 @@ impl Qp {
     /// let qp = Qp::new(&device.pd()?, &sent, &received, QpOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn new(pd: &Pd, send: &Cq, recv: &Cq, options: QpOptions) -> Result<Qp, Error> {
+    pub fn new(pd: &Pd, send: &BareCq, recv: &BareCq, options: QpOptions) -> Result<Qp, Error> {
         Qp::make(pd, send, recv, None, options)
     }
 
@@ -99,8 +99,8 @@ impl Qp {
     /// ```
     pub fn with_srq(
         pd: &Pd,
-        send: &Cq,
-        recv: &Cq,
+        send: &BareCq,
+        recv: &BareCq,
         srq: &Srq,
         options: QpOptions,
     ) -> Result<Qp, Error> {
@@ -109,8 +109,8 @@ impl Qp {
 
     fn make(
         pd: &Pd,
-        send: &Cq,
-        recv: &Cq,
+        send: &BareCq,
+        recv: &BareCq,
         stock: Option<&Arc<Stock>>,
         options: QpOptions,
     ) -> Result<Qp, Error> {

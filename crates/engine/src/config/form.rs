@@ -42,6 +42,25 @@ fn wide<T: TryInto<u64>>(value: T) -> u64 {
     value.try_into().unwrap_or(u64::MAX)
 }
 
+/// The name of a device, as programs are given it on their command lines.
+pub(super) struct Label;
+
+impl Form<String> for Label {
+    fn read(&self, text: &str) -> Option<String> {
+        let fits = (1..64).contains(&text.len());
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        (fits && text.chars().all(plain)).then(|| text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> String {
+        value.clone()
+    }
+
+    fn wants(&self) -> String {
+        "1 to 63 letters, digits, dots, dashes and underscores".to_owned()
+    }
+}
+
 /// A number of bytes, with K and M for 2¹⁰ and 2²⁰.
 pub(super) struct Bytes(pub(super) RangeInclusive<u64>);
 

@@ -11,7 +11,7 @@ use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, Form, Number, Or, PeerList, Ports, Rtr, Secret, Span, Switch, Words,
+    Bytes, Devices, Form, Label, Number, Or, PeerList, Ports, Rtr, Secret, Span, Switch, Words,
 };
 use super::key::Key;
 use super::peers::Peers;
@@ -112,6 +112,8 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 settings! {
     /// Whose manners the adapter has: `roce` as most programs expect, `iwarp` as an honest iWARP adapter.
     personality: Personality = Personality::Roce, Words(PERSONALITIES);
+    /// What programs that choose a device by its name call it.
+    name: String = "verbena0".to_owned(), Label;
     /// Its addresses; `auto` is the first one that others can reach, else loopback.
     device: Device = Device::Auto, Devices;
     /// Ports of out-of-band connections and datagrams, below the ephemeral range.
@@ -162,6 +164,16 @@ settings! {
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
     /// Completion handlers that programs can register; `auto` is one per processor.
     handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));
+    /// Queue pairs that there can be.
+    max_qps: u32 = 1 << 17, Number(1..=1 << 17);
+    /// Completion queues that there can be.
+    max_cqs: u32 = 1 << 17, Number(1..=1 << 17);
+    /// Shared receive queues that there can be.
+    max_srqs: u32 = 1 << 17, Number(1..=1 << 17);
+    /// Protection domains that there can be.
+    max_pds: u32 = 1 << 17, Number(2..=1 << 17);
+    /// Memory regions and windows that there can be, together.
+    max_regions: u32 = 1 << 20, Number(1..=1 << 20);
     /// The same user's `verbena events` may watch what happens.
     monitor: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it asks for, fewer are shared, and with 0 it has the one legacy line.

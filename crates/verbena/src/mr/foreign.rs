@@ -59,11 +59,40 @@ impl Mr {
         len: usize,
         access: Access,
     ) -> Result<Mr, Error> {
-        let region = region(pd, start, len, access);
+        // SAFETY: the caller's promise, word for word.
+        unsafe { Mr::register_at(pd, start, len, start as u64, access) }
+    }
+
+    /// Registers `len` bytes at `start` under addresses that begin at `at`, for the own side and for peers; 0 makes it
+    /// zero-based.
+    ///
+    /// # Safety
+    /// As for [`register`](Mr::register).
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register_at(&pd, bytes.as_mut_ptr(), 64, 0, Access::ALL) }?;
+    /// assert_eq!(mr.sge(8, 4)?.at, 8);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_at(
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        at: u64,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        let region = Region {
+            start: To::new(at),
+            ..region(pd, start, len, access)
+        };
         let function = pd.0.function()?;
         // SAFETY: the caller's promise, word for word.
         let stag = function.register_with(pd.0.pd, |tpt| unsafe { tpt.register(region) })?;
-        Ok(Mr::of(pd, stag, access, (start, len)))
+        Ok(Mr::of(pd, stag, access, (at, len)))
     }
 
     /// Registers `len` bytes at `start` later, behind all that was asked for so before (V5); see
@@ -93,15 +122,15 @@ impl Mr {
         // SAFETY: the caller's promise; a registration that is dropped before takes its promised entry away first.
         let begun = Registering::begin(&pd.0, |tpt| unsafe { tpt.reserve(region.into()) });
         let (stag, registering) = begun?;
-        Ok((Mr::of(pd, stag, access, (start, len)), registering))
+        Ok((Mr::of(pd, stag, access, (start as u64, len)), registering))
     }
 
-    fn of(pd: &Pd, stag: Stag, access: Access, (start, len): (*mut u8, usize)) -> Mr {
+    fn of(pd: &Pd, stag: Stag, access: Access, (at, len): (u64, usize)) -> Mr {
         Mr {
             domain: pd.0.clone(),
             stag,
             access,
-            at: start as u64,
+            at,
             len,
         }
     }
@@ -143,6 +172,43 @@ impl Mr {
     /// ```
     pub fn remote(&self) -> RemoteMemory {
         RemoteMemory::of(self.at, self.len as u64, self.stag, self.access)
+    }
+}
+
+impl Mr {
+    /// What requests and peers name it by.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
+    /// assert_eq!(mr.sge(0, 1)?.stag, mr.stag());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// Deregisters it now; refused, and given back, while windows are bound to it. Dropped instead, it takes them along.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
+    /// mr.deregister().map_err(|(_, error)| error)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn deregister(self) -> Result<(), (Mr, Error)> {
+        let refused = match self.domain.function() {
+            Ok(function) => function.deregister(self.stag).map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        // What is gone stays gone: taking it away once more finds nothing.
+        refused.map_err(|error| (self, error))
     }
 }
 

@@ -156,8 +156,53 @@ impl Window {
         }
     }
 
-    fn request(&self, region: Stag, at: u64, len: u64, access: Access) -> SendOp {
+    /// What requests name it by, and peers once it is bound.
+    ///
+    /// ```
+    /// use verbena::low::WindowType;
+    /// let window = verbena::Device::open()?.pd()?.window(WindowType::One)?;
+    /// assert_ne!(window.stag().get(), 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// A request to bind it, for programs that keep the books themselves: which key it has now or shall have, and how
+    /// long the memory lives. The queue pair judges it when its turn comes; `len` 0 takes a window of type 1 back.
+    ///
+    /// ```
+    /// use verbena::Access;
+    /// use verbena::low::{SendOp, WindowType};
+    /// let pd = verbena::Device::open()?.pd()?;
+    /// let window = pd.window(WindowType::TwoB)?;
+    /// let memory = pd.memory(4096, Access::ALL)?;
+    /// let piece = memory.sge(0, 4096)?;
+    /// let op = window.bind_stag(window.stag(), piece.stag, piece.at, 4096, Access::REMOTE_READ);
+    /// assert!(matches!(op, SendOp::Bind(_)));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn bind_stag(
+        &self,
+        window: Stag,
+        region: Stag,
+        at: u64,
+        len: u64,
+        access: Access,
+    ) -> SendOp {
         SendOp::Bind(Bind {
+            window,
+            key: window.key(),
+            ..self.bind_to(region, at, len, access)
+        })
+    }
+
+    fn request(&self, region: Stag, at: u64, len: u64, access: Access) -> SendOp {
+        SendOp::Bind(self.bind_to(region, at, len, access))
+    }
+
+    fn bind_to(&self, region: Stag, at: u64, len: u64, access: Access) -> Bind {
+        Bind {
             window: self.stag,
             region,
             at,
@@ -169,7 +214,7 @@ impl Window {
             key: self.stag.key().wrapping_add(1),
             zero_based: false,
             one_touch: false,
-        })
+        }
     }
 
     /// What was told to peers before is void: the next instance of the same index.
