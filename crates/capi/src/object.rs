@@ -3,6 +3,7 @@
 //! It refuses to check pointers that are not null: the originals cannot either.
 
 use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 
 /// A C struct with what is ours behind it.
 #[repr(C)]
@@ -22,6 +23,11 @@ impl<C, T> Object<C, T> {
         Box::into_raw(Box::new(object)).cast()
     }
 
+    /// Room for one whose address must be known before it is made.
+    pub(crate) fn room() -> Room<C, T> {
+        Room(Box::new_uninit())
+    }
+
     /// What is ours of it; nothing for a null pointer.
     ///
     /// # Safety
@@ -39,5 +45,24 @@ impl<C, T> Object<C, T> {
         // SAFETY: the caller's word: it was boxed, and is ours alone again.
         let object = unsafe { Box::from_raw(c.cast::<Object<C, T>>()) };
         object.own
+    }
+}
+
+/// Room for an object.
+pub(crate) struct Room<C, T>(Box<MaybeUninit<Object<C, T>>>);
+
+impl<C, T> Room<C, T> {
+    /// Where the object will be.
+    pub(crate) fn at(&self) -> *mut C {
+        self.0.as_ptr().cast_mut().cast()
+    }
+
+    /// Gives it to the program.
+    pub(crate) fn fill(self, c: C, own: T) -> *mut C {
+        let object = Object {
+            c: UnsafeCell::new(c),
+            own,
+        };
+        Box::into_raw(Box::write(self.0, object)).cast()
     }
 }
