@@ -5,6 +5,7 @@
 mod bench;
 mod command;
 mod demo;
+mod dropin;
 mod fuzz;
 mod loom;
 mod packages;
@@ -34,6 +35,8 @@ enum Task {
     Test(test::Options),
     /// Check the house rules: dependency arrows, pure crates, headers, sizes, unsafe, docs
     Tidy(tidy::Options),
+    /// Make the libraries that stand in for libibverbs and librdmacm
+    Dropin(dropin::Options),
     /// Show Verbena at work: generate a capture of iWARP traffic and decode it
     Demo(demo::Options),
     /// Run the simulator over a range of seeds
@@ -62,6 +65,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
     match task {
         Task::Test(options) => test::run(&workspace, options),
         Task::Tidy(options) => tidy::run(&workspace, options),
+        Task::Dropin(options) => dropin::run(&workspace, options),
         Task::Demo(options) => demo::run(&workspace, options),
         Task::Sim(options) => sim::run(&workspace, options),
         Task::Fuzz(options) => fuzz::run(&workspace, options),

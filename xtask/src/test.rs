@@ -8,7 +8,7 @@ use clap::Args;
 use crate::command::Tool;
 use crate::step::Steps;
 use crate::workspace::Workspace;
-use crate::{loom, packages, sim, tidy};
+use crate::{dropin, loom, packages, sim, tidy};
 
 /// Seeds that the simulator runs in every test run.
 const SEEDS: u64 = 200;
@@ -33,6 +33,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     steps.add("format", || format(workspace).run());
     steps.add("clippy", || clippy(workspace).run());
     steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));
+    // Before the tests, some of which use them.
+    steps.add("drop-in libraries", || dropin::test(workspace));
     steps.add("tests", || tests(workspace, options.long).run());
     steps.add("models", || loom::run(workspace, &loom::Options::default()));
     steps.add("documentation", || documentation(workspace).run());

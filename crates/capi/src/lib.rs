@@ -2,7 +2,7 @@
 //! It promises the original's symbols, layouts, errors and waiting rules, so that such a program does not notice.
 //! It refuses to be an adapter: every call is turned into one of the Rust face, and what that cannot do is refused.
 //!
-//! Reading order: [`abi`] (layouts and constants, byte by byte).
+//! Reading order: [`abi`] (layouts and constants, byte by byte) → `stubs` (names that only fail).
 
 #![allow(
     non_camel_case_types,
@@ -14,3 +14,4 @@
 )]
 
 pub mod abi;
+mod stubs;

@@ -68,6 +68,7 @@ const ARROWS: &[Arrow] = &[
     free(SIM, &[NIC, MEM, STREAM, WIRE]),
     free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
     free("verbena-capi", &[VERBENA]),
+    pure("verbena-shim", &[], &["libc"]),
     free("verbena-cli", &[VERBENA, SIM, STREAM, WIRE]),
     free("xtask", &[]),
     Arrow {

@@ -12,6 +12,7 @@ const RULE: &str = "safety";
 const ISLANDS: &[&str] = &[
     "crates/mem/",
     "crates/capi/",
+    "crates/shim/",
     "crates/nic/src/ring.rs",
     "crates/nic/src/ring/",
     "crates/engine/src/sys.rs",

@@ -1,0 +1,72 @@
+//! The shim inside this process: these functions stand before the C library's here too.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+
+use super::*;
+
+#[test]
+fn the_device_file_looks_like_the_stand_in() {
+    for path in ["/dev/infiniband/uverbs0", "/dev/infiniband/uverbs17"] {
+        let seen = fs::metadata(path).unwrap();
+        assert!(seen.file_type().is_char_device(), "{path}");
+        let seen = fs::symlink_metadata(path).unwrap();
+        assert!(seen.file_type().is_char_device(), "{path}");
+    }
+    let path = c"/dev/infiniband/uverbs0".as_ptr();
+    // SAFETY: the path is a text for the whole program.
+    unsafe {
+        assert_eq!(access(path, libc::R_OK | libc::W_OK), 0);
+        assert_eq!(faccessat(libc::AT_FDCWD, path, libc::R_OK, 0), 0);
+        assert_eq!(euidaccess(path, libc::W_OK), 0);
+    }
+}
+
+#[test]
+fn every_other_path_is_left_alone() {
+    for path in ["/dev/infiniband", "/dev/infiniband/uverb", "/no/such/file"] {
+        let error = fs::metadata(path);
+        // A machine with an adapter has the folder.
+        if let Err(error) = error {
+            assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{path}");
+        }
+    }
+    assert!(fs::metadata("/").unwrap().is_dir());
+    for path in [
+        c"",
+        c"/",
+        c"/dev/infiniband/uverb",
+        c"dev/infiniband/uverbs0",
+    ] {
+        // SAFETY: a text.
+        let same = unsafe { redirect(path.as_ptr()) };
+        assert_eq!(same, path.as_ptr());
+    }
+    // SAFETY: null is allowed.
+    assert!(unsafe { redirect(core::ptr::null()) }.is_null());
+}
+
+#[test]
+fn the_reason_is_left_as_it_was() {
+    // SAFETY: the thread's own variable; the paths are texts, the places are large enough.
+    unsafe {
+        *libc::__errno_location() = 77;
+        let mut place = core::mem::zeroed::<libc::stat>();
+        let to = (&raw mut place).cast();
+        assert_eq!(stat(c"/dev/infiniband/uverbs0".as_ptr(), to), 0);
+        assert_eq!(*libc::__errno_location(), 77);
+        assert_eq!(lstat(c"/no/such/file".as_ptr(), to), -1);
+        assert_eq!(*libc::__errno_location(), libc::ENOENT);
+    }
+}
+
+#[test]
+fn a_function_that_nobody_has_is_an_error() {
+    let slot = AtomicPtr::new(core::ptr::null_mut());
+    assert!(next(&slot, c"no_such_function_anywhere").is_null());
+    assert_eq!(absent(), -1);
+    assert_eq!(
+        std::io::Error::last_os_error().raw_os_error(),
+        Some(libc::ENOSYS)
+    );
+}

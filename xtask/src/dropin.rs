@@ -1,0 +1,112 @@
+//! `cargo xtask dropin`: makes the libraries that stand in for libibverbs and librdmacm, and checks what they export.
+//! It promises that every name of `crates/capi/exports` is there in its node, and says loudly which one is not written yet.
+//! It refuses to touch the system: everything stays below cargo's target folder (docs/dropin.md).
+
+mod check;
+mod exports;
+mod link;
+mod sources;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::workspace::Workspace;
+use exports::Exports;
+
+pub(crate) const LIBIBVERBS: &str = "libibverbs.so.1";
+pub(crate) const LIBRDMACM: &str = "librdmacm.so.1";
+pub(crate) const SHIM: &str = "libverbena-uverbs.so";
+/// Everything that is made.
+pub(crate) const LIBRARIES: &[&str] = &[LIBIBVERBS, LIBRDMACM, SHIM];
+
+/// A name under this prefix stands behind one of another name.
+const PREFIX: &str = "verbena_";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// With all checks and little optimisation: quicker to build, slower to run
+    #[arg(long)]
+    debug: bool,
+    /// Fail if a function is not written yet
+    #[arg(long)]
+    complete: bool,
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let missing = build(workspace, options.debug)?;
+    println!("The libraries are in {}.", folder(workspace).display());
+    if options.complete && !missing.is_empty() {
+        bail!("{} functions are not written yet", missing.len());
+    }
+    Ok(())
+}
+
+/// For the test run: what ships, and nothing missing.
+pub(crate) fn test(workspace: &Workspace) -> Result<()> {
+    let options = Options {
+        debug: false,
+        complete: true,
+    };
+    run(workspace, &options)
+}
+
+/// Where the libraries are.
+pub(crate) fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("dropin")
+}
+
+/// Build, link and check; returns the functions that should be real and have only a fallback.
+pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
+    let verbs = table(workspace, "libibverbs.txt")?;
+    let cm = table(workspace, "librdmacm.txt")?;
+    let own: Vec<String> = cm
+        .iter()
+        .map(|(_, export)| sources::behind(&export.name))
+        .collect();
+    let linker = link::Linker::new(workspace, debug)?;
+    linker.compile()?;
+    let defined = linker.defined()?;
+    let mut wanted: Vec<String> = verbs
+        .iter()
+        .filter(|(_, export)| export.kind == exports::Kind::Func)
+        .map(|(node, export)| node.target(export))
+        .chain(own.iter().cloned())
+        .collect();
+    wanted.sort();
+    wanted.dedup();
+    let missing: Vec<String> = wanted
+        .into_iter()
+        .filter(|name| !defined.contains(name))
+        .collect();
+    say_missing(&missing);
+    linker.link(&verbs, &cm, &own, &missing)?;
+    let folder = folder(workspace);
+    check::library(&folder.join(LIBIBVERBS), &verbs, &own)?;
+    check::library(&folder.join(LIBRDMACM), &cm, &[])?;
+    Ok(missing)
+}
+
+fn table(workspace: &Workspace, name: &str) -> Result<Exports> {
+    let path = workspace.root.join("crates/capi/exports").join(name);
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Exports::parse(&text).with_context(|| path.display().to_string())
+}
+
+fn say_missing(missing: &[String]) {
+    if missing.is_empty() {
+        println!("Every exported name has a definition: 0 generated fallbacks.");
+        return;
+    }
+    let stub = missing.iter().filter(|name| name.starts_with(PREFIX));
+    println!(
+        "!!! {} exported functions are not written yet ({} of them behind another name) and fail when called:",
+        missing.len(),
+        stub.count()
+    );
+    for name in missing {
+        println!("!!!   {name}");
+    }
+}

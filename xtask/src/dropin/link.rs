@@ -1,0 +1,229 @@
+//! Cargo makes a static library, gcc makes shared ones of it: rustc's own way leaves no room for versions (docs/dropin.md).
+//! It promises to link only when something changed, and to replace a library in one step, so that who runs on it keeps the old.
+//! It refuses to guess: without a C compiler it says so before anything is built.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+
+use super::exports::Exports;
+use super::{LIBIBVERBS, LIBRARIES, LIBRDMACM, SHIM, folder, sources};
+use crate::command::{Tool, find};
+use crate::workspace::Workspace;
+
+/// What every library is linked with. `nodelete`: threads of ours must not lose their code when a program closes us.
+const SHARED: &[&str] = &[
+    "-shared",
+    "-Wl,-z,relro,-z,now,-z,nodelete",
+    "-Wl,--no-undefined",
+    "-Wl,--no-undefined-version",
+    "-Wl,-Bsymbolic-functions",
+];
+const SYSTEM: &[&str] = &[
+    "-Wl,--as-needed",
+    "-lgcc_s",
+    "-lpthread",
+    "-ldl",
+    "-lm",
+    "-lc",
+];
+
+pub(super) struct Linker<'a> {
+    workspace: &'a Workspace,
+    gcc: PathBuf,
+    profile: &'static str,
+    /// What is made on the way.
+    work: PathBuf,
+}
+
+impl<'a> Linker<'a> {
+    pub(super) fn new(workspace: &'a Workspace, debug: bool) -> Result<Linker<'a>> {
+        let gcc = find("gcc").or_else(|| find("cc"));
+        let gcc = gcc.context(
+            "the drop-in libraries are linked by a C compiler, and neither `gcc` nor `cc` is on PATH; \
+             on Debian: apt-get install gcc libc6-dev",
+        )?;
+        for tool in ["nm", "readelf"] {
+            let missing =
+                || format!("`{tool}` is not on PATH; on Debian: apt-get install binutils");
+            find(tool).with_context(missing)?;
+        }
+        let profile = if debug { "dropin-dev" } else { "dropin" };
+        Ok(Linker {
+            workspace,
+            gcc,
+            profile,
+            work: workspace.target.join("dropin-work"),
+        })
+    }
+
+    /// The static libraries.
+    pub(super) fn compile(&self) -> Result<()> {
+        self.workspace
+            .cargo()
+            .args(["build", "--profile", self.profile])
+            .args(["--package", "verbena-capi", "--package", "verbena-shim"])
+            .run()
+    }
+
+    fn archive(&self, crate_name: &str) -> PathBuf {
+        let folder = self.workspace.target.join(self.profile);
+        folder.join(format!("lib{crate_name}.a"))
+    }
+
+    /// Global names that the Rust library defines. By readelf: nm would hand the objects to a compiler's plug-in, if the
+    /// machine has one, and such a plug-in cannot read those of a younger compiler.
+    pub(super) fn defined(&self) -> Result<BTreeSet<String>> {
+        let text = Tool::new("readelf")
+            .args(["--wide", "--symbols"])
+            .arg(self.archive("verbena_capi"))
+            .output()?;
+        Ok(text.lines().filter_map(global).map(str::to_owned).collect())
+    }
+
+    /// Make the shared libraries, unless they are younger than all that they are made of.
+    pub(super) fn link(
+        &self,
+        verbs: &Exports,
+        cm: &Exports,
+        own: &[String],
+        missing: &[String],
+    ) -> Result<()> {
+        let (work, out) = (&self.work, folder(self.workspace));
+        for folder in [work, &out] {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        let arch = std::env::consts::ARCH;
+        let mut changed = false;
+        for (name, text) in [
+            ("profile", self.profile.to_owned()),
+            ("libibverbs.map", sources::script(verbs, own)),
+            ("libibverbs.s", sources::aliases(verbs, arch)?),
+            ("librdmacm.map", sources::script(cm, &[])),
+            ("librdmacm.s", sources::forwarder(cm, arch)?),
+            ("fallbacks.c", sources::fallbacks(missing)),
+        ] {
+            changed |= write_if_changed(&work.join(name), &text)?;
+        }
+        let shim_map = self.workspace.root.join("crates/shim/exports.map");
+        // Ourselves too: the way of linking is written here.
+        let inputs = [
+            self.archive("verbena_capi"),
+            self.archive("verbena_shim"),
+            shim_map.clone(),
+            std::env::current_exe()?,
+        ];
+        let outputs: Vec<PathBuf> = LIBRARIES.iter().map(|name| out.join(name)).collect();
+        if !changed && !is_older(&outputs, &inputs) {
+            println!("Nothing changed since they were linked.");
+            return Ok(());
+        }
+        self.libibverbs()?;
+        self.librdmacm()?;
+        self.shim(&shim_map)?;
+        for (name, path) in LIBRARIES.iter().zip(&outputs) {
+            std::fs::rename(work.join(name), path)
+                .with_context(|| format!("cannot move {name} to {}", out.display()))?;
+        }
+        Ok(())
+    }
+
+    fn gcc(&self, name: &str, map: &Path) -> Tool {
+        Tool::new(&self.gcc)
+            .current_dir(&self.work)
+            .args(SHARED)
+            .args(["-o", name])
+            .arg(format!("-Wl,-soname,{name}"))
+            .arg(format!("-Wl,--version-script={}", map.display()))
+    }
+
+    fn whole(&self, tool: Tool, crate_name: &str) -> Tool {
+        tool.arg("-Wl,--whole-archive")
+            .arg(self.archive(crate_name))
+            .args(["-Wl,--no-whole-archive", "-Wl,--gc-sections"])
+    }
+
+    fn libibverbs(&self) -> Result<()> {
+        let tool = self.gcc(LIBIBVERBS, Path::new("libibverbs.map")).args([
+            "-fPIC",
+            "libibverbs.s",
+            "fallbacks.c",
+        ]);
+        self.whole(tool, "verbena_capi").args(SYSTEM).run()
+    }
+
+    /// No code but jumps, so neither C library nor start files.
+    fn librdmacm(&self) -> Result<()> {
+        self.gcc(LIBRDMACM, Path::new("librdmacm.map"))
+            .args(["-nostdlib", "-nostartfiles", "librdmacm.s"])
+            .arg(format!("./{LIBIBVERBS}"))
+            .run()
+    }
+
+    fn shim(&self, map: &Path) -> Result<()> {
+        // Without the names and lines of the standard library: nobody debugs two comparisons.
+        let tool = self.gcc(SHIM, map).arg("-s");
+        self.whole(tool, "verbena_shim").args(SYSTEM).run()
+    }
+}
+
+/// The name in a line such as `  7: 0000000000000000    12 FUNC    GLOBAL DEFAULT    4 name`, unless it is undefined.
+fn global(line: &str) -> Option<&str> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        [_, _, _, _, "GLOBAL", "DEFAULT", section, name] if *section != "UND" => Some(name),
+        _ => None,
+    }
+}
+
+/// Whether the file had to be written anew.
+fn write_if_changed(path: &Path, text: &str) -> Result<bool> {
+    if std::fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return Ok(false);
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(true)
+}
+
+/// Whether an output is missing or older than some input.
+fn is_older(outputs: &[PathBuf], inputs: &[PathBuf]) -> bool {
+    let time = |path: &PathBuf| path.metadata().and_then(|m| m.modified()).ok();
+    let newest: Option<SystemTime> = inputs.iter().filter_map(time).max();
+    let oldest = outputs.iter().map(time).min().flatten();
+    oldest.is_none_or(|oldest| newest.is_none_or(|newest| oldest < newest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_defined_for_all_counts() {
+        let line = |rest: &str| format!("    12: 0000000000000000    24 FUNC    {rest}");
+        let global = |rest: &str| global(&line(rest)).map(str::to_owned);
+        assert_eq!(global("GLOBAL DEFAULT    5 f"), Some("f".to_owned()));
+        assert_eq!(global("GLOBAL DEFAULT  UND f"), None);
+        assert_eq!(global("GLOBAL HIDDEN     5 f"), None);
+        assert_eq!(global("LOCAL  DEFAULT    5 f"), None);
+    }
+
+    #[test]
+    fn an_output_that_is_missing_or_older_is_made_anew() {
+        let folder = std::env::temp_dir().join(format!("xtask-link-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (first, second) = (folder.join("first"), folder.join("second"));
+        assert!(write_if_changed(&first, "a").unwrap());
+        assert!(!write_if_changed(&first, "a").unwrap());
+        assert!(is_older(&[second.clone()], &[first.clone()]), "missing");
+        assert!(write_if_changed(&second, "b").unwrap());
+        let later = SystemTime::now() + std::time::Duration::from_secs(9);
+        let touch = |path| std::fs::File::options().append(true).open(path).unwrap();
+        touch(&second).set_modified(later).unwrap();
+        assert!(!is_older(&[second.clone()], &[first.clone()]));
+        assert!(is_older(&[first], &[second]));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
