@@ -15,11 +15,48 @@ struct Needed {
     purpose: &'static str,
 }
 
-const NEEDED: &[Needed] = &[Needed {
-    program: "tshark",
-    package: "tshark",
-    purpose: "the comparison of `verbena decode` with Wireshark's iWARP dissectors",
-}];
+const fn needed(program: &'static str, package: &'static str, purpose: &'static str) -> Needed {
+    Needed {
+        program,
+        package,
+        purpose,
+    }
+}
+
+const NEEDED: &[Needed] = &[
+    needed(
+        "tshark",
+        "tshark",
+        "the comparison of `verbena decode` with Wireshark's iWARP dissectors",
+    ),
+    needed("gcc", "gcc", "linking the drop-in libraries"),
+    needed(
+        "nm",
+        "binutils",
+        "checking what the drop-in libraries export",
+    ),
+    needed(
+        "ibv_devinfo",
+        "ibverbs-utils",
+        "programs of libibverbs on the drop-in libraries",
+    ),
+    needed(
+        "ib_send_lat",
+        "perftest",
+        "perftest on the drop-in libraries",
+    ),
+    needed(
+        "rping",
+        "rdmacm-utils",
+        "programs of librdmacm on the drop-in libraries",
+    ),
+    needed(
+        "fi_info",
+        "libfabric-bin",
+        "libfabric on the drop-in libraries",
+    ),
+    needed("ucx_info", "ucx-utils", "UCX on the drop-in libraries"),
+];
 
 /// What to do about missing programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
