@@ -1,64 +1,112 @@
-//! The programs that tests need beside Rust, in one table, and how to get them.
+//! The programs and C headers that tests need beside Rust, in one table, and how to get them.
 //! As root they are installed from Debian without questions; otherwise the missing ones are named with the command that helps.
-//! In CI a missing program is a failure, because a test that skips itself there would go unseen.
+//! In CI a missing one is a failure, because a test that skips itself there would go unseen.
+
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
 use crate::command::{Tool, find};
 use crate::step::Outcome;
 
-/// A program that some test starts.
+/// How a needed thing is recognised.
+#[derive(Debug, Clone, Copy)]
+enum Thing {
+    /// A program that some test starts, by its name on `PATH`.
+    Program(&'static str),
+    /// A C header that some test compiles against, by its path.
+    Header(&'static str),
+}
+
+impl Thing {
+    fn name(self) -> &'static str {
+        match self {
+            Thing::Program(name) | Thing::Header(name) => name,
+        }
+    }
+
+    fn present(self) -> bool {
+        match self {
+            Thing::Program(name) => find(name).is_some(),
+            Thing::Header(path) => Path::new(path).is_file(),
+        }
+    }
+}
+
+/// Something that some test needs.
 struct Needed {
-    program: &'static str,
+    thing: Thing,
     package: &'static str,
     /// What stays untested without it.
     purpose: &'static str,
 }
 
-const fn needed(program: &'static str, package: &'static str, purpose: &'static str) -> Needed {
+const fn program(name: &'static str, package: &'static str, purpose: &'static str) -> Needed {
     Needed {
-        program,
+        thing: Thing::Program(name),
+        package,
+        purpose,
+    }
+}
+
+const fn header(path: &'static str, package: &'static str, purpose: &'static str) -> Needed {
+    Needed {
+        thing: Thing::Header(path),
         package,
         purpose,
     }
 }
 
 const NEEDED: &[Needed] = &[
-    needed(
+    program(
         "tshark",
         "tshark",
         "the comparison of `verbena decode` with Wireshark's iWARP dissectors",
     ),
-    needed("gcc", "gcc", "linking the drop-in libraries"),
-    needed(
+    program(
+        "gcc",
+        "gcc",
+        "linking the drop-in libraries, and the comparison of the C faces with the headers that C programs include",
+    ),
+    program(
         "nm",
         "binutils",
         "checking what the drop-in libraries export",
     ),
-    needed(
+    header(
+        "/usr/include/infiniband/verbs.h",
+        "libibverbs-dev",
+        "the comparison of the C faces with libibverbs",
+    ),
+    header(
+        "/usr/include/rdma/rdma_cma.h",
+        "librdmacm-dev",
+        "the comparison of the C faces with librdmacm",
+    ),
+    program(
         "ibv_devinfo",
         "ibverbs-utils",
         "programs of libibverbs on the drop-in libraries",
     ),
-    needed(
+    program(
         "ib_send_lat",
         "perftest",
         "perftest on the drop-in libraries",
     ),
-    needed(
+    program(
         "rping",
         "rdmacm-utils",
         "programs of librdmacm on the drop-in libraries",
     ),
-    needed(
+    program(
         "fi_info",
         "libfabric-bin",
         "libfabric on the drop-in libraries",
     ),
-    needed("ucx_info", "ucx-utils", "UCX on the drop-in libraries"),
+    program("ucx_info", "ucx-utils", "UCX on the drop-in libraries"),
 ];
 
-/// What to do about missing programs.
+/// What to do about missing things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Nothing,
@@ -81,13 +129,13 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
-/// See to it that every needed program is there; say loudly which is not.
+/// See to it that every needed thing is there; say loudly which is not.
 pub(crate) fn ensure(install: bool) -> Result<Outcome> {
     let may_install = install && find("apt-get").is_some() && is_root();
     match plan(missing().len(), may_install, in_ci()) {
         Plan::Nothing => {
             for needed in NEEDED {
-                println!("{}: present", needed.program);
+                println!("{}: present", needed.thing.name());
             }
             Ok(Outcome::Passed)
         }
@@ -102,7 +150,7 @@ fn after_install(result: Result<()>) -> Result<Outcome> {
     let still = missing();
     match result {
         Ok(()) if still.is_empty() => Ok(Outcome::Passed),
-        Ok(()) => bail!("installed, yet still not on PATH: {}", sentence(&still)),
+        Ok(()) => bail!("installed, yet still not there: {}", sentence(&still)),
         Err(error) if in_ci() => Err(error),
         Err(error) => Ok(Outcome::Lacking(format!(
             "{}; installing it failed: {error:#}",
@@ -112,7 +160,7 @@ fn after_install(result: Result<()>) -> Result<Outcome> {
 }
 
 fn missing() -> Vec<&'static Needed> {
-    let absent = |needed: &&Needed| find(needed.program).is_none();
+    let absent = |needed: &&Needed| !needed.thing.present();
     NEEDED.iter().filter(absent).collect()
 }
 
@@ -143,7 +191,7 @@ fn apt_get() -> Tool {
 fn sentence(missing: &[&Needed]) -> String {
     let each: Vec<String> = missing
         .iter()
-        .map(|n| format!("`{}` is missing (needed for {})", n.program, n.purpose))
+        .map(|n| format!("`{}` is missing (needed for {})", n.thing.name(), n.purpose))
         .collect();
     let packages: Vec<&str> = missing.iter().map(|n| n.package).collect();
     format!(
@@ -176,12 +224,22 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_names_program_purpose_and_help() {
+    fn the_sentence_names_thing_purpose_and_help() {
         let all: Vec<&Needed> = NEEDED.iter().collect();
         let text = sentence(&all);
         for needed in NEEDED {
-            assert!(text.contains(needed.program) && text.contains(needed.purpose));
+            assert!(text.contains(needed.thing.name()) && text.contains(needed.purpose));
         }
-        assert!(text.contains("apt-get install tshark"));
+        assert!(text.contains("apt-get install tshark gcc libibverbs-dev librdmacm-dev"));
+    }
+
+    #[test]
+    fn a_program_is_sought_on_the_path_and_a_header_where_it_says() {
+        assert!(Thing::Program("sh").present());
+        assert!(!Thing::Program("no-such-program-anywhere").present());
+        assert!(Thing::Header(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).present());
+        // A folder is no header, and a program's name no path.
+        assert!(!Thing::Header(env!("CARGO_MANIFEST_DIR")).present());
+        assert!(!Thing::Header("sh").present());
     }
 }

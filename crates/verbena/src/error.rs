@@ -228,6 +228,51 @@ impl Error {
         }
     }
 
+    /// The number that the operating system refused with, if it was the system that did.
+    ///
+    /// ```
+    /// let taken = verbena::Device::open()?.listen("192.0.2.1:1").unwrap_err();
+    /// println!("error number {:?}", taken.os_error());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn os_error(&self) -> Option<i32> {
+        use verbena_engine::Error as E;
+        match self {
+            Error::Engine(E::System(cause) | E::Unreachable { cause, .. }) => Some(cause.code()),
+            _ => None,
+        }
+    }
+
+    /// Somebody still uses what was to go, such as a window the memory under it.
+    ///
+    /// ```
+    /// assert!(!verbena::Error::Timeout.is_busy());
+    /// ```
+    pub fn is_busy(&self) -> bool {
+        use verbena_engine::Error as E;
+        use verbena_mem::Misuse;
+        use verbena_nic::Error as N;
+        let Error::Engine(E::Adapter(error)) = self else {
+            return false;
+        };
+        matches!(error, N::InUse { .. } | N::Memory(Misuse::Busy { .. }))
+    }
+
+    /// Memory that was to be registered is not mapped, or not as its rights need it.
+    ///
+    /// ```
+    /// assert!(!verbena::Error::Timeout.is_unmapped());
+    /// ```
+    pub fn is_unmapped(&self) -> bool {
+        use verbena_engine::Error as E;
+        use verbena_mem::Misuse;
+        use verbena_nic::Error as N;
+        let Error::Engine(E::Adapter(N::Memory(misuse))) = self else {
+            return false;
+        };
+        matches!(misuse, Misuse::Unmapped { .. })
+    }
+
     /// The status of a failed operation.
     ///
     /// ```

@@ -3,10 +3,11 @@
 //! and expect "try again" from then on; so it is born without that flag, unlike a [`super::Bell`].
 //! It refuses to hide that a signal came: programs rely on being told.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 
 use super::fd::Fd;
 use super::{Error, Result};
@@ -48,6 +49,15 @@ impl Channel {
             e => Err(e),
         }
     }
+
+    /// Takes one ring if there is one, whatever the descriptor's flags say.
+    pub fn try_take(&self) -> bool {
+        let mut count = [0; size_of::<u64>()];
+        let room = &mut [IoSliceMut::new(&mut count)];
+        // No offset: it is a descriptor without places.
+        let none = u64::MAX;
+        retry_on_intr(|| preadv2(&self.fd, room, none, ReadWriteFlags::NOWAIT)).is_ok()
+    }
 }
 
 impl AsFd for Channel {
@@ -81,5 +91,14 @@ mod tests {
         assert_eq!(channel.take(), Ok(false));
         channel.ring();
         assert_eq!((channel.take(), channel.take()), (Ok(true), Ok(false)));
+    }
+
+    #[test]
+    fn a_ring_can_be_taken_without_waiting_from_a_descriptor_that_would_wait() {
+        let channel = Channel::new().unwrap();
+        assert!(!channel.try_take());
+        channel.ring();
+        channel.ring();
+        assert!(channel.try_take() && channel.try_take() && !channel.try_take());
     }
 }

@@ -1,0 +1,159 @@
+//! Completion channels: where completion queues leave word that they have something, on one descriptor.
+//! It promises one event per arming, in order, and none of a queue that is gone. It refuses to go while queues use it.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use verbena::low::Notify;
+
+use crate::abi::*;
+use crate::context;
+use crate::errno::{Errno, minus_one, number, pointer};
+use crate::mailbox::{Acks, Mailbox};
+use crate::object::Object;
+use crate::uses::{Use, Uses};
+
+/// What is ours of a channel.
+pub(crate) struct Channel {
+    rung: Arc<Mailbox<Arc<Bell>>>,
+    uses: Uses,
+    _context: Use,
+}
+
+type Held = Object<ibv_comp_channel, Channel>;
+
+/// A queue's place in its channel.
+pub(crate) struct Bell {
+    rung: Arc<Mailbox<Arc<Bell>>>,
+    cq: Address,
+    gone: AtomicBool,
+    acks: Acks,
+    _channel: Use,
+}
+
+struct Address(*mut ibv_cq);
+
+// SAFETY: an address that only the program follows.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// Tells a channel; held by the adapter, which may be about to ring when the queue goes.
+struct Ringer(Arc<Bell>);
+
+impl Notify for Ringer {
+    fn notify(&self) {
+        let bell = &self.0;
+        let wanted = || !bell.gone.load(Ordering::Relaxed);
+        bell.rung.put_if(bell.clone(), wanted);
+    }
+}
+
+impl Bell {
+    /// A queue's bell in a channel; none if it has no channel.
+    ///
+    /// # Safety
+    /// `channel` is null or was made here.
+    pub(crate) unsafe fn new(channel: *mut ibv_comp_channel, cq: *mut ibv_cq) -> Option<Arc<Bell>> {
+        // SAFETY: the caller's word.
+        let own = unsafe { Held::of(channel) }?;
+        // SAFETY: as above; programs only look at it.
+        unsafe { (*channel).refcnt += 1 };
+        Some(Arc::new(Bell {
+            rung: own.rung.clone(),
+            cq: Address(cq),
+            gone: AtomicBool::new(false),
+            acks: Acks::default(),
+            _channel: own.uses.begin(),
+        }))
+    }
+
+    pub(crate) fn ringer(self: &Arc<Bell>) -> Arc<dyn Notify> {
+        Arc::new(Ringer(self.clone()))
+    }
+
+    pub(crate) fn acknowledged(&self, count: u32) {
+        self.acks.acknowledged(count.into());
+    }
+
+    /// The queue goes: nothing of it is told any more, and what its program was given is acknowledged.
+    pub(crate) fn close(&self) {
+        self.rung.remove(
+            |bell| core::ptr::eq(&raw const **bell, self),
+            || self.gone.store(true, Ordering::Relaxed),
+        );
+        self.acks.wait();
+    }
+}
+
+/// Makes a channel.
+///
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    // SAFETY: the program's word.
+    let own = unsafe { context::of(context) };
+    pointer(own.and_then(|own| {
+        let channel = Channel {
+            rung: Arc::new(Mailbox::new()?),
+            uses: Uses::default(),
+            _context: own.uses.begin(),
+        };
+        let fd = channel.rung.fd();
+        let refcnt = 0;
+        Ok(Held::give(
+            ibv_comp_channel {
+                context,
+                fd,
+                refcnt,
+            },
+            channel,
+        ))
+    }))
+}
+
+/// Destroys a channel that no queue uses.
+///
+/// # Safety
+/// `channel` was made here, and the program does not use it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { Held::of(channel) }.ok_or(Errno::INVAL);
+    number(own.and_then(|own| {
+        if own.uses.any() {
+            return Err(Errno::BUSY);
+        }
+        // SAFETY: the program's word.
+        drop(unsafe { Held::take(channel) });
+        Ok(())
+    }))
+}
+
+/// Waits until an armed queue has something; says which, and what its program calls it.
+///
+/// # Safety
+/// `channel` was made here; the others are the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the program's word. Nothing is held while this waits: the thread may be cancelled.
+    let Some(own) = (unsafe { Held::of(channel) }) else {
+        return minus_one(Err(Errno::INVAL));
+    };
+    let rung = own.rung.take(|bell| bell.acks.given());
+    minus_one(rung.map(|bell| {
+        // SAFETY: the program's word; a queue that tells is there until this is acknowledged.
+        unsafe {
+            *cq = bell.cq.0;
+            *cq_context = (*bell.cq.0).cq_context;
+        }
+    }))
+}

@@ -1,0 +1,170 @@
+//! An open device: what inline functions of the headers call through, and where events of its objects arrive.
+//! It promises every function that the headers call without looking; those that they look for first and that we have not are null.
+//! It refuses to be freed while objects of it are left: then it stays, as the kernel's would until the process ends.
+
+use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
+use core::ptr;
+use std::sync::Arc;
+
+use crate::abi::*;
+use crate::device::exported;
+use crate::ear::Events;
+use crate::errno::{Errno, minus_one, number, pointer};
+use crate::home::{Home, home};
+use crate::uses::Uses;
+use crate::{cq, mw, port, qp, query, srq, zeroed};
+
+/// What is ours of a context.
+pub(crate) struct Context {
+    pub(crate) home: Arc<Home>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) uses: Uses,
+}
+
+#[repr(C)]
+struct Opened {
+    verbs: verbs_context,
+    own: Context,
+}
+
+const INSIDE: usize = offset_of!(Opened, verbs) + offset_of!(verbs_context, context);
+
+/// What is ours of a context that a program names.
+///
+/// # Safety
+/// `context` is null or was opened here and is not closed while the answer is used.
+pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> Result<&'a Context, Errno> {
+    if context.is_null() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's word: it lies inside of what `open` made.
+    let opened = unsafe { context.byte_sub(INSIDE) }.cast::<Opened>();
+    // SAFETY: as above; only the part is borrowed that no C code knows.
+    Ok(unsafe { &(*opened).own })
+}
+
+fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
+    if !exported(device) {
+        return Err(Errno::NODEV);
+    }
+    let home = home()?;
+    let events = Arc::new(Events::new()?);
+    let mut verbs: verbs_context = zeroed();
+    verbs.sz = size_of::<verbs_context>();
+    verbs.query_port = Some(port::query_port);
+    verbs.query_device_ex = Some(query::query_device_ex);
+    verbs.create_cq_ex = Some(cq::create_cq_ex);
+    verbs.modify_cq = Some(cq::modify_cq);
+    verbs.create_qp_ex = Some(qp::create_qp_ex);
+    verbs.create_srq_ex = Some(srq::create_srq_ex);
+    verbs.get_srq_num = Some(srq::get_srq_num);
+    let context = &mut verbs.context;
+    context.device = device;
+    context.ops.alloc_mw = Some(mw::alloc_mw);
+    context.ops.bind_mw = Some(mw::bind_mw);
+    context.ops.dealloc_mw = Some(mw::dealloc_mw);
+    context.ops.poll_cq = Some(cq::poll_cq);
+    context.ops.req_notify_cq = Some(cq::req_notify_cq);
+    context.ops.post_srq_recv = Some(srq::post_srq_recv);
+    context.ops.post_send = Some(qp::post_send);
+    context.ops.post_recv = Some(qp::post_recv);
+    context.cmd_fd = -1;
+    context.async_fd = events.fd();
+    context.num_comp_vectors = c_int::from(home.vector_count());
+    // What tells the headers that the functions before the context are there.
+    context.abi_compat = ptr::without_provenance_mut::<c_void>(usize::MAX);
+    let uses = Uses::default();
+    let opened = Box::into_raw(Box::new(Opened {
+        verbs,
+        own: Context { home, events, uses },
+    }));
+    // SAFETY: just made; names a field of it.
+    Ok(unsafe { &raw mut (*opened).verbs.context })
+}
+
+/// Opens a device.
+///
+/// # Safety
+/// `device` comes from [`ibv_get_device_list`](crate::device::ibv_get_device_list).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pointer(open(device))
+}
+
+/// Opens the device of another process's descriptor: there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
+    pointer(Err(Errno::NOSUPP))
+}
+
+/// Closes a device.
+///
+/// # Safety
+/// `context` was opened here, and the program does not use it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the program's word.
+    let own = match unsafe { of(context) } {
+        Ok(own) => own,
+        Err(errno) => return number(Err(errno)),
+    };
+    if !own.uses.any() {
+        // SAFETY: made by `open`, and nothing of it is left.
+        drop(unsafe { Box::from_raw(context.byte_sub(INSIDE).cast::<Opened>()) });
+    }
+    0
+}
+
+/// Waits for an asynchronous event.
+///
+/// # Safety
+/// `context` was opened here; `event` is the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: the program's word. Nothing is held while this waits: the thread may be cancelled.
+    let events = match unsafe { of(context) } {
+        Ok(own) => &*own.events,
+        Err(errno) => return minus_one(Err(errno)),
+    };
+    let next = events.next();
+    minus_one(next.map(|next| {
+        // SAFETY: the program's word.
+        unsafe { *event = next };
+    }))
+}
+
+/// Acknowledges an asynchronous event: its object can be destroyed from then on.
+///
+/// # Safety
+/// `event` came from [`ibv_get_async_event`], and its object is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: the program's word.
+    let Some(event) = (unsafe { event.as_ref() }) else {
+        return;
+    };
+    // SAFETY: the type says which object it is about.
+    let ear = unsafe {
+        match event.event_type {
+            IBV_EVENT_CQ_ERR => cq::ear(event.element.cq),
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => srq::ear(event.element.srq),
+            IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_REQ_ERR
+            | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_COMM_EST
+            | IBV_EVENT_SQ_DRAINED
+            | IBV_EVENT_PATH_MIG
+            | IBV_EVENT_PATH_MIG_ERR
+            | IBV_EVENT_QP_LAST_WQE_REACHED => qp::ear(event.element.qp),
+            // Events of a port and of the device itself belong to no object.
+            _ => None,
+        }
+    };
+    if let Some(ear) = ear {
+        ear.acknowledged();
+    }
+}

@@ -1,0 +1,188 @@
+//! Extended completion queues: a program goes from completion to completion and asks for what it wants to know of each.
+//! It promises every reader that the program asked for when it made the queue. It refuses timestamps and whatever else only
+//! hardware knows.
+
+use core::ffi::c_int;
+
+use parking_lot::MutexGuard;
+use verbena::low::Wc;
+
+use super::{Held, Queue, Wanted, create, wc};
+use crate::abi::*;
+use crate::errno::{Errno, pointer};
+
+/// What can be read of a completion, besides what always can.
+const READERS: u64 = IBV_WC_EX_WITH_BYTE_LEN
+    | IBV_WC_EX_WITH_IMM
+    | IBV_WC_EX_WITH_QP_NUM
+    | IBV_WC_EX_WITH_SRC_QP
+    | IBV_WC_EX_WITH_SLID
+    | IBV_WC_EX_WITH_SL
+    | IBV_WC_EX_WITH_DLID_PATH_BITS;
+
+/// Parts of the request that we understand.
+const PARTS: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+/// Hints that change nothing: a queue that only one thread uses is not faster here, and one that may overflow still says so.
+const HINTS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+
+/// Makes an extended completion queue.
+///
+/// # Safety
+/// `context` is open; `attr` is the program's.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: the program's word.
+    let attr = unsafe { attr.as_ref() }.ok_or(Errno::INVAL);
+    pointer(attr.and_then(|attr| {
+        let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
+            attr.flags
+        } else {
+            0
+        };
+        if attr.comp_mask & !PARTS != 0 || attr.wc_flags & !READERS != 0 || flags & !HINTS != 0 {
+            return Err(Errno::NOSUPP);
+        }
+        let wanted = Wanted {
+            entries: c_int::try_from(attr.cqe).map_err(|_| Errno::INVAL)?,
+            name: attr.cq_context,
+            channel: attr.channel,
+            vector: c_int::try_from(attr.comp_vector).map_err(|_| Errno::INVAL)?,
+        };
+        // SAFETY: the program's word.
+        let cq = unsafe { create(context, &wanted)? };
+        // SAFETY: just made, and nobody else has it.
+        unsafe { equip(cq, attr.wc_flags) };
+        Ok(cq)
+    }))
+}
+
+/// Gives a queue the functions that its program asked for.
+///
+/// # Safety
+/// The queue was just made.
+unsafe fn equip(cq: *mut ibv_cq_ex, readers: u64) {
+    // SAFETY: the caller's word.
+    let cq = unsafe { &mut *cq };
+    cq.start_poll = Some(start_poll);
+    cq.next_poll = Some(next_poll);
+    cq.end_poll = Some(end_poll);
+    cq.read_opcode = Some(read_opcode);
+    cq.read_vendor_err = Some(read_vendor_err);
+    cq.read_wc_flags = Some(read_wc_flags);
+    let has = |reader| readers & reader != 0;
+    if has(IBV_WC_EX_WITH_BYTE_LEN) {
+        cq.read_byte_len = Some(read_byte_len);
+    }
+    if has(IBV_WC_EX_WITH_IMM) {
+        cq.read_imm_data = Some(read_imm_data);
+    }
+    if has(IBV_WC_EX_WITH_QP_NUM) {
+        cq.read_qp_num = Some(read_qp_num);
+    }
+    if has(IBV_WC_EX_WITH_SRC_QP) {
+        cq.read_src_qp = Some(read_src_qp);
+    }
+    if has(IBV_WC_EX_WITH_SLID) {
+        cq.read_slid = Some(read_slid);
+    }
+    if has(IBV_WC_EX_WITH_SL) {
+        cq.read_sl = Some(read_sl);
+    }
+    if has(IBV_WC_EX_WITH_DLID_PATH_BITS) {
+        cq.read_dlid_path_bits = Some(read_dlid_path_bits);
+    }
+}
+
+impl Queue {
+    /// Takes the next completion, if there is one.
+    fn step(&self, current: &mut Wc, cq: *mut ibv_cq_ex) -> c_int {
+        let mut next = [*current];
+        if self.cq.poll(&mut next) == 0 {
+            return libc::ENOENT;
+        }
+        [*current] = next;
+        // SAFETY: the program's, which reads them between two steps of its own.
+        unsafe {
+            (*cq).status = current.status as u32;
+            (*cq).wr_id = current.id;
+        }
+        0
+    }
+}
+
+/// Begins to poll: the queue is this thread's until it ends that.
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: the program's word.
+    let (own, attr) = unsafe { (Held::of(cq), attr.as_ref()) };
+    let Some(own) = own else {
+        return libc::EINVAL;
+    };
+    if attr.is_some_and(|attr| attr.comp_mask != 0) {
+        return libc::EINVAL;
+    }
+    let mut current = own.current.lock();
+    let result = own.step(&mut current, cq);
+    if result == 0 {
+        // Unlocked by `end_poll`, which the program calls after a poll that began well, and only then.
+        MutexGuard::leak(current);
+    }
+    result
+}
+
+/// Goes to the next completion.
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the program's word.
+    let Some(own) = (unsafe { Held::of(cq) }) else {
+        return libc::EINVAL;
+    };
+    // SAFETY: this thread locked it in `start_poll`.
+    own.step(unsafe { &mut *own.current.data_ptr() }, cq)
+}
+
+/// Ends a poll.
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: the program's word.
+    if let Some(own) = unsafe { Held::of(cq) } {
+        // SAFETY: this thread locked it in `start_poll`.
+        unsafe { own.current.force_unlock() };
+    }
+}
+
+/// The completion that a poll stands at.
+///
+/// # Safety
+/// `cq` was made here, and this thread is polling it.
+unsafe fn current(cq: *mut ibv_cq_ex) -> Wc {
+    // SAFETY: the caller's word.
+    match unsafe { Held::of(cq) } {
+        // SAFETY: this thread locked it in `start_poll`.
+        Some(own) => unsafe { *own.current.data_ptr() },
+        None => verbena::low::BLANK,
+    }
+}
+
+macro_rules! readers {
+    ($($(#[$doc:meta])* fn $name:ident($wc:ident) -> $type:ty { $read:expr })+) => {$(
+        $(#[$doc])*
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+            // SAFETY: the program's word.
+            let $wc = unsafe { current(cq) };
+            $read
+        }
+    )+};
+}
+
+readers! {
+    fn read_opcode(wc) -> u32 { wc::opcode(&wc) }
+    fn read_vendor_err(_wc) -> u32 { 0 }
+    fn read_byte_len(wc) -> u32 { wc.len }
+    fn read_imm_data(wc) -> u32 { wc::immediate(&wc) }
+    fn read_qp_num(wc) -> u32 { wc.qpn }
+    fn read_src_qp(_wc) -> u32 { 0 }
+    fn read_wc_flags(wc) -> u32 { wc::flags(&wc) }
+    fn read_slid(_wc) -> u32 { 0 }
+    fn read_sl(_wc) -> u8 { 0 }
+    fn read_dlid_path_bits(_wc) -> u8 { 0 }
+}

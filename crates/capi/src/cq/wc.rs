@@ -1,0 +1,64 @@
+//! Completions in the words of C.
+//! They promise the original's numbers. They refuse to say more of a failure than the original does: then only the
+//! request's number, the status and the queue pair count.
+
+use verbena::low::{Wc, WcOp};
+
+use crate::abi::*;
+
+/// The opcode of a completion.
+pub(super) fn opcode(wc: &Wc) -> u32 {
+    match wc.op {
+        WcOp::Send => IBV_WC_SEND,
+        WcOp::Write => IBV_WC_RDMA_WRITE,
+        WcOp::Read => IBV_WC_RDMA_READ,
+        WcOp::CompSwap => IBV_WC_COMP_SWAP,
+        WcOp::FetchAdd => IBV_WC_FETCH_ADD,
+        WcOp::Bind => IBV_WC_BIND_MW,
+        WcOp::LocalInvalidate => IBV_WC_LOCAL_INV,
+        WcOp::Receive => IBV_WC_RECV,
+        WcOp::ReceiveWriteImm => IBV_WC_RECV_RDMA_WITH_IMM,
+        // No queue of a C program gets one: it has no control queue pair.
+        WcOp::Control(_) => IBV_WC_DRIVER1,
+    }
+}
+
+/// The flags of a completion.
+pub(super) fn flags(wc: &Wc) -> u32 {
+    let mut flags = 0;
+    if wc.immediate.is_some() {
+        flags |= IBV_WC_WITH_IMM;
+    }
+    if wc.invalidated.is_some() {
+        flags |= IBV_WC_WITH_INV;
+    }
+    flags
+}
+
+/// Immediate data in network order, or the key that the peer invalidated.
+pub(super) fn immediate(wc: &Wc) -> u32 {
+    match (wc.immediate, wc.invalidated) {
+        (Some(data), _) => data.to_be(),
+        (None, Some(stag)) => stag.get(),
+        (None, None) => 0,
+    }
+}
+
+/// A whole completion.
+pub(super) fn of(wc: &Wc) -> ibv_wc {
+    ibv_wc {
+        wr_id: wc.id,
+        status: wc.status as u32,
+        opcode: opcode(wc),
+        vendor_err: 0,
+        byte_len: wc.len,
+        imm_data: immediate(wc),
+        qp_num: wc.qpn,
+        src_qp: 0,
+        wc_flags: flags(wc),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}

@@ -1,0 +1,188 @@
+//! The adapter of this process: one, however many contexts a program opens, made when the first is and gone with the last.
+//! It promises that a forked child gets one of its own, and that events reach the object that they are about.
+//! It refuses to exist before a program opens something: loading the library does nothing.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use verbena::low::Personality;
+use verbena::{Config, Device, Event, Handler, HandlerOptions};
+
+use crate::abi::*;
+use crate::ear::Ear;
+use crate::errno::Errno;
+use crate::log;
+
+/// Completion vectors that programs are offered at most, if no setting says otherwise: some handlers stay free for queues that ask for
+/// moderation of their own.
+const VECTORS: u16 = 16;
+/// Handlers that the adapter can have.
+const HANDLERS: &str = "29";
+
+/// An object that events can be about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    Qp(u32),
+    Cq(u32),
+    Srq(u32),
+}
+
+/// The adapter and what the C face knows of it.
+pub(crate) struct Home {
+    pub(crate) device: Device,
+    ears: RwLock<HashMap<Subject, Arc<Ear>>>,
+    vectors: Mutex<Vec<Option<Arc<Handler>>>>,
+}
+
+impl Home {
+    fn new(config: Config) -> Result<Arc<Home>, Errno> {
+        let device = Device::with(config).map_err(|error| {
+            log::error(|| error.to_string());
+            Errno::from(error)
+        })?;
+        if let Err(error) = device.addresses() {
+            log::error(|| error.to_string());
+            return Err(Errno::NODEV);
+        }
+        let home = Arc::new(Home {
+            device,
+            ears: RwLock::default(),
+            vectors: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&home);
+        home.device.on_event(move |event| {
+            if let Some(home) = weak.upgrade() {
+                home.tell(event);
+            }
+        });
+        Ok(home)
+    }
+
+    pub(crate) fn personality(&self) -> Personality {
+        self.device.config().personality
+    }
+
+    /// Completion vectors: completion handlers of the adapter, by the names that C programs have for them (N2).
+    pub(crate) fn vector_count(&self) -> u16 {
+        let processors = self.device.processors().map_or(1, |all| all.len());
+        u16::try_from(processors)
+            .unwrap_or(VECTORS)
+            .clamp(1, VECTORS)
+    }
+
+    /// The handler of a vector, registered when it is first asked for.
+    pub(crate) fn vector(&self, at: usize) -> Result<Arc<Handler>, Errno> {
+        let mut vectors = self.vectors.lock();
+        if vectors.len() <= at {
+            vectors.resize(at + 1, None);
+        }
+        if let Some(handler) = &vectors[at] {
+            return Ok(handler.clone());
+        }
+        // It runs nothing itself: whoever listens to a queue is told.
+        let handler = Arc::new(self.device.set_handler(&HandlerOptions::default())?);
+        vectors[at] = Some(handler.clone());
+        Ok(handler)
+    }
+
+    /// Events about this object go to `ear` from now on.
+    pub(crate) fn add(&self, subject: Subject, ear: &Arc<Ear>) {
+        self.ears.write().insert(subject, ear.clone());
+    }
+
+    pub(crate) fn remove(&self, subject: Subject) {
+        let gone = self.ears.write().remove(&subject);
+        drop(gone);
+    }
+
+    fn tell(&self, event: Event) {
+        let (subject, what) = match event {
+            Event::CqOverflow { cq } => (Subject::Cq(cq), IBV_EVENT_CQ_ERR),
+            Event::SrqLimit { srq } => (Subject::Srq(srq), IBV_EVENT_SRQ_LIMIT_REACHED),
+            Event::QpRequest { qp } => (Subject::Qp(qp), IBV_EVENT_QP_REQ_ERR),
+            Event::QpAccess { qp } => (Subject::Qp(qp), IBV_EVENT_QP_ACCESS_ERR),
+            Event::QpFatal { qp } => (Subject::Qp(qp), IBV_EVENT_QP_FATAL),
+            Event::SqDrained { qp } => (Subject::Qp(qp), IBV_EVENT_SQ_DRAINED),
+            Event::LastWqe { qp } => (Subject::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
+            // Adapters raise it only for a queue pair that is not told to send yet, and programs take it for trouble
+            // otherwise. The end of a connection is the connection manager's to tell.
+            Event::Established { .. } | Event::Disconnected { .. } | Event::Completion { .. } => {
+                return;
+            }
+        };
+        let ear = self.ears.read().get(&subject).cloned();
+        if let Some(ear) = ear {
+            ear.tell(what);
+        }
+    }
+}
+
+/// What a process has: its settings, read once, and its adapter while somebody uses it.
+struct Place {
+    /// A forked child has a place of its own: locks of its parent may be held by threads that it has not.
+    process: libc::pid_t,
+    config: OnceLock<Option<Config>>,
+    home: Mutex<Weak<Home>>,
+}
+
+static PLACE: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
+
+fn place() -> &'static Place {
+    // SAFETY: asks for a number.
+    let process = unsafe { libc::getpid() };
+    loop {
+        let now = PLACE.load(Ordering::Acquire);
+        // SAFETY: places are never freed.
+        if let Some(place) = unsafe { now.as_ref() }
+            && place.process == process
+        {
+            return place;
+        }
+        let fresh = Box::into_raw(Box::new(Place {
+            process,
+            config: OnceLock::new(),
+            home: Mutex::default(),
+        }));
+        if PLACE
+            .compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
+            // SAFETY: ours, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+}
+
+/// The settings of this process; none, and a sentence in the log, if they are wrong.
+pub(crate) fn config() -> Option<&'static Config> {
+    let read = || match Config::load() {
+        Ok(mut config) => {
+            log::set(config.log);
+            if config.handlers.is_none() {
+                // Known to be in range.
+                let _ = config.set("handlers", HANDLERS);
+            }
+            Some(config)
+        }
+        Err(problems) => {
+            log::error(|| format!("configuration: {problems}"));
+            None
+        }
+    };
+    place().config.get_or_init(read).as_ref()
+}
+
+/// The adapter of this process.
+pub(crate) fn home() -> Result<Arc<Home>, Errno> {
+    let config = config().ok_or(Errno::INVAL)?;
+    let mut home = place().home.lock();
+    if let Some(home) = home.upgrade() {
+        return Ok(home);
+    }
+    let fresh = Home::new(config.clone())?;
+    *home = Arc::downgrade(&fresh);
+    Ok(fresh)
+}

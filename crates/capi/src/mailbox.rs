@@ -1,0 +1,108 @@
+//! Events on their way to a program: a queue, and a descriptor that is readable while something is in it.
+//! It promises that one event is one read, that reading waits or not as the descriptor's flags say, and that events of an
+//! object which is destroyed are taken out again. It refuses to hold a lock while it waits: the waiting thread may be cancelled.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use parking_lot::Mutex;
+use verbena::low::Channel;
+
+use crate::errno::Errno;
+
+/// A queue of events with a descriptor.
+pub(crate) struct Mailbox<E> {
+    channel: Channel,
+    waiting: Mutex<VecDeque<E>>,
+}
+
+impl<E> Mailbox<E> {
+    pub(crate) fn new() -> Result<Mailbox<E>, Errno> {
+        let channel = Channel::new().map_err(|error| Errno(error.code()))?;
+        Ok(Mailbox {
+            channel,
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// The descriptor that programs wait on.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.channel.as_fd().as_raw_fd()
+    }
+
+    /// Adds an event, if `wanted` still holds under the lock that [`remove`](Mailbox::remove) takes.
+    pub(crate) fn put_if(&self, event: E, wanted: impl FnOnce() -> bool) {
+        let mut waiting = self.waiting.lock();
+        if wanted() {
+            waiting.push_back(event);
+            self.channel.ring();
+        }
+    }
+
+    /// Takes the oldest event. `seen` runs under the lock, before anybody could remove it.
+    pub(crate) fn take(&self, seen: impl Fn(&E)) -> Result<E, Errno> {
+        loop {
+            let rung = self.channel.take().map_err(|e| Errno(e.code()))?;
+            if !rung {
+                return Err(Errno::AGAIN);
+            }
+            // The event of this ring may have been removed meanwhile: then another one's turn comes, or none's.
+            if let Some(event) = self.pop(&seen) {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn pop(&self, seen: impl Fn(&E)) -> Option<E> {
+        let mut waiting = self.waiting.lock();
+        let event = waiting.pop_front()?;
+        seen(&event);
+        Some(event)
+    }
+
+    /// Takes out what belongs to an object that goes; `gone` runs under the lock, and nothing of it is added afterwards.
+    pub(crate) fn remove(&self, belongs: impl Fn(&E) -> bool, gone: impl FnOnce()) {
+        let mut waiting = self.waiting.lock();
+        gone();
+        let before = waiting.len();
+        waiting.retain(|event| !belongs(event));
+        for _ in waiting.len()..before {
+            // A ring that is missing is held by somebody who is about to look into the queue.
+            self.channel.try_take();
+        }
+    }
+}
+
+/// Events of an object that its program was given, and those that it has acknowledged.
+#[derive(Default)]
+pub(crate) struct Acks {
+    owed: Mutex<u64>,
+    paid: parking_lot::Condvar,
+}
+
+impl Acks {
+    /// The program was given one.
+    pub(crate) fn given(&self) {
+        *self.owed.lock() += 1;
+    }
+
+    /// The program acknowledges some; more than it was given count as all.
+    pub(crate) fn acknowledged(&self, count: u64) {
+        let mut owed = self.owed.lock();
+        *owed = owed.saturating_sub(count);
+        if *owed == 0 {
+            self.paid.notify_all();
+        }
+    }
+
+    /// Waits until all are acknowledged, as the originals do before they destroy something.
+    pub(crate) fn wait(&self) {
+        let mut owed = self.owed.lock();
+        while *owed > 0 {
+            self.paid.wait(&mut owed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+
+fn non_blocking<E>(mailbox: &Mailbox<E>) {
+    // SAFETY: sets a flag of a descriptor that the mailbox keeps open, as programs do.
+    assert_eq!(
+        unsafe { libc::fcntl(mailbox.fd(), libc::F_SETFL, libc::O_NONBLOCK) },
+        0
+    );
+}
+
+#[test]
+fn events_come_in_order_and_then_try_again() {
+    let mailbox = Mailbox::new().unwrap();
+    non_blocking(&mailbox);
+    for event in 0..3 {
+        mailbox.put_if(event, || true);
+    }
+    mailbox.put_if(9, || false);
+    for event in 0..3 {
+        assert_eq!(mailbox.take(|_| ()), Ok(event));
+    }
+    assert_eq!(mailbox.take(|_| ()), Err(Errno::AGAIN));
+}
+
+#[test]
+fn what_is_removed_is_not_rung_for() {
+    let mailbox = Mailbox::new().unwrap();
+    non_blocking(&mailbox);
+    for event in [1, 2, 1, 1, 2] {
+        mailbox.put_if(event, || true);
+    }
+    mailbox.remove(|event| *event == 1, || ());
+    let rest: Vec<_> = core::iter::from_fn(|| mailbox.take(|_| ()).ok()).collect();
+    assert_eq!(rest, [2, 2]);
+    let mut pollfd = libc::pollfd {
+        fd: mailbox.fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, ours.
+    assert_eq!(unsafe { libc::poll(&raw mut pollfd, 1, 0) }, 0);
+}
+
+#[test]
+fn a_waiting_thread_and_a_remover_lose_nothing() {
+    for round in 0..300 {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let taker = mailbox.clone();
+        let taker = std::thread::spawn(move || taker.take(|_| ()));
+        mailbox.put_if(1, || true);
+        if round % 2 == 0 {
+            std::thread::yield_now();
+        }
+        mailbox.remove(|event| *event == 1, || ());
+        mailbox.put_if(2, || true);
+        let first = taker.join().unwrap().unwrap();
+        if first == 1 {
+            assert_eq!(mailbox.take(|_| ()), Ok(2));
+        } else {
+            assert_eq!(first, 2);
+        }
+    }
+}
+
+#[test]
+fn destroying_waits_for_what_was_given() {
+    let acks = Arc::new(Acks::default());
+    acks.wait();
+    acks.given();
+    acks.given();
+    let waiter = acks.clone();
+    let waiter = std::thread::spawn(move || waiter.wait());
+    acks.acknowledged(1);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!waiter.is_finished());
+    acks.acknowledged(7);
+    waiter.join().unwrap();
+}

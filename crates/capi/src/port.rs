@@ -1,0 +1,293 @@
+//! The one port of the device: its state, and the table of its addresses (GIDs).
+//! It promises that every entry below the table's length answers, and that the first is the one that peers should be told.
+//! It refuses other ports, and partition keys other than the default one.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::net::{IpAddr, Ipv6Addr};
+use core::ptr;
+
+use verbena::low::Personality;
+
+use crate::abi::*;
+use crate::context::{self, Context};
+use crate::errno::{Errno, minus_one, number};
+use crate::zeroed;
+
+/// The only one.
+pub(crate) const PORT: u8 = 1;
+/// The default partition, full member.
+const PKEY: u16 = 0xffff;
+/// Everybody's struct ends here; what comes after it, later releases added.
+const COMPAT_LEN: usize = 48;
+
+impl Context {
+    /// The addresses of the port; peers know them as GIDs.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        // They were found when the device was opened.
+        self.home.device.addresses().unwrap_or_default()
+    }
+
+    /// The address behind an entry of the table.
+    pub(crate) fn address(&self, index: u8) -> Option<IpAddr> {
+        self.addresses().get(usize::from(index)).copied()
+    }
+
+    fn gid(&self, port: u32, index: u32) -> Result<ibv_gid, Errno> {
+        let address = self.addresses().get(index as usize);
+        let address = address.filter(|_| port == u32::from(PORT));
+        address.map(|ip| gid_of(*ip)).ok_or(Errno::INVAL)
+    }
+
+    fn entry(&self, port: u32, index: u32) -> Result<ibv_gid_entry, Errno> {
+        Ok(ibv_gid_entry {
+            gid: self.gid(port, index)?,
+            gid_index: index,
+            port_num: port,
+            gid_type: match self.home.personality() {
+                Personality::Roce => IBV_GID_TYPE_ROCE_V2,
+                Personality::Iwarp => IBV_GID_TYPE_IB,
+            },
+            ndev_ifindex: 0,
+        })
+    }
+
+    fn port_attr(&self) -> ibv_port_attr {
+        let attributes = self.home.device.attributes();
+        ibv_port_attr {
+            state: IBV_PORT_ACTIVE,
+            max_mtu: IBV_MTU_4096,
+            active_mtu: IBV_MTU_4096,
+            gid_tbl_len: self.addresses().len() as c_int,
+            // Behind addresses of version 4 or 6, as RoCE ports are.
+            port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+            max_msg_sz: attributes.message.min(1 << 31),
+            pkey_tbl_len: 1,
+            max_vl_num: 1,
+            active_width: 2,
+            active_speed: 32,
+            phys_state: 5,
+            link_layer: IBV_LINK_LAYER_ETHERNET as u8,
+            ..zeroed()
+        }
+    }
+}
+
+/// An address as a GID: 16 bytes, those of version 4 mapped.
+pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
+    let raw = match address {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    ibv_gid { raw }
+}
+
+/// The address that a GID stands for.
+pub(crate) fn address_of(gid: ibv_gid) -> IpAddr {
+    // SAFETY: sixteen bytes, whichever member they were written through.
+    let raw = unsafe { gid.raw };
+    IpAddr::V6(Ipv6Addr::from(raw)).to_canonical()
+}
+
+/// Copies as much of an answer as the program's struct has room for; the rest of a larger one is zero.
+///
+/// # Safety
+/// `to` has room for `len` bytes.
+pub(crate) unsafe fn answer<T>(from: &T, to: *mut T, len: usize) {
+    let known = len.min(size_of::<T>());
+    // SAFETY: the caller's word; reads no more than there is.
+    unsafe {
+        ptr::write_bytes(to.cast::<u8>(), 0, len);
+        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast(), known);
+    }
+}
+
+/// What the headers call for [`ibv_query_port`], with the length of their struct.
+///
+/// # Safety
+/// `context` is open; `attr` has room for `len` bytes.
+pub(crate) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { context::of(context) };
+    number(own.and_then(|own| {
+        if port != PORT || attr.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the program's word.
+        unsafe { answer(&own.port_attr(), attr, len) };
+        Ok(())
+    }))
+}
+
+/// What a port is and does.
+///
+/// # Safety
+/// `context` is open; `attr` has room for the oldest form of the struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    // SAFETY: the program's word.
+    unsafe { query_port(context, port, attr, COMPAT_LEN) }
+}
+
+/// An address of a port.
+///
+/// # Safety
+/// `context` is open; `gid` is the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { context::of(context) };
+    let found = own.and_then(|own| own.gid(port.into(), index as u32));
+    minus_one(found.map(|found| {
+        // SAFETY: the program's word.
+        unsafe { *gid = found };
+    }))
+}
+
+/// An address of a port with its kind.
+///
+/// # Safety
+/// `context` is open; `entry` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { context::of(context) };
+    number(own.and_then(|own| {
+        if flags != 0 {
+            return Err(Errno::NOSUPP);
+        }
+        // SAFETY: the program's word.
+        unsafe { answer(&own.entry(port, index)?, entry, size) };
+        Ok(())
+    }))
+}
+
+/// All addresses; returns how many, or a negative error number.
+///
+/// # Safety
+/// `context` is open; `entries` has room for `max` entries of `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    // SAFETY: the program's word.
+    let Ok(own) = (unsafe { context::of(context) }) else {
+        return -(libc::EINVAL as isize);
+    };
+    let count = own.addresses().len();
+    if flags != 0 {
+        return -(libc::EOPNOTSUPP as isize);
+    }
+    if max < count {
+        return -(libc::EINVAL as isize);
+    }
+    for index in 0..count {
+        let Ok(entry) = own.entry(PORT.into(), index as u32) else {
+            break;
+        };
+        // SAFETY: the program's room; strides are its own.
+        unsafe { answer(&entry, entries.byte_add(index * size), size) };
+    }
+    count as isize
+}
+
+/// The kind of an address, in the words of the kernel's files.
+///
+/// # Safety
+/// `context` is open; `kind` is the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_uint,
+    kind: *mut u32,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { context::of(context) };
+    minus_one(own.and_then(|own| {
+        let entry = own.entry(port.into(), index)?;
+        let named = match entry.gid_type {
+            IBV_GID_TYPE_ROCE_V2 => IBV_GID_TYPE_SYSFS_ROCE_V2,
+            _ => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
+        };
+        // SAFETY: the program's word.
+        unsafe { *kind = named };
+        Ok(())
+    }))
+}
+
+/// A partition key: there is the default one.
+///
+/// # Safety
+/// `context` is open; `pkey` is the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_pkey(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    // SAFETY: the program's word.
+    let known = unsafe { context::of(context) }.is_ok() && port == PORT && index == 0;
+    minus_one(known.then_some(()).ok_or(Errno::INVAL).map(|()| {
+        // SAFETY: the program's word.
+        unsafe { *pkey = PKEY };
+    }))
+}
+
+/// Where a partition key, in network order, stands in the table.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    if port == PORT && u16::from_be(pkey) == PKEY {
+        return 0;
+    }
+    Errno::INVAL.set();
+    -1
+}
+
+/// The link address behind a GID: what the system's own neighbour table is for; datagrams need none of us.
+///
+/// # Safety
+/// `mac` has room for six bytes, `vlan` is null or the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    _context: *mut ibv_context,
+    _attr: *mut c_void,
+    mac: *mut u8,
+    vlan: *mut u16,
+) -> c_int {
+    // SAFETY: the program's word.
+    unsafe {
+        if !mac.is_null() {
+            ptr::write_bytes(mac, 0, 6);
+        }
+        if !vlan.is_null() {
+            *vlan = 0xffff;
+        }
+    }
+    0
+}

@@ -1,0 +1,34 @@
+//! Who still uses an object: a count that its users hold up, so that destroying it can be refused.
+//! It promises that a use ends when whoever holds it does. It refuses to keep the object alive.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// The users of an object.
+#[derive(Default)]
+pub(crate) struct Uses(Arc<AtomicUsize>);
+
+impl Uses {
+    /// One more.
+    pub(crate) fn begin(&self) -> Use {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Use(self.0.clone())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.count() > 0
+    }
+}
+
+/// One user of an object.
+pub(crate) struct Use(Arc<AtomicUsize>);
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

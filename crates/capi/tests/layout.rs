@@ -1,0 +1,265 @@
+//! The layouts and constants of `abi`, compared with the C headers of the machine by a C program that this builds and runs.
+//! It promises that every row of the tables is asked of the compiler that builds C programs, and prints all that differ.
+//! It refuses to pass unseen: without gcc or the headers it fails in CI, and says elsewhere that nothing was compared.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use verbena_capi::abi::{
+    __VERBS_ABI_IS_EXTENDED, CONSTANTS, Field, IBV_ALLOCATOR_USE_DEFAULT, LAYOUTS, Layout,
+};
+
+const INCLUDES: &str = "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n\
+                        #include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n";
+
+/// What the headers of some release lack, so that it is compared only where it is there.
+const NEWER: [&str; 16] = [
+    // rdma-core 44.
+    "ibv_qp_ex.wr_atomic_write",
+    "IBV_QP_EX_WITH_ATOMIC_WRITE",
+    "IBV_WC_ATOMIC_WRITE",
+    "IBV_WR_ATOMIC_WRITE",
+    // rdma-core 50.
+    "ibv_port_attr.active_speed_ex",
+    "ibv_qp_ex.wr_flush",
+    "IBV_ACCESS_FLUSH_GLOBAL",
+    "IBV_ACCESS_FLUSH_PERSISTENT",
+    "IBV_FLUSH_GLOBAL",
+    "IBV_FLUSH_MR",
+    "IBV_FLUSH_PERSISTENT",
+    "IBV_FLUSH_RANGE",
+    "IBV_QP_EX_WITH_FLUSH",
+    "IBV_WC_FLUSH",
+    "IBV_WR_FLUSH",
+    // Of the private header `driver.h`, which no Debian package has; the value is known to `ibv_query_gid_type`.
+    "IBV_GID_TYPE_SYSFS_",
+];
+
+/// A number that C and we must agree on.
+struct Row {
+    /// What it is, for the report.
+    what: String,
+    /// How C says it.
+    expression: String,
+    ours: i64,
+    /// How many of its bits count.
+    bits: u32,
+}
+
+impl Row {
+    fn new(what: String, expression: String, ours: usize) -> Self {
+        Self {
+            what,
+            expression,
+            ours: i64::try_from(ours).expect("a size or an offset"),
+            bits: 64,
+        }
+    }
+
+    fn agrees(&self, theirs: i64) -> bool {
+        match self.bits {
+            // The low bits of two's complement: C's -1 is our `u32::MAX`.
+            32 => (theirs ^ self.ours) & 0xFFFF_FFFF == 0,
+            _ => theirs == self.ours,
+        }
+    }
+}
+
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+}
+
+/// A place for the files of one test; tests of this file run side by side.
+fn directory(test: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("layout-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory for the C program");
+    directory
+}
+
+/// gcc on this text; `None` where there is no gcc.
+fn gcc(directory: &Path, text: &str, arguments: &[&str]) -> Option<Output> {
+    let source = directory.join("layout.c");
+    std::fs::write(&source, text).expect("write the C program");
+    let mut command = Command::new("gcc");
+    command.args(["-std=gnu11", "-w"]).args(arguments);
+    command.arg(&source).current_dir(directory).output().ok()
+}
+
+/// Whether C programs can be built here; if not, that is said, and is a failure in CI.
+fn can_compare(directory: &Path) -> bool {
+    let complaint = match gcc(directory, INCLUDES, &["-fsyntax-only"]) {
+        Some(output) if output.status.success() => return true,
+        Some(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+        None => "gcc cannot be started".to_owned(),
+    };
+    let lacking = format!(
+        "gcc and the headers are needed (Debian packages gcc, libibverbs-dev, librdmacm-dev): {complaint}"
+    );
+    assert!(!in_ci(), "{lacking}");
+    eprintln!("SKIPPED: {lacking}; nothing was compared");
+    false
+}
+
+/// Whether the headers have this member or constant.
+fn known(directory: &Path, expression: &str) -> bool {
+    let text = format!("{INCLUDES}int main(void) {{ return (int)({expression}); }}\n");
+    gcc(directory, &text, &["-fsyntax-only"]).is_some_and(|output| output.status.success())
+}
+
+/// How C reaches a member.
+fn in_c(field: &Field) -> String {
+    let name = field.c.unwrap_or(field.rust);
+    name.replace("r#", "").replace(' ', "")
+}
+
+fn newer(name: &str) -> bool {
+    NEWER.iter().any(|entry| name.starts_with(entry))
+}
+
+/// The rows of one struct: its size and every member's place and size.
+fn layout_rows(directory: &Path, layout: &Layout, rows: &mut Vec<Row>) {
+    let tag = format!("{} {}", layout.kind, layout.name);
+    // This one grows at the front, so that what counts is the way back from its end.
+    let from_end = layout.name == "verbs_context";
+    let mut size = layout.size;
+    for field in layout.fields {
+        let path = in_c(field);
+        let what = format!("{}.{path}", layout.name);
+        let offset = format!("offsetof({tag}, {path})");
+        if newer(&what) && !known(directory, &offset) {
+            // Without its last members, a struct ends where the first of these would begin.
+            size = size.min(field.offset);
+            continue;
+        }
+        let (expression, ours) = match from_end {
+            true => (
+                format!("sizeof({tag}) - {offset}"),
+                layout.size - field.offset,
+            ),
+            false => (offset, field.offset),
+        };
+        rows.push(Row::new(format!("offset of {what}"), expression, ours));
+        let expression = format!("sizeof((({tag} *)0)->{path})");
+        rows.push(Row::new(format!("size of {what}"), expression, field.size));
+    }
+    if !from_end {
+        rows.push(Row::new(
+            format!("size of {tag}"),
+            format!("sizeof({tag})"),
+            size,
+        ));
+    }
+}
+
+fn constant_rows(directory: &Path, rows: &mut Vec<Row>) {
+    for constant in CONSTANTS.iter().copied().flatten() {
+        if newer(constant.name) && !known(directory, constant.name) {
+            continue;
+        }
+        rows.push(Row {
+            what: constant.name.to_owned(),
+            expression: constant.name.to_owned(),
+            ours: constant.value,
+            bits: constant.bits,
+        });
+    }
+}
+
+/// What C says of every row, in order.
+fn ask(directory: &Path, rows: &[Row]) -> Vec<i64> {
+    let mut text = format!("{INCLUDES}int main(void) {{\n");
+    for row in rows {
+        writeln!(
+            text,
+            "printf(\"%lld\\n\", (long long)({}));",
+            row.expression
+        )
+        .expect("a string");
+    }
+    text += "return 0;\n}\n";
+    let built = gcc(directory, &text, &["-O0", "-o", "layout"]).expect("gcc was there before");
+    let complaint = String::from_utf8_lossy(&built.stderr);
+    assert!(
+        built.status.success(),
+        "the headers lack a name: {complaint}"
+    );
+    let run = Command::new(directory.join("layout")).output();
+    let run = run.expect("run the C program");
+    assert!(run.status.success(), "{run:?}");
+    let numbers = String::from_utf8(run.stdout).expect("numbers");
+    let number = |line: &str| line.parse().expect("a number");
+    numbers.lines().map(number).collect()
+}
+
+#[test]
+fn every_layout_and_constant_is_that_of_the_headers() {
+    let directory = directory("all");
+    if !can_compare(&directory) {
+        return;
+    }
+    let mut rows = Vec::new();
+    for layout in LAYOUTS.iter().copied().flatten() {
+        layout_rows(&directory, layout, &mut rows);
+    }
+    constant_rows(&directory, &mut rows);
+    for (name, ours) in [
+        ("__VERBS_ABI_IS_EXTENDED", __VERBS_ABI_IS_EXTENDED),
+        ("IBV_ALLOCATOR_USE_DEFAULT", IBV_ALLOCATOR_USE_DEFAULT),
+    ] {
+        rows.push(Row {
+            what: name.to_owned(),
+            expression: format!("(intptr_t){name}"),
+            ours: ours.addr().cast_signed() as i64,
+            bits: 64,
+        });
+    }
+    let theirs = ask(&directory, &rows);
+    assert_eq!(theirs.len(), rows.len(), "one number for each row");
+    let mut report = String::new();
+    for (row, &theirs) in rows.iter().zip(&theirs) {
+        if !row.agrees(theirs) {
+            writeln!(report, "{}: {} here, {theirs} in C", row.what, row.ours).expect("a string");
+        }
+    }
+    assert!(
+        report.is_empty(),
+        "of {} rows differ:\n{report}",
+        rows.len()
+    );
+    println!("{} rows agree", rows.len());
+    std::fs::remove_dir_all(&directory).expect("remove what was built");
+}
+
+#[test]
+fn no_name_is_in_the_tables_twice_and_every_newer_one_is_in_them() {
+    let mut names = HashSet::new();
+    for constant in CONSTANTS.iter().copied().flatten() {
+        assert!(names.insert(constant.name.to_owned()), "{}", constant.name);
+    }
+    for layout in LAYOUTS.iter().copied().flatten() {
+        assert!(names.insert(layout.name.to_owned()), "{}", layout.name);
+        for field in layout.fields {
+            let name = format!("{}.{}", layout.name, in_c(field));
+            assert!(names.insert(name.clone()), "{name}");
+        }
+    }
+    for entry in NEWER {
+        let used = names.iter().any(|name| name.starts_with(entry));
+        assert!(used, "{entry} is in no table");
+    }
+}
+
+#[test]
+fn zeroed_is_all_zero() {
+    use verbena_capi::abi::{ibv_port_attr, ibv_qp_attr, ibv_send_wr, verbs_context};
+
+    let context = verbs_context::zeroed();
+    assert!(context.query_port.is_none() && context.context.device.is_null());
+    assert_eq!(context.sz, 0);
+    assert_eq!(ibv_port_attr::zeroed().active_speed_ex, 0);
+    assert_eq!(ibv_qp_attr::zeroed().rate_limit, 0);
+    assert!(ibv_send_wr::zeroed().next.is_null());
+}
