@@ -7,6 +7,7 @@ mod command;
 mod demo;
 mod dropin;
 mod fuzz;
+mod install;
 mod loom;
 mod packages;
 mod sim;
@@ -37,6 +38,8 @@ enum Task {
     Tidy(tidy::Options),
     /// Make the libraries that stand in for libibverbs and librdmacm
     Dropin(dropin::Options),
+    /// Install the `verbena` command and the drop-in libraries, or take them away
+    Install(install::Options),
     /// Show Verbena at work: generate a capture of iWARP traffic and decode it
     Demo(demo::Options),
     /// Run the simulator over a range of seeds
@@ -66,6 +69,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Test(options) => test::run(&workspace, options),
         Task::Tidy(options) => tidy::run(&workspace, options),
         Task::Dropin(options) => dropin::run(&workspace, options),
+        Task::Install(options) => install::run(&workspace, options),
         Task::Demo(options) => demo::run(&workspace, options),
         Task::Sim(options) => sim::run(&workspace, options),
         Task::Fuzz(options) => fuzz::run(&workspace, options),

@@ -41,27 +41,69 @@ struct Needed {
     purpose: &'static str,
 }
 
+const fn program(name: &'static str, package: &'static str, purpose: &'static str) -> Needed {
+    Needed {
+        thing: Thing::Program(name),
+        package,
+        purpose,
+    }
+}
+
+const fn header(path: &'static str, package: &'static str, purpose: &'static str) -> Needed {
+    Needed {
+        thing: Thing::Header(path),
+        package,
+        purpose,
+    }
+}
+
 const NEEDED: &[Needed] = &[
-    Needed {
-        thing: Thing::Program("tshark"),
-        package: "tshark",
-        purpose: "the comparison of `verbena decode` with Wireshark's iWARP dissectors",
-    },
-    Needed {
-        thing: Thing::Program("gcc"),
-        package: "gcc",
-        purpose: "the comparison of the C faces with the headers that C programs include",
-    },
-    Needed {
-        thing: Thing::Header("/usr/include/infiniband/verbs.h"),
-        package: "libibverbs-dev",
-        purpose: "the comparison of the C faces with libibverbs",
-    },
-    Needed {
-        thing: Thing::Header("/usr/include/rdma/rdma_cma.h"),
-        package: "librdmacm-dev",
-        purpose: "the comparison of the C faces with librdmacm",
-    },
+    program(
+        "tshark",
+        "tshark",
+        "the comparison of `verbena decode` with Wireshark's iWARP dissectors",
+    ),
+    program(
+        "gcc",
+        "gcc",
+        "linking the drop-in libraries, and the comparison of the C faces with the headers that C programs include",
+    ),
+    program(
+        "nm",
+        "binutils",
+        "checking what the drop-in libraries export",
+    ),
+    header(
+        "/usr/include/infiniband/verbs.h",
+        "libibverbs-dev",
+        "the comparison of the C faces with libibverbs",
+    ),
+    header(
+        "/usr/include/rdma/rdma_cma.h",
+        "librdmacm-dev",
+        "the comparison of the C faces with librdmacm",
+    ),
+    program(
+        "ibv_devinfo",
+        "ibverbs-utils",
+        "programs of libibverbs on the drop-in libraries",
+    ),
+    program(
+        "ib_send_lat",
+        "perftest",
+        "perftest on the drop-in libraries",
+    ),
+    program(
+        "rping",
+        "rdmacm-utils",
+        "programs of librdmacm on the drop-in libraries",
+    ),
+    program(
+        "fi_info",
+        "libfabric-bin",
+        "libfabric on the drop-in libraries",
+    ),
+    program("ucx_info", "ucx-utils", "UCX on the drop-in libraries"),
 ];
 
 /// What to do about missing things.

@@ -58,7 +58,11 @@ fn clippy(workspace: &Workspace) -> Tool {
 /// Plain `cargo test`: it needs no further program and runs the documentation's examples too.
 /// The fuzz corpora are replayed here, by the tests of the fuzz crate.
 fn tests(workspace: &Workspace, long: bool) -> Tool {
-    let tool = workspace.cargo().args(["test", "--workspace"]);
+    let tool = workspace
+        .cargo()
+        .args(["test", "--workspace"])
+        // They were made in the step before: a test that misses them must not pass for want of them.
+        .env("DROPIN_REQUIRED", "1");
     if long {
         tool.env("VERBENA_LONG", "1")
     } else {

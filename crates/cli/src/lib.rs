@@ -12,3 +12,4 @@ pub mod bench;
 pub mod decode;
 pub mod demo;
 pub mod events;
+pub mod launch;

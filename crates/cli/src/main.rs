@@ -9,7 +9,9 @@ mod command {
     pub(crate) mod decode;
     pub(crate) mod demo;
     pub(crate) mod devinfo;
+    pub(crate) mod env;
     pub(crate) mod events;
+    pub(crate) mod run;
 }
 
 use std::process::ExitCode;
@@ -41,6 +43,15 @@ enum Command {
     /// message (> from the initiator, < from the responder) and a summary per stream.
     #[command(after_help = EXIT_CODES, after_long_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
     Decode(command::decode::Decode),
+    /// Start a program on Verbena instead of a real adapter
+    ///
+    /// The program finds Verbena's libibverbs and librdmacm before the system's, and is otherwise not touched: signals,
+    /// exit code and terminal are its own. A setting that the adapter would refuse is said before it starts.
+    #[command(after_help = command::run::EXAMPLE)]
+    Run(command::run::Run),
+    /// Print what `run` would set, as lines for a shell
+    #[command(after_help = command::env::EXAMPLE)]
+    Env(command::env::Env),
     /// Measure latency, bandwidth and message rate, next to plain TCP if asked
     ///
     /// Without --server and --client both sides run here, each in a process of its own, over loopback.
@@ -61,6 +72,8 @@ enum Command {
 fn main() -> ExitCode {
     let code = match Cli::parse().command {
         Command::Decode(args) => command::decode::run(&args),
+        Command::Run(args) => command::run::run(&args),
+        Command::Env(args) => command::env::run(&args),
         Command::Bench(args) => command::bench::run(&args),
         Command::Devinfo(args) => command::devinfo::run(&args),
         Command::Events(args) => command::events::run(&args),

@@ -136,6 +136,10 @@ fn the_device_says_where_each_setting_comes_from() {
         "N2: {said}"
     );
     assert!(first("processors").is_some(), "{said}");
+    assert_eq!(first("name"), Some("verbena0"), "{said}");
+    let row = |line: &str| line.trim().starts_with("pieces of a request");
+    let row = said.lines().find(|line| row(line));
+    assert!(row.is_some_and(|row| row.ends_with(" 64")), "{said}");
     let bad = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .arg("devinfo")
         .env("VERBENA_CRC", "perhaps")
@@ -150,10 +154,15 @@ fn the_device_is_an_object_for_programs() {
     let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .args(["devinfo", "--json"])
         .envs([("VERBENA_HANDLERS", "3"), ("VERBENA_DEVICE", "127.0.0.1")])
+        .env("VERBENA_MAX_QPS", "77")
         .output()
         .expect("the command starts");
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["handlers"], 3);
+    assert_eq!(said["name"], "verbena0");
+    assert_eq!(said["personality"], "roce");
+    assert_eq!(said["limits"]["queue_pairs"], 77);
+    assert!(said["limits"]["message_bytes"].as_u64() > Some(1 << 30));
     assert_eq!(said["addresses"], serde_json::json!(["127.0.0.1"]));
     assert_eq!(said["ports"], "20000-29999");
     assert!(

@@ -1,6 +1,6 @@
 //! Everything that can be set, in one place, with a note of who set it: a default, the file, the environment or the program.
 //! It promises that nothing is ignored in silence: an unknown name or a bad value is a [`Problem`] that says what would be right.
-//! It refuses to read the world except in [`Config::load`]; all else is a function of texts (docs/configuration.md).
+//! It refuses to read the world except in [`Config::load`] and [`Config::from_variables`]; all else is a function of texts (docs/configuration.md).
 //!
 //! Reading order: [`settings`] (the one list of keys) → [`words`], [`device`], [`peers`], [`key`] (what values there are) →
 //! `form` (how they are written) → `file` (TOML) → [`manners`] (what they mean towards one peer) → [`problem`].
@@ -127,10 +127,11 @@ impl Config {
 
     /// What this process's environment and the file of its user say (docs/configuration.md).
     pub fn load() -> Result<Config, Problems> {
-        Config::from_world(std::env::vars_os())
+        Config::from_variables(std::env::vars_os())
     }
 
-    fn from_world(
+    /// What [`Config::load`] would say in a process with this environment.
+    pub fn from_variables(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Config, Problems> {
         // Bytes that are not text become the mark of the unreadable, which no value may hold.

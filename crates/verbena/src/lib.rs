@@ -97,6 +97,7 @@ pub use registering::Registering;
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
 
+pub use verbena_engine::config::{Origin, Problem, Problems};
 #[doc(inline)]
 pub use verbena_engine::monitor;
 pub use verbena_engine::{Config, HandlerOptions};

@@ -2,9 +2,11 @@
 //! It promises that every setting is listed with its value and its origin, secrets hidden.
 //! It refuses to change anything.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use clap::Args;
+use verbena::low::Attributes;
 use verbena::{Config, Device};
 
 #[derive(Args)]
@@ -35,15 +37,18 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::load()?;
     let rows = config.describe();
     let device = Device::with(config)?;
-    let limits = device.attributes();
+    let attributes = device.attributes();
     let (handlers, processors) = (device.handler_limit(), device.processors()?);
     // A setting that fits no interface is shown as what it leads to; the rest is worth seeing all the same.
     let addresses = device.addresses().map(|all| {
         let all = all.iter().map(ToString::to_string);
         all.collect::<Vec<String>>()
     });
-    let ports = rows.iter().find(|row| row.key == "ports");
-    let ports = ports.map_or("", |row| row.value.as_str());
+    let setting = |key: &str| {
+        let row = rows.iter().find(|row| row.key == key);
+        row.map_or("", |row| row.value.as_str())
+    };
+    let ports = setting("ports");
     let mut out = io::stdout().lock();
     if args.json {
         let settings: Vec<_> = rows
@@ -51,11 +56,13 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
             .map(|row| serde_json::json!({"key": row.key, "value": row.value, "source": row.source.to_string()}))
             .collect();
         let all = serde_json::json!({
+            "name": setting("name"),
+            "personality": setting("personality"),
             "addresses": addresses.unwrap_or_default(),
             "ports": ports,
             "handlers": handlers,
             "processors": processors,
-            "limits": format!("{limits:?}"),
+            "limits": limits(attributes).map(|limit| (limit.key, limit.value)).into_iter().collect::<BTreeMap<_, _>>(),
             "settings": settings,
         });
         serde_json::to_writer_pretty(&mut out, &all)?;
@@ -69,6 +76,8 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
     let processors: Vec<String> = processors.iter().map(ToString::to_string).collect();
     writeln!(out, "adapter")?;
     for (what, value) in [
+        ("name", setting("name")),
+        ("personality", setting("personality")),
         ("addresses", addresses.as_str()),
         ("ports", ports),
         ("handlers", &handlers.to_string()),
@@ -76,9 +85,60 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
     ] {
         writeln!(out, "  {what:<18} {value}")?;
     }
-    writeln!(out, "\nlimits\n  {limits:?}\n\nsettings")?;
-    for row in rows {
+    writeln!(out, "\nlimits")?;
+    for limit in limits(attributes) {
+        writeln!(out, "  {:<34} {:>10}", limit.words, limit.value)?;
+    }
+    writeln!(out, "\nsettings")?;
+    for row in &rows {
         writeln!(out, "  {:<18} {:<24} {}", row.key, row.value, row.source)?;
     }
     Ok(())
+}
+
+/// One number that the adapter keeps to.
+struct Limit {
+    /// For programs.
+    key: &'static str,
+    /// For people.
+    words: &'static str,
+    value: u64,
+}
+
+fn limits(of: &Attributes) -> [Limit; 11] {
+    let limit = |key, words, value: u64| Limit { key, words, value };
+    let shares = &of.shares;
+    [
+        limit("queue_pairs", "queue pairs", shares.qps.into()),
+        limit("completion_queues", "completion queues", shares.cqs.into()),
+        limit(
+            "shared_receive_queues",
+            "shared receive queues",
+            shares.srqs.into(),
+        ),
+        limit(
+            "protection_domains",
+            "protection domains",
+            shares.pds.into(),
+        ),
+        limit("regions", "memory regions and windows", shares.stags.into()),
+        limit(
+            "requests",
+            "requests of a queue, each way",
+            of.requests as u64,
+        ),
+        limit("pieces", "pieces of a request", of.pieces as u64),
+        limit("inline_bytes", "bytes of inline data", of.inline as u64),
+        limit(
+            "entries",
+            "entries of a completion queue",
+            of.entries as u64,
+        ),
+        limit(
+            "shared_receives",
+            "receives of a shared receive queue",
+            of.shared_receives as u64,
+        ),
+        limit("message_bytes", "bytes of a message", of.message.into()),
+    ]
 }

@@ -263,8 +263,8 @@ fn the_file_of_the_user_is_found_and_read() {
         let all = more.iter().map(own).chain([home]);
         all.collect::<Vec<_>>()
     };
-    let config = Config::from_world(variables(&[("VERBENA_CRC", "off")]));
-    let missing = Config::from_world(variables(&[("VERBENA_CONFIG", "/nonexistent/x")]));
+    let config = Config::from_variables(variables(&[("VERBENA_CRC", "off")]));
+    let missing = Config::from_variables(variables(&[("VERBENA_CONFIG", "/nonexistent/x")]));
     std::fs::remove_dir_all(&home).unwrap();
     let config = config.unwrap();
     assert_eq!((config.half_open, config.crc), (9, Choice::Off));
@@ -274,7 +274,7 @@ fn the_file_of_the_user_is_found_and_read() {
             .to_string()
             .contains("a file that can be read")
     );
-    let absent = Config::from_world(variables(&[])).unwrap();
+    let absent = Config::from_variables(variables(&[])).unwrap();
     assert_eq!(*absent, Settings::default());
 }
 

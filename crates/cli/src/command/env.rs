@@ -1,0 +1,59 @@
+//! `verbena env`: what `verbena run` would put into a program's environment, as lines for a shell.
+//! It promises that `eval $(verbena env)` works, quoted or not.
+//! It refuses to name what it would not change.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use verbena_cli::launch::shell::{self, line};
+
+use super::run::Wanted;
+
+pub(crate) const EXAMPLE: &str = "\
+Examples:
+  eval $(verbena env)                          every program of this shell from now on
+  verbena env --shell fish | source
+  eval `verbena env --shell csh`";
+
+/// The shells there are words for.
+#[derive(Clone, Copy, ValueEnum)]
+enum Shell {
+    Sh,
+    Fish,
+    Csh,
+}
+
+#[derive(Args)]
+pub(crate) struct Env {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Whose words to use
+    #[arg(long, value_enum, default_value = "sh")]
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Env) -> u8 {
+    let variables = match args.wanted.variables() {
+        Ok(variables) => variables,
+        Err(error) => {
+            eprintln!("verbena: {error}");
+            return 2;
+        }
+    };
+    let shell = match args.shell {
+        Shell::Sh => shell::Shell::Sh,
+        Shell::Fish => shell::Shell::Fish,
+        Shell::Csh => shell::Shell::Csh,
+    };
+    let lines = variables.iter().map(|(n, v)| line(shell, n, v) + "\n");
+    let text: String = lines.collect();
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => 0,
+        // The reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(error) => {
+            eprintln!("verbena: {error}");
+            1
+        }
+    }
+}

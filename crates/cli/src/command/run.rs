@@ -1,0 +1,134 @@
+//! `verbena run`: starts a program so that it finds Verbena where it looks for an RDMA adapter.
+//! It promises to become that program: signals, exit code and terminal are its own.
+//! It refuses to start it with settings that the adapter would refuse.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use verbena_cli::launch::error::Error;
+use verbena_cli::launch::{Libraries, Variable, Wishes};
+
+pub(crate) const EXAMPLE: &str = "\
+Examples:
+  verbena run ibv_devinfo
+  verbena run --personality iwarp --set crc=on -- ib_send_lat -d verbena0 peer
+
+Exit codes: those of the program; 126 if it cannot be executed, 127 if it is not found,
+2 if the libraries are missing or a setting is wrong.";
+
+/// As a shell has it.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+const USAGE: u8 = 2;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const EXECUTABLE: u32 = 0o111;
+
+/// What both commands take.
+#[derive(Args)]
+pub(crate) struct Wanted {
+    /// The folder with the drop-in libraries (default: near this command)
+    #[arg(long, value_name = "DIR")]
+    libs: Option<PathBuf>,
+    /// Whose manners the adapter has: roce or iwarp
+    #[arg(long)]
+    personality: Option<String>,
+    /// The adapter's addresses: auto, an interface, or addresses with commas between them
+    #[arg(long)]
+    device: Option<String>,
+    /// A setting of docs/configuration.md; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Wanted {
+    /// Everything that the program's environment must have.
+    pub(crate) fn variables(&self) -> Result<Vec<Variable>, Error> {
+        let mut wishes = Wishes::default();
+        for text in &self.set {
+            wishes.add_text(text)?;
+        }
+        for (key, value) in [("personality", &self.personality), ("device", &self.device)] {
+            if let Some(value) = value {
+                wishes.add(key, value);
+            }
+        }
+        let settings = wishes.variables(std::env::vars_os())?;
+        let command = std::env::current_exe().unwrap_or_default();
+        let libraries = Libraries::find(self.libs.as_deref(), &command)?;
+        let mut all = libraries.variables(|name| std::env::var_os(name));
+        all.extend(settings);
+        Ok(all)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Returns only if the program could not be started.
+pub(crate) fn run(args: &Run) -> u8 {
+    let variables = match args.wanted.variables() {
+        Ok(variables) => variables,
+        Err(error) => {
+            eprintln!("verbena: {error}");
+            return USAGE;
+        }
+    };
+    let Some((program, arguments)) = args.program.split_first() else {
+        return USAGE;
+    };
+    if let Some(path) = place(program)
+        && is_raised(&path)
+    {
+        let path = path.display();
+        eprintln!(
+            "verbena: {path} runs with the rights of its owner or group, so the dynamic linker ignores the environment, \
+             and it will not find Verbena"
+        );
+    }
+    let error = Command::new(program).args(arguments).envs(variables).exec();
+    let program = Path::new(program).display();
+    eprintln!("verbena: cannot start {program}: {error}");
+    if error.kind() == io::ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        NOT_EXECUTABLE
+    }
+}
+
+/// Where the program is, as it will be looked for.
+fn place(program: &OsString) -> Option<PathBuf> {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return Some(path.to_owned());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(path))
+        .find(|path| {
+            let found = path.metadata();
+            found.is_ok_and(|m| m.is_file() && m.mode() & EXECUTABLE != 0)
+        })
+}
+
+/// Whether the program runs with other rights than ours.
+fn is_raised(path: &Path) -> bool {
+    let Ok(found) = path.metadata() else {
+        return false;
+    };
+    let user = found.mode() & SET_UID != 0 && found.uid() != rustix::process::geteuid().as_raw();
+    let group = found.mode() & SET_GID != 0 && found.gid() != rustix::process::getegid().as_raw();
+    user || group
+}

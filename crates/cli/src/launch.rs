@@ -1,0 +1,155 @@
+//! What a program must find in its environment to run on Verbena instead of a real adapter (docs/dropin.md).
+//! It promises that a setting is checked before anything starts, and that what the environment held before is kept.
+//! It refuses to change this process: it answers with a list of variables.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use verbena::Config;
+
+use self::error::Error;
+
+pub mod error;
+pub mod shell;
+
+const LIBIBVERBS: &str = "libibverbs.so.1";
+const LIBRDMACM: &str = "librdmacm.so.1";
+const SHIM: &str = "libverbena-uverbs.so";
+
+/// Where the dynamic linker looks first.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// What the dynamic linker loads before anything else.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// One variable and its value.
+pub type Variable = (OsString, OsString);
+
+/// The folder with the drop-in libraries, known to hold them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Libraries {
+    folder: PathBuf,
+}
+
+impl Libraries {
+    /// In the folder that was named; else near the command: beside it, in the source tree's target folder, or where
+    /// `cargo xtask install` puts them.
+    pub fn find(named: Option<&Path>, command: &Path) -> Result<Libraries, Error> {
+        let candidates = match named {
+            Some(folder) => vec![folder.to_owned()],
+            None => near(command),
+        };
+        let complete = |folder: &&PathBuf| {
+            let all = [LIBIBVERBS, LIBRDMACM, SHIM];
+            all.iter().all(|name| folder.join(name).is_file())
+        };
+        let Some(found) = candidates.iter().find(complete) else {
+            return Err(Error::NoLibraries(candidates));
+        };
+        // A program may change its folder before it loads a library.
+        let folder = std::path::absolute(found).unwrap_or_else(|_| found.clone());
+        if folder
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .any(|b| b":;".contains(b))
+        {
+            return Err(Error::Separator(folder));
+        }
+        Ok(Libraries { folder })
+    }
+
+    /// The variables that lead the dynamic linker here, and keep what `now` tells they were.
+    pub fn variables(&self, now: impl Fn(&str) -> Option<OsString>) -> Vec<Variable> {
+        let path = prepended(self.folder.as_os_str(), now(LIBRARY_PATH));
+        let shim = self.folder.join(SHIM).into_os_string();
+        // There a blank separates too; the bare name is found through the other variable.
+        let blank = shim.as_bytes().iter().any(u8::is_ascii_whitespace);
+        let shim = if blank { SHIM.into() } else { shim };
+        let preload = prepended(&shim, now(PRELOAD));
+        vec![(LIBRARY_PATH.into(), path), (PRELOAD.into(), preload)]
+    }
+}
+
+/// Where the libraries can be, seen from the command.
+fn near(command: &Path) -> Vec<PathBuf> {
+    let Some(folder) = command.parent() else {
+        return Vec::new();
+    };
+    let mut all = vec![folder.to_owned()];
+    if let Some(above) = folder.parent() {
+        all.push(above.join("dropin"));
+        all.push(above.join("lib").join("verbena"));
+    }
+    all
+}
+
+/// `first` before what was there, unless it is first already; an empty entry would mean the current folder.
+fn prepended(first: &OsStr, was: Option<OsString>) -> OsString {
+    let Some(was) = was.filter(|was| !was.is_empty()) else {
+        return first.to_owned();
+    };
+    if was.as_bytes().split(|b| *b == b':').next() == Some(first.as_bytes()) {
+        return was;
+    }
+    let mut all = first.to_owned();
+    all.push(":");
+    all.push(was);
+    all
+}
+
+/// Settings that were asked for on the command line: key and value, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wishes(Vec<(String, String)>);
+
+impl Wishes {
+    /// One more; a later one for the same key wins.
+    pub fn add(&mut self, key: &str, value: &str) {
+        let key = key.to_ascii_lowercase();
+        self.0.retain(|(old, _)| *old != key);
+        self.0.push((key, value.to_owned()));
+    }
+
+    /// One more, as `key=value`.
+    pub fn add_text(&mut self, text: &str) -> Result<(), Error> {
+        let (key, value) = text
+            .split_once('=')
+            .ok_or_else(|| Error::NoValue(text.to_owned()))?;
+        self.add(key, value);
+        Ok(())
+    }
+
+    /// The variables that say so, once it is certain that the adapter will take them together with all else it is told.
+    pub fn variables(
+        &self,
+        environment: impl IntoIterator<Item = Variable>,
+    ) -> Result<Vec<Variable>, Error> {
+        let ours: Vec<Variable> = self
+            .0
+            .iter()
+            .map(|(key, value)| (variable(key), value.into()))
+            .collect();
+        // What names the file of settings is no setting.
+        if let Some((key, _)) = self.0.iter().find(|(key, _)| key == "config") {
+            return Err(Error::NoSetting(key.clone()));
+        }
+        let others = environment.into_iter();
+        let others = others.filter(|(name, _)| ours.iter().all(|(mine, _)| mine != name));
+        let all: Vec<Variable> = others.chain(ours.iter().cloned()).collect();
+        Config::from_variables(all).map_err(|problems| Error::Settings {
+            ours: ours
+                .iter()
+                .map(|(name, _)| name.to_string_lossy().into())
+                .collect(),
+            problems,
+        })?;
+        Ok(ours)
+    }
+}
+
+fn variable(key: &str) -> OsString {
+    format!("VERBENA_{}", key.to_ascii_uppercase()).into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Why a program cannot be started on Verbena.
+//! It promises sentences that say what was looked for, or which option is wrong and what it takes.
+//! It refuses to be about the program itself: that one speaks for itself.
+
+use core::fmt;
+use std::path::PathBuf;
+
+use verbena::{Origin, Problems};
+
+/// Why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// The libraries are in none of these folders.
+    NoLibraries(Vec<PathBuf>),
+    /// The folder's name holds what separates folders in `LD_LIBRARY_PATH`.
+    Separator(PathBuf),
+    /// `--set` without an equals sign.
+    NoValue(String),
+    /// `--set` with the name of something that is no setting.
+    NoSetting(String),
+    /// Settings that the adapter would refuse.
+    Settings {
+        /// The variables that came from options.
+        ours: Vec<String>,
+        /// What is wrong, with these or with others.
+        problems: Problems,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoLibraries(folders) => {
+                write!(
+                    f,
+                    "libibverbs.so.1, librdmacm.so.1 and libverbena-uverbs.so are not together in any of:"
+                )?;
+                for folder in folders {
+                    write!(f, " {}", folder.display())?;
+                }
+                f.write_str("; `cargo xtask dropin` makes them, `--libs DIR` says where they are")
+            }
+            Error::Separator(folder) => write!(
+                f,
+                "the dynamic linker cannot be told of {}: a colon or semicolon separates folders there",
+                folder.display()
+            ),
+            Error::NoValue(text) => write!(f, "--set {text}: wanted is key=value"),
+            Error::NoSetting(key) => write!(
+                f,
+                "--set {key}: there is no such setting; the file is named by VERBENA_CONFIG"
+            ),
+            Error::Settings { ours, problems } => {
+                for (at, problem) in problems.iter().enumerate() {
+                    let between = if at == 0 { "" } else { "\n" };
+                    match &problem.origin {
+                        Origin::Environment(name) if ours.contains(name) => {
+                            let (key, value) = (&problem.key, &problem.value);
+                            write!(f, "{between}--set {key}={value}: {}", problem.remedy)?;
+                        }
+                        _ => write!(f, "{between}{problem}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl core::error::Error for Error {}

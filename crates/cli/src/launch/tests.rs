@@ -1,0 +1,141 @@
+//! Where libraries are found, what becomes of the environment, and which wishes are refused.
+
+use super::*;
+
+/// A folder that is gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("verbena-launch-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// A folder inside with all the libraries.
+    fn with_libraries(&self, name: &str) -> PathBuf {
+        let folder = self.0.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        for library in [LIBIBVERBS, LIBRDMACM, SHIM] {
+            std::fs::write(folder.join(library), "").unwrap();
+        }
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn libraries_are_found_near_the_command() {
+    for (name, place, command) in [
+        ("beside", "bin", "bin/verbena"),
+        ("tree", "dropin", "debug/verbena"),
+        ("installed", "lib/verbena", "bin/verbena"),
+    ] {
+        let folder = Folder::new(name);
+        let place = folder.with_libraries(place);
+        let command = folder.0.join(command);
+        let found = Libraries::find(None, &command).unwrap();
+        assert_eq!(found.folder, place);
+        std::fs::remove_file(place.join(SHIM)).unwrap();
+        let error = Libraries::find(None, &command).unwrap_err().to_string();
+        assert!(error.contains(&place.display().to_string()), "{error}");
+        assert!(error.contains("cargo xtask dropin"), "{error}");
+    }
+}
+
+#[test]
+fn a_named_folder_is_the_only_one() {
+    let folder = Folder::new("named");
+    let command = folder.with_libraries("bin").join("verbena");
+    let error = Libraries::find(Some(&folder.0), &command).unwrap_err();
+    assert_eq!(error, Error::NoLibraries(vec![folder.0.clone()]));
+    let colon = folder.with_libraries("a:b");
+    let error = Libraries::find(Some(&colon), &command).unwrap_err();
+    assert!(matches!(error, Error::Separator(_)), "{error}");
+}
+
+fn value(all: &[Variable], name: &str) -> String {
+    let found = all.iter().find(|(n, _)| n == name);
+    found.unwrap().1.to_string_lossy().into_owned()
+}
+
+#[test]
+fn what_was_there_is_kept_behind() {
+    let libraries = Libraries {
+        folder: "/l".into(),
+    };
+    let fresh = libraries.variables(|_| None);
+    assert_eq!(value(&fresh, "LD_LIBRARY_PATH"), "/l");
+    assert_eq!(value(&fresh, "LD_PRELOAD"), "/l/libverbena-uverbs.so");
+    let empty = libraries.variables(|_| Some("".into()));
+    assert_eq!(empty, fresh, "an empty entry would be the current folder");
+    let kept = libraries.variables(|name| Some(format!("/{name}:/x").into()));
+    assert_eq!(value(&kept, "LD_LIBRARY_PATH"), "/l:/LD_LIBRARY_PATH:/x");
+    assert_eq!(
+        value(&kept, "LD_PRELOAD"),
+        "/l/libverbena-uverbs.so:/LD_PRELOAD:/x"
+    );
+    let again = libraries.variables(|name| Some(value(&kept, name).into()));
+    assert_eq!(again, kept, "a second time adds nothing");
+}
+
+#[test]
+fn a_blank_in_the_folder_is_no_separator() {
+    let libraries = Libraries {
+        folder: "/my libs".into(),
+    };
+    let all = libraries.variables(|_| None);
+    assert_eq!(value(&all, "LD_LIBRARY_PATH"), "/my libs");
+    assert_eq!(value(&all, "LD_PRELOAD"), SHIM);
+}
+
+fn variables(texts: &[&str], environment: &[(&str, &str)]) -> Result<Vec<Variable>, String> {
+    let mut wishes = Wishes::default();
+    for text in texts {
+        wishes.add_text(text).map_err(|error| error.to_string())?;
+    }
+    let environment = environment.iter().map(|(n, v)| (n.into(), v.into()));
+    let made = wishes.variables(environment);
+    made.map_err(|error| error.to_string())
+}
+
+#[test]
+fn wishes_become_variables_and_win() {
+    let made = variables(
+        &["crc=on", "crc=off", "DEVICE=127.0.0.1"],
+        &[("VERBENA_CRC", "perhaps")],
+    );
+    let expected: Vec<Variable> = vec![
+        ("VERBENA_CRC".into(), "off".into()),
+        ("VERBENA_DEVICE".into(), "127.0.0.1".into()),
+    ];
+    assert_eq!(made.unwrap(), expected);
+}
+
+#[test]
+fn a_wish_that_cannot_come_true_is_said_at_once() {
+    for (text, said) in [
+        ("crc", "--set crc: wanted is key=value"),
+        (
+            "crc=perhaps",
+            "--set crc=perhaps: wanted is auto, on or off",
+        ),
+        ("crx=on", "perhaps crc was meant"),
+        ("config=x", "there is no such setting"),
+        ("redial_min=1s", "wanted is at most redial_max"),
+    ] {
+        let error = variables(&[text], &[]).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+    let error = variables(&[], &[("VERBENA_CRC", "perhaps")]).unwrap_err();
+    assert!(
+        error.starts_with("environment variable VERBENA_CRC"),
+        "{error}"
+    );
+}

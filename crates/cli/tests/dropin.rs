@@ -1,0 +1,109 @@
+//! The libraries that `cargo xtask dropin` made, under programs of the system. `cargo xtask test` makes them first; without
+//! them these tests say so and pass.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Where they are, if they were made; a test run of the project always has them.
+fn libraries() -> Option<PathBuf> {
+    // Beside the folder that holds the command, as `verbena run` looks for them.
+    let command = Path::new(env!("CARGO_BIN_EXE_verbena"));
+    let folder = command.parent()?.parent()?.join("dropin");
+    let there = folder.join("libverbena-uverbs.so").is_file();
+    if !there {
+        let required = std::env::var_os("DROPIN_REQUIRED").is_some();
+        assert!(!required, "no libraries in {}", folder.display());
+        eprintln!("not tested: no libraries in {}", folder.display());
+    }
+    there.then_some(folder)
+}
+
+fn preloaded(folder: &Path, program: &str, args: &[&str]) -> Output {
+    Command::new(program)
+        .args(args)
+        .env("LD_PRELOAD", folder.join("libverbena-uverbs.so"))
+        .env("LC_ALL", "C")
+        .output()
+        .expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_shim_shows_the_device_file_and_nothing_else() {
+    let Some(folder) = libraries() else { return };
+    let output = preloaded(&folder, "stat", &["-c", "%F", "/dev/infiniband/uverbs0"]);
+    assert_eq!(
+        text(&output.stdout),
+        "character special file\n",
+        "{output:?}"
+    );
+    assert_eq!(text(&output.stderr), "", "the linker has no complaint");
+    for (path, kind) in [("/dev/null", "character special file"), ("/", "directory")] {
+        let output = preloaded(&folder, "stat", &["-c", "%F", path]);
+        assert_eq!(text(&output.stdout), format!("{kind}\n"), "{path}");
+    }
+    for path in ["/dev/infiniband/other", "/dev/infinibandx/uverbs0"] {
+        assert!(
+            !preloaded(&folder, "stat", &[path]).status.success(),
+            "{path}"
+        );
+    }
+    // By `access` and its relatives.
+    for (path, code) in [("/dev/infiniband/uverbs3", 0), ("/dev/infiniband/other", 1)] {
+        let output = preloaded(
+            &folder,
+            "sh",
+            &["-c", "test -r \"$0\" && test -w \"$0\"", path],
+        );
+        assert_eq!(output.status.code(), Some(code), "{path}");
+    }
+}
+
+#[test]
+fn the_command_finds_the_libraries_of_its_own_tree() {
+    let Some(folder) = libraries() else { return };
+    let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .args(["run", "sh", "-c", "echo $LD_LIBRARY_PATH"])
+        .env_remove("LD_LIBRARY_PATH")
+        .output()
+        .expect("the command starts");
+    let said = text(&output.stdout);
+    assert_eq!(said, format!("{}\n", folder.display()), "{output:?}");
+}
+
+#[test]
+fn programs_of_the_system_load_them() {
+    let Some(_) = libraries() else { return };
+    for (program, argument) in [
+        ("ibv_devices", "--help"),
+        ("ib_send_lat", "--help"),
+        ("rping", "-h"),
+        ("fi_info", "--version"),
+        ("ucx_info", "-v"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
+            .args(["run", program, argument])
+            .output()
+            .expect("the command starts");
+        let said = text(&output.stderr);
+        if output.status.code() == Some(127) && said.starts_with("verbena: cannot start") {
+            // `cargo xtask test` has looked for it before, and failed in CI.
+            eprintln!("not tested: {program} is missing");
+            continue;
+        }
+        // What the dynamic linker says when a symbol or a version is missing, or the wrong file is found.
+        for complaint in [
+            "symbol lookup error",
+            "not found (required by",
+            "no version information",
+            "cannot open shared object",
+            "cannot be preloaded",
+        ] {
+            assert!(!said.contains(complaint), "{program}: {said}");
+        }
+        assert_ne!(output.status.code(), Some(127), "{program}: {said}");
+    }
+}

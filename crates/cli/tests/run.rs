@@ -1,0 +1,205 @@
+//! `verbena run` and `verbena env` as a user types them. The libraries are empty files where only the way to them matters.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libverbena-uverbs.so"];
+
+/// A folder of one test, gone at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("verbena-run-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// Copies of the C library: something that the dynamic linker takes and that changes nothing.
+    fn with_libraries(name: &str) -> Folder {
+        let folder = Folder::new(name);
+        for library in LIBRARIES {
+            harmless(&folder.0.join(library));
+        }
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A shared library without anything in it, under this name; by the compiler if there is one, else an empty file, of
+/// which the dynamic linker complains on standard error.
+fn harmless(path: &Path) {
+    let made = Command::new("gcc")
+        .args(["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o"])
+        .arg(path)
+        .output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        std::fs::write(path, "").unwrap();
+    }
+}
+
+fn verbena<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .args(args)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("LD_PRELOAD")
+        .output()
+        .expect("the command starts")
+}
+
+fn run(folder: &Folder, rest: &[&str]) -> Output {
+    let libs = folder.0.to_str().unwrap();
+    verbena(["run", "--libs", libs].iter().chain(rest))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    let folder = Folder::with_libraries("exit");
+    for code in [0, 3, 126, 255] {
+        let output = run(&folder, &["sh", "-c", &format!("exit {code}")]);
+        assert_eq!(output.status.code(), Some(code));
+    }
+}
+
+#[test]
+fn a_signal_kills_the_program_and_nobody_stands_between() {
+    let folder = Folder::with_libraries("signal");
+    // 9 kills, 15 asks, 13 is a pipe without reader, which our own runtime ignores for itself.
+    for signal in [9, 15, 13] {
+        let output = run(&folder, &["sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(output.status.signal(), Some(signal), "{output:?}");
+    }
+}
+
+#[test]
+fn two_dashes_are_optional_and_the_rest_is_the_programs() {
+    let folder = Folder::with_libraries("dashes");
+    for line in [
+        &["printf", "%s,", "-a", "--set", "b"][..],
+        &["--", "printf", "%s,", "-a", "--set", "b"],
+    ] {
+        let output = run(&folder, line);
+        assert_eq!(text(&output.stdout), "-a,--set,b,", "{output:?}");
+    }
+    let output = run(&folder, &["printf", "%s,", "--", "c"]);
+    assert_eq!(text(&output.stdout), "--,c,", "{output:?}");
+    assert_eq!(run(&folder, &["--bogus", "true"]).status.code(), Some(2));
+    assert_eq!(run(&folder, &[]).status.code(), Some(2));
+}
+
+#[test]
+fn the_program_finds_the_libraries_and_the_settings() {
+    let folder = Folder::with_libraries("environment");
+    let show = "echo $LD_LIBRARY_PATH; echo $LD_PRELOAD; echo $VERBENA_PERSONALITY $VERBENA_DEVICE $VERBENA_CRC";
+    let wishes = [
+        "--personality",
+        "iwarp",
+        "--device",
+        "127.0.0.1",
+        "--set",
+        "crc=on",
+    ];
+    let output = run(&folder, &[&wishes[..], &["sh", "-c", show]].concat());
+    let libs = folder.0.display();
+    let expected = format!("{libs}\n{libs}/libverbena-uverbs.so\niwarp 127.0.0.1 on\n");
+    assert_eq!(text(&output.stdout), expected, "{output:?}");
+}
+
+#[test]
+fn missing_libraries_are_a_sentence_with_the_places() {
+    let folder = Folder::new("missing");
+    let output = run(&folder, &["true"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    for part in [folder.0.to_str().unwrap(), "cargo xtask dropin", "--libs"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_bad_setting_is_said_before_anything_starts() {
+    let folder = Folder::with_libraries("setting");
+    let mark = folder.0.join("started");
+    for (wish, said) in [
+        (["--set", "crc=perhaps"], "--set crc=perhaps: wanted is"),
+        (["--set", "crx=on"], "perhaps crc was meant"),
+        (["--set", "crc"], "wanted is key=value"),
+        (["--personality", "tokenring"], "tokenring"),
+    ] {
+        let output = run(
+            &folder,
+            &[&wish[..], &["touch", mark.to_str().unwrap()]].concat(),
+        );
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(said), "{output:?}");
+        assert!(!mark.exists(), "it was started all the same");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_start_is_told_apart() {
+    let folder = Folder::with_libraries("start");
+    let output = run(&folder, &["no-such-program-anywhere"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("no-such-program-anywhere"));
+    let plain = folder.0.join("plain");
+    std::fs::write(&plain, "hello").unwrap();
+    let output = run(&folder, &[plain.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+}
+
+#[test]
+fn a_program_with_rights_of_its_own_is_warned_of() {
+    let folder = Folder::with_libraries("raised");
+    let program = folder.0.join("raised");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let mut rights = program.metadata().unwrap().permissions();
+    rights.set_mode(0o4755);
+    std::fs::set_permissions(&program, rights).unwrap();
+    let path = program.to_str().unwrap();
+    let said = text(&run(&folder, &[path]).stderr);
+    // Our own file gives us no rights that we have not.
+    assert!(!said.contains("ignores the environment"), "{said}");
+    if std::os::unix::fs::chown(&program, Some(65534), None).is_ok() {
+        let mut rights = program.metadata().unwrap().permissions();
+        rights.set_mode(0o4755);
+        std::fs::set_permissions(&program, rights).unwrap();
+        let said = text(&run(&folder, &[path]).stderr);
+        assert!(said.contains("ignores the environment"), "{said}");
+    }
+}
+
+#[test]
+fn a_shell_evaluates_the_lines_quoted_or_not() {
+    let folder = Folder::with_libraries("two  blanks it's");
+    let libs = folder.0.to_str().unwrap();
+    let show = "printf '%s\\n' \"$LD_LIBRARY_PATH\" \"$LD_PRELOAD\" \"$VERBENA_CRC\"; sh -c 'echo $VERBENA_CRC'";
+    for evaluate in ["eval $(\"$@\");", "eval \"$(\"$@\")\";"] {
+        let output = Command::new("sh")
+            .args(["-c", &format!("{evaluate} {show}"), "sh"])
+            .arg(env!("CARGO_BIN_EXE_verbena"))
+            .args(["env", "--libs", libs, "--set", "crc=off"])
+            .env("LD_LIBRARY_PATH", "/was there")
+            .env_remove("LD_PRELOAD")
+            .output()
+            .unwrap();
+        let expected = format!("{libs}:/was there\nlibverbena-uverbs.so\noff\noff\n");
+        assert_eq!(text(&output.stdout), expected, "{output:?}");
+    }
+    let fish = verbena(["env", "--shell", "fish", "--libs", libs]);
+    assert!(text(&fish.stdout).starts_with("set -gx LD_LIBRARY_PATH '"));
+    let bad = verbena(["env", "--set", "crx=1", "--libs", libs]);
+    assert_eq!((bad.status.code(), bad.stdout.len()), (Some(2), 0));
+}
