@@ -10,7 +10,7 @@ from pyverbs.enums import *
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from pyverbs.srq import SRQ, SrqInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import RecvWR, SendWR, SGE
 
 SIZE = 65536
@@ -38,7 +38,7 @@ class End:
         init = QPInitAttr(qp_type=IBV_QPT_RC, scq=self.queue, rcq=self.queue, cap=cap, sq_sig_all=1)
         self.shared = None
         if shared:
-            self.shared = SRQ(self.domain, SrqInitAttr())
+            self.shared = SRQ(self.domain, SrqInitAttr(SrqAttr(max_wr=16, max_sge=2)))
             init.srq = self.shared
         self.pair = QP(self.domain, init)
 

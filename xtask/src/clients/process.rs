@@ -63,6 +63,8 @@ impl Start<'_> {
         if let User::Other(id) = self.user {
             // Without a word on groups, `uid` also clears the supplementary ones.
             command.uid(id).gid(id);
+            // Ours is not for this user to read.
+            command.env("HOME", self.folder);
         }
         let child = command
             .spawn()
