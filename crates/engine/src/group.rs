@@ -20,6 +20,8 @@ use crate::sys::{self, Interest, Poller, Ready, Socket};
 const FEW: usize = 4;
 /// Rounds of serving before others on the shard have their turn.
 const ROUNDS: usize = 8;
+/// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
+const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
 
 /// Connections of one completion queue.
 pub(crate) struct Group {
@@ -36,6 +38,10 @@ pub(crate) struct Group {
     lent: AtomicBool,
     /// A timer runs that takes the group back.
     timed: AtomicBool,
+    /// Nothing is lent before then: who borrowed it last stayed away while something waited, in nanoseconds.
+    wary_until: AtomicU64,
+    /// How long that is the next time it happens.
+    wariness: AtomicU64,
     /// A polling thread put off acknowledgements of some members.
     owes: AtomicBool,
     /// Who asks which members are ready does so alone.
@@ -82,6 +88,8 @@ impl Group {
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
             timed: AtomicBool::new(false),
+            wary_until: AtomicU64::new(0),
+            wariness: AtomicU64::new(WARY.0),
             owes: AtomicBool::new(false),
             asking: Mutex::default(),
         });
@@ -166,7 +174,8 @@ impl Group {
             return;
         }
         let pause = u128::from(now.nanos().saturating_sub(before));
-        if pause > self.core.config.lend_time.as_nanos() {
+        let wary = now.nanos() < self.wary_until.load(Ordering::Relaxed);
+        if wary || pause > self.core.config.lend_time.as_nanos() {
             self.polls.store(0, Ordering::Relaxed);
         } else if self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= self.core.config.lend_polls {
             self.polls.store(0, Ordering::Relaxed);
@@ -273,6 +282,15 @@ impl Group {
             .arm(&self.poller, self.token, Interest::READ_ONCE);
     }
 
+    /// Something waited for a thread that polls no more: one that spins on its memory, say, and comes only to post.
+    fn grow_wary(&self, now: Time) {
+        let wariness = self.wariness.load(Ordering::Relaxed);
+        let next = (wariness * 2).min(WARY.1);
+        self.wariness.store(next, Ordering::Relaxed);
+        self.wary_until
+            .store(now.nanos() + wariness, Ordering::Relaxed);
+    }
+
     /// Nobody needs the queue any more.
     pub(crate) fn retire(&self) {
         self.shard.unwatch(&self.poller);
@@ -298,8 +316,15 @@ impl Served for Group {
         let stayed_away = now
             .nanos()
             .saturating_sub(self.polled.load(Ordering::Relaxed));
+        let lent = self.lent.load(Ordering::Relaxed);
         if u128::from(stayed_away) > self.core.config.lend_time.as_nanos() {
             self.return_to_shard(true);
+            if lent && self.serve_ready() {
+                self.grow_wary(now);
+            }
+        } else if lent {
+            // It is there, as a thread that polls should be.
+            self.wariness.store(WARY.0, Ordering::Relaxed);
         }
         self.timed.store(false, Ordering::SeqCst);
         // Lent still, or again.

@@ -34,7 +34,7 @@ pub use listener::Listener;
 pub use local::{Local, Visitor, user};
 pub use pair::Pair;
 pub use poller::{Interest, Poller, Ready};
-pub use processor::{Courtesy, give_way, parallelism, processor, processors, settle};
+pub use processor::{Courtesy, be_prompt, give_way, parallelism, processor, processors, settle};
 pub use random::random_u64;
 pub use socket::Socket;
 pub use thread::spawn;
