@@ -165,6 +165,7 @@ impl Drop for Engine {
             self.core.tick(Time::MAX);
             self.core.stations.stop(self.core.config.linger);
             self.core.numbers.close();
+            self.core.residents.close();
         }
     }
 }

@@ -22,6 +22,8 @@ use crate::sys::{self, Datagrams, Interest, Ready};
 
 /// Datagrams read in one go, before others on the shard have their turn.
 const AT_ONCE: usize = 64;
+/// Bytes that may wait to be read: as many datagrams as a usual receive queue has receives, and some.
+const ROOM: usize = 4 << 20;
 /// How long sending waits when the system has no room although the socket has.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -79,10 +81,6 @@ impl Mailbox {
         self.at.ip()
     }
 
-    pub(crate) fn socket(&self) -> &Datagrams {
-        &self.socket
-    }
-
     /// Datagrams are wanted from now on.
     pub(crate) fn serve(self: &Arc<Self>) -> Result<(), Error> {
         let mut watch = self.watch.lock();
@@ -91,6 +89,11 @@ impl Mailbox {
         }
         if !watch.served {
             self.shard.serve(self.token, self.clone())?;
+            self.socket.widen(ROOM);
+            if self.group.is_none() {
+                // Where that fails multicast is lost, and nothing else.
+                let _ = self.socket.multicast_by(self.at.ip());
+            }
             let once = Interest::READ_ONCE;
             if let Err(error) = self.shard.watch(&self.socket, self.token, once) {
                 self.shard.forget(self.token);
@@ -181,7 +184,10 @@ impl Mailbox {
         let arrival = Arrival::parse(bytes, path).map_err(Some)?;
         let residents = &self.core.residents;
         let found = match self.group {
-            Some(group) => residents.deliver_all(group, &self.core, &arrival, out),
+            Some(group) => {
+                let own = self.core.addresses().unwrap_or_default();
+                residents.deliver_all(group, own, &arrival, out)
+            }
             None if parts(arrival.to()).0 == self.at.port() => residents.deliver(&arrival, out),
             None => false,
         };

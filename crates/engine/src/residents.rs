@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use verbena_nic::ud::{Arrival, Destination, Dropped, Post, Posted, UdSending};
+use verbena_nic::ud::{Arrival, Destination, Dropped, MULTICAST, Post, Posted, UdSending};
 use verbena_nic::{Function, Outbox, UdQp};
 use verbena_wire::number::Qpn;
 
 use crate::core::Core;
+use crate::error::Error;
 use crate::mailbox::Mailbox;
 use crate::numbers::parts;
+use crate::sys::Datagrams;
 
 /// A datagram queue pair and the sockets it sends through.
 #[derive(Debug)]
@@ -96,10 +98,19 @@ struct Drops {
     nobody: AtomicU64,
 }
 
+/// Who is attached to a multicast group.
+#[derive(Debug)]
+struct Audience {
+    mailbox: Arc<Mailbox>,
+    /// Not changed in place: whoever delivers goes through them without the lock.
+    members: Arc<[Arc<Resident>]>,
+}
+
 /// All datagram queue pairs of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Residents {
     by_number: RwLock<HashMap<Qpn, Arc<Resident>>>,
+    groups: RwLock<HashMap<IpAddr, Audience>>,
     drops: Drops,
 }
 
@@ -131,12 +142,79 @@ impl Residents {
     /// Gives a datagram to every queue pair of a group but the one that sent it; false if there is no other.
     pub(crate) fn deliver_all(
         &self,
-        _group: IpAddr,
-        _core: &Core,
-        _arrival: &Arrival<'_>,
-        _out: &mut Outbox,
+        group: IpAddr,
+        own: &[IpAddr],
+        arrival: &Arrival<'_>,
+        out: &mut Outbox,
     ) -> bool {
-        false
+        if arrival.to().get() != MULTICAST {
+            return false;
+        }
+        let members = self.groups.read().get(&group).map(|a| a.members.clone());
+        let from_here = own.contains(&arrival.source());
+        for member in members.iter().flat_map(|members| members.iter()) {
+            // InfiniBand: who sends to a group that it is attached to does not hear itself.
+            if !(from_here && member.qp.qpn() == arrival.from()) {
+                let _ = member.qp.deliver(arrival, out);
+            }
+        }
+        members.is_some()
+    }
+
+    /// Attaches a queue pair to a group; the group's mailbox if it was not attached before.
+    pub(crate) fn attach(
+        &self,
+        core: &Arc<Core>,
+        resident: &Arc<Resident>,
+        group: IpAddr,
+    ) -> Result<Option<Arc<Mailbox>>, Error> {
+        let mut groups = self.groups.write();
+        if let Some(audience) = groups.get_mut(&group) {
+            if audience.members.iter().any(|m| Arc::ptr_eq(m, resident)) {
+                return Ok(None);
+            }
+            let more = audience.members.iter().chain([resident]);
+            audience.members = more.cloned().collect();
+            return Ok(Some(audience.mailbox.clone()));
+        }
+        let port = core.config.multicast_port;
+        let socket = Datagrams::bind_group(group, port, core.addresses()?)?;
+        let mailbox = Mailbox::new(core, socket, Some(group))?;
+        mailbox.serve()?;
+        let members = Arc::new([resident.clone()]);
+        let audience = Audience {
+            mailbox: mailbox.clone(),
+            members,
+        };
+        groups.insert(group, audience);
+        Ok(Some(mailbox))
+    }
+
+    /// Detaches a queue pair from a group; the group's mailbox if it was attached.
+    pub(crate) fn detach(&self, resident: &Arc<Resident>, group: IpAddr) -> Option<Arc<Mailbox>> {
+        let mut groups = self.groups.write();
+        let audience = groups.get_mut(&group)?;
+        let stays = |m: &&Arc<Resident>| !Arc::ptr_eq(m, resident);
+        let members: Arc<[_]> = audience.members.iter().filter(stays).cloned().collect();
+        if members.len() == audience.members.len() {
+            return None;
+        }
+        audience.members = members;
+        let mailbox = audience.mailbox.clone();
+        if audience.members.is_empty() {
+            groups.remove(&group);
+            drop(groups);
+            mailbox.close();
+        }
+        Some(mailbox)
+    }
+
+    /// Nothing comes from groups any more.
+    pub(crate) fn close(&self) {
+        let groups = self.groups.read();
+        groups
+            .values()
+            .for_each(|audience| audience.mailbox.close());
     }
 
     /// Goes on with the queue pair of this number of the function, which waited for memory (V5).

@@ -32,6 +32,7 @@ impl Engine {
             return Err(Error::Closed);
         }
         core.numbers.close();
+        core.residents.close();
         let until = sys::now() + patience;
         let busy = |all: &[Arc<Qp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();
         let full = |all: &[Arc<UdQp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();

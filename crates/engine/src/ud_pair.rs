@@ -2,8 +2,10 @@
 //! It promises that its number can be sent to from its creation on, and that destroying it leaves nothing behind, whatever is
 //! on its way. It refuses to wait: what finds no room in the socket leaves when there is some.
 
+use core::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use verbena_mem::Pd;
 use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::ud::{UdSendWr, UdView};
@@ -45,6 +47,8 @@ pub struct UdPair {
     recv: Arc<Queue>,
     /// Kept as long as completions may come.
     _send: Arc<Queue>,
+    /// Multicast groups that it is attached to.
+    groups: Mutex<Vec<IpAddr>>,
 }
 
 impl UdPair {
@@ -70,6 +74,7 @@ impl UdPair {
             resident,
             recv: recv.0.clone(),
             _send: send.0.clone(),
+            groups: Mutex::default(),
         })
     }
 
@@ -161,6 +166,37 @@ impl UdPair {
         posted
     }
 
+    /// Attaches it to a multicast group: it gets every datagram that is sent there and shows its key, but for its own.
+    /// To be attached twice is to be attached.
+    pub fn attach(&self, group: IpAddr) -> Result<(), Error> {
+        self.core.check()?;
+        let group = group.to_canonical();
+        if !group.is_multicast() {
+            return Err(Error::NotMulticast { address: group });
+        }
+        let mut groups = self.groups.lock();
+        let residents = &self.core.residents;
+        if let Some(mailbox) = residents.attach(&self.core, &self.resident, group)? {
+            self.recv.group.open(&mailbox);
+            groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Detaches it from a multicast group; false if it was not attached.
+    pub fn detach(&self, group: IpAddr) -> bool {
+        self.core.lives() && self.leave(&mut self.groups.lock(), group.to_canonical())
+    }
+
+    fn leave(&self, groups: &mut Vec<IpAddr>, group: IpAddr) -> bool {
+        groups.retain(|one| *one != group);
+        let mailbox = self.core.residents.detach(&self.resident, group);
+        if let Some(mailbox) = &mailbox {
+            self.recv.group.boxes.leave(mailbox);
+        }
+        mailbox.is_some()
+    }
+
     /// A forked child has no queue pair, only the memory of one.
     fn check(&self) -> Result<(), PostError> {
         if self.core.is_closing() {
@@ -180,6 +216,10 @@ impl Drop for UdPair {
             return;
         }
         let number = self.number();
+        let groups = core::mem::take(&mut *self.groups.lock());
+        for group in groups {
+            self.leave(&mut Vec::new(), group);
+        }
         self.core.residents.remove(number);
         for mailbox in self.resident.boxes.iter() {
             self.recv.group.boxes.leave(mailbox);

@@ -3,6 +3,7 @@
 //! It refuses long messages: none is longer than [`MAX_DATAGRAM`](crate::low::MAX_DATAGRAM).
 
 use core::fmt;
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use verbena_engine::{UdOptions as EngineOptions, UdPair};
@@ -264,6 +265,39 @@ impl Ud {
             let posted = self.pair.post_receive(wr);
             posted.map_err(|error| (at, error))
         })
+    }
+
+    /// Attaches it to a multicast group: it gets every datagram that is sent there and shows its key, but for its own. All
+    /// devices on the network use one port for that (setting `multicast_port`).
+    ///
+    /// ```
+    /// # use verbena::{Config, Device, Ud, UdOptions};
+    /// # let mut config = Config::default();
+    /// # config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
+    /// # let device = Device::with(config)?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// let group = "239.255.7.7".parse()?;
+    /// ud.attach(group)?;
+    /// assert!(ud.detach(group));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn attach(&self, group: IpAddr) -> Result<(), Error> {
+        Ok(self.pair.attach(group)?)
+    }
+
+    /// Detaches it from a multicast group; false if it was not attached.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// assert!(!ud.detach("239.255.7.7".parse().unwrap()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn detach(&self, group: IpAddr) -> bool {
+        self.pair.detach(group)
     }
 }
 
