@@ -2,6 +2,8 @@
 //! It promises that a connection is served by somebody at any time: what is lent to a polling thread is taken back when
 //! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
 
+mod boxes;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,8 +15,10 @@ use verbena_stream::Time;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
+use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready, Socket};
+use boxes::Boxes;
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
@@ -30,6 +34,8 @@ pub(crate) struct Group {
     token: u64,
     poller: Poller,
     members: RwLock<Members>,
+    /// Where datagrams of its queue pairs come in.
+    pub(crate) boxes: Boxes,
     /// Empty polls in quick succession.
     polls: AtomicU32,
     /// The last poll, in nanoseconds.
@@ -84,6 +90,7 @@ impl Group {
             token: next_token(),
             poller: Poller::new()?,
             members: RwLock::default(),
+            boxes: Boxes::default(),
             polls: AtomicU32::new(0),
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
@@ -102,6 +109,11 @@ impl Group {
             return Err(error.into());
         }
         Ok(group)
+    }
+
+    /// Datagrams of one of its queue pairs come in there.
+    pub(crate) fn open(&self, mailbox: &Arc<Mailbox>) {
+        self.boxes.join(mailbox, &self.lent);
     }
 
     /// Who serves it while nobody polls.
@@ -171,6 +183,7 @@ impl Group {
         let before = self.polled.swap(now.nanos(), Ordering::Relaxed);
         if self.lent.load(Ordering::Acquire) {
             self.serve_polling();
+            self.boxes.poll(&self.core);
             return;
         }
         let pause = u128::from(now.nanos().saturating_sub(before));
@@ -181,7 +194,9 @@ impl Group {
             self.polls.store(0, Ordering::Relaxed);
             self.lent.store(true, Ordering::SeqCst);
             self.time(now);
+            self.boxes.follow(&self.lent);
             self.serve_polling();
+            self.boxes.poll(&self.core);
         }
     }
 
@@ -268,6 +283,7 @@ impl Group {
         self.polls.store(0, Ordering::Relaxed);
         if self.lent.swap(false, Ordering::SeqCst) {
             self.listen();
+            self.boxes.follow(&self.lent);
             let mut out = Outbox::new();
             self.pay(late, &mut out);
             self.core.deliver(&mut out);

@@ -29,7 +29,7 @@ pub use clock::{now, wait};
 pub use datagrams::Datagrams;
 pub use error::{Error, Result};
 pub use fork::{forks, forks_since};
-pub use interfaces::interfaces;
+pub use interfaces::{interface_of, interfaces};
 pub use listener::Listener;
 pub use local::{Local, Visitor, user};
 pub use pair::Pair;
