@@ -118,10 +118,6 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
         srq: stock.map(|stock| &stock.srq),
         limits,
     })?;
-    let place = Held::room();
-    let at: *mut ibv_qp = place.at().cast();
-    let ear = Ear::new(&own.events, ibv_async_event__element { qp: at });
-    own.home.add(Subject::Qp(transport.event_number()), &ear);
     let qp_base = ibv_qp {
         context,
         qp_context: init.qp_context,
@@ -142,6 +138,10 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
     if let Some(operations) = wanted.operations {
         wr::equip(&mut c, init.qp_type, operations)?;
     }
+    let place = Held::room();
+    let at: *mut ibv_qp = place.at().cast();
+    let ear = Ear::new(&own.events, ibv_async_event__element { qp: at });
+    own.home.add(Subject::Qp(transport.event_number()), &ear);
     let pair = Pair {
         transport,
         kind: init.qp_type,
