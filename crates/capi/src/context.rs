@@ -13,7 +13,7 @@ use crate::ear::Events;
 use crate::errno::{Errno, minus_one, number, pointer};
 use crate::home::{Home, home};
 use crate::uses::Uses;
-use crate::{cq, mw, port, qp, query, srq, zeroed};
+use crate::{cq, mw, port, qp, query, srq};
 
 /// What is ours of a context.
 pub(crate) struct Context {
@@ -50,7 +50,7 @@ fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     }
     let home = home()?;
     let events = Arc::new(Events::new()?);
-    let mut verbs: verbs_context = zeroed();
+    let mut verbs = verbs_context::zeroed();
     verbs.sz = size_of::<verbs_context>();
     verbs.query_port = Some(port::query_port);
     verbs.query_device_ex = Some(query::query_device_ex);

@@ -22,7 +22,6 @@ use crate::errno::{Errno, number, pointer};
 use crate::home::{Home, Subject};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
-use crate::zeroed;
 
 /// What is ours of a completion queue.
 pub(crate) struct Queue {
@@ -92,7 +91,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &Wanted) -> Result<*mut ibv_
         cq_context: wanted.name,
         handle: cq.number(),
         cqe: wanted.entries,
-        ..zeroed()
+        ..ibv_cq_ex::zeroed()
     };
     // The queue must be there before it can be told of: its address is what is told.
     // SAFETY: the program's word.

@@ -14,7 +14,6 @@ use verbena::low::Personality;
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
 use crate::home::{config, home};
-use crate::zeroed;
 
 /// Providers of others look behind the end of a device for marks of their own and must find none.
 const TAIL: usize = 1024;
@@ -41,7 +40,7 @@ fn device(config: &Config) -> *mut ibv_device {
 }
 
 fn listed(config: &Config) -> Listed {
-    let mut device: ibv_device = zeroed();
+    let mut device = ibv_device::zeroed();
     (device.node_type, device.transport_type) = match config.personality {
         Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
         Personality::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),

@@ -14,4 +14,28 @@
 )]
 
 pub mod abi;
+mod ah;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod ear;
+mod errno;
+mod fork;
+mod home;
+mod log;
+mod mailbox;
+mod mcast;
+mod mr;
+mod mw;
+mod object;
+mod pd;
+mod port;
+mod qp;
+mod query;
+mod scatter;
+mod srq;
 mod stubs;
+mod uses;
+pub mod verbs;
+mod words;

@@ -27,7 +27,7 @@ struct Inner {
     len: usize,
     at: u64,
     access: c_int,
-    domain: Use,
+    _domain: Use,
 }
 
 type Held = Object<ibv_mr, Region>;
@@ -94,7 +94,7 @@ impl Inner {
             len,
             at,
             access: flags,
-            domain: domain.uses.begin(),
+            _domain: domain.uses.begin(),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
 use crate::uses::Use;
-use crate::{mr, pd, qp, zeroed};
+use crate::{mr, pd, qp};
 
 /// What is ours of a window.
 struct Opening {
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         let wr = ibv_send_wr {
             wr_id: bind.wr_id,
             send_flags: bind.send_flags,
-            ..zeroed()
+            ..ibv_send_wr::zeroed()
         };
         // SAFETY: the program's word; only this call and the program's thread that is in it change the key.
         let now = Stag::new(unsafe { (*mw).rkey });

@@ -11,7 +11,6 @@ use verbena::low::Personality;
 use crate::abi::*;
 use crate::context::{self, Context};
 use crate::errno::{Errno, minus_one, number};
-use crate::zeroed;
 
 /// The only one.
 pub(crate) const PORT: u8 = 1;
@@ -67,7 +66,7 @@ impl Context {
             active_speed: 32,
             phys_state: 5,
             link_layer: IBV_LINK_LAYER_ETHERNET as u8,
-            ..zeroed()
+            ..ibv_port_attr::zeroed()
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::context::{self, Context};
 use crate::device::{guid, write};
 use crate::errno::{Errno, number};
 use crate::port::{PORT, answer};
-use crate::zeroed;
 
 /// Reads and atomics that can be under way at once in each direction of a connection: what an attribute of a queue pair can say.
 pub(crate) const READS: u8 = 128;
@@ -28,16 +27,12 @@ impl Context {
         let shares = attributes.shares;
         let roce = self.home.personality() == Personality::Roce;
         let mut flags = IBV_DEVICE_CURR_QP_STATE_MOD
-            | IBV_DEVICE_RC_RNR_NAK_GEN
             | IBV_DEVICE_SYS_IMAGE_GUID
-            | IBV_DEVICE_SRQ_RESIZE
             | IBV_DEVICE_MEM_WINDOW
             | IBV_DEVICE_MEM_WINDOW_TYPE_2B
             | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-        // A queue's size is fixed.
-        flags &= !IBV_DEVICE_SRQ_RESIZE;
-        if !roce {
-            flags &= !IBV_DEVICE_RC_RNR_NAK_GEN;
+        if roce {
+            flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
         }
         let mut attr = ibv_device_attr {
             node_guid: guid(),
@@ -67,7 +62,7 @@ impl Context {
             max_srq_sge: limit(attributes.pieces),
             max_pkeys: 1,
             phys_port_cnt: PORT,
-            ..zeroed()
+            ..ibv_device_attr::zeroed()
         };
         if roce {
             attr.max_ah = c_int::MAX;
@@ -88,7 +83,7 @@ impl Context {
                 max_cq_period: u16::MAX,
             },
             phys_port_cnt_ex: PORT.into(),
-            ..zeroed()
+            ..ibv_device_attr_ex::zeroed()
         }
     }
 }

@@ -21,7 +21,9 @@ use crate::handler::HandlerId;
 use crate::notice::{Inbox, Notify};
 use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
+use crate::residents::DatagramDrops;
 use crate::shared_queue::SharedReceiveQueue;
+use crate::ud_pair::{UdOptions, UdPair};
 
 /// An adapter with hands.
 #[derive(Debug)]
@@ -107,6 +109,22 @@ impl Engine {
         QueuePair::new(&self.core, send, recv, options)
     }
 
+    /// A datagram queue pair in `Reset` (M14).
+    pub fn create_ud(
+        &self,
+        send: &CompletionQueue,
+        recv: &CompletionQueue,
+        options: UdOptions,
+    ) -> Result<UdPair, Error> {
+        self.core.check()?;
+        UdPair::new(&self.core, send, recv, options)
+    }
+
+    /// Datagrams that came for this adapter and reached no queue pair, by cause.
+    pub fn datagram_drops(&self) -> DatagramDrops {
+        self.core.residents.drops()
+    }
+
     /// A control queue pair for `depth` requests, which complete in `cq` if one is named (V5).
     pub fn create_control(
         &self,
@@ -147,6 +165,7 @@ impl Drop for Engine {
             self.core.tick(Time::MAX);
             self.core.stations.stop(self.core.config.linger);
             self.core.numbers.close();
+            self.core.residents.close();
         }
     }
 }

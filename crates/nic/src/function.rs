@@ -6,12 +6,14 @@
 
 mod attributes;
 mod control;
+mod datagrams;
 mod memory;
 mod pairs;
 mod queues;
 mod table;
 
 pub use attributes::{Attributes, Shares};
+pub use datagrams::NewUd;
 pub use pairs::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 
@@ -127,6 +129,9 @@ impl Function {
             }
             for cq in overflows {
                 for qp in self.qps_of_cq(cq) {
+                    qp.fail_overflowed(out);
+                }
+                for qp in self.uds_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
             }

@@ -164,6 +164,20 @@ impl Qp {
         self.0.qp.view()
     }
 
+    /// Where it stands.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, low::QpState};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// assert_eq!(qp.state(), QpState::Reset);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn state(&self) -> QpState {
+        self.0.qp.state()
+    }
+
     /// Asks for a state; false if it is refused.
     ///
     /// ```

@@ -12,7 +12,7 @@ use crate::abi::*;
 use crate::errno::{Errno, pointer};
 
 /// What can be read of a completion, besides what always can.
-const READERS: u64 = IBV_WC_EX_WITH_BYTE_LEN
+const READERS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
     | IBV_WC_EX_WITH_SRC_QP
@@ -41,7 +41,8 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         } else {
             0
         };
-        if attr.comp_mask & !PARTS != 0 || attr.wc_flags & !READERS != 0 || flags & !HINTS != 0 {
+        let readers = u32::try_from(attr.wc_flags).map_err(|_| Errno::NOSUPP)?;
+        if attr.comp_mask & !PARTS != 0 || readers & !READERS != 0 || flags & !HINTS != 0 {
             return Err(Errno::NOSUPP);
         }
         let wanted = Wanted {
@@ -53,7 +54,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         // SAFETY: the program's word.
         let cq = unsafe { create(context, &wanted)? };
         // SAFETY: just made, and nobody else has it.
-        unsafe { equip(cq, attr.wc_flags) };
+        unsafe { equip(cq, readers) };
         Ok(cq)
     }))
 }
@@ -62,7 +63,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 ///
 /// # Safety
 /// The queue was just made.
-unsafe fn equip(cq: *mut ibv_cq_ex, readers: u64) {
+unsafe fn equip(cq: *mut ibv_cq_ex, readers: u32) {
     // SAFETY: the caller's word.
     let cq = unsafe { &mut *cq };
     cq.start_poll = Some(start_poll);

@@ -1,0 +1,27 @@
+use super::*;
+
+#[test]
+fn a_header_of_version_4_stands_in_the_second_half() {
+    let mut bytes = [0_u8; 40];
+    bytes[20] = 0x45;
+    bytes[32..36].copy_from_slice(&[192, 0, 2, 7]);
+    bytes[36..40].copy_from_slice(&[192, 0, 2, 8]);
+    // SAFETY: forty bytes of numbers.
+    let grh: ibv_grh = unsafe { core::mem::transmute_copy(&bytes) };
+    let ends = ends(&grh);
+    assert_eq!(ends.0, IpAddr::from([192, 0, 2, 7]));
+    assert_eq!(ends.1, IpAddr::from([192, 0, 2, 8]));
+}
+
+#[test]
+fn a_header_of_version_6_is_the_whole() {
+    let mut bytes = [0_u8; 40];
+    bytes[0] = 0x60;
+    bytes[20] = 0x45;
+    bytes[23] = 1;
+    bytes[39] = 9;
+    // SAFETY: forty bytes of numbers.
+    let grh: ibv_grh = unsafe { core::mem::transmute_copy(&bytes) };
+    let ends = ends(&grh);
+    assert_eq!(ends.1, "0:0:0:0:0:0:0:9".parse::<IpAddr>().unwrap());
+}

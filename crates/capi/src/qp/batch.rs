@@ -1,0 +1,122 @@
+//! Requests that are posted together, understood and with their data.
+//! It promises that they leave together, in order. It refuses to understand C: it is handed what was understood.
+
+use core::ops::Range;
+
+use smallvec::SmallVec;
+use verbena::low::{Data, Flags, SendOp, SendWr};
+
+use super::Pair;
+use crate::abi::*;
+use crate::errno::Errno;
+use crate::scatter::{BATCH, Pieces, gather};
+
+/// Where the data of a request is: pieces, or bytes that were copied.
+pub(super) enum Source {
+    Pieces(Range<usize>),
+    Inline(Range<usize>),
+}
+
+/// A request that was understood.
+struct Request {
+    wr: *mut ibv_send_wr,
+    id: u64,
+    op: SendOp,
+    flags: Flags,
+    source: Source,
+}
+
+/// Requests that are posted together, and their data.
+#[derive(Default)]
+pub(super) struct Batch {
+    requests: SmallVec<[Request; BATCH]>,
+    pieces: Pieces,
+    bytes: SmallVec<[u8; 256]>,
+}
+
+impl Batch {
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// One more request that was understood.
+    pub(super) fn add(
+        &mut self,
+        wr: *mut ibv_send_wr,
+        id: u64,
+        op: SendOp,
+        flags: Flags,
+        source: Source,
+    ) {
+        self.requests.push(Request {
+            wr,
+            id,
+            op,
+            flags,
+            source,
+        });
+    }
+
+    /// Where the data of the request is that was added last.
+    pub(super) fn set_source(&mut self, source: Source) {
+        if let Some(last) = self.requests.last_mut() {
+            last.source = source;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.requests.clear();
+        self.pieces.clear();
+        self.bytes.clear();
+    }
+
+    /// Names pieces of registered memory.
+    pub(super) fn gather(&mut self, sges: &[ibv_sge]) -> Range<usize> {
+        gather(&mut self.pieces, sges)
+    }
+
+    /// Copies inline data.
+    ///
+    /// # Safety
+    /// The pieces are readable.
+    pub(super) unsafe fn copy(
+        &mut self,
+        sges: &[ibv_sge],
+        limit: u32,
+    ) -> Result<Range<usize>, Errno> {
+        let first = self.bytes.len();
+        let total: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
+        if total > limit.into() {
+            return Err(Errno::INVAL);
+        }
+        for sge in sges.iter().filter(|sge| sge.length > 0) {
+            let at = sge.addr as *const u8;
+            // SAFETY: the caller's word.
+            let bytes = unsafe { core::slice::from_raw_parts(at, sge.length as usize) };
+            self.bytes.extend_from_slice(bytes);
+        }
+        Ok(first..self.bytes.len())
+    }
+
+    /// Posts them; the one that was refused, and why.
+    pub(super) fn post(&self, pair: &Pair) -> Result<(), (*mut ibv_send_wr, Errno)> {
+        let list: SmallVec<[SendWr<'_>; BATCH]> = self
+            .requests
+            .iter()
+            .map(|request| SendWr {
+                id: request.id,
+                op: request.op,
+                flags: request.flags,
+                data: match &request.source {
+                    Source::Pieces(range) => Data::Gather(&self.pieces[range.clone()]),
+                    Source::Inline(range) => Data::Inline(&self.bytes[range.clone()]),
+                },
+            })
+            .collect();
+        let posted = pair.transport.post_send(&list);
+        posted.map_err(|(at, error)| (self.requests[at].wr, error.into()))
+    }
+}
+
+// SAFETY: the addresses of requests are handed back to the program, never followed.
+unsafe impl Send for Batch {}

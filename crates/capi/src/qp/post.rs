@@ -1,0 +1,229 @@
+//! Requests as C programs post them: linked lists of structs with unions, of which the opcode says what counts.
+//! It promises that what comes before a refused request is posted, and that the refused one is named.
+//! It refuses opcodes and flags that the queue pair has not, before anything of the request is queued.
+
+use core::ffi::c_int;
+
+use verbena::low::{Data, Flags, Remote, SendOp, SendWr, Stag, To};
+
+use super::batch::{Batch, Source};
+use super::{Pair, of};
+use crate::abi::*;
+use crate::errno::{Errno, number};
+use crate::mw;
+use crate::scatter::{BATCH, list, receives};
+
+/// Every bit of a word counts, in a compare or a swap without masks.
+const WHOLE: u64 = u64::MAX;
+const KNOWN_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+impl Pair {
+    /// The flags of a request in the adapter's words.
+    pub(super) fn flags(&self, asked: u32) -> Result<Flags, Errno> {
+        if asked & !KNOWN_FLAGS != 0 {
+            return Err(Errno::INVAL);
+        }
+        let mut flags = if self.signal_all {
+            Flags::SIGNALED
+        } else {
+            Flags::NONE
+        };
+        for (bit, flag) in [
+            (IBV_SEND_FENCE, Flags::FENCE),
+            (IBV_SEND_SIGNALED, Flags::SIGNALED),
+            (IBV_SEND_SOLICITED, Flags::SOLICITED),
+        ] {
+            if asked & bit != 0 {
+                flags = flags | flag;
+            }
+        }
+        Ok(flags)
+    }
+
+    /// What a request asks for; its opcode says which member of its unions counts.
+    ///
+    /// # Safety
+    /// What the request names was made here.
+    unsafe fn operation(&self, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+        // SAFETY: numbers, whichever member they were written through.
+        let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+        let remote = |rkey, to| Remote {
+            stag: Stag::new(rkey),
+            to: To::new(to),
+        };
+        let immediate = Some(u32::from_be(wr.imm_data));
+        let send = |invalidate, immediate| SendOp::Send {
+            invalidate,
+            immediate,
+        };
+        let op = match wr.opcode {
+            IBV_WR_SEND => send(None, None),
+            IBV_WR_SEND_WITH_IMM => send(None, immediate),
+            IBV_WR_SEND_WITH_INV => send(Some(Stag::new(wr.imm_data)), None),
+            IBV_WR_RDMA_WRITE => SendOp::Write {
+                remote: remote(rdma.rkey, rdma.remote_addr),
+                immediate: None,
+            },
+            IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write {
+                remote: remote(rdma.rkey, rdma.remote_addr),
+                immediate,
+            },
+            IBV_WR_RDMA_READ => SendOp::Read {
+                remote: remote(rdma.rkey, rdma.remote_addr),
+                local_invalidate: None,
+            },
+            IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CmpSwap {
+                remote: remote(atomic.rkey, atomic.remote_addr),
+                compare: atomic.compare_add,
+                compare_mask: WHOLE,
+                swap: atomic.swap,
+                swap_mask: WHOLE,
+            },
+            IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd {
+                remote: remote(atomic.rkey, atomic.remote_addr),
+                add: atomic.compare_add,
+                mask: 0,
+            },
+            IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(Stag::new(wr.imm_data)),
+            IBV_WR_BIND_MW => {
+                // SAFETY: the caller's word.
+                unsafe {
+                    let bind = wr.bind_or_tso.bind_mw;
+                    mw::request(bind.mw, bind.rkey, &bind.bind_info)?
+                }
+            }
+            _ => return Err(Errno::INVAL),
+        };
+        self.offers(&op).then_some(op).ok_or(Errno::INVAL)
+    }
+
+    /// Its kind of queue pair knows the operation.
+    pub(super) fn offers(&self, op: &SendOp) -> bool {
+        match self.kind {
+            IBV_QPT_RC => true,
+            IBV_QPT_UC => !op.wants_response(),
+            _ => matches!(
+                op,
+                SendOp::Send {
+                    invalidate: None,
+                    ..
+                }
+            ),
+        }
+    }
+}
+
+/// Posts send requests; says which was refused, if one was.
+///
+/// # Safety
+/// `qp` was made here; the requests are the program's.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = match unsafe { of(qp) } {
+        Ok(own) => own,
+        Err(errno) => return number(Err(errno)),
+    };
+    // SAFETY: the program's word.
+    let posted = unsafe { own.post_list(wr) };
+    number(posted.map_err(|(at, errno)| {
+        if !bad.is_null() {
+            // SAFETY: the program's word.
+            unsafe { *bad = at };
+        }
+        errno
+    }))
+}
+
+impl Pair {
+    /// Understands one more request.
+    ///
+    /// # Safety
+    /// What the request names is the program's, or was made here.
+    unsafe fn add(&self, batch: &mut Batch, wr: *mut ibv_send_wr) -> Result<(), Errno> {
+        // SAFETY: the caller's word.
+        let request = unsafe { &*wr };
+        let flags = self.flags(request.send_flags)?;
+        // SAFETY: the caller's word.
+        let op = unsafe { self.operation(request)? };
+        // SAFETY: the caller's word.
+        let sges = unsafe { list(request.sg_list, request.num_sge)? };
+        if sges.len() > self.cap.max_send_sge as usize {
+            return Err(Errno::INVAL);
+        }
+        let source = if op.is_local() {
+            Source::Pieces(0..0)
+        } else if request.send_flags & IBV_SEND_INLINE != 0 {
+            // SAFETY: the caller's word: its own memory.
+            Source::Inline(unsafe { batch.copy(sges, self.cap.max_inline_data)? })
+        } else {
+            Source::Pieces(batch.gather(sges))
+        };
+        batch.add(wr, request.wr_id, op, flags, source);
+        Ok(())
+    }
+
+    /// # Safety
+    /// `wr` is a list of requests of the program's.
+    unsafe fn post_list(&self, mut wr: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, Errno)> {
+        while !wr.is_null() {
+            let mut batch = Batch::default();
+            let mut wrong = None;
+            while !wr.is_null() && batch.len() < BATCH {
+                // SAFETY: the caller's word.
+                if let Err(errno) = unsafe { self.add(&mut batch, wr) } {
+                    wrong = Some((wr, errno));
+                    break;
+                }
+                // SAFETY: the caller's word.
+                wr = unsafe { (*wr).next };
+            }
+            batch.post(self)?;
+            if let Some(wrong) = wrong {
+                return Err(wrong);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Posts one request that is known already.
+///
+/// # Safety
+/// `qp` was made here.
+pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let own = unsafe { of(qp)? };
+    let request = SendWr {
+        id: wr.wr_id,
+        op,
+        flags: own.flags(wr.send_flags)?,
+        data: Data::Gather(&[]),
+    };
+    if !own.offers(&op) {
+        return Err(Errno::INVAL);
+    }
+    let posted = own.transport.post_send(&[request]);
+    posted.map_err(|(_, error)| error.into())
+}
+
+/// Posts receives; says which was refused, if one was.
+///
+/// # Safety
+/// `qp` was made here; the requests are the program's.
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = match unsafe { of(qp) } {
+        Ok(own) => own,
+        Err(errno) => return number(Err(errno)),
+    };
+    // SAFETY: the program's word.
+    number(unsafe { receives(wr, bad, |list| own.transport.post_recv(list)) })
+}

@@ -1,0 +1,54 @@
+use super::*;
+
+const RC_RTR: u32 = ADDRESS | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_STATE;
+
+#[test]
+fn a_reliable_connection_goes_the_usual_way() {
+    let init = IBV_QP_STATE | AT_INIT | RIGHTS;
+    let rts = IBV_QP_STATE | TRIES | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    assert!(allowed(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_INIT, init));
+    assert!(allowed(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, RC_RTR));
+    assert!(allowed(IBV_QPT_RC, IBV_QPS_RTR, IBV_QPS_RTS, rts));
+    for state in IBV_QPS_RESET..=IBV_QPS_ERR {
+        assert!(allowed(IBV_QPT_RC, state, IBV_QPS_RESET, IBV_QP_STATE));
+        assert!(allowed(IBV_QPT_RC, state, IBV_QPS_ERR, IBV_QP_STATE));
+    }
+}
+
+#[test]
+fn every_attribute_that_is_needed_is_missed() {
+    for bit in (0..32).map(|bit| 1 << bit).filter(|bit| RC_RTR & bit != 0) {
+        let fine = bit == IBV_QP_STATE;
+        let less = RC_RTR & !bit;
+        assert_eq!(
+            allowed(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, less),
+            fine,
+            "{bit:#x}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_belong_there_is_refused() {
+    let with = |bit| allowed(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, RC_RTR | bit);
+    assert!(with(IBV_QP_ACCESS_FLAGS));
+    assert!(!with(IBV_QP_QKEY));
+    assert!(!with(IBV_QP_SQ_PSN));
+    assert!(!with(1 << 30));
+    assert!(!allowed(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_RTR, RC_RTR));
+    assert!(!allowed(IBV_QPT_RC, IBV_QPS_ERR, IBV_QPS_RTS, IBV_QP_STATE));
+}
+
+#[test]
+fn datagrams_have_a_key_and_no_peer() {
+    let init = IBV_QP_STATE | AT_INIT | IBV_QP_QKEY;
+    assert!(allowed(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_INIT, init));
+    assert!(!allowed(
+        IBV_QPT_UD,
+        IBV_QPS_RESET,
+        IBV_QPS_INIT,
+        init | RIGHTS
+    ));
+    assert!(allowed(IBV_QPT_UD, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE));
+    assert!(!allowed(IBV_QPT_UD, IBV_QPS_INIT, IBV_QPS_RTR, RC_RTR));
+}

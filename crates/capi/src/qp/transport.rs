@@ -1,0 +1,95 @@
+//! What a queue pair is made of underneath: a connected one or one for datagrams.
+//! It promises one set of verbs for both. It refuses kinds that the personality has not.
+
+use verbena::low::{BareCq, Limits, Personality, PostError, QpState, QpType, RecvWr, SendWr};
+use verbena::{Pd, Qp, QpOptions, Srq};
+
+use crate::abi::*;
+use crate::errno::Errno;
+
+/// The adapter's side of a queue pair.
+pub(super) enum Transport {
+    /// Reliable, or unreliable and connected.
+    Connected(Qp),
+}
+
+/// A queue pair to make.
+pub(super) struct Asked<'a> {
+    pub(super) kind: u32,
+    pub(super) personality: Personality,
+    pub(super) managed: bool,
+    pub(super) pd: &'a Pd,
+    pub(super) send: &'a BareCq,
+    pub(super) recv: &'a BareCq,
+    pub(super) srq: Option<&'a Srq>,
+    pub(super) limits: Limits,
+}
+
+impl Transport {
+    pub(super) fn new(asked: &Asked<'_>) -> Result<Transport, Errno> {
+        let roce = asked.personality == Personality::Roce;
+        let qp_type = match asked.kind {
+            IBV_QPT_RC => QpType::Rc,
+            IBV_QPT_UC if roce => QpType::Uc,
+            _ => return Err(Errno::NOSUPP),
+        };
+        let options = QpOptions {
+            personality: Some(asked.personality),
+            qp_type,
+            limits: asked.limits,
+            // By hand is how InfiniBand's queue pairs are connected; iWARP's have a manager.
+            callable: roce && !asked.managed,
+        };
+        let Asked { pd, send, recv, .. } = asked;
+        let qp = match asked.srq {
+            Some(srq) => Qp::with_srq(pd, send, recv, srq, options),
+            None => Qp::new(pd, send, recv, options),
+        };
+        Ok(Transport::Connected(qp?))
+    }
+
+    /// The number that peers know it by.
+    pub(super) fn number(&self) -> u32 {
+        match self {
+            Transport::Connected(qp) => qp.name().map_or(qp.number(), |name| name.number),
+        }
+    }
+
+    /// The number that events know it by.
+    pub(super) fn event_number(&self) -> u32 {
+        match self {
+            Transport::Connected(qp) => qp.number(),
+        }
+    }
+
+    pub(super) fn state(&self) -> QpState {
+        match self {
+            Transport::Connected(qp) => qp.state(),
+        }
+    }
+
+    pub(super) fn modify(&self, to: QpState) -> bool {
+        match self {
+            Transport::Connected(qp) => qp.modify(to),
+        }
+    }
+
+    /// Sends that have not completed.
+    pub(super) fn sends(&self) -> usize {
+        match self {
+            Transport::Connected(qp) => qp.view().sends,
+        }
+    }
+
+    pub(super) fn post_send(&self, list: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+        match self {
+            Transport::Connected(qp) => qp.post_send(list),
+        }
+    }
+
+    pub(super) fn post_recv(&self, list: &[RecvWr<'_>]) -> Result<(), (usize, PostError)> {
+        match self {
+            Transport::Connected(qp) => qp.post_recv(list),
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The functions that build requests one call at a time (`ibv_wr_start` to `ibv_wr_complete`).
+//! It promises that the requests between start and completion are posted together or not at all, and that a mistake in one of
+//! them is told at the end. It refuses operations that the program did not ask for when it made the queue pair: they are null.
+
+use core::ffi::{c_int, c_void};
+
+use parking_lot::{Mutex, MutexGuard};
+use verbena::low::{PostError, Remote, SendOp, Stag, To};
+
+use super::batch::{Batch, Source};
+use super::{Held, Pair};
+use crate::abi::*;
+use crate::errno::{Errno, number};
+use crate::mw;
+use crate::scatter::list;
+
+/// What is being built; locked from start to completion, as the original's lock is.
+#[derive(Default)]
+pub(super) struct Builder(Mutex<Draft>);
+
+#[derive(Default)]
+struct Draft {
+    batch: Batch,
+    /// The first mistake.
+    wrong: Option<Errno>,
+}
+
+const RC: u32 = IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_SEND
+    | IBV_QP_EX_WITH_SEND_WITH_IMM
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+const UC: u32 = RC
+    & !(IBV_QP_EX_WITH_RDMA_READ
+        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+const UD: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+
+/// Gives a queue pair the functions that its program asked for.
+pub(super) fn equip(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Errno> {
+    let offered = match kind {
+        IBV_QPT_RC => RC,
+        IBV_QPT_UC => UC,
+        _ => UD,
+    };
+    let asked = u32::try_from(asked).map_err(|_| Errno::NOSUPP)?;
+    if asked & !offered != 0 {
+        return Err(Errno::NOSUPP);
+    }
+    qp.wr_start = Some(wr_start);
+    qp.wr_complete = Some(wr_complete);
+    qp.wr_abort = Some(wr_abort);
+    qp.wr_set_sge = Some(wr_set_sge);
+    qp.wr_set_sge_list = Some(wr_set_sge_list);
+    qp.wr_set_inline_data = Some(wr_set_inline_data);
+    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    let has = |operation| asked & operation != 0;
+    if has(IBV_QP_EX_WITH_SEND) {
+        qp.wr_send = Some(wr_send);
+    }
+    if has(IBV_QP_EX_WITH_SEND_WITH_IMM) {
+        qp.wr_send_imm = Some(wr_send_imm);
+    }
+    if has(IBV_QP_EX_WITH_SEND_WITH_INV) {
+        qp.wr_send_inv = Some(wr_send_inv);
+    }
+    if has(IBV_QP_EX_WITH_RDMA_WRITE) {
+        qp.wr_rdma_write = Some(wr_rdma_write);
+    }
+    if has(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) {
+        qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    }
+    if has(IBV_QP_EX_WITH_RDMA_READ) {
+        qp.wr_rdma_read = Some(wr_rdma_read);
+    }
+    if has(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) {
+        qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    }
+    if has(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) {
+        qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    }
+    if has(IBV_QP_EX_WITH_LOCAL_INV) {
+        qp.wr_local_inv = Some(wr_local_inv);
+    }
+    if has(IBV_QP_EX_WITH_BIND_MW) {
+        qp.wr_bind_mw = Some(wr_bind_mw);
+    }
+    Ok(())
+}
+
+/// The queue pair, and what is being built on it.
+///
+/// # Safety
+/// `qp` was made here, and this thread has started to build.
+unsafe fn draft<'a>(qp: *mut ibv_qp_ex) -> Option<(&'a Pair, &'a mut Draft)> {
+    // SAFETY: the caller's word.
+    let pair = unsafe { Held::of(qp)? };
+    // SAFETY: this thread holds the lock since it started.
+    Some((pair, unsafe { &mut *pair.builder.0.data_ptr() }))
+}
+
+/// Adds a request; its number and flags are what the program has left in the queue pair.
+///
+/// # Safety
+/// As of [`draft`].
+unsafe fn add(qp: *mut ibv_qp_ex, op: Result<SendOp, Errno>) {
+    // SAFETY: the caller's word.
+    let Some((pair, draft)) = (unsafe { draft(qp) }) else {
+        return;
+    };
+    // SAFETY: fields that only this thread writes while it builds.
+    let (id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    match (op, pair.flags(flags)) {
+        (Ok(op), Ok(flags)) => {
+            let none = core::ptr::null_mut();
+            draft.batch.add(none, id, op, flags, Source::Pieces(0..0));
+        }
+        (Err(errno), _) | (_, Err(errno)) => {
+            draft.wrong.get_or_insert(errno);
+        }
+    }
+}
+
+fn remote(rkey: u32, at: u64) -> Remote {
+    Remote {
+        stag: Stag::new(rkey),
+        to: To::new(at),
+    }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program's word.
+    if let Some(pair) = unsafe { Held::of(qp) } {
+        let mut draft = pair.builder.0.lock();
+        draft.batch.clear();
+        draft.wrong = None;
+        // Unlocked by completion or abortion, one of which the program calls.
+        MutexGuard::leak(draft);
+    }
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program's word.
+    if let Some(pair) = unsafe { Held::of(qp) } {
+        // SAFETY: this thread locked it when it started.
+        unsafe { pair.builder.0.force_unlock() };
+    }
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: the program's word.
+    let Some((pair, draft)) = (unsafe { draft(qp) }) else {
+        return number(Err(Errno::INVAL));
+    };
+    let posted = match draft.wrong {
+        Some(errno) => Err(errno),
+        None => pair.post_all(&draft.batch),
+    };
+    // SAFETY: this thread locked it when it started.
+    unsafe { pair.builder.0.force_unlock() };
+    number(posted)
+}
+
+impl Pair {
+    /// Posts all of them or none.
+    fn post_all(&self, batch: &Batch) -> Result<(), Errno> {
+        let depth = self.cap.max_send_wr as usize;
+        // One request is refused or not; of several none may be posted if not all can.
+        if batch.len() > 1 && self.transport.sends() + batch.len() > depth {
+            return Err(PostError::Full(depth).into());
+        }
+        batch.post(self).map_err(|(_, errno)| errno)
+    }
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    let op = SendOp::Send {
+        invalidate: None,
+        immediate: None,
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
+    let op = SendOp::Send {
+        invalidate: None,
+        immediate: Some(u32::from_be(imm_data)),
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    let op = SendOp::Send {
+        invalidate: Some(Stag::new(rkey)),
+        immediate: None,
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
+    let op = SendOp::Write {
+        remote: remote(rkey, at),
+        immediate: None,
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, at: u64, imm_data: u32) {
+    let op = SendOp::Write {
+        remote: remote(rkey, at),
+        immediate: Some(u32::from_be(imm_data)),
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
+    let op = SendOp::Read {
+        remote: remote(rkey, at),
+        local_invalidate: None,
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    at: u64,
+    compare: u64,
+    swap: u64,
+) {
+    let op = SendOp::CmpSwap {
+        remote: remote(rkey, at),
+        compare,
+        compare_mask: u64::MAX,
+        swap,
+        swap_mask: u64::MAX,
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, at: u64, value: u64) {
+    let op = SendOp::FetchAdd {
+        remote: remote(rkey, at),
+        add: value,
+        mask: 0,
+    };
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(op)) };
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the program's word.
+    unsafe { add(qp, Ok(SendOp::LocalInvalidate(Stag::new(rkey)))) };
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    window: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the program's word.
+    unsafe {
+        let info = info.as_ref().ok_or(Errno::INVAL);
+        add(qp, info.and_then(|info| mw::request(window, rkey, info)));
+    }
+}
+
+/// Says where the data of the request is that was added last.
+///
+/// # Safety
+/// As of [`draft`].
+unsafe fn set(qp: *mut ibv_qp_ex, source: impl FnOnce(&Pair, &mut Batch) -> Result<Source, Errno>) {
+    // SAFETY: the caller's word.
+    let Some((pair, draft)) = (unsafe { draft(qp) }) else {
+        return;
+    };
+    match source(pair, &mut draft.batch) {
+        Ok(source) => draft.batch.set_source(source),
+        Err(errno) => {
+            draft.wrong.get_or_insert(errno);
+        }
+    }
+}
+
+/// # Safety
+/// As of [`draft`]; the pieces are the program's.
+unsafe fn set_pieces(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
+    let source = |pair: &Pair, batch: &mut Batch| {
+        if sges.len() > pair.cap.max_send_sge as usize {
+            return Err(Errno::INVAL);
+        }
+        Ok(Source::Pieces(batch.gather(sges)))
+    };
+    // SAFETY: the caller's word.
+    unsafe { set(qp, source) };
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let piece = ibv_sge { addr, length, lkey };
+    // SAFETY: the program's word.
+    unsafe { set_pieces(qp, &[piece]) };
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, sges: *const ibv_sge) {
+    // SAFETY: the program's word.
+    let sges = unsafe { list(sges, c_int::try_from(count).unwrap_or(-1)) };
+    match sges {
+        // SAFETY: the program's word.
+        Ok(sges) => unsafe { set_pieces(qp, sges) },
+        // SAFETY: the program's word.
+        Err(errno) => unsafe { set(qp, |_, _| Err(errno)) },
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    let buffer = ibv_data_buf { addr, length };
+    // SAFETY: the program's word.
+    unsafe { wr_set_inline_data_list(qp, 1, &raw const buffer) };
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    buffers: *const ibv_data_buf,
+) {
+    let source = |pair: &Pair, batch: &mut Batch| {
+        let buffers = match count {
+            0 => &[],
+            // SAFETY: the program's word.
+            _ => unsafe { core::slice::from_raw_parts(buffers, count) },
+        };
+        let mut pieces = Vec::with_capacity(count.min(64));
+        for buffer in buffers {
+            pieces.push(ibv_sge {
+                addr: buffer.addr as u64,
+                length: u32::try_from(buffer.length).map_err(|_| Errno::INVAL)?,
+                lkey: 0,
+            });
+        }
+        // SAFETY: the program's word: its own memory.
+        let copied = unsafe { batch.copy(&pieces, pair.cap.max_inline_data)? };
+        Ok(Source::Inline(copied))
+    };
+    // SAFETY: the program's word.
+    unsafe { set(qp, source) };
+}
