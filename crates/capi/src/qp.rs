@@ -178,13 +178,22 @@ fn granted(asked: ibv_qp_cap, shared: bool) -> ibv_qp_cap {
 
 impl Pair {
     /// Joins a group of datagram receivers.
-    pub(crate) fn join(&self, _group: IpAddr) -> Result<(), Errno> {
-        Err(Errno::INVAL)
+    pub(crate) fn join(&self, group: IpAddr) -> Result<(), Errno> {
+        let Transport::Datagram(ud) = &self.transport else {
+            return Err(Errno::INVAL);
+        };
+        if !group.is_multicast() {
+            return Err(Errno::INVAL);
+        }
+        Ok(ud.attach(group)?)
     }
 
     /// Leaves a group of datagram receivers.
-    pub(crate) fn leave(&self, _group: IpAddr) -> Result<(), Errno> {
-        Err(Errno::INVAL)
+    pub(crate) fn leave(&self, group: IpAddr) -> Result<(), Errno> {
+        let Transport::Datagram(ud) = &self.transport else {
+            return Err(Errno::INVAL);
+        };
+        ud.detach(group).then_some(()).ok_or(Errno::INVAL)
     }
 }
 

@@ -276,3 +276,6 @@ impl core::fmt::Debug for Mailbox {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
