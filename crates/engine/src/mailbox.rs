@@ -83,17 +83,21 @@ impl Mailbox {
 
     /// Datagrams are wanted from now on.
     pub(crate) fn serve(self: &Arc<Self>) -> Result<(), Error> {
+        if self.watch.lock().served {
+            return Ok(());
+        }
+        // Without the lock, since asking for interfaces takes its time; done twice, it does no harm.
+        self.socket.widen(ROOM);
+        if self.group.is_none() {
+            // Where that fails multicast is lost, and nothing else.
+            let _ = self.socket.multicast_by(self.at.ip());
+        }
         let mut watch = self.watch.lock();
         if watch.closed {
             return Err(Error::Closed);
         }
         if !watch.served {
             self.shard.serve(self.token, self.clone())?;
-            self.socket.widen(ROOM);
-            if self.group.is_none() {
-                // Where that fails multicast is lost, and nothing else.
-                let _ = self.socket.multicast_by(self.at.ip());
-            }
             let once = Interest::READ_ONCE;
             if let Err(error) = self.shard.watch(&self.socket, self.token, once) {
                 self.shard.forget(self.token);
@@ -276,3 +280,6 @@ impl core::fmt::Debug for Mailbox {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use verbena_nic::ud::{Arrival, Destination, Dropped, MULTICAST, Post, Posted, UdSending};
 use verbena_nic::{Function, Outbox, UdQp};
 use verbena_wire::number::Qpn;
@@ -111,6 +111,8 @@ struct Audience {
 pub(crate) struct Residents {
     by_number: RwLock<HashMap<Qpn, Arc<Resident>>>,
     groups: RwLock<HashMap<IpAddr, Audience>>,
+    /// Held by who attaches or detaches, so that a socket is opened without the lock that datagrams need.
+    changing: Mutex<()>,
     drops: Drops,
 }
 
@@ -168,8 +170,8 @@ impl Residents {
         resident: &Arc<Resident>,
         group: IpAddr,
     ) -> Result<Option<Arc<Mailbox>>, Error> {
-        let mut groups = self.groups.write();
-        if let Some(audience) = groups.get_mut(&group) {
+        let _changing = self.changing.lock();
+        if let Some(audience) = self.groups.write().get_mut(&group) {
             if audience.members.iter().any(|m| Arc::ptr_eq(m, resident)) {
                 return Ok(None);
             }
@@ -186,12 +188,13 @@ impl Residents {
             mailbox: mailbox.clone(),
             members,
         };
-        groups.insert(group, audience);
+        self.groups.write().insert(group, audience);
         Ok(Some(mailbox))
     }
 
     /// Detaches a queue pair from a group; the group's mailbox if it was attached.
     pub(crate) fn detach(&self, resident: &Arc<Resident>, group: IpAddr) -> Option<Arc<Mailbox>> {
+        let _changing = self.changing.lock();
         let mut groups = self.groups.write();
         let audience = groups.get_mut(&group)?;
         let stays = |m: &&Arc<Resident>| !Arc::ptr_eq(m, resident);

@@ -43,7 +43,7 @@ impl UdOptions {
 #[derive(Debug)]
 pub struct UdPair {
     core: Arc<Core>,
-    resident: Arc<Resident>,
+    pub(crate) resident: Arc<Resident>,
     recv: Arc<Queue>,
     /// Kept as long as completions may come.
     _send: Arc<Queue>,

@@ -17,7 +17,7 @@ use verbena_wire::number::Qpn;
 /// A datagram each way, every byte checked.
 fn talk(a: &Side, b: &Side, len: usize, salt: u8) {
     for (from, to) in [(a, b), (b, a)] {
-        let words = pattern(len, salt.into());
+        let words = pattern(len, salt);
         to.receive(7, 8192, GRH_LEN + len);
         assert!(from.memory.write(0, &words));
         from.send(1, to.to(from), &[from.sge(0, len)]);

@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::datagrams::{GROUP, HERE, Side, make, ready, to_group};
 use common::{alone, complete, pattern};
@@ -77,4 +78,30 @@ fn a_group_of_the_other_family() {
         a.ud.attach("::1".parse().unwrap()),
         Err(verbena_engine::Error::NotMulticast { .. })
     ));
+}
+
+/// A thread that polls reads several sockets: one that never runs dry does not keep it from the others.
+#[test]
+fn noise_at_one_socket_does_not_drown_another() {
+    let _alone = alone();
+    let group: IpAddr = GROUP.parse().unwrap();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    b.ud.attach(group).unwrap();
+    let noisy = ((b.ud.number().get() >> 8) as u16, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stranger = UdpSocket::bind((HERE, 0)).unwrap();
+            while !noisy.1.load(Ordering::Relaxed) {
+                stranger.send_to(&[0; 100], (HERE, noisy.0)).unwrap();
+            }
+        });
+        for id in 0..300 {
+            b.receive(id, 0, 100);
+            a.send(id, to_group(&a, group), &[a.sge(0, 30)]);
+            assert_eq!(complete(&b.cq, 1)[0].id, id);
+            complete(&a.cq, 1);
+        }
+        noisy.1.store(true, Ordering::Relaxed);
+    });
+    assert!(b.engine.datagram_drops().malformed > 0);
 }

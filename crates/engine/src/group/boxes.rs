@@ -94,9 +94,9 @@ impl Boxes {
         };
         let mut out = Outbox::new();
         for (at, mailbox) in [Some(first), second].into_iter().flatten() {
+            // Both, whatever is in the first: one that never runs dry must not keep us from the others.
             if mailbox.read(AT_ONCE, &mut out) {
                 self.hot.store(at, Ordering::Relaxed);
-                break;
             }
         }
         core.deliver(&mut out);
