@@ -93,7 +93,7 @@ pub struct ib_user_path_rec {
 
 const _: () = assert!(size_of::<ib_uverbs_ah_attr>() == 32);
 const _: () = assert!(size_of::<ib_uverbs_qp_attr>() == 144);
-const _: () = assert!(size_of::<ib_user_path_rec>() == 68);
+const _: () = assert!(size_of::<ib_user_path_rec>() == 64);
 
 fn address(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
     let route = from.grh;
