@@ -370,12 +370,7 @@ impl Side {
         let mut init = ibv_qp_init_attr::zeroed();
         // SAFETY: objects that are there.
         unsafe {
-            let code = ibv_query_qp(
-                self.qp,
-                &raw mut attr,
-                IBV_QP_STATE as c_int,
-                &raw mut init,
-            );
+            let code = ibv_query_qp(self.qp, &raw mut attr, IBV_QP_STATE as c_int, &raw mut init);
             assert_eq!(code, 0);
             assert_eq!((*self.qp).state, attr.qp_state);
         }
@@ -432,10 +427,7 @@ impl Side {
         };
         let mut mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
         if self.wanted.kind == IBV_QPT_RC {
-            mask |= IBV_QP_TIMEOUT
-                | IBV_QP_RETRY_CNT
-                | IBV_QP_RNR_RETRY
-                | IBV_QP_MAX_QP_RD_ATOMIC;
+            mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         }
         (attr, mask)
     }
