@@ -22,6 +22,7 @@ use crate::monitor::Opened;
 use crate::notice::Inbox;
 use crate::numbers::Numbers;
 use crate::pipeline::{self, Observers};
+use crate::residents::Residents;
 use crate::shard::Shards;
 use crate::signals::{Signals, Ticker};
 use crate::station::Stations;
@@ -55,6 +56,8 @@ pub(crate) struct Core {
     /// Queue pairs that can be called, and their numbers.
     pub(crate) calls: Calls,
     pub(crate) numbers: Numbers,
+    /// Queue pairs that datagrams come for.
+    pub(crate) residents: Residents,
     /// Startups of those who came through doors.
     pub(crate) half_open: Arc<AtomicU32>,
     /// Set once, when the engine is shut down.
@@ -99,6 +102,7 @@ impl Core {
             addresses: OnceLock::new(),
             calls: Calls::default(),
             numbers: Numbers::default(),
+            residents: Residents::default(),
             half_open: Arc::default(),
             closing: AtomicBool::new(false),
             forks: sys::forks(),
@@ -199,6 +203,8 @@ impl Core {
             for wake in woken {
                 // A queue pair that is gone by now has passed its promise on when it left the line.
                 let Ok(qp) = self.function.qp(wake.qp()) else {
+                    // V5: datagrams wait for memory, too.
+                    self.residents.resume(&self.function, wake.qp(), out);
                     continue;
                 };
                 qp.wake(wake, out);
@@ -218,6 +224,9 @@ impl Core {
             if let Some(connection) = self.connection_of(qp.number()) {
                 connection.send(out);
             }
+        }
+        for qp in self.function.uds_of_cq(cq) {
+            qp.fail_overflowed(out);
         }
     }
 }

@@ -98,6 +98,12 @@ pub enum Error {
         /// The address.
         address: IpAddr,
     },
+    /// A queue pair can be attached to multicast groups only.
+    #[error("{address} is no multicast address")]
+    NotMulticast {
+        /// The address.
+        address: IpAddr,
+    },
     /// The peer that answered a call does not know the shared key, or is none of ours.
     #[error("{peer} cannot prove that it is the peer that was called")]
     Unproven {

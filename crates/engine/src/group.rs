@@ -2,6 +2,8 @@
 //! It promises that a connection is served by somebody at any time: what is lent to a polling thread is taken back when
 //! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
 
+mod boxes;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,13 +15,17 @@ use verbena_stream::Time;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
+use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready, Socket};
+use boxes::Boxes;
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
 /// Rounds of serving before others on the shard have their turn.
 const ROUNDS: usize = 8;
+/// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
+const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
 
 /// Connections of one completion queue.
 pub(crate) struct Group {
@@ -28,6 +34,8 @@ pub(crate) struct Group {
     token: u64,
     poller: Poller,
     members: RwLock<Members>,
+    /// Where datagrams of its queue pairs come in.
+    pub(crate) boxes: Boxes,
     /// Empty polls in quick succession.
     polls: AtomicU32,
     /// The last poll, in nanoseconds.
@@ -36,6 +44,10 @@ pub(crate) struct Group {
     lent: AtomicBool,
     /// A timer runs that takes the group back.
     timed: AtomicBool,
+    /// Nothing is lent before then: who borrowed it last stayed away while something waited, in nanoseconds.
+    wary_until: AtomicU64,
+    /// How long that is the next time it happens.
+    wariness: AtomicU64,
     /// A polling thread put off acknowledgements of some members.
     owes: AtomicBool,
     /// Who asks which members are ready does so alone.
@@ -78,10 +90,13 @@ impl Group {
             token: next_token(),
             poller: Poller::new()?,
             members: RwLock::default(),
+            boxes: Boxes::default(),
             polls: AtomicU32::new(0),
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
             timed: AtomicBool::new(false),
+            wary_until: AtomicU64::new(0),
+            wariness: AtomicU64::new(WARY.0),
             owes: AtomicBool::new(false),
             asking: Mutex::default(),
         });
@@ -94,6 +109,11 @@ impl Group {
             return Err(error.into());
         }
         Ok(group)
+    }
+
+    /// Datagrams of one of its queue pairs come in there.
+    pub(crate) fn open(&self, mailbox: &Arc<Mailbox>) {
+        self.boxes.join(mailbox, &self.lent);
     }
 
     /// Who serves it while nobody polls.
@@ -163,16 +183,20 @@ impl Group {
         let before = self.polled.swap(now.nanos(), Ordering::Relaxed);
         if self.lent.load(Ordering::Acquire) {
             self.serve_polling();
+            self.boxes.poll(&self.core);
             return;
         }
         let pause = u128::from(now.nanos().saturating_sub(before));
-        if pause > self.core.config.lend_time.as_nanos() {
+        let wary = now.nanos() < self.wary_until.load(Ordering::Relaxed);
+        if wary || pause > self.core.config.lend_time.as_nanos() {
             self.polls.store(0, Ordering::Relaxed);
         } else if self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= self.core.config.lend_polls {
             self.polls.store(0, Ordering::Relaxed);
             self.lent.store(true, Ordering::SeqCst);
             self.time(now);
+            self.boxes.follow(&self.lent);
             self.serve_polling();
+            self.boxes.poll(&self.core);
         }
     }
 
@@ -259,6 +283,7 @@ impl Group {
         self.polls.store(0, Ordering::Relaxed);
         if self.lent.swap(false, Ordering::SeqCst) {
             self.listen();
+            self.boxes.follow(&self.lent);
             let mut out = Outbox::new();
             self.pay(late, &mut out);
             self.core.deliver(&mut out);
@@ -271,6 +296,15 @@ impl Group {
         let _ = self
             .shard
             .arm(&self.poller, self.token, Interest::READ_ONCE);
+    }
+
+    /// Something waited for a thread that polls no more: one that spins on its memory, say, and comes only to post.
+    fn grow_wary(&self, now: Time) {
+        let wariness = self.wariness.load(Ordering::Relaxed);
+        let next = (wariness * 2).min(WARY.1);
+        self.wariness.store(next, Ordering::Relaxed);
+        self.wary_until
+            .store(now.nanos() + wariness, Ordering::Relaxed);
     }
 
     /// Nobody needs the queue any more.
@@ -298,8 +332,15 @@ impl Served for Group {
         let stayed_away = now
             .nanos()
             .saturating_sub(self.polled.load(Ordering::Relaxed));
+        let lent = self.lent.load(Ordering::Relaxed);
         if u128::from(stayed_away) > self.core.config.lend_time.as_nanos() {
             self.return_to_shard(true);
+            if lent && self.serve_ready() {
+                self.grow_wary(now);
+            }
+        } else if lent {
+            // It is there, as a thread that polls should be.
+            self.wariness.store(WARY.0, Ordering::Relaxed);
         }
         self.timed.store(false, Ordering::SeqCst);
         // Lent still, or again.

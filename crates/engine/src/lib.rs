@@ -8,6 +8,7 @@
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
 //! `monitor` (who watches from outside);
 //! `control` (what is done later, by a thread of its own);
+//! `mailbox` (a UDP socket), `residents`, `ud_pair` (queue pairs for datagrams);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -33,6 +34,7 @@ pub mod handler;
 mod handling;
 mod introduction;
 mod life;
+mod mailbox;
 pub mod monitor;
 pub mod notice;
 mod numbers;
@@ -40,6 +42,7 @@ mod pipeline;
 mod proof;
 mod queue;
 mod queue_pair;
+mod residents;
 mod shard;
 mod shared_queue;
 mod shutdown;
@@ -50,10 +53,11 @@ mod station;
     reason = "system calls on raw spans, signal masks and fork handlers"
 )]
 pub mod sys;
+mod ud_pair;
 
 pub use config::Config;
 pub use control::ControlQueue;
-pub use engine::{Engine, Incoming, Listening};
+pub use engine::{Engine, Incoming, Listening, Reservation};
 pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};
 pub use handling::Observation;
@@ -61,5 +65,7 @@ pub use notice::{Inbox, Notify};
 pub use pipeline::Observer;
 pub use queue::CompletionQueue;
 pub use queue_pair::{Manners, Peer, QueuePair, QueuePairInfo, QueuePairOptions};
+pub use residents::DatagramDrops;
 pub use shared_queue::SharedReceiveQueue;
 pub use shutdown::Shutdown;
+pub use ud_pair::{UdOptions, UdPair};

@@ -11,7 +11,8 @@ use verbena_wire::number::Qpn;
 use crate::core::Core;
 use crate::door::Door;
 use crate::error::Error;
-use crate::sys::{self, Datagrams, Pair};
+use crate::mailbox::Mailbox;
+use crate::sys::{self, Pair};
 
 /// Queue pairs of one port.
 const INDEXES: usize = 256;
@@ -27,8 +28,8 @@ struct Port {
     /// Indexes go round, so that a number comes back late.
     next: u8,
     doors: Vec<Arc<Door>>,
-    /// The same ports for datagrams, so that nobody else has them.
-    _datagrams: Vec<Datagrams>,
+    /// The same port for datagrams, at each address; not served before somebody wants datagrams.
+    boxes: Arc<[Arc<Mailbox>]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,10 +63,19 @@ impl Numbers {
         }
     }
 
+    /// Where datagrams for this number come in, at each address.
+    pub(crate) fn boxes(&self, number: Qpn) -> Option<Arc<[Arc<Mailbox>]>> {
+        let (port, _) = parts(number);
+        let ports = self.0.lock();
+        let port = ports.iter().find(|p| p.number == port)?;
+        Some(port.boxes.clone())
+    }
+
     pub(crate) fn close(&self) {
         let ports = core::mem::take(&mut *self.0.lock());
-        for door in ports.iter().flat_map(|port| &port.doors) {
-            door.close();
+        for port in &ports {
+            port.doors.iter().for_each(|door| door.close());
+            port.boxes.iter().for_each(|mailbox| mailbox.close());
         }
     }
 }
@@ -75,17 +85,17 @@ impl Port {
         let config = &core.config;
         let random = sys::random_u64()?;
         let (number, pairs) = Pair::bind_range(core.addresses()?, config.ports.clone(), random)?;
-        let (mut doors, mut datagrams) = (Vec::new(), Vec::new());
+        let (mut doors, mut boxes) = (Vec::new(), Vec::new());
         for Pair { tcp, udp } in pairs {
             doors.push(Door::for_calls(core, tcp)?);
-            datagrams.push(udp);
+            boxes.push(Mailbox::new(core, udp, None)?);
         }
         Ok(Port {
             number,
             indexes: Box::new([Index::Free; INDEXES]),
             next: (random >> 32) as u8,
             doors,
-            _datagrams: datagrams,
+            boxes: boxes.into(),
         })
     }
 

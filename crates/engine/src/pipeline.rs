@@ -12,7 +12,7 @@ use verbena_nic::eqe::{Cause, Eqe};
 use verbena_nic::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
 use verbena_nic::message_map::Duty;
 use verbena_nic::vector::{Shutdown, Signal};
-use verbena_nic::{Event, QpState, Raise, Reason};
+use verbena_nic::{Event, Outbox, QpState, Raise, Reason};
 use verbena_stream::Time;
 
 use crate::config::Config;
@@ -190,6 +190,11 @@ impl Core {
             self.act(&qp, |qp, out| {
                 qp.modify(QpState::Err, out);
             });
+        }
+        for qp in self.function.all_uds() {
+            let mut out = Outbox::new();
+            qp.modify(QpState::Err, &mut out);
+            self.deliver(&mut out);
         }
         // Nothing is told any more, so nobody may go on sleeping.
         self.events.ring();

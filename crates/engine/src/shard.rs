@@ -118,7 +118,11 @@ impl Shard {
         });
         shard.poller.add(&shard.bell, BELL, Interest::READ)?;
         let ours = shard.clone();
-        let thread = sys::spawn(&format!("verbena-{number}"), move || ours.run())?;
+        let thread = sys::spawn(&format!("verbena-{number}"), move || {
+            // A program that spins on memory never calls us: this thread must come in between. Without it, it comes late.
+            let _ = sys::be_prompt();
+            ours.run();
+        })?;
         *shard.thread.lock() = Some(thread);
         Ok(shard)
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::{Qp, QpState};
+use verbena_nic::{Outbox, Qp, QpState, UdQp};
 use verbena_stream::Time;
 
 use crate::engine::Engine;
@@ -32,12 +32,21 @@ impl Engine {
             return Err(Error::Closed);
         }
         core.numbers.close();
+        core.residents.close();
         let until = sys::now() + patience;
         let busy = |all: &[Arc<Qp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();
-        sys::wait(until, || busy(&core.function.all_qps()) == 0);
+        let full = |all: &[Arc<UdQp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();
+        sys::wait(until, || {
+            busy(&core.function.all_qps()) == 0 && full(&core.function.all_uds()) == 0
+        });
         // Of the same ones: requests that were queued before may still make others.
-        let all = core.function.all_qps();
-        let flushed = busy(&all);
+        let (all, uds) = (core.function.all_qps(), core.function.all_uds());
+        let flushed = busy(&all) + full(&uds);
+        for qp in uds.iter().filter(|qp| qp.state() != QpState::Reset) {
+            let mut out = Outbox::new();
+            qp.modify(QpState::Err, &mut out);
+            core.deliver(&mut out);
+        }
         for qp in &all {
             core.act(qp, |qp, out| {
                 if qp.state() != QpState::Reset {
@@ -52,7 +61,7 @@ impl Engine {
         core.tick(Time::MAX);
         core.stations.stop(core.config.linger);
         Ok(Shutdown {
-            finished: all.len() - flushed,
+            finished: all.len() + uds.len() - flushed,
             flushed,
         })
     }

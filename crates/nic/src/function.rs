@@ -6,12 +6,14 @@
 
 mod attributes;
 mod control;
+mod datagrams;
 mod memory;
 mod pairs;
 mod queues;
 mod table;
 
 pub use attributes::{Attributes, Shares};
+pub use datagrams::NewUd;
 pub use pairs::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 
@@ -113,6 +115,7 @@ impl Function {
 
     /// Does what could not be done under the locks of whoever filled the outbox: wakes queue pairs that were promised a
     /// receive or wait for memory, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
+    /// Datagram queue pairs that wait for memory are not woken here: whoever has their sockets does so.
     pub fn settle(&self, out: &mut Outbox) {
         loop {
             let (woken, overflows) = (out.take_woken(), out.take_overflows());
@@ -127,6 +130,9 @@ impl Function {
             }
             for cq in overflows {
                 for qp in self.qps_of_cq(cq) {
+                    qp.fail_overflowed(out);
+                }
+                for qp in self.uds_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
             }

@@ -3,7 +3,7 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair) → [`event`] → [`control`] (what is done later) →
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair), [`ud`] (one for datagrams) → [`event`] → [`control`] (what is done later) →
 //! [`function`] (the tables and the verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
 //! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`], [`message_map`], [`arrangement`]
 //! (where events go) → [`vector`] (signals) → [`interrupts`] (all of it together).
@@ -43,6 +43,7 @@ mod sync;
 #[cfg(test)]
 mod testing;
 pub mod toeplitz;
+pub mod ud;
 pub mod vector;
 pub mod wc;
 pub mod wr;
@@ -55,12 +56,13 @@ pub use cq::{Arm, Cq};
 pub use eqe::{Cause, Eqe};
 pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise, Reason, Wake};
-pub use function::{Attributes, CqInfo, Function, NewQp, QpInfo, Shares, SrqInfo};
+pub use function::{Attributes, CqInfo, Function, NewQp, NewUd, QpInfo, Shares, SrqInfo};
 pub use interrupts::{At, Interrupts, Origin, Scheme};
 pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};
+pub use ud::{Arrival, Destination, MAX_DATAGRAM, UdQp, UdSendWr};
 pub use vector::{Delivery, Fire, Shutdown, Signal};
 pub use wc::{ControlOp, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

@@ -108,6 +108,11 @@ impl ReceiveQueue {
         self.queue.push_front(receive);
     }
 
+    /// The oldest receive, which stays.
+    pub fn front(&self) -> Option<&Receive> {
+        self.queue.front()
+    }
+
     /// Takes the oldest receive.
     pub fn take(&mut self) -> Option<Receive> {
         self.queue.pop_front()

@@ -12,6 +12,15 @@ use crate::event::{Event, Outbox};
 use crate::receive::{PostError, Receive, ReceiveQueue};
 use crate::wr::ReceiveWr;
 
+/// Why a message that does not wait gets no receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// None is there.
+    None,
+    /// The next one is too small.
+    Small,
+}
+
 /// A shared receive queue.
 #[derive(Debug)]
 pub struct Srq {
@@ -115,6 +124,24 @@ impl Srq {
             inner.line.join(qpn);
             return None;
         }
+        self.take_front(&mut inner, outbox)
+    }
+
+    /// Takes a receive that holds `len` bytes for a message that does not wait: the next one that nobody was promised, or
+    /// why it cannot be had. Nobody joins the line.
+    pub(crate) fn take_now(&self, len: u32, outbox: &mut Outbox) -> Result<Receive, Unfit> {
+        let mut inner = self.inner.lock();
+        if inner.queue.len() <= inner.promised.len() {
+            return Err(Unfit::None);
+        }
+        let fits = inner.queue.front().is_some_and(|r| r.capacity() >= len);
+        if !fits {
+            return Err(Unfit::Small);
+        }
+        self.take_front(&mut inner, outbox).ok_or(Unfit::None)
+    }
+
+    fn take_front(&self, inner: &mut Inner, outbox: &mut Outbox) -> Option<Receive> {
         let receive = inner.queue.take()?;
         if inner.limit > 0 && inner.queue.len() < inner.limit {
             inner.limit = 0;

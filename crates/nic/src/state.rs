@@ -1,5 +1,5 @@
 //! Where a queue pair stands, in both vocabularies: InfiniBand's (as verbs name it) and the RDMA Consortium's.
-//! All transitions of both personalities are in one function, kept as a snapshot.
+//! All transitions of both personalities are in one function, those of datagram queue pairs in another; all are kept as snapshots.
 //! It refuses to know what a transition does; callers act on it.
 
 /// Whose manners a queue pair has.
@@ -18,6 +18,8 @@ pub enum QpState {
     Rts,
     /// The send queue drains; `roce` only.
     Sqd,
+    /// A send failed and the send queue flushes, while receives go on; datagram queue pairs only.
+    Sqe,
     /// A graceful close is under way; `iwarp` only.
     Closing,
     /// A Terminate was sent or received and the connection is being taken down; `iwarp` only.
@@ -58,11 +60,13 @@ pub enum QpEvent {
     PeerLost,
     /// The connection is completely closed.
     Closed,
+    /// A send of a datagram queue pair failed.
+    SendFailed,
 }
 
 impl QpState {
     /// Every state, for tables.
-    pub const ALL: [QpState; 8] = [
+    pub const ALL: [QpState; 9] = [
         QpState::Reset,
         QpState::Init,
         QpState::Rtr,
@@ -71,6 +75,7 @@ impl QpState {
         QpState::Closing,
         QpState::Terminate,
         QpState::Err,
+        QpState::Sqe,
     ];
 
     /// The same in the RDMA Consortium's words.
@@ -79,7 +84,7 @@ impl QpState {
             QpState::Reset | QpState::Init | QpState::Rtr => RdmacState::Idle,
             QpState::Rts => RdmacState::Rts,
             QpState::Sqd | QpState::Closing => RdmacState::Closing,
-            QpState::Terminate => RdmacState::Terminate,
+            QpState::Terminate | QpState::Sqe => RdmacState::Terminate,
             QpState::Err => RdmacState::Error,
         }
     }
@@ -92,7 +97,7 @@ impl QpState {
             QpState::Rtr => 2,
             QpState::Rts => 3,
             QpState::Sqd | QpState::Closing => 4,
-            QpState::Terminate => 5,
+            QpState::Terminate | QpState::Sqe => 5,
             QpState::Err => 6,
         }
     }
@@ -106,7 +111,7 @@ impl QpState {
     pub fn takes_sends(self) -> bool {
         matches!(
             self,
-            QpState::Rts | QpState::Sqd | QpState::Terminate | QpState::Err
+            QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Terminate | QpState::Err
         )
     }
 
@@ -117,7 +122,15 @@ impl QpState {
 
     /// Messages of the peer are taken.
     pub fn receives(self) -> bool {
-        matches!(self, QpState::Rtr | QpState::Rts | QpState::Sqd)
+        matches!(
+            self,
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe
+        )
+    }
+
+    /// Whatever is posted to the send queue flushes at once.
+    pub fn flushes_sends(self) -> bool {
+        self.flushes() || self == QpState::Sqe
     }
 
     /// The state after `event`; `None` when it is refused and nothing changes.
@@ -149,6 +162,23 @@ impl QpState {
             (S::Rtr, S::Rts, Personality::Iwarp) => Some(S::Rtr),
             (S::Rts, S::Sqd | S::Closing, Personality::Iwarp) => Some(S::Closing),
             (S::Rts, S::Terminate, Personality::Iwarp) => Some(S::Terminate),
+            _ => None,
+        }
+    }
+
+    /// The state of a datagram queue pair after `event`, which has no peer; `None` when it is refused and nothing changes.
+    pub fn next_ud(self, event: QpEvent) -> Option<QpState> {
+        use QpState as S;
+        match (self, event) {
+            (_, QpEvent::Modify(S::Err)) => Some(S::Err),
+            (_, QpEvent::Modify(S::Reset)) => Some(S::Reset),
+            (S::Reset | S::Init, QpEvent::Modify(S::Init)) => Some(S::Init),
+            (S::Init, QpEvent::Modify(S::Rtr)) => Some(S::Rtr),
+            (S::Rtr | S::Rts | S::Sqd | S::Sqe, QpEvent::Modify(S::Rts)) => Some(S::Rts),
+            (S::Rts | S::Sqd, QpEvent::Modify(S::Sqd)) => Some(S::Sqd),
+            // InfiniBand: a send that fails here stops the send queue alone.
+            (S::Rts | S::Sqd, QpEvent::SendFailed) => Some(S::Sqe),
+            (S::Init | S::Rtr | S::Rts | S::Sqd | S::Sqe, QpEvent::Failed) => Some(S::Err),
             _ => None,
         }
     }

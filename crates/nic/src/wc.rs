@@ -105,8 +105,12 @@ pub struct Wc {
     pub immediate: Option<u32>,
     /// The entry that the peer's message invalidated.
     pub invalidated: Option<Stag>,
+    /// The queue pair that sent the datagram; 0 for any other message.
+    pub src_qp: u32,
     /// The peer asked for a solicited event.
     pub solicited: bool,
+    /// The first 40 bytes of the receive say where the datagram came from.
+    pub grh: bool,
 }
 
 impl Wc {
@@ -119,7 +123,9 @@ impl Wc {
         len: 0,
         immediate: None,
         invalidated: None,
+        src_qp: 0,
         solicited: false,
+        grh: false,
     };
 
     /// It notifies a queue that is armed for solicited completions: a solicited message, or any failure (N7).

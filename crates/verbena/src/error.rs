@@ -204,6 +204,7 @@ impl Error {
                 | E::PrivateData { .. }
                 | E::NoDevice
                 | E::NotOurs { .. }
+                | E::NotMulticast { .. }
                 | E::NotCallable { .. }
                 | E::NoHandler { .. }
                 | E::NoProcessor { .. }

@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array of the program's own, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ud`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (who owns which buffer until when).
 //!
 //! # Features
@@ -79,6 +79,7 @@ mod registering;
 mod remote;
 mod shared;
 mod srq;
+mod ud;
 
 pub use connect::{Connecting, Dial};
 pub use connection::{Connection, Received, Returned};
@@ -87,7 +88,7 @@ pub use device::Device;
 pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
-pub use listener::{Accepting, Listener, Next, Request};
+pub use listener::{Accepting, Berth, Listener, Next, Request};
 pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Window};
 pub use pd::Pd;
 pub use pending::Pending;
@@ -96,6 +97,7 @@ pub use qp::{Name, Qp, QpOptions, Receiver, Sender};
 pub use registering::Registering;
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
+pub use ud::{Ud, UdOptions};
 
 pub use verbena_engine::config::{Origin, Problem, Problems};
 #[doc(inline)]

@@ -47,6 +47,7 @@ pub use verbena_nic::eqe::OnChannel;
 pub use verbena_nic::interrupts::{At, Origin};
 pub use verbena_nic::moderation::{Hold, Moderation};
 pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, Psns, View};
+pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{
     Arm, Attributes, Cause, Flags, Personality, QpState, QpType, Reason, ReceiveWr as RecvWr,
@@ -54,7 +55,7 @@ pub use verbena_nic::{
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;
-pub use verbena_wire::number::Psn;
+pub use verbena_wire::number::{Psn, Qpn};
 pub use verbena_wire::{Stag, To};
 
 /// A completion that says nothing, to make arrays of.

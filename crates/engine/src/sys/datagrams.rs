@@ -2,15 +2,15 @@
 //! It promises not to wait, and to keep datagrams whole: one that is longer than the room for it says so.
 //! It refuses to look at them.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{self, RecvFlags, SendFlags, SocketType};
+use rustix::net::{self, RecvFlags, SendFlags, SocketType, sockopt};
 
 use super::fd::Fd;
 use super::listener::bound;
-use super::{Error, Result};
+use super::{Error, Result, interface_of};
 
 /// A datagram socket.
 #[derive(Debug)]
@@ -23,6 +23,64 @@ impl Datagrams {
     pub fn bind(at: SocketAddr) -> Result<Datagrams> {
         let fd = bound(at, SocketType::DGRAM, false)?;
         Ok(Datagrams { fd })
+    }
+
+    /// Receives what is sent to a multicast group, on the interfaces that have these addresses. Others may do the same at
+    /// the same port, and each gets its own copy.
+    pub fn bind_group(group: IpAddr, port: u16, own: &[IpAddr]) -> Result<Datagrams> {
+        let family = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
+        let mut joined = false;
+        let fd = match group {
+            IpAddr::V4(v4) => {
+                let fd = bound(SocketAddr::new(group, port), SocketType::DGRAM, true)?;
+                for ip in own.iter().filter(family) {
+                    if let IpAddr::V4(own) = ip {
+                        joined |= is_member(sockopt::set_ip_add_membership(&fd, &v4, own))?;
+                    }
+                }
+                fd
+            }
+            IpAddr::V6(v6) => {
+                let all = own.iter().filter(family).map(|ip| interface_of(*ip));
+                let all = all.collect::<Result<Vec<_>>>()?;
+                let first = all.iter().flatten().next().copied().unwrap_or(0);
+                // Groups of a link exist once on every link, so the link must be named.
+                let at = SocketAddrV6::new(v6, port, 0, first);
+                let fd = bound(at.into(), SocketType::DGRAM, true)?;
+                for interface in all.into_iter().flatten() {
+                    joined |= is_member(sockopt::set_ipv6_add_membership(&fd, &v6, interface))?;
+                }
+                fd
+            }
+        };
+        if joined {
+            Ok(Datagrams { fd })
+        } else {
+            Err(Error::new("setsockopt IP_ADD_MEMBERSHIP", Errno::NODEV))
+        }
+    }
+
+    /// Multicast leaves by the interface that has this address, and comes back to those of this machine who want it.
+    pub fn multicast_by(&self, own: IpAddr) -> Result<()> {
+        let done = match own {
+            IpAddr::V4(v4) => sockopt::set_ip_multicast_if(&self.fd, &v4)
+                .and_then(|()| sockopt::set_ip_multicast_loop(&self.fd, true)),
+            IpAddr::V6(_) => {
+                let interface = interface_of(own)?.unwrap_or(0);
+                sockopt::set_ipv6_multicast_if(&self.fd, interface)
+                    .and_then(|()| sockopt::set_ipv6_multicast_loop(&self.fd, true))
+            }
+        };
+        done.map_err(Error::of("setsockopt IP_MULTICAST_IF"))
+    }
+
+    /// Asks for room for so many bytes that came and were not taken; the system may allow less.
+    pub fn widen(&self, bytes: usize) {
+        // Who may set limits aside may go beyond them. With the usual room, more datagrams of a burst are lost; nothing else
+        // is wrong.
+        if sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&self.fd, bytes);
+        }
     }
 
     /// Sends one; false if there is no room now. A complaint about an earlier one (nobody there) is not about this one.
@@ -60,6 +118,15 @@ impl Datagrams {
     pub fn local(&self) -> Result<SocketAddr> {
         let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
         SocketAddr::try_from(name).map_err(Error::of("getsockname"))
+    }
+}
+
+/// The socket is in the group by now: two addresses of one interface ask twice.
+fn is_member(answer: core::result::Result<(), Errno>) -> Result<bool> {
+    match answer {
+        Ok(()) | Err(Errno::ADDRINUSE) => Ok(true),
+        Err(Errno::NODEV | Errno::ADDRNOTAVAIL) => Ok(false),
+        Err(errno) => Err(Error::new("setsockopt IP_ADD_MEMBERSHIP", errno)),
     }
 }
 

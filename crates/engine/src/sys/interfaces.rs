@@ -4,6 +4,7 @@
 
 use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ffi::CString;
 
 use crate::config::device::Interface;
 
@@ -36,6 +37,18 @@ pub fn interfaces() -> Result<Vec<Interface>> {
     Ok(found)
 }
 
+/// The number of the interface that has this address; none if no interface has it.
+pub fn interface_of(ip: IpAddr) -> Result<Option<u32>> {
+    let name = interfaces()?.into_iter().find(|i| i.ip == ip);
+    let name = name.and_then(|i| CString::new(i.name).ok());
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    // SAFETY: the name ends with a zero and lives until the call returns.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    Ok((index != 0).then_some(index))
+}
+
 /// The IP address in a socket address, if it is one.
 ///
 /// # Safety
@@ -63,6 +76,13 @@ unsafe fn address(from: *const libc::sockaddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_leads_to_its_interface() {
+        assert_eq!(interface_of(Ipv4Addr::LOCALHOST.into()).unwrap(), Some(1));
+        let nobodys = Ipv4Addr::new(198, 51, 100, 1);
+        assert_eq!(interface_of(nobodys.into()).unwrap(), None);
+    }
 
     #[test]
     fn loopback_is_there() {

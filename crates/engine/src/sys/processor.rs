@@ -80,6 +80,43 @@ pub fn give_way(courtesy: Courtesy) -> Result<()> {
     }
 }
 
+/// The shortest time that a thread can ask to run for at once.
+const SHORT: u64 = 100_000;
+
+/// Attributes of scheduling as the system knows them; the C library has no name for them.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// For ordinary threads: how long it wants to run at once, in nanoseconds.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// This thread runs shortly and wants to run soon: it is put before threads that compute, when it wakes. What a thread
+/// runs in total does not change. Systems that do not know that (Linux before 6.12) do not mind.
+pub fn be_prompt() -> Result<()> {
+    let mut attributes = Attributes::default();
+    let size = size_of::<Attributes>() as u32;
+    // SAFETY: writes at most as many bytes as it is told the struct has; zero means this thread.
+    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if known != 0 {
+        return Err(Error::last("sched_getattr"));
+    }
+    attributes.size = size;
+    attributes.runtime = SHORT;
+    // SAFETY: reads the struct.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
+        0 => Ok(()),
+        _ => Err(Error::last("sched_setattr")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +134,16 @@ mod tests {
         assert_eq!(seen.join().unwrap(), [last]);
         assert!(settle(&[u16::MAX]).is_err());
         assert_eq!(processors().unwrap(), all, "the others stay where they are");
+    }
+
+    #[test]
+    fn anybody_may_be_prompt() {
+        let policy = std::thread::spawn(|| {
+            be_prompt().unwrap();
+            // SAFETY: asks for the policy of this thread.
+            unsafe { libc::sched_getscheduler(0) }
+        });
+        assert_eq!(policy.join().unwrap(), libc::SCHED_OTHER);
     }
 
     #[test]

@@ -6,6 +6,7 @@
     reason = "each test program uses a part of it"
 )]
 
+pub mod datagrams;
 pub mod process;
 
 use std::io::{ErrorKind, Read};

@@ -10,10 +10,7 @@ fn wc(id: u64) -> Wc {
         qpn: (id % 2) as u32,
         status: Status::Success,
         op: WcOp::Receive,
-        len: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
+        ..Wc::BLANK
     }
 }
 

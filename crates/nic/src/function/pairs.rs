@@ -14,6 +14,7 @@ use crate::event::Outbox;
 use crate::qp::{Limits, Qp, QpInit, Transfer, View};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
+use crate::ud::UdQp;
 
 /// A queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,14 +55,25 @@ pub struct QpInfo {
 /// A queue pair and its uses of its parts.
 #[derive(Debug)]
 pub(super) struct Pair {
-    qp: Arc<Qp>,
-    made: NewQp,
-    _uses: Uses,
+    pub(super) kind: Kind,
+    pub(super) uses: Uses,
+}
+
+/// The two kinds of queue pairs: they have one table, so that a number names one of either (M14).
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// On a connection.
+    Connected(Arc<Qp>, Box<NewQp>),
+    /// For datagrams.
+    Datagrams(Arc<UdQp>),
 }
 
 /// Released together, when the queue pair is out of its table.
 #[derive(Debug)]
-struct Uses {
+pub(super) struct Uses {
+    pub(super) send: Arc<Cq>,
+    pub(super) recv: Arc<Cq>,
+    pub(super) srq: Option<Arc<Srq>>,
     _pd: Use,
     _send_cq: Use,
     /// None if it is the other one: a queue counts queue pairs, not work queues.
@@ -70,10 +82,16 @@ struct Uses {
 }
 
 impl Pair {
-    /// The queue pair, if it completes in this queue.
-    pub(super) fn completes_in(&self, cq: u32) -> Option<Arc<Qp>> {
-        let here = self.made.send_cq == cq || self.made.recv_cq == cq;
-        here.then(|| self.qp.clone())
+    /// It completes in this queue.
+    pub(super) fn completes_in(&self, cq: u32) -> bool {
+        self.uses.send.number() == cq || self.uses.recv.number() == cq
+    }
+
+    pub(super) fn connected(&self) -> Option<&Arc<Qp>> {
+        match &self.kind {
+            Kind::Connected(qp, _) => Some(qp),
+            Kind::Datagrams(_) => None,
+        }
     }
 }
 
@@ -86,69 +104,55 @@ impl Function {
     /// A queue pair in `Reset`, with a number that was promised if one is named.
     pub(super) fn make_qp(&self, new: NewQp, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
-        let pd = self.use_pd(new.pd)?;
-        let (send_cq, send_use) = self.use_cq(new.send_cq)?;
-        let (recv_cq, recv_use) = if new.recv_cq == new.send_cq {
-            (send_cq.clone(), None)
-        } else {
-            let (cq, used) = self.use_cq(new.recv_cq)?;
-            (cq, Some(used))
-        };
-        let (srq, srq_use) = match new.srq {
-            Some(number) => {
-                let (srq, used) = self.use_srq(number, new.pd)?;
-                (Some(srq), Some(used))
-            }
-            None => (None, None),
-        };
+        let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
+        let mut made = None;
         let make = |number| {
+            let qp = Arc::new(Qp::new(QpInit {
+                number,
+                name: new.name.unwrap_or(number),
+                pd: new.pd,
+                personality: new.personality,
+                qp_type: new.qp_type,
+                send_cq: uses.send.clone(),
+                recv_cq: uses.recv.clone(),
+                srq: uses.srq.clone(),
+                tpt: self.tpt.clone(),
+                limits: new.limits,
+                transfer: new.transfer,
+            }));
+            made = Some(qp.clone());
             Ok(Pair {
-                qp: Arc::new(Qp::new(QpInit {
-                    number,
-                    name: new.name.unwrap_or(number),
-                    pd: new.pd,
-                    personality: new.personality,
-                    qp_type: new.qp_type,
-                    send_cq,
-                    recv_cq,
-                    srq,
-                    tpt: self.tpt.clone(),
-                    limits: new.limits,
-                    transfer: new.transfer,
-                })),
-                made: new,
-                _uses: Uses {
-                    _pd: pd,
-                    _send_cq: send_use,
-                    _recv_cq: recv_use,
-                    _srq: srq_use,
-                },
+                kind: Kind::Connected(qp, Box::new(new)),
+                uses,
             })
         };
         match promised {
-            None => self.qps.add(make, |pair| pair.qp.clone()),
-            Some(number) => self.qps.fill(number, make, |pair| pair.qp.clone()),
+            None => self.qps.add(make, |_| ())?,
+            Some(number) => self.qps.fill(number, make, |_| ())?,
         }
+        made.ok_or(self.qps.no_such(0))
     }
 
     /// The queue pair with this number.
     pub fn qp(&self, number: u32) -> Result<Arc<Qp>, Error> {
-        self.qps.with(number, |pair| pair.qp.clone())
+        self.connected(number, |qp, _| qp.clone())
     }
 
     /// Queue pairs that complete in this queue.
     pub fn qps_of_cq(&self, cq: u32) -> Vec<Arc<Qp>> {
-        self.qps.collect(|pair| pair.completes_in(cq))
+        let here = |pair: &&Pair| pair.completes_in(cq);
+        self.qps
+            .collect(|pair| Some(pair).filter(here)?.connected().cloned())
     }
 
-    /// All queue pairs.
+    /// All queue pairs on connections.
     pub fn all_qps(&self) -> Vec<Arc<Qp>> {
-        self.qps.collect(|pair| Some(pair.qp.clone()))
+        self.qps.collect(|pair| pair.connected().cloned())
     }
 
     /// What a queue pair is and does.
     pub fn query_qp(&self, number: u32) -> Result<QpInfo, Error> {
-        let (made, qp) = self.qps.with(number, |pair| (pair.made, pair.qp.clone()))?;
+        let (made, qp) = self.connected(number, |qp, made| (*made, qp.clone()))?;
         let view = qp.view();
         Ok(QpInfo {
             made,
@@ -184,6 +188,52 @@ impl Function {
         init.recv_cq.forget(init.name);
         self.qps.remove(number, |_| 0).map(drop)?;
         Ok(last)
+    }
+
+    /// Looks at a queue pair on a connection.
+    fn connected<R>(
+        &self,
+        number: u32,
+        look: impl FnOnce(&Arc<Qp>, &NewQp) -> R,
+    ) -> Result<R, Error> {
+        let found = self.qps.with(number, |pair| match &pair.kind {
+            Kind::Connected(qp, made) => Some(look(qp, made)),
+            Kind::Datagrams(_) => None,
+        })?;
+        found.ok_or(self.qps.no_such(number))
+    }
+
+    /// Uses of everything that a queue pair is made of.
+    pub(super) fn use_parts(
+        &self,
+        pd: Pd,
+        (send, recv): (u32, u32),
+        srq: Option<u32>,
+    ) -> Result<Uses, Error> {
+        let pd_use = self.use_pd(pd)?;
+        let (send_cq, send_use) = self.use_cq(send)?;
+        let (recv_cq, recv_use) = if recv == send {
+            (send_cq.clone(), None)
+        } else {
+            let (cq, used) = self.use_cq(recv)?;
+            (cq, Some(used))
+        };
+        let (srq, srq_use) = match srq {
+            Some(number) => {
+                let (srq, used) = self.use_srq(number, pd)?;
+                (Some(srq), Some(used))
+            }
+            None => (None, None),
+        };
+        Ok(Uses {
+            send: send_cq,
+            recv: recv_cq,
+            srq,
+            _pd: pd_use,
+            _send_cq: send_use,
+            _recv_cq: recv_use,
+            _srq: srq_use,
+        })
     }
 
     pub(super) fn use_cq(&self, number: u32) -> Result<(Arc<Cq>, Use), Error> {

@@ -327,9 +327,7 @@ fn send_wc(init: &QpInit, wqe: &Wqe, status: Status) -> Wc {
         status,
         op: wqe.wc_op(),
         len: wqe.len,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
+        ..Wc::BLANK
     }
 }
 
@@ -339,9 +337,6 @@ fn receive_flush(init: &QpInit, id: u64, status: Status) -> Wc {
         qpn: init.name,
         status,
         op: WcOp::Receive,
-        len: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
+        ..Wc::BLANK
     }
 }

@@ -114,8 +114,8 @@ impl Inner {
             op,
             len,
             immediate,
-            invalidated: None,
             solicited,
+            ..Wc::BLANK
         }
     }
 

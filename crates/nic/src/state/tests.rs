@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn table(personality: Personality) -> String {
+fn table(next: impl Fn(QpState, QpEvent) -> Option<QpState>) -> String {
     let modifies = QpState::ALL.map(QpEvent::Modify);
     let events = [
         QpEvent::Connected,
@@ -11,12 +11,12 @@ fn table(personality: Personality) -> String {
         QpEvent::PeerClosed,
         QpEvent::PeerLost,
         QpEvent::Closed,
+        QpEvent::SendFailed,
     ];
     let mut out = String::new();
     for state in QpState::ALL {
         for event in modifies.into_iter().chain(events) {
-            let next = state.next(personality, event);
-            let next = next.map_or("-".to_owned(), |s| format!("{s:?}"));
+            let next = next(state, event).map_or("-".to_owned(), |s| format!("{s:?}"));
             let (state, event) = (format!("{state:?}"), format!("{event:?}"));
             out += &format!("{state:<10} {event:<18} -> {next}\n");
         }
@@ -26,12 +26,17 @@ fn table(personality: Personality) -> String {
 
 #[test]
 fn the_table_of_roce() {
-    insta::assert_snapshot!(table(Personality::Roce));
+    insta::assert_snapshot!(table(|state, event| state.next(Personality::Roce, event)));
 }
 
 #[test]
 fn the_table_of_iwarp() {
-    insta::assert_snapshot!(table(Personality::Iwarp));
+    insta::assert_snapshot!(table(|state, event| state.next(Personality::Iwarp, event)));
+}
+
+#[test]
+fn the_table_of_datagrams() {
+    insta::assert_snapshot!(table(QpState::next_ud));
 }
 
 #[test]

@@ -23,10 +23,8 @@ fn failures_and_solicited_messages_are_urgent() {
         qpn: 1,
         status,
         op: WcOp::Receive,
-        len: 0,
-        immediate: None,
-        invalidated: None,
         solicited,
+        ..Wc::BLANK
     };
     assert!(!wc(Status::Success, false).is_urgent());
     assert!(wc(Status::Success, true).is_urgent());

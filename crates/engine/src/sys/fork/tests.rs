@@ -107,6 +107,45 @@ fn a_child_can_neither_use_nor_disturb_the_connections_of_its_parent() {
     }
 }
 
+/// The same for datagrams.
+#[test]
+fn a_child_can_neither_use_nor_disturb_the_datagrams_of_its_parent() {
+    use common::datagrams::{GROUP, HERE, Side, wr};
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let to = b.to(&a);
+    b.ud.attach(GROUP.parse().unwrap()).unwrap();
+    let mut kept = Some((a, b));
+    let answer = in_a_child(|| {
+        let Some((a, b)) = kept.take() else {
+            return 99;
+        };
+        let receive = verbena_nic::ReceiveWr {
+            id: 1,
+            scatter: &[],
+        };
+        let options = crate::UdOptions::new(b.pd);
+        let checks = [
+            a.engine.create_ud(&a.cq, &a.cq, options).is_err(),
+            a.ud.post_sends(&[wr(1, to, &[])]).is_err(),
+            b.ud.post_receive(&receive).is_err(),
+            !b.ud.modify(verbena_nic::QpState::Err),
+            b.ud.attach(GROUP.parse().unwrap()).is_err(),
+            !b.ud.detach(GROUP.parse().unwrap()),
+        ];
+        let failed = checks.iter().position(|ok| !ok);
+        drop((b.ud, b.cq, b.engine, a.engine, a.ud, a.cq));
+        failed.map_or(0, |at| at as i32 + 1)
+    });
+    assert_eq!(answer, Some(0));
+    let (a, b) = kept.unwrap();
+    for id in 0..20 {
+        b.receive(id, 0, 100);
+        a.send(id, to, &[a.sge(0, 20)]);
+        assert_eq!(common::complete(&b.cq, 1)[0].id, id);
+        assert_eq!(common::complete(&a.cq, 1)[0].id, id);
+    }
+}
+
 /// A child that goes on living, or becomes another program, does not keep the parent's connections open.
 #[test]
 fn a_child_that_lives_on_holds_no_descriptor_of_ours() {

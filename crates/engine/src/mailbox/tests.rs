@@ -1,0 +1,90 @@
+//! A queue pair that found no room goes on when there is some, whoever reads the socket at the time.
+
+use core::time::Duration;
+
+use verbena_nic::qp::Limits;
+use verbena_nic::ud::{Destination, UdSendWr};
+use verbena_nic::wr::Data;
+use verbena_nic::{Flags, QpState, Wc};
+
+use super::*;
+use crate::{Config, Engine, UdOptions, UdPair};
+
+/// A queue pair with ten sends that wait, as if the socket had had no room for the first.
+fn blocked(engine: &Engine, cq: &crate::CompletionQueue) -> UdPair {
+    let pd = engine.function().allocate_pd().unwrap();
+    let options = UdOptions {
+        limits: Limits::default(),
+        ..UdOptions::new(pd)
+    };
+    let ud = engine.create_ud(cq, cq, options).unwrap();
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
+        assert!(ud.modify(state));
+    }
+    let here = engine.addresses().unwrap()[0];
+    for id in 0..10 {
+        let to = Destination {
+            address: here,
+            source: here,
+            number: ud.number(),
+            qkey: 0,
+        };
+        let wr = UdSendWr {
+            id,
+            immediate: None,
+            flags: Flags::SIGNALED,
+            data: Data::Inline(b"later"),
+            to,
+        };
+        ud.post_sends(&[wr]).unwrap();
+    }
+    // Without the hands: nobody sends.
+    assert!(ud.resident.qp.modify(QpState::Rts, &mut Outbox::new()));
+    assert_eq!(ud.view().sends, 10);
+    ud
+}
+
+#[test]
+fn whoever_waits_for_room_goes_on() {
+    let mut config = Config::from_parts(None, core::iter::empty()).unwrap();
+    config.set("device", "127.0.0.1").unwrap();
+    let engine = Engine::new(config).unwrap();
+    let cq = engine.create_cq(100).unwrap();
+    for lent in [false, true] {
+        let ud = blocked(&engine, &cq);
+        let mailbox = &ud.resident.boxes[0];
+        if lent {
+            mailbox.lend();
+        }
+        mailbox.want_room(&ud.resident);
+        mailbox.want_room(&ud.resident);
+        let until = sys::now() + Duration::from_secs(10);
+        sys::wait(until, || ud.view().sends == 0);
+        let mut done = [Wc::BLANK; 20];
+        assert_eq!(cq.cq().poll(&mut done), 10, "lent: {lent}");
+        assert!(done.iter().take(10).map(|wc| wc.id).eq(0..10));
+        assert!(mailbox.watch.lock().blocked.is_empty());
+        if lent {
+            mailbox.take_back();
+        }
+    }
+}
+
+#[test]
+fn without_room_in_the_system_it_tries_again_later() {
+    let mut config = Config::from_parts(None, core::iter::empty()).unwrap();
+    config.set("device", "127.0.0.1").unwrap();
+    let engine = Engine::new(config).unwrap();
+    let cq = engine.create_cq(100).unwrap();
+    let ud = blocked(&engine, &cq);
+    // It does not send now, which looks as if the system had no room although the socket has.
+    assert!(ud.resident.qp.modify(QpState::Sqd, &mut Outbox::new()));
+    let mailbox = &ud.resident.boxes[0];
+    mailbox.want_room(&ud.resident);
+    let until = sys::now() + Duration::from_secs(10);
+    sys::wait(until, || mailbox.watch.lock().blocked.is_empty());
+    assert!(ud.resident.qp.modify(QpState::Rts, &mut Outbox::new()));
+    mailbox.want_room(&ud.resident);
+    sys::wait(until, || ud.view().sends == 0);
+    assert_eq!(ud.view().counters.sent, 10);
+}

@@ -1,0 +1,233 @@
+//! A datagram queue pair with hands: what is posted leaves at once, on the thread that posted it.
+//! It promises that its number can be sent to from its creation on, and that destroying it leaves nothing behind, whatever is
+//! on its way. It refuses to wait: what finds no room in the socket leaves when there is some.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_mem::Pd;
+use verbena_nic::qp::{Limits, PostError};
+use verbena_nic::ud::{UdSendWr, UdView};
+use verbena_nic::{NewUd, Outbox, QpState, ReceiveWr};
+use verbena_wire::number::Qpn;
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::queue::{CompletionQueue, Queue};
+use crate::residents::Resident;
+
+/// A datagram queue pair to make.
+#[derive(Debug, Clone, Copy)]
+pub struct UdOptions {
+    /// Its domain.
+    pub pd: Pd,
+    /// A shared receive queue of the same domain, instead of its own.
+    pub srq: Option<u32>,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+impl UdOptions {
+    /// One in this domain, with the usual limits.
+    pub fn new(pd: Pd) -> UdOptions {
+        UdOptions {
+            pd,
+            srq: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A datagram queue pair.
+#[derive(Debug)]
+pub struct UdPair {
+    core: Arc<Core>,
+    pub(crate) resident: Arc<Resident>,
+    recv: Arc<Queue>,
+    /// Kept as long as completions may come.
+    _send: Arc<Queue>,
+    /// Multicast groups that it is attached to.
+    groups: Mutex<Vec<IpAddr>>,
+}
+
+impl UdPair {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        send: &CompletionQueue,
+        recv: &CompletionQueue,
+        options: UdOptions,
+    ) -> Result<UdPair, Error> {
+        let qpn = core.numbers.take(core)?;
+        let resident = Self::settle_in(core, send, recv, options, qpn);
+        let resident = resident.inspect_err(|_| {
+            let rests = core.config.reuse_delay;
+            core.numbers.give_back(qpn, rests);
+        })?;
+        send.0.feed(&recv.0.group);
+        for mailbox in resident.boxes.iter() {
+            recv.0.group.open(mailbox);
+        }
+        core.residents.add(&resident);
+        Ok(UdPair {
+            core: core.clone(),
+            resident,
+            recv: recv.0.clone(),
+            _send: send.0.clone(),
+            groups: Mutex::default(),
+        })
+    }
+
+    fn settle_in(
+        core: &Arc<Core>,
+        send: &CompletionQueue,
+        recv: &CompletionQueue,
+        options: UdOptions,
+        qpn: Qpn,
+    ) -> Result<Arc<Resident>, Error> {
+        let boxes = core.numbers.boxes(qpn).ok_or(Error::Closed)?;
+        for mailbox in boxes.iter() {
+            mailbox.serve()?;
+        }
+        let qp = core.function.create_ud(NewUd {
+            qpn,
+            pd: options.pd,
+            send_cq: send.number(),
+            recv_cq: recv.number(),
+            srq: options.srq,
+            limits: options.limits,
+        })?;
+        Ok(Arc::new(Resident {
+            qp,
+            boxes,
+            multicast_port: core.config.multicast_port,
+        }))
+    }
+
+    /// The number that others send to, by which its completions name it.
+    pub fn number(&self) -> Qpn {
+        self.resident.qp.qpn()
+    }
+
+    /// The number by which events name it, which no other queue pair of the adapter has.
+    pub fn event_number(&self) -> u32 {
+        self.resident.qp.number()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> QpState {
+        self.resident.qp.state()
+    }
+
+    /// Everything that changes, at one moment.
+    pub fn view(&self) -> UdView {
+        self.resident.qp.view()
+    }
+
+    /// The key that datagrams for it must show from now on.
+    pub fn set_qkey(&self, qkey: u32) {
+        if self.core.lives() {
+            self.resident.qp.set_qkey(qkey);
+        }
+    }
+
+    /// Asks for a state; false if it is refused.
+    pub fn modify(&self, to: QpState) -> bool {
+        if !self.core.lives() {
+            return false;
+        }
+        let mut out = Outbox::new();
+        let done = self.resident.qp.modify(to, &mut out);
+        // What was posted while it drained leaves now.
+        self.resident.send(&mut out);
+        self.core.deliver(&mut out);
+        done
+    }
+
+    /// Posts datagrams that leave together; the number of those that were posted before one was refused, and why.
+    pub fn post_sends(&self, wrs: &[UdSendWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.check().map_err(|error| (0, error))?;
+        let mut out = Outbox::new();
+        let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
+            let posted = self.resident.qp.queue_send(wr, &mut out);
+            posted.err().map(|error| (at, error))
+        });
+        self.resident.send(&mut out);
+        self.core.deliver(&mut out);
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Posts a receive: 40 bytes for where the datagram came from, and then the longest message that it shall take.
+    pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        self.check()?;
+        let mut out = Outbox::new();
+        let posted = self.resident.qp.post_receive(wr, &mut out);
+        self.core.deliver(&mut out);
+        posted
+    }
+
+    /// Attaches it to a multicast group: it gets every datagram that is sent there and shows its key, but for its own.
+    /// To be attached twice is to be attached.
+    pub fn attach(&self, group: IpAddr) -> Result<(), Error> {
+        self.core.check()?;
+        let group = group.to_canonical();
+        if !group.is_multicast() {
+            return Err(Error::NotMulticast { address: group });
+        }
+        let mut groups = self.groups.lock();
+        let residents = &self.core.residents;
+        if let Some(mailbox) = residents.attach(&self.core, &self.resident, group)? {
+            self.recv.group.open(&mailbox);
+            groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Detaches it from a multicast group; false if it was not attached.
+    pub fn detach(&self, group: IpAddr) -> bool {
+        self.core.lives() && self.leave(&mut self.groups.lock(), group.to_canonical())
+    }
+
+    fn leave(&self, groups: &mut Vec<IpAddr>, group: IpAddr) -> bool {
+        groups.retain(|one| *one != group);
+        let mailbox = self.core.residents.detach(&self.resident, group);
+        if let Some(mailbox) = &mailbox {
+            self.recv.group.boxes.leave(mailbox);
+        }
+        mailbox.is_some()
+    }
+
+    /// A forked child has no queue pair, only the memory of one.
+    fn check(&self) -> Result<(), PostError> {
+        if self.core.is_closing() {
+            return Err(PostError::State(QpState::Err));
+        }
+        if self.core.lives() {
+            Ok(())
+        } else {
+            Err(PostError::State(QpState::Reset))
+        }
+    }
+}
+
+impl Drop for UdPair {
+    fn drop(&mut self) {
+        if !self.core.lives() {
+            return;
+        }
+        let number = self.number();
+        let groups = core::mem::take(&mut *self.groups.lock());
+        for group in groups {
+            self.leave(&mut Vec::new(), group);
+        }
+        self.core.residents.remove(number);
+        for mailbox in self.resident.boxes.iter() {
+            self.recv.group.boxes.leave(mailbox);
+        }
+        // Whoever holds a datagram for it still finds it retired.
+        let destroyed = self.core.function.destroy_ud(self.resident.qp.number());
+        debug_assert!(destroyed.is_ok(), "it is destroyed once");
+        let rests = self.core.config.reuse_delay;
+        self.core.numbers.give_back(number, rests);
+    }
+}

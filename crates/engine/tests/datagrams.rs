@@ -1,0 +1,448 @@
+//! Datagram queue pairs over real sockets: both families, both ways of waiting, and what is dropped.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use common::datagrams::{GROUP, HERE, KEY, Side, make, ready, to_group, wr};
+use common::{PATIENCE, alone, complete, pattern, wait};
+use verbena_engine::{Error, UdOptions, UdPair};
+use verbena_mem::{Access, Buffer, Tpt};
+use verbena_nic::qp::PostError;
+use verbena_nic::ud::{Destination, GRH_LEN, MAX_DATAGRAM, UdSendWr};
+use verbena_nic::{Arm, Flags, QpState, ReceiveWr, Sge, Status, Wc, WcOp};
+use verbena_wire::number::Qpn;
+
+/// A datagram each way, every byte checked.
+fn talk(a: &Side, b: &Side, len: usize, salt: u8) {
+    for (from, to) in [(a, b), (b, a)] {
+        let words = pattern(len, salt);
+        to.receive(7, 8192, GRH_LEN + len);
+        assert!(from.memory.write(0, &words));
+        from.send(1, to.to(from), &[from.sge(0, len)]);
+        let came = complete(&to.cq, 1)[0];
+        assert_eq!(
+            (came.status, came.op, came.id),
+            (Status::Success, WcOp::Receive, 7)
+        );
+        assert_eq!(came.len as usize, GRH_LEN + len);
+        assert_eq!(came.src_qp, from.ud.number().get());
+        assert_eq!(came.qpn, to.ud.number().get());
+        assert!(came.grh);
+        let sent = complete(&from.cq, 1)[0];
+        assert_eq!(
+            (sent.status, sent.id, sent.op),
+            (Status::Success, 1, WcOp::Send)
+        );
+        assert!(to.memory.read(8192 + GRH_LEN, len) == words);
+    }
+}
+
+#[test]
+fn ten_thousand_datagrams_back_and_forth() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    for round in 0..5000 {
+        talk(&a, &b, 1 + round % 64, round as u8);
+    }
+    talk(&a, &b, MAX_DATAGRAM, 1);
+    assert_eq!(a.ud.view().counters.received, 5001);
+    assert_eq!(b.ud.view().counters.sent, 5001);
+    let grh = b.memory.read(8192, GRH_LEN);
+    assert_eq!((grh[20], grh[29]), (0x45, 17));
+    assert_eq!(grh[32..], [127, 0, 0, 1, 127, 0, 0, 1]);
+}
+
+#[test]
+fn addresses_of_the_other_family() {
+    let _alone = alone();
+    let (a, b) = (Side::new("::1"), Side::new("::1"));
+    for round in 0..200 {
+        talk(&a, &b, round * 20, round as u8);
+    }
+    let grh = b.memory.read(8192, GRH_LEN);
+    assert_eq!((grh[0], grh[6]), (0x60, 17));
+    assert_eq!(grh[23], 1);
+}
+
+#[test]
+fn a_queue_pair_that_sends_to_itself() {
+    let _alone = alone();
+    let a = Side::new(HERE);
+    a.receive(1, 4096, 100);
+    assert!(a.memory.write(0, b"to myself"));
+    a.send(2, a.to(&a), &[a.sge(0, 9)]);
+    let done = complete(&a.cq, 2);
+    assert!(done.iter().all(|wc| wc.status == Status::Success));
+    assert_eq!(a.memory.read(4096 + GRH_LEN, 9), b"to myself");
+}
+
+#[test]
+fn a_shared_receive_queue_serves_datagrams() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let srq = b.engine.create_srq(b.pd, 64, 4).unwrap();
+    let uds: Vec<UdPair> = (0..3)
+        .map(|_| {
+            let options = UdOptions {
+                srq: Some(srq.number()),
+                ..UdOptions::new(b.pd)
+            };
+            let ud = b.engine.create_ud(&b.cq, &b.cq, options).unwrap();
+            ready(&ud);
+            ud
+        })
+        .collect();
+    for id in 0..9 {
+        let scatter = &[b.sge(id * 100, 100)];
+        let id = id as u64;
+        srq.post(&[ReceiveWr { id, scatter }]).unwrap();
+    }
+    for round in 0..9 {
+        let number = uds[round % 3].number();
+        let to = Destination { number, ..b.to(&a) };
+        a.send(1, to, &[a.sge(0, 50)]);
+        let came = complete(&b.cq, 1)[0];
+        assert_eq!((came.id, came.qpn), (round as u64, number.get()));
+    }
+    // Empty: dropped, and nobody waits in the line for the next one.
+    a.send(
+        1,
+        Destination {
+            number: uds[0].number(),
+            ..b.to(&a)
+        },
+        &[],
+    );
+    wait("a count", || uds[0].view().counters.no_receive == 1);
+    let scatter = &[b.sge(0, 100)];
+    srq.post(&[ReceiveWr { id: 10, scatter }]).unwrap();
+    a.send(
+        1,
+        Destination {
+            number: uds[1].number(),
+            ..b.to(&a)
+        },
+        &[],
+    );
+    assert_eq!(complete(&b.cq, 1)[0].qpn, uds[1].number().get());
+    // While queue pairs use it, it stays; so does their completion queue.
+    let (function, number) = (b.engine.function().clone(), srq.number());
+    assert!(function.destroy_srq(number).is_err());
+    assert!(function.destroy_cq(b.cq.number()).is_err());
+    assert!(function.free_pd(b.pd).is_err());
+    assert_eq!(function.used().qps, 4);
+    drop(uds);
+    assert_eq!(function.used().qps, 1);
+}
+
+#[test]
+fn drops_are_counted_by_their_cause() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let to = b.to(&a);
+    for _ in 0..100 {
+        a.send(1, to, &[a.sge(0, 10)]);
+    }
+    wait("a count", || b.ud.view().counters.no_receive == 100);
+    b.receive(1, 0, GRH_LEN + 9);
+    a.send(
+        2,
+        Destination {
+            qkey: KEY + 1,
+            ..to
+        },
+        &[a.sge(0, 9)],
+    );
+    a.send(3, to, &[a.sge(0, 10)]);
+    wait("a count", || b.ud.view().counters.too_long == 1);
+    assert_eq!(b.ud.view().counters.wrong_key, 1);
+    // A key of the highest bit is the sender's own, and the receive is still there.
+    a.send(
+        4,
+        Destination {
+            qkey: 0x8000_0000,
+            ..to
+        },
+        &[a.sge(0, 9)],
+    );
+    assert_eq!(complete(&b.cq, 1)[0].id, 1);
+    let nobody = Qpn::wrapping(to.number.get() ^ 1);
+    a.send(
+        5,
+        Destination {
+            number: nobody,
+            ..to
+        },
+        &[],
+    );
+    wait("a count", || b.engine.datagram_drops().nobody == 1);
+    let sent = complete(&a.cq, 104);
+    assert!(sent.iter().all(|wc| wc.status == Status::Success));
+    // Not in a state that receives.
+    assert!(b.ud.modify(QpState::Reset));
+    a.send(6, to, &[]);
+    wait("a count", || b.ud.view().counters.not_receiving == 1);
+}
+
+/// A flood for a queue pair without receives drowns nobody else on the same port.
+#[test]
+fn a_flood_drowns_nobody() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let flooded = make(&b.engine, &b.cq, b.pd);
+    ready(&flooded);
+    let to = Destination {
+        number: flooded.number(),
+        ..b.to(&a)
+    };
+    let sges = [a.sge(0, 64)];
+    let mut flood = [wr(0, to, &sges); 64];
+    flood.iter_mut().for_each(|wr| wr.flags = Flags::NONE);
+    for round in 0..200 {
+        a.ud.post_sends(&flood).unwrap();
+        if round % 10 == 0 {
+            // Unreliable: what a full socket loses is sent again.
+            b.receive(1, 0, 200);
+            let end = Instant::now() + PATIENCE;
+            let mut some = [Wc::BLANK];
+            while b.cq.poll(&mut some) == 0 {
+                assert!(
+                    Instant::now() < end,
+                    "drowned in round {round}: {:?} {:?} {:?}",
+                    b.ud.view(),
+                    a.ud.view(),
+                    flooded.view()
+                );
+                a.ud.post_sends(&[UdSendWr {
+                    flags: Flags::NONE,
+                    ..wr(0, b.to(&a), &sges)
+                }])
+                .unwrap();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            assert_eq!(some[0].qpn, b.ud.number().get());
+        }
+    }
+    assert!(flooded.view().counters.no_receive > 0);
+}
+
+#[test]
+fn many_queue_pairs_on_one_port() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let uds: Vec<UdPair> = (0..300).map(|_| make(&b.engine, &b.cq, b.pd)).collect();
+    let mut numbers: Vec<u32> = uds.iter().map(|ud| ud.number().get()).collect();
+    for (at, ud) in uds.iter().enumerate() {
+        ready(ud);
+        let scatter = &[b.sge(at * 128, 128)];
+        ud.post_receive(&ReceiveWr {
+            id: at as u64,
+            scatter,
+        })
+        .unwrap();
+        let to = Destination {
+            number: ud.number(),
+            ..b.to(&a)
+        };
+        assert!(a.memory.write(0, &(at as u64).to_le_bytes()));
+        a.send(1, to, &[a.sge(0, 8)]);
+        let came = complete(&b.cq, 1)[0];
+        assert_eq!((came.id, came.qpn), (at as u64, ud.number().get()));
+        assert_eq!(
+            b.memory.read(at * 128 + GRH_LEN, 8),
+            (at as u64).to_le_bytes()
+        );
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 300);
+}
+
+/// A program that sleeps is woken by a datagram, again and again.
+#[test]
+fn who_sleeps_is_woken() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let channel = std::sync::Arc::new(verbena_engine::sys::Channel::new().unwrap());
+    b.cq.listen(Some(channel.clone()));
+    for round in 0..200 {
+        b.receive(round, 0, 100);
+        b.cq.arm(if round % 2 == 0 {
+            Arm::Next
+        } else {
+            Arm::Solicited
+        });
+        assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+        let sges = [a.sge(0, 10)];
+        let solicited = Flags::SOLICITED | Flags::SIGNALED;
+        a.ud.post_sends(&[UdSendWr {
+            flags: solicited,
+            immediate: Some(9),
+            ..wr(1, b.to(&a), &sges)
+        }])
+        .unwrap();
+        assert!(channel.take().unwrap());
+        let mut came = [Wc::BLANK];
+        assert_eq!(b.cq.poll(&mut came), 1);
+        assert_eq!(
+            (came[0].id, came[0].immediate, came[0].solicited),
+            (round, Some(9), true)
+        );
+        // Between times it polls, and is lent the socket: arming must give that back.
+        let until = Instant::now() + Duration::from_micros(round * 20);
+        while Instant::now() < until {
+            assert_eq!(b.cq.poll(&mut came), 0);
+        }
+        complete(&a.cq, 1);
+    }
+}
+
+/// One queue is polled while another one on the same port sleeps, and the other way round.
+#[test]
+fn a_poller_reads_for_those_who_sleep() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let quiet = b.engine.create_cq(64).unwrap();
+    let sleeper = make(&b.engine, &quiet, b.pd);
+    ready(&sleeper);
+    let channel = std::sync::Arc::new(verbena_engine::sys::Channel::new().unwrap());
+    quiet.listen(Some(channel.clone()));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+            }
+        });
+        for id in 0..500 {
+            let scatter = &[b.sge(0, 100)];
+            sleeper.post_receive(&ReceiveWr { id, scatter }).unwrap();
+            quiet.arm(Arm::Next);
+            a.send(
+                1,
+                Destination {
+                    number: sleeper.number(),
+                    ..b.to(&a)
+                },
+                &[],
+            );
+            assert!(channel.take().unwrap());
+            assert_eq!(complete(&quiet, 1)[0].id, id);
+            complete(&a.cq, 1);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // Nobody polls any more: it is taken back.
+    let scatter = &[b.sge(0, 100)];
+    sleeper.post_receive(&ReceiveWr { id: 1, scatter }).unwrap();
+    quiet.arm(Arm::Next);
+    a.send(
+        1,
+        Destination {
+            number: sleeper.number(),
+            ..b.to(&a)
+        },
+        &[],
+    );
+    assert!(channel.take().unwrap());
+}
+
+#[test]
+fn destroyed_under_traffic() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let group = GROUP.parse().unwrap();
+    let number = AtomicU32::new(b.ud.number().get());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let sges = [a.sge(0, 20)];
+            while !stop.load(Ordering::Relaxed) {
+                let to = Destination {
+                    number: Qpn::wrapping(number.load(Ordering::Relaxed)),
+                    ..b.to(&a)
+                };
+                for to in [to, to_group(&a, group)] {
+                    let wr = UdSendWr {
+                        flags: Flags::NONE,
+                        ..wr(1, to, &sges)
+                    };
+                    a.ud.post_sends(&[wr]).unwrap();
+                }
+            }
+        });
+        for _ in 0..200 {
+            let ud = make(&b.engine, &b.cq, b.pd);
+            ready(&ud);
+            number.store(ud.number().get(), Ordering::Relaxed);
+            ud.attach(group).unwrap();
+            for id in 0..20 {
+                let scatter = &[b.sge(0, 100)];
+                ud.post_receive(&ReceiveWr { id, scatter }).unwrap();
+            }
+            let came = complete(&b.cq, 5);
+            assert!(came.iter().all(|wc| wc.qpn == ud.number().get()));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // Nothing of those that are gone is left in the queue.
+    assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+    assert_eq!(b.engine.function().used().qps, 1);
+}
+
+#[test]
+fn a_shutdown_flushes_receives() {
+    let _alone = alone();
+    let a = Side::new(HERE);
+    let to = a.to(&a);
+    a.receive(3, 0, 100);
+    let ended = a.engine.shut_down(Duration::from_millis(100)).unwrap();
+    assert_eq!((ended.finished, ended.flushed), (1, 0));
+    let done = complete(&a.cq, 1)[0];
+    assert_eq!((done.id, done.status), (3, Status::WrFlushErr));
+    let refused = a.ud.post_sends(&[wr(1, to, &[])]);
+    assert!(matches!(refused, Err((0, PostError::State(QpState::Err)))));
+    assert!(a.ud.attach(GROUP.parse().unwrap()).is_err());
+}
+
+#[test]
+fn memory_that_comes_later_holds_the_send_queue() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let control = a.engine.create_control(None, 8).unwrap();
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let register = |told: Box<dyn FnOnce(Result<(), Error>) + Send>| {
+        let mut memory = None;
+        let reserve = |tpt: &std::sync::Arc<Tpt>| {
+            let (buffer, reserved) = Buffer::pending(tpt, 64, a.pd, Access::ALL)?;
+            memory = Some(buffer);
+            Ok(reserved)
+        };
+        control.register(7, a.pd, reserve, Some(told)).unwrap();
+        memory.unwrap()
+    };
+    // The control thread stands at the first one, so that the second one stays pending.
+    let _first = register(Box::new(move |_| {
+        let _ = gate.recv();
+    }));
+    let later = register(Box::new(|_| ()));
+    b.receive(1, 0, 100);
+    b.receive(2, 100, 100);
+    let pending = Sge {
+        at: later.at(),
+        len: 8,
+        stag: later.stag(),
+    };
+    a.send(1, b.to(&a), &[pending]);
+    a.send(2, b.to(&a), &[a.sge(0, 16)]);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+    assert_eq!(a.ud.view().sends, 2, "in order: the second stands, too");
+    drop(open);
+    let came = complete(&b.cq, 2);
+    assert_eq!([came[0].len, came[1].len], [48, 56]);
+    let sent = complete(&a.cq, 2);
+    assert_eq!([sent[0].id, sent[1].id], [1, 2]);
+}

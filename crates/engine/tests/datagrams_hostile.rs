@@ -1,0 +1,264 @@
+//! Hostile datagrams: whatever comes to the port is dropped and counted, and who behaves is served all the while.
+
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use common::datagrams::{GROUP, HERE, KEY, Side, to_group};
+use common::{alone, complete, wait};
+use verbena_nic::ud::{GRH_LEN, PKEY, UdCounters};
+use verbena_wire::number::{Psn, Qpn};
+use verbena_wire::roce::{Path, UdPacket, icrc_over_socket};
+
+/// Somebody with a plain socket, and its target.
+struct Stranger {
+    socket: UdpSocket,
+    path: Path,
+}
+
+impl Stranger {
+    fn new(target: SocketAddr) -> Stranger {
+        let socket = UdpSocket::bind((HERE, 0)).unwrap();
+        let own = socket.local_addr().unwrap();
+        let path = Path {
+            src: own.ip(),
+            dst: target.ip(),
+            src_port: own.port(),
+            dst_port: target.port(),
+        };
+        Stranger { socket, path }
+    }
+
+    fn at(side: &Side) -> Stranger {
+        let port = (side.ud.number().get() >> 8) as u16;
+        Stranger::new(SocketAddr::new(side.address(), port))
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        let to = (self.path.dst, self.path.dst_port);
+        self.socket.send_to(bytes, to).unwrap();
+    }
+
+    /// With a checksum that is right.
+    fn sealed(&self, bytes: &[u8]) -> Vec<u8> {
+        let icrc = icrc_over_socket(self.path, bytes);
+        [bytes, &icrc].concat()
+    }
+
+    fn packet(&self, packet: &UdPacket<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        packet.emit(&mut bytes);
+        self.sealed(&bytes)
+    }
+}
+
+fn packet(to: Qpn, payload: &[u8]) -> UdPacket<'_> {
+    UdPacket {
+        dest_qpn: to,
+        src_qpn: Qpn::wrapping(0xabcdef),
+        qkey: KEY,
+        pkey: PKEY,
+        psn: Psn::wrapping(7),
+        solicited: false,
+        immediate: None,
+        payload,
+    }
+}
+
+/// Everything that came so far, wherever it was counted.
+fn counted(side: &Side) -> u64 {
+    let drops = side.engine.datagram_drops();
+    let UdCounters {
+        received,
+        wrong_key,
+        no_receive,
+        too_long,
+        not_receiving,
+        ..
+    } = side.ud.view().counters;
+    let by_qp = received + wrong_key + no_receive + too_long + not_receiving;
+    drops.malformed + drops.giant + drops.checksum + drops.partition + drops.nobody + by_qp
+}
+
+/// Who behaves is served.
+fn still_works(a: &Side, b: &Side) {
+    b.receive(1, 0, 100);
+    a.send(2, b.to(a), &[a.sge(0, 20)]);
+    assert_eq!(complete(&b.cq, 1)[0].src_qp, a.ud.number().get());
+    complete(&a.cq, 1);
+}
+
+#[test]
+fn cut_short_at_every_byte() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let stranger = Stranger::at(&b);
+    let whole = stranger.packet(&packet(b.ud.number(), b"some payload"));
+    for len in 0..whole.len() {
+        stranger.send(&whole[..len]);
+        // And with a sum that is right for what is left.
+        stranger.send(&stranger.sealed(&whole[..len]));
+    }
+    let all = 2 * whole.len() as u64;
+    wait("all are counted", || counted(&b) == all);
+    // Some of them are datagrams of their own right, shorter than before.
+    let drops = b.engine.datagram_drops();
+    assert!(drops.malformed > 0 && drops.checksum > 0, "{drops:?}");
+    still_works(&a, &b);
+}
+
+#[test]
+fn every_opcode_and_every_flag() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let stranger = Stranger::at(&b);
+    let mut bytes = Vec::new();
+    packet(b.ud.number(), b"1234").emit(&mut bytes);
+    for opcode in 0..=255 {
+        bytes[0] = opcode;
+        stranger.send(&stranger.sealed(&bytes));
+    }
+    wait("all are counted", || counted(&b) == 256);
+    // The two of this service find no receive.
+    assert_eq!(b.engine.datagram_drops().malformed, 254);
+    assert_eq!(b.ud.view().counters.no_receive, 2);
+    bytes[0] = 0x64;
+    for flags in 0..=255 {
+        bytes[1] = flags;
+        stranger.send(&stranger.sealed(&bytes));
+    }
+    wait("all are counted", || counted(&b) == 512);
+    // One version in sixteen is ours, and any pad fits four bytes.
+    assert_eq!(b.ud.view().counters.no_receive, 2 + 16);
+    still_works(&a, &b);
+}
+
+#[test]
+fn a_pad_longer_than_the_payload() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let stranger = Stranger::at(&b);
+    let mut bytes = Vec::new();
+    packet(b.ud.number(), b"").emit(&mut bytes);
+    for pad in 1..4 {
+        bytes[1] = pad << 4;
+        stranger.send(&stranger.sealed(&bytes));
+    }
+    wait("all are dropped", || {
+        b.engine.datagram_drops().malformed == 3
+    });
+    still_works(&a, &b);
+}
+
+#[test]
+fn giants() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let stranger = Stranger::at(&b);
+    b.receive(9, 0, 1 << 20);
+    let long = vec![3; 65_000];
+    for len in [4097, 4098, 4100, 4101, 9000, 65_000] {
+        let giant = packet(b.ud.number(), &long[..len]);
+        stranger.send(&stranger.packet(&giant));
+    }
+    wait("all are dropped", || b.engine.datagram_drops().giant == 6);
+    // The longest that is allowed, with immediate data.
+    let longest = UdPacket {
+        immediate: Some([1, 2, 3, 4]),
+        ..packet(b.ud.number(), &long[..4096])
+    };
+    stranger.send(&stranger.packet(&longest));
+    assert_eq!(complete(&b.cq, 1)[0].len as usize, GRH_LEN + 4096);
+    still_works(&a, &b);
+}
+
+#[test]
+fn wrong_sum_partition_key_and_number() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let stranger = Stranger::at(&b);
+    b.receive(1, 0, 100);
+    let good = packet(b.ud.number(), b"x");
+    let mut bytes = stranger.packet(&good);
+    *bytes.last_mut().unwrap() ^= 1;
+    stranger.send(&bytes);
+    for pkey in [0, 1, 0x7fff, 0xfffe] {
+        stranger.send(&stranger.packet(&UdPacket { pkey, ..good }));
+    }
+    for qkey in [0, KEY + 1, !KEY, 0x8000_0000] {
+        stranger.send(&stranger.packet(&UdPacket { qkey, ..good }));
+    }
+    let index = |index: u32| Qpn::wrapping(b.ud.number().get() & !0xff | index);
+    let others = (0..256).map(index).filter(|n| *n != b.ud.number());
+    // Also the number of multicast, and one of another port.
+    for dest_qpn in others.chain([0xff_ffff, 0, 1].map(Qpn::wrapping)) {
+        stranger.send(&stranger.packet(&UdPacket { dest_qpn, ..good }));
+    }
+    wait("all are counted", || counted(&b) == 1 + 4 + 4 + 258);
+    let drops = b.engine.datagram_drops();
+    assert_eq!((drops.checksum, drops.partition, drops.nobody), (1, 4, 258));
+    assert_eq!(b.ud.view().counters.wrong_key, 4);
+    // The receive is still there.
+    stranger.send(&stranger.packet(&good));
+    assert_eq!(complete(&b.cq, 1)[0].src_qp, 0xabcdef);
+    still_works(&a, &b);
+}
+
+#[test]
+fn noise() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let stranger = Stranger::at(&b);
+    let good = stranger.packet(&packet(b.ud.number(), b"some payload to change"));
+    let mut seed = 1_u64;
+    let mut random = move || {
+        // Xorshift: any sequence does.
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut sent = 0;
+    for round in 0..20_000_u64 {
+        let mut bytes = good.clone();
+        for _ in 0..1 + random() % 4 {
+            let at = random() as usize % bytes.len();
+            bytes[at] = random() as u8;
+        }
+        bytes.truncate(random() as usize % (bytes.len() + 1));
+        if round % 2 == 0 {
+            bytes = stranger.sealed(&bytes);
+        }
+        stranger.send(&bytes);
+        sent += 1;
+        if round % 100 == 0 {
+            // A socket's room is bounded, and what it loses cannot be counted.
+            wait("all are counted", || counted(&b) == sent);
+        }
+    }
+    wait("all are counted", || counted(&b) == sent);
+    still_works(&a, &b);
+}
+
+/// Who sends to the port of a group must send to the group's number, and cannot pass for one of us to silence us.
+#[test]
+fn strangers_in_a_group() {
+    let _alone = alone();
+    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let group = GROUP.parse().unwrap();
+    b.ud.attach(group).unwrap();
+    let port = b.engine.config().multicast_port;
+    let stranger = Stranger::new(SocketAddr::new(group, port));
+    let here = HERE.parse().unwrap();
+    rustix::net::sockopt::set_ip_multicast_if(&stranger.socket, &here).unwrap();
+    let unicast = packet(b.ud.number(), b"x");
+    stranger.send(&stranger.packet(&unicast));
+    stranger.send(b"");
+    wait("both are dropped", || {
+        let drops = b.engine.datagram_drops();
+        (drops.nobody, drops.malformed) == (1, 1)
+    });
+    b.receive(1, 0, 100);
+    a.send(2, to_group(&a, group), &[a.sge(0, 20)]);
+    assert_eq!(complete(&b.cq, 1)[0].src_qp, a.ud.number().get());
+}

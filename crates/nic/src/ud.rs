@@ -1,0 +1,206 @@
+//! A queue pair for datagrams (UD, M14): no peer, no connection, each message whole in one packet or lost.
+//! It promises that requests complete in posting order, that a datagram takes exactly one receive or none, and that whatever is
+//! dropped is counted by its cause. It refuses to know sockets: packets are handed in, and a [`Post`] takes those that go.
+
+mod arrival;
+mod modify;
+mod post;
+mod receive;
+mod send;
+
+pub use arrival::{Arrival, Dropped, GRH_LEN, PKEY, largest_packet};
+pub use post::{Destination, UdSendWr};
+pub use send::{Post, Posted, UdSending};
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_mem::{Access, Pd, Reach, Tpt};
+use verbena_wire::number::{Psn, Qpn};
+
+use crate::cq::Cq;
+use crate::qp::Limits;
+use crate::receive::ReceiveQueue;
+use crate::srq::Srq;
+use crate::state::QpState;
+use crate::wr::Sge;
+use post::Queued;
+
+/// Bytes of the longest message: InfiniBand's largest MTU. Longer ones are refused where they are posted.
+pub const MAX_DATAGRAM: usize = 4096;
+
+/// The number that multicast datagrams are sent to.
+pub const MULTICAST: u32 = 0xff_ffff;
+
+/// What a datagram queue pair is made of; fixed at creation.
+#[derive(Debug, Clone)]
+pub struct UdInit {
+    /// Its number in its function, by which events name it.
+    pub number: u32,
+    /// The number that others send to, by which its completions name it.
+    pub qpn: Qpn,
+    /// Its domain.
+    pub pd: Pd,
+    /// Where its sends complete.
+    pub send_cq: Arc<Cq>,
+    /// Where its receives complete.
+    pub recv_cq: Arc<Cq>,
+    /// A receive queue shared with others, instead of its own.
+    pub srq: Option<Arc<Srq>>,
+    /// The memory it works on.
+    pub tpt: Arc<Tpt>,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// What a datagram queue pair has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UdCounters {
+    /// Datagrams that left.
+    pub sent: u64,
+    /// Datagrams that the system refused to send, such as to where no route leads; they completed all the same.
+    pub lost: u64,
+    /// Datagrams delivered.
+    pub received: u64,
+    /// Datagrams dropped because the state does not receive.
+    pub not_receiving: u64,
+    /// Datagrams dropped because they showed another Q_Key.
+    pub wrong_key: u64,
+    /// Datagrams dropped because no receive was posted.
+    pub no_receive: u64,
+    /// Datagrams dropped because the next receive is too small for them; it stays.
+    pub too_long: u64,
+    /// Datagrams dropped because the memory of the next receive is not registered yet (V5); it stays.
+    pub pending: u64,
+}
+
+/// What of a datagram queue pair changes while it lives, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UdView {
+    /// Where it stands.
+    pub state: QpState,
+    /// The key that datagrams for it must show.
+    pub qkey: u32,
+    /// Why it failed, in one sentence.
+    pub cause: Option<String>,
+    /// What it has done.
+    pub counters: UdCounters,
+    /// Send requests that have not completed.
+    pub sends: usize,
+    /// Receives of its own that have not completed.
+    pub receives: usize,
+}
+
+/// A queue pair for datagrams.
+///
+/// One short lock keeps its order. Whoever posts calls [`transmit`](UdQp::transmit) afterwards; if that finds no room, so does
+/// whoever learns that there is room again.
+#[derive(Debug)]
+pub struct UdQp {
+    init: UdInit,
+    inner: Mutex<Inner>,
+}
+
+/// Everything behind the lock.
+#[derive(Debug)]
+struct Inner {
+    state: QpState,
+    qkey: u32,
+    sends: VecDeque<Queued>,
+    receives: ReceiveQueue,
+    /// Of the next packet; receivers do not check it.
+    psn: Psn,
+    /// Where a packet is put together.
+    packet: Vec<u8>,
+    /// Where its payload is gathered.
+    gathered: Vec<u8>,
+    cause: Option<String>,
+    counters: UdCounters,
+    /// The end of the receive queue was told.
+    last_wqe_told: bool,
+    /// Destroyed: nothing completes any more.
+    retired: bool,
+}
+
+impl UdQp {
+    /// A fresh one in `Reset`.
+    pub fn new(init: UdInit) -> UdQp {
+        let receives = ReceiveQueue::new(init.limits.receives, init.limits.pieces);
+        UdQp {
+            init,
+            inner: Mutex::new(Inner {
+                state: QpState::Reset,
+                qkey: 0,
+                sends: VecDeque::new(),
+                receives,
+                psn: Psn::wrapping(0),
+                packet: Vec::new(),
+                gathered: Vec::new(),
+                cause: None,
+                counters: UdCounters::default(),
+                last_wqe_told: false,
+                retired: false,
+            }),
+        }
+    }
+
+    /// Its number in its function, by which events name it.
+    pub fn number(&self) -> u32 {
+        self.init.number
+    }
+
+    /// The number that others send to.
+    pub fn qpn(&self) -> Qpn {
+        self.init.qpn
+    }
+
+    /// What it was made of.
+    pub fn init(&self) -> &UdInit {
+        &self.init
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> QpState {
+        self.inner.lock().state
+    }
+
+    /// The key that datagrams for it must show from now on.
+    pub fn set_qkey(&self, qkey: u32) {
+        self.inner.lock().qkey = qkey;
+    }
+
+    /// Send requests that have not completed, and receives of its own that have not.
+    pub fn outstanding(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        (inner.sends.len(), inner.receives.len())
+    }
+
+    /// Everything that changes, at one moment.
+    pub fn view(&self) -> UdView {
+        let inner = self.inner.lock();
+        UdView {
+            state: inner.state,
+            qkey: inner.qkey,
+            cause: inner.cause.clone(),
+            counters: inner.counters,
+            sends: inner.sends.len(),
+            receives: inner.receives.len(),
+        }
+    }
+}
+
+/// What is asked of memory for one piece.
+fn reach(init: &UdInit, sge: &Sge, len: u32, needs: Access) -> Reach {
+    Reach {
+        stag: sge.stag,
+        at: sge.at,
+        len: u64::from(len),
+        pd: init.pd,
+        qp: init.number,
+        needs,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! A datagram that came, judged as far as that needs no queue pair: shape, length, checksum, partition.
+//! It promises that what is wrong is dropped with its cause, and that the header which the receiver is shown says where the
+//! packet came from. It refuses to believe a header that came along: addresses are those that the system saw.
+
+use core::net::IpAddr;
+
+use verbena_wire::number::Qpn;
+use verbena_wire::roce::{Bth, Deth, ICRC_LEN, Path, UdPacket, icrc_over_socket};
+
+use super::MAX_DATAGRAM;
+
+/// Bytes in front of every datagram in its receive: InfiniBand's global route header, or what RoCEv2 puts there.
+pub const GRH_LEN: usize = 40;
+/// The partition that everybody is in.
+pub const PKEY: u16 = 0xffff;
+
+const IPV4_LEN: usize = 20;
+const UDP_LEN: usize = 8;
+const UDP: u8 = 17;
+const HOPS: u8 = 64;
+const IMMEDIATE_LEN: usize = 4;
+
+/// Bytes of the longest packet that can be taken: whoever receives needs this much room.
+pub const fn largest_packet() -> usize {
+    Bth::LEN + Deth::LEN + IMMEDIATE_LEN + MAX_DATAGRAM + ICRC_LEN
+}
+
+/// Why a datagram was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dropped {
+    /// It is not a datagram of this service: too short, another opcode, an impossible pad.
+    Malformed,
+    /// It is longer than any message may be.
+    Giant,
+    /// Its checksum is wrong.
+    Checksum,
+    /// It is for another partition.
+    Partition,
+    /// The state does not receive.
+    State,
+    /// It showed another Q_Key.
+    Key,
+    /// No receive was posted.
+    NoReceive,
+    /// The next receive is too small.
+    TooLong,
+    /// The memory of the next receive is not registered yet (V5).
+    Pending,
+    /// The memory of the receive refused; the queue pair has failed.
+    Memory,
+}
+
+/// A datagram that came whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    pub(super) packet: UdPacket<'a>,
+    path: Path,
+    /// Bytes of the UDP payload.
+    bytes: usize,
+}
+
+impl<'a> Arrival<'a> {
+    /// Judges the payload of a UDP packet that came this way.
+    pub fn parse(bytes: &'a [u8], path: Path) -> Result<Arrival<'a>, Dropped> {
+        if bytes.len() > largest_packet() {
+            return Err(Dropped::Giant);
+        }
+        let (packet, icrc) = UdPacket::parse(bytes).map_err(|_| Dropped::Malformed)?;
+        if packet.payload.len() > MAX_DATAGRAM {
+            return Err(Dropped::Giant);
+        }
+        let summed = bytes.len().saturating_sub(ICRC_LEN);
+        let summed = bytes.get(..summed).unwrap_or_default();
+        if icrc_over_socket(path, summed) != icrc {
+            return Err(Dropped::Checksum);
+        }
+        if packet.pkey != PKEY {
+            return Err(Dropped::Partition);
+        }
+        Ok(Arrival {
+            packet,
+            path,
+            bytes: bytes.len(),
+        })
+    }
+
+    /// The queue pair it is for.
+    pub fn to(&self) -> Qpn {
+        self.packet.dest_qpn
+    }
+
+    /// The queue pair that sent it.
+    pub fn from(&self) -> Qpn {
+        self.packet.src_qpn
+    }
+
+    /// The address it came from.
+    pub fn source(&self) -> IpAddr {
+        self.path.src
+    }
+
+    /// What stands in front of the message in its receive. RoCEv2: an IPv4 header takes the last 20 bytes, and what
+    /// precedes it means nothing; an IPv6 header takes all 40.
+    pub(super) fn grh(&self) -> [u8; GRH_LEN] {
+        let mut grh = [0; GRH_LEN];
+        let udp_len = self.bytes + UDP_LEN;
+        match (self.path.src, self.path.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let [high, low] = ((udp_len + IPV4_LEN) as u16).to_be_bytes();
+                let mut header = [0; IPV4_LEN];
+                header[..12].copy_from_slice(&[0x45, 0, high, low, 0, 0, 0x40, 0, HOPS, UDP, 0, 0]);
+                header[12..16].copy_from_slice(&src.octets());
+                header[16..].copy_from_slice(&dst.octets());
+                // Programs tell the two versions apart by this sum.
+                let sum = checksum(&header).to_be_bytes();
+                header[10..12].copy_from_slice(&sum);
+                grh[GRH_LEN - IPV4_LEN..].copy_from_slice(&header);
+            }
+            (src, dst) => {
+                let [high, low] = (udp_len as u16).to_be_bytes();
+                grh[..8].copy_from_slice(&[0x60, 0, 0, 0, high, low, UDP, HOPS]);
+                grh[8..24].copy_from_slice(&octets(src));
+                grh[24..].copy_from_slice(&octets(dst));
+            }
+        }
+        grh
+    }
+}
+
+/// RFC 1071, over a header whose own sum counts as zero.
+fn checksum(header: &[u8; IPV4_LEN]) -> u16 {
+    let words = header.chunks_exact(2);
+    let sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

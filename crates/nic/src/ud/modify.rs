@@ -1,0 +1,87 @@
+//! Changes of state of a datagram queue pair, and its end.
+//! It promises that a refused change leaves everything as it was, and that one which is destroyed completes nothing more.
+//! It refuses to send: whoever changes the state calls [`transmit`](UdQp::transmit) afterwards.
+
+use super::receive::receive_failed;
+use super::{Inner, UdInit, UdQp};
+use crate::event::{Event, Outbox};
+use crate::state::{QpEvent, QpState};
+use crate::wc::Status;
+
+impl UdQp {
+    /// Asks for a state; false if it is refused.
+    pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
+        self.inner.lock().modify(&self.init, to, out)
+    }
+
+    /// A completion queue of this queue pair lost entries: whatever it is doing cannot be relied on.
+    pub fn fail_overflowed(&self, out: &mut Outbox) {
+        let mut inner = self.inner.lock();
+        if inner.state != QpState::Reset {
+            inner.overflowed(&self.init, out);
+        }
+    }
+
+    /// Ends the queue pair for good: nothing completes any more. False if it was retired before.
+    pub fn retire(&self) -> bool {
+        let mut inner = self.inner.lock();
+        inner.empty();
+        !core::mem::replace(&mut inner.retired, true)
+    }
+}
+
+impl Inner {
+    fn modify(&mut self, init: &UdInit, to: QpState, out: &mut Outbox) -> bool {
+        let next = self.state.next_ud(QpEvent::Modify(to));
+        let Some(next) = next.filter(|_| !self.retired) else {
+            return false;
+        };
+        match next {
+            QpState::Reset => self.empty(),
+            QpState::Err => {
+                self.cause
+                    .get_or_insert_with(|| "the consumer asked for it".to_owned());
+                self.end(init, QpEvent::Modify(to), out);
+            }
+            QpState::Sqd => {
+                self.state = QpState::Sqd;
+                // A datagram is whole or not begun, so nothing is under way.
+                out.push(Event::SqDrained { qp: init.number });
+            }
+            QpState::Rts if self.state == QpState::Sqe => {
+                self.cause = None;
+                self.state = QpState::Rts;
+            }
+            state => self.state = state,
+        }
+        true
+    }
+
+    /// Leaves the working states; everything flushes, each queue in posting order.
+    pub(super) fn end(&mut self, init: &UdInit, event: QpEvent, out: &mut Outbox) {
+        if let Some(next) = self.state.next_ud(event) {
+            self.state = next;
+        }
+        self.flush_sends(init, out);
+        self.flush_receives(init, out);
+    }
+
+    pub(super) fn flush_receives(&mut self, init: &UdInit, out: &mut Outbox) {
+        while let Some(receive) = self.receives.take() {
+            let wc = receive_failed(init, receive.id, Status::WrFlushErr);
+            init.recv_cq.push(wc, out);
+        }
+        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_told, true) {
+            out.push(Event::LastWqe { qp: init.number });
+        }
+    }
+
+    /// As it was at first, but for its counters and its key.
+    fn empty(&mut self) {
+        self.state = QpState::Reset;
+        self.sends.clear();
+        while self.receives.take().is_some() {}
+        self.cause = None;
+        self.last_wqe_told = false;
+    }
+}

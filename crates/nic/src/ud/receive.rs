@@ -1,0 +1,160 @@
+//! The receive side of a datagram queue pair: a key to show, a receive to fill, a completion to enter.
+//! It promises that a datagram which is dropped leaves everything as it was, and that its receive holds first where it came
+//! from and then the message. It refuses to keep a datagram for later.
+
+use smallvec::SmallVec;
+use verbena_mem::{Access, Placement, Refusal};
+
+use super::arrival::{Arrival, Dropped, GRH_LEN};
+use super::{Inner, UdInit, UdQp, reach};
+use crate::event::{Event, Outbox};
+use crate::receive::Receive;
+use crate::srq::Unfit;
+use crate::state::QpEvent;
+use crate::wc::{Status, Wc, WcOp};
+use crate::wr::Sge;
+
+impl UdQp {
+    /// Takes a datagram, or says why not; what it has dropped is counted.
+    pub fn deliver(&self, arrival: &Arrival<'_>, out: &mut Outbox) -> Result<(), Dropped> {
+        let mut inner = self.inner.lock();
+        let taken = inner.deliver(&self.init, arrival, out);
+        let counters = &mut inner.counters;
+        match taken {
+            Ok(()) => counters.received += 1,
+            Err(Dropped::State) => counters.not_receiving += 1,
+            Err(Dropped::Key) => counters.wrong_key += 1,
+            Err(Dropped::NoReceive) => counters.no_receive += 1,
+            Err(Dropped::TooLong) => counters.too_long += 1,
+            Err(Dropped::Pending) => counters.pending += 1,
+            // The receive that was struck has a completion of its own.
+            Err(_) => {}
+        }
+        taken
+    }
+}
+
+impl Inner {
+    fn deliver(
+        &mut self,
+        init: &UdInit,
+        arrival: &Arrival<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Dropped> {
+        let packet = &arrival.packet;
+        if !self.state.receives() || self.retired {
+            return Err(Dropped::State);
+        }
+        if packet.qkey != self.qkey {
+            return Err(Dropped::Key);
+        }
+        // Bounded by what an arrival may be.
+        let len = (GRH_LEN + packet.payload.len()) as u32;
+        let receive = self.claim(init, len, out)?;
+        let placed = place(init, &receive.scatter, &arrival.grh(), packet.payload);
+        match placed {
+            Ok(()) => {}
+            // V5: nobody waits for memory with a datagram in hand; the receive is there for a later one.
+            Err(Refusal::Pending { .. }) => {
+                self.put_back(init, receive, out);
+                return Err(Dropped::Pending);
+            }
+            Err(refusal) => {
+                self.strike_receive(init, &receive, &refusal, out);
+                return Err(Dropped::Memory);
+            }
+        }
+        let wc = Wc {
+            id: receive.id,
+            qpn: init.qpn.get(),
+            status: Status::Success,
+            op: WcOp::Receive,
+            len,
+            immediate: packet.immediate.map(u32::from_be_bytes),
+            src_qp: packet.src_qpn.get(),
+            solicited: packet.solicited,
+            grh: true,
+            ..Wc::BLANK
+        };
+        if !init.recv_cq.push(wc, out) {
+            self.overflowed(init, out);
+        }
+        Ok(())
+    }
+
+    /// The next receive, if it holds so many bytes. One that is too small stays, and the datagram is dropped, as the
+    /// Linux software adapter (rxe) does.
+    fn claim(&mut self, init: &UdInit, len: u32, out: &mut Outbox) -> Result<Receive, Dropped> {
+        if let Some(srq) = &init.srq {
+            return srq.take_now(len, out).map_err(|unfit| match unfit {
+                Unfit::None => Dropped::NoReceive,
+                Unfit::Small => Dropped::TooLong,
+            });
+        }
+        let next = self.receives.front().ok_or(Dropped::NoReceive)?;
+        if next.capacity() < len {
+            return Err(Dropped::TooLong);
+        }
+        self.receives.take().ok_or(Dropped::NoReceive)
+    }
+
+    fn put_back(&mut self, init: &UdInit, receive: Receive, out: &mut Outbox) {
+        match &init.srq {
+            None => self.receives.put_back(receive),
+            Some(srq) => {
+                if let Some(waiter) = srq.give_back(receive) {
+                    out.wake(waiter);
+                }
+            }
+        }
+    }
+
+    /// Our own memory refused a receive: it ends with an error, and so does the queue pair.
+    fn strike_receive(
+        &mut self,
+        init: &UdInit,
+        receive: &Receive,
+        refusal: &Refusal,
+        out: &mut Outbox,
+    ) {
+        self.cause
+            .get_or_insert_with(|| format!("the memory of a receive: {refusal}"));
+        let wc = receive_failed(init, receive.id, Status::LocProtErr);
+        init.recv_cq.push(wc, out);
+        out.push(Event::QpFatal { qp: init.number });
+        self.end(init, QpEvent::Failed, out);
+    }
+}
+
+/// A receive that took nothing.
+pub(super) fn receive_failed(init: &UdInit, id: u64, status: Status) -> Wc {
+    Wc {
+        id,
+        qpn: init.qpn.get(),
+        status,
+        op: WcOp::Receive,
+        ..Wc::BLANK
+    }
+}
+
+/// Scatters both to the front of a list of pieces; nothing is placed unless all of it may be.
+fn place(init: &UdInit, scatter: &[Sge], grh: &[u8], payload: &[u8]) -> Result<(), Refusal> {
+    let mut left = (grh.len() + payload.len()) as u32;
+    let mut places: SmallVec<[Placement<'_>; 2]> = SmallVec::new();
+    for sge in scatter {
+        let len = sge.len.min(left);
+        if len > 0 {
+            let piece = reach(init, sge, len, Access::LOCAL_WRITE);
+            places.push(init.tpt.place_local(&piece)?);
+            left -= len;
+        }
+    }
+    let (mut grh, mut payload) = (grh, payload);
+    for place in &places {
+        let first = place.write(0, grh);
+        grh = grh.get(first..).unwrap_or_default();
+        let then = place.write(first as u64, payload);
+        payload = payload.get(then..).unwrap_or_default();
+    }
+    Ok(())
+}

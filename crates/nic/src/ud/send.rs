@@ -1,0 +1,196 @@
+//! The send side of a datagram queue pair: packets in posting order, each complete when it has left.
+//! It promises that a request which finds no room stays in front, and that one which fails strikes itself and flushes those behind.
+//! It refuses to address packets; a [`Post`] knows ports and adds the checksum that covers them.
+
+use verbena_mem::{Access, Refusal};
+use verbena_wire::roce::UdPacket;
+
+use super::arrival::PKEY;
+use super::post::{Destination, Payload, Queued};
+use super::{Inner, UdInit, UdQp, reach};
+use crate::event::{Event, Outbox};
+use crate::state::{QpEvent, QpState};
+use crate::wc::{Status, Wc, WcOp};
+use crate::wr::Flags;
+
+/// InfiniBand: a key with this bit stands for the sender's own.
+const OWN_KEY: u32 = 0x8000_0000;
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Posted {
+    /// It left.
+    Gone,
+    /// The system refused it for a reason that has nothing to do with us; it is lost.
+    Lost,
+    /// There is no room now.
+    Full,
+    /// No socket of ours has the source address.
+    NotOurs,
+}
+
+/// Takes packets.
+pub trait Post {
+    /// Sends one packet, from the base transport header to the pad; what is appended is sent along.
+    fn post(&mut self, to: &Destination, packet: &mut Vec<u8>) -> Posted;
+}
+
+/// Where sending stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UdSending {
+    /// Nothing is left to send.
+    Idle,
+    /// The request in front found no room; it leaves from this address.
+    Blocked(core::net::IpAddr),
+}
+
+impl UdQp {
+    /// Sends until nothing is left or there is no room.
+    pub fn transmit(&self, post: &mut impl Post, out: &mut Outbox) -> UdSending {
+        let mut inner = self.inner.lock();
+        inner.transmit(&self.init, post, out)
+    }
+}
+
+impl Inner {
+    fn transmit(&mut self, init: &UdInit, post: &mut impl Post, out: &mut Outbox) -> UdSending {
+        while self.state == QpState::Rts {
+            let Some(queued) = self.sends.pop_front() else {
+                break;
+            };
+            match self.put_together(init, &queued) {
+                Ok(()) => {}
+                // V5: the queue stands until its memory is there; we are woken then.
+                Err(Refusal::Pending { stag }) => {
+                    let waits = init.tpt.wait(stag, init.number);
+                    self.sends.push_front(queued);
+                    if waits {
+                        break;
+                    }
+                    // It was settled a moment ago, and never is pending again: look once more.
+                    continue;
+                }
+                Err(refusal) => {
+                    let why = format!("the data of a datagram: {refusal}");
+                    self.strike(init, &queued, Status::LocProtErr, why, out);
+                    break;
+                }
+            }
+            match post.post(&queued.to, &mut self.packet) {
+                Posted::Full => {
+                    let source = queued.to.source;
+                    self.sends.push_front(queued);
+                    return UdSending::Blocked(source);
+                }
+                Posted::NotOurs => {
+                    let why = format!("no address of ours: {}", queued.to.source);
+                    self.strike(init, &queued, Status::LocQpOpErr, why, out);
+                    break;
+                }
+                Posted::Gone => self.counters.sent += 1,
+                Posted::Lost => self.counters.lost += 1,
+            }
+            self.psn = self.psn.next();
+            self.complete_send(init, &queued, Status::Success, out);
+        }
+        UdSending::Idle
+    }
+
+    /// Puts the packet of a request together, but for its checksum.
+    fn put_together(&mut self, init: &UdInit, queued: &Queued) -> Result<(), Refusal> {
+        self.gathered.clear();
+        let payload = match &queued.payload {
+            Payload::Inline(bytes) => bytes.as_slice(),
+            Payload::Gather(sges) => {
+                for sge in sges.iter().filter(|sge| sge.len > 0) {
+                    let piece = reach(init, sge, sge.len, Access::NONE);
+                    let gather = init.tpt.gather_local(&piece)?;
+                    gather.append_to(0, sge.len as usize, &mut self.gathered);
+                }
+                &self.gathered
+            }
+        };
+        let packet = UdPacket {
+            dest_qpn: queued.to.number,
+            src_qpn: init.qpn,
+            qkey: if queued.to.qkey & OWN_KEY != 0 {
+                self.qkey
+            } else {
+                queued.to.qkey
+            },
+            pkey: PKEY,
+            psn: self.psn,
+            solicited: queued.flags.contains(Flags::SOLICITED),
+            immediate: queued.immediate.map(u32::to_be_bytes),
+            payload,
+        };
+        self.packet.clear();
+        packet.emit(&mut self.packet);
+        Ok(())
+    }
+
+    /// A send failed: it says so, the rest flushes, and the queue pair goes on receiving (InfiniBand's SQE).
+    fn strike(
+        &mut self,
+        init: &UdInit,
+        struck: &Queued,
+        status: Status,
+        why: String,
+        out: &mut Outbox,
+    ) {
+        self.cause.get_or_insert(why);
+        if let Some(next) = self.state.next_ud(QpEvent::SendFailed) {
+            self.state = next;
+        }
+        self.complete_send(init, struck, status, out);
+        self.flush_sends(init, out);
+    }
+
+    pub(super) fn flush_sends(&mut self, init: &UdInit, out: &mut Outbox) {
+        while let Some(queued) = self.sends.pop_front() {
+            self.complete_send(init, &queued, Status::WrFlushErr, out);
+        }
+    }
+
+    /// Enters the completion of a send, if it has one.
+    pub(super) fn complete_send(
+        &mut self,
+        init: &UdInit,
+        queued: &Queued,
+        status: Status,
+        out: &mut Outbox,
+    ) {
+        let notify = queued.flags.contains(Flags::NOTIFY);
+        let silent = status == Status::Success && !queued.flags.contains(Flags::SIGNALED);
+        if silent && !notify {
+            return;
+        }
+        let wc = Wc {
+            id: queued.id,
+            qpn: init.qpn.get(),
+            status,
+            op: WcOp::Send,
+            len: queued.len,
+            ..Wc::BLANK
+        };
+        let entered = if notify {
+            init.send_cq.push_and_tell(wc, out)
+        } else {
+            init.send_cq.push(wc, out)
+        };
+        if !entered {
+            self.overflowed(init, out);
+        }
+    }
+
+    /// A completion was lost: nothing this queue pair says can be relied on.
+    pub(super) fn overflowed(&mut self, init: &UdInit, out: &mut Outbox) {
+        if self.state.flushes() {
+            return;
+        }
+        self.cause
+            .get_or_insert_with(|| "a completion queue overflowed".to_owned());
+        out.push(Event::QpFatal { qp: init.number });
+        self.end(init, QpEvent::Failed, out);
+    }
+}

@@ -1,0 +1,308 @@
+//! A datagram queue pair of the low layer (M14): no connection, each message whole in one packet or lost.
+//! It promises that what is posted leaves at once and completes when it has left, whoever may take it.
+//! It refuses long messages: none is longer than [`MAX_DATAGRAM`](crate::low::MAX_DATAGRAM).
+
+use core::fmt;
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use verbena_engine::{UdOptions as EngineOptions, UdPair};
+use verbena_nic::qp::{Limits, PostError};
+use verbena_nic::ud::{UdSendWr, UdView};
+use verbena_nic::{QpState, ReceiveWr};
+
+use crate::cq::BareCq;
+use crate::device::{Domain, Inner};
+use crate::error::Error;
+use crate::pd::Pd;
+use crate::qp::Name;
+use crate::srq::{Srq, Stock};
+
+/// What a datagram queue pair shall be like.
+///
+/// ```
+/// use verbena::{UdOptions, low::Limits};
+/// let options = UdOptions {
+///     limits: Limits { receives: 1024, ..Limits::default() },
+/// };
+/// # assert_eq!(options.limits.receives, 1024);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UdOptions {
+    /// How much it holds.
+    pub limits: Limits,
+}
+
+/// A datagram queue pair.
+///
+/// Every receive begins with 40 bytes that say where the datagram came from: `Wc::grh` is set, and `Wc::len` counts them.
+/// A datagram that finds no receive, a receive that is too small, or another Q_Key is dropped without a word.
+///
+/// ```
+/// use verbena::low::{BLANK, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, WcOp};
+/// use verbena::{Access, Config, Device, Ud, UdOptions};
+///
+/// let mut config = Config::default();
+/// config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
+/// let device = Device::with(config)?;
+/// let (pd, cq) = (device.pd()?, device.cq(64)?);
+/// let memory = pd.memory(8192, Access::ALL)?;
+/// let ud = Ud::new(&pd, &cq, &cq, UdOptions::default())?;
+/// ud.set_qkey(0x1234);
+/// for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+///     assert!(ud.modify(state));
+/// }
+///
+/// ud.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(0, 4096)?] }]).map_err(|(_, e)| e)?;
+/// let here = ud.name()?;
+/// let to = Destination {
+///     address: here.address,
+///     source: here.address,
+///     number: Qpn::wrapping(here.number),
+///     qkey: 0x1234,
+/// };
+/// let send = UdSendWr { id: 2, immediate: Some(7), flags: Flags::SIGNALED, data: Data::Inline(b"to myself"), to };
+/// ud.post_send(&[send]).map_err(|(_, e)| e)?;
+///
+/// let mut done = 0;
+/// while done < 2 {
+///     let mut completions = [BLANK; 4];
+///     let n = cq.wait(&mut completions)?;
+///     for wc in completions[..n].iter().filter(|wc| wc.op == WcOp::Receive) {
+///         assert_eq!((wc.len, wc.grh, wc.src_qp), (40 + 9, true, here.number));
+///     }
+///     done += n;
+/// }
+/// let mut got = [0; 9];
+/// memory.read_at(40, &mut got)?;
+/// assert_eq!(&got, b"to myself");
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Ud {
+    pair: UdPair,
+    // Dropped after it, in this order.
+    _stock: Option<Arc<Stock>>,
+    domain: Arc<Domain>,
+}
+
+impl Ud {
+    /// A datagram queue pair in a domain; its sends complete in one queue, its receives in the same or another.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// let (sent, received) = (device.cq(64)?, device.cq(64)?);
+    /// let ud = Ud::new(&device.pd()?, &sent, &received, UdOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn new(pd: &Pd, send: &BareCq, recv: &BareCq, options: UdOptions) -> Result<Ud, Error> {
+        Ud::make(pd, send, recv, None, options)
+    }
+
+    /// The same, with receives from a shared queue of the same domain instead of its own.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// let srq = pd.srq(1024, 4)?;
+    /// let ud = Ud::with_srq(&pd, &cq, &cq, &srq, UdOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn with_srq(
+        pd: &Pd,
+        send: &BareCq,
+        recv: &BareCq,
+        srq: &Srq,
+        options: UdOptions,
+    ) -> Result<Ud, Error> {
+        Ud::make(pd, send, recv, Some(&srq.0), options)
+    }
+
+    fn make(
+        pd: &Pd,
+        send: &BareCq,
+        recv: &BareCq,
+        stock: Option<&Arc<Stock>>,
+        options: UdOptions,
+    ) -> Result<Ud, Error> {
+        let device = &pd.0.device;
+        let same = |other: &Arc<Inner>| Arc::ptr_eq(other, device);
+        let shared = stock.is_none_or(|stock| same(&stock.domain.device));
+        if !same(&send.device) || !same(&recv.device) || !shared {
+            return Err(Error::Foreign);
+        }
+        let options = EngineOptions {
+            srq: stock.map(|stock| stock.queue.number()),
+            limits: options.limits,
+            ..EngineOptions::new(pd.0.pd)
+        };
+        let pair = device.engine.create_ud(&send.queue, &recv.queue, options)?;
+        Ok(Ud {
+            pair,
+            _stock: stock.cloned(),
+            domain: pd.0.clone(),
+        })
+    }
+
+    /// The number that others send to, as completions name it: 24 bits.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// assert!(ud.number() < 1 << 24);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn number(&self) -> u32 {
+        self.pair.number().get()
+    }
+
+    /// The number by which events name it; no other queue pair of the device has it, connected ones included.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// let ud = Ud::new(&pd, &cq, &cq, UdOptions::default())?;
+    /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
+    /// assert_ne!(ud.event_number(), qp.number());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn event_number(&self) -> u32 {
+        self.pair.event_number()
+    }
+
+    /// What others must be told to send to it.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// println!("send to {}", ud.name()?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn name(&self) -> Result<Name, Error> {
+        let all = self.domain.device.engine.addresses()?;
+        let first = all.first().copied();
+        let address = first.ok_or(Error::Engine(verbena_engine::Error::NoDevice))?;
+        let number = self.number();
+        Ok(Name { address, number })
+    }
+
+    /// State, key, first cause of failure, counters and outstanding work, at one moment.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// assert_eq!(ud.view().counters.received, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn view(&self) -> UdView {
+        self.pair.view()
+    }
+
+    /// The key that datagrams for it must show from now on.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// ud.set_qkey(0x1111_1111);
+    /// assert_eq!(ud.view().qkey, 0x1111_1111);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_qkey(&self, qkey: u32) {
+        self.pair.set_qkey(qkey);
+    }
+
+    /// Asks for a state; false if it is refused. A send that fails here leaves it in `Sqe`, from where `Rts` leads on.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions, low::QpState};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// assert!(ud.modify(QpState::Init));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn modify(&self, to: QpState) -> bool {
+        self.pair.modify(to)
+    }
+
+    /// Posts datagrams that leave together. On error: how many were posted before the one that was refused, and why.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// assert_eq!(ud.post_send(&[]), Ok(()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.pair.post_sends(wrs)
+    }
+
+    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions, low::RecvWr, low::QpState};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// ud.modify(QpState::Init);
+    /// assert_eq!(ud.post_recv(&[RecvWr { id: 1, scatter: &[] }]), Ok(()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+        wrs.iter().enumerate().try_for_each(|(at, wr)| {
+            let posted = self.pair.post_receive(wr);
+            posted.map_err(|error| (at, error))
+        })
+    }
+
+    /// Attaches it to a multicast group: it gets every datagram that is sent there and shows its key, but for its own. All
+    /// devices on the network use one port for that (setting `multicast_port`).
+    ///
+    /// ```
+    /// # use verbena::{Config, Device, Ud, UdOptions};
+    /// # let mut config = Config::default();
+    /// # config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
+    /// # let device = Device::with(config)?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// let group = "239.255.7.7".parse()?;
+    /// ud.attach(group)?;
+    /// assert!(ud.detach(group));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn attach(&self, group: IpAddr) -> Result<(), Error> {
+        Ok(self.pair.attach(group)?)
+    }
+
+    /// Detaches it from a multicast group; false if it was not attached.
+    ///
+    /// ```
+    /// # use verbena::{Device, Ud, UdOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// assert!(!ud.detach("239.255.7.7".parse().unwrap()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn detach(&self, group: IpAddr) -> bool {
+        self.pair.detach(group)
+    }
+}
+
+impl fmt::Debug for Ud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ud").field(&self.number()).finish()
+    }
+}
