@@ -95,7 +95,7 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
         bail!("no case has such a name; `--list` shows them");
     }
     if options.list {
-        for case in wanted {
+        for case in &wanted {
             let set = if case.quick { "quick" } else { "long" };
             println!("{:<44} {set}", case.name);
         }
@@ -114,7 +114,7 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     }
     if options.write {
         let path = workspace.root.join(PAGE);
-        std::fs::write(&path, table::page(&accounts, HEAD))
+        std::fs::write(&path, table::page(&accounts, &wanted, HEAD))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     println!(

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::case::Case;
 use super::trial::{Account, Verdict};
 
 /// One line on the terminal.
@@ -37,7 +38,7 @@ pub(crate) fn counts(accounts: &[Account]) -> [usize; 3] {
 }
 
 /// The whole page.
-pub(crate) fn page(accounts: &[Account], head: &str) -> String {
+pub(crate) fn page(accounts: &[Account], cases: &[&Case], head: &str) -> String {
     let [passed, skipped, failed] = counts(accounts);
     let mut text = String::from(head);
     let _ = writeln!(
@@ -77,6 +78,26 @@ pub(crate) fn page(accounts: &[Account], head: &str) -> String {
             cells.join(" | ")
         );
     }
+    text + &excuses(cases)
+}
+
+/// What may stand on standard error, and why.
+fn excuses(cases: &[&Case]) -> String {
+    let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
+    for noise in cases
+        .iter()
+        .flat_map(|case| &case.sides)
+        .flat_map(|side| &side.noise)
+    {
+        reasons.insert(noise.part, noise.reason);
+    }
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\nMessages on standard error that are no failure:\n\n");
+    for (part, reason) in reasons {
+        let _ = writeln!(text, "- `{part}`: {reason}.");
+    }
     text
 }
 
@@ -97,6 +118,7 @@ fn figure(account: &Account) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::{Noise, Side};
     use super::super::user::User;
     use super::*;
     use std::time::Duration;
@@ -112,13 +134,25 @@ mod tests {
     }
 
     #[test]
+    fn excuses_are_told() {
+        let mut side = Side::new(["p"]);
+        assert_eq!(excuses(&[&Case::alone("quiet", side.clone())]), "");
+        side.noise.push(Noise {
+            part: "oh",
+            reason: "it is old",
+        });
+        let text = excuses(&[&Case::alone("noisy", side)]);
+        assert!(text.ends_with("- `oh`: it is old.\n"));
+    }
+
+    #[test]
     fn every_account_has_its_row() {
         let accounts = [
             account("b", Verdict::Passed("3 µs".into())),
             account("a", Verdict::Failed("broken".into())),
             account("c", Verdict::Skipped("no ip".into())),
         ];
-        let text = page(&accounts, "Head\n");
+        let text = page(&accounts, &[], "Head\n");
         assert!(text.contains("1 passed, 1 failed, 1 skipped"));
         assert!(text.contains("| a | quick | **failed** |  |\n| b | quick | passed | 3 µs |\n"));
         assert!(text.ends_with("| c | quick | skipped | no ip |\n"));
