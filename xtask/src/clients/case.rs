@@ -20,6 +20,8 @@ pub(crate) enum Ending {
     Failure,
     /// By the signal that the case's disturbance sends.
     Killed,
+    /// As [`Ending::Failure`], or not at all: who only waits for a peer is told nothing of its death on any adapter.
+    Bereft,
 }
 
 /// A message on standard error that is no complaint about us.

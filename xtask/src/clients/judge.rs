@@ -28,7 +28,8 @@ fn ending(wanted: Ending, end: End) -> Option<String> {
     const SIGKILL: i32 = 9;
     match (wanted, end) {
         (Ending::Success, End::Code(0)) | (Ending::Killed, End::Signal(SIGKILL)) => None,
-        (Ending::Failure, End::Code(code)) if code != 0 => None,
+        (Ending::Failure | Ending::Bereft, End::Code(code)) if code != 0 => None,
+        (Ending::Bereft, End::Late) => None,
         (_, End::Late) => Some("did not end in time and was killed".to_owned()),
         (_, End::Code(code)) => Some(format!("ended with exit code {code}")),
         (_, End::Signal(signal)) => Some(format!("ended by signal {signal}")),

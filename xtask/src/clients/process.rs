@@ -111,8 +111,8 @@ impl Process {
         Ok(self.end)
     }
 
-    /// Wait for its end; after the time it is killed, its stacks printed first if gdb is there.
-    pub(crate) fn wait(&mut self, until: Instant) -> Result<End> {
+    /// Wait for its end; after the time it is killed, its stacks printed first if that is wanted and gdb is there.
+    pub(crate) fn wait(&mut self, until: Instant, stacks: bool) -> Result<End> {
         while Instant::now() < until {
             if let Some(end) = self.end_now()? {
                 return Ok(end);
@@ -122,7 +122,9 @@ impl Process {
         if let Some(end) = self.end_now()? {
             return Ok(end);
         }
-        self.print_stacks();
+        if stacks {
+            self.print_stacks();
+        }
         self.signal(Signal::KILL);
         self.child.wait()?;
         self.end = Some(End::Late);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::process::Signal;
 
-use super::case::{Case, Disturbance, PEER, PORT, Place, SCRIPTS, Side};
+use super::case::{Case, Disturbance, Ending, PEER, PORT, Place, SCRIPTS, Side};
 use super::judge;
 use super::namespace::Namespaces;
 use super::process::{Process, Start};
@@ -103,12 +103,14 @@ impl Trial<'_> {
                 self.await_listening(&mut processes, port)?;
             }
         }
-        self.disturb(&processes)?;
+        self.disturb(&mut processes)?;
         let mut findings = Vec::new();
         let mut ends = Vec::new();
         // The client first: once it has ended, its server has little time left to need.
-        for process in processes.iter_mut().rev() {
-            ends.push(process.wait(until)?);
+        for (process, side) in processes.iter_mut().zip(&self.case.sides).rev() {
+            // Where nothing may happen, nobody needs to see where it hangs.
+            let curious = side.ending != Ending::Bereft;
+            ends.push(process.wait(until, curious)?);
         }
         ends.reverse();
         let mut figures = Vec::new();
@@ -159,14 +161,19 @@ impl Trial<'_> {
         bail!(finding)
     }
 
-    fn disturb(&self, processes: &[Process]) -> Result<()> {
+    fn disturb(&self, processes: &mut [Process]) -> Result<()> {
         let Some((side, after, disturbance)) = self.case.disturbance else {
             return Ok(());
         };
-        let Some(process) = processes.get(side) else {
+        let Some(process) = processes.get_mut(side) else {
             bail!("the case disturbs side {side}, which it has not");
         };
         std::thread::sleep(after);
+        if process.end_now()?.is_some() {
+            let finding = "it ended before it could be disturbed".to_owned();
+            self.tell(processes, std::slice::from_ref(&finding));
+            bail!(finding)
+        }
         match disturbance {
             Disturbance::Kill => process.signal(Signal::KILL),
             Disturbance::Pause(time) => {

@@ -26,7 +26,12 @@ fn every_wrong_end_is_a_finding() {
         End::Late,
     ];
     let mut table = String::new();
-    for wanted in [Ending::Success, Ending::Failure, Ending::Killed] {
+    for wanted in [
+        Ending::Success,
+        Ending::Failure,
+        Ending::Killed,
+        Ending::Bereft,
+    ] {
         let marks = ends.map(|end| {
             if ending(wanted, end).is_none() {
                 "+"
@@ -36,7 +41,10 @@ fn every_wrong_end_is_a_finding() {
         });
         table += &format!("{wanted:?} {}\n", marks.concat());
     }
-    assert_eq!(table, "Success +----\nFailure -+---\nKilled --+--\n");
+    assert_eq!(
+        table,
+        "Success +----\nFailure -+---\nKilled --+--\nBereft -+--+\n"
+    );
 }
 
 #[test]

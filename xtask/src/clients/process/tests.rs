@@ -34,7 +34,7 @@ impl Process {
 #[test]
 fn output_complaints_and_code_are_kept() {
     let mut process = start("kept", &["sh", "-c", "echo $WORD; echo no >&2; exit 3"]);
-    assert_eq!(process.wait(soon(5000)).unwrap(), End::Code(3));
+    assert_eq!(process.wait(soon(5000), false).unwrap(), End::Code(3));
     assert_eq!(process.output(), "bird\n");
     assert_eq!(process.complaints(), "no\n");
     process.forget_files();
@@ -43,7 +43,7 @@ fn output_complaints_and_code_are_kept() {
 #[test]
 fn a_signal_is_told_from_a_code() {
     let mut process = start("signal", &["sh", "-c", "kill -9 $$"]);
-    assert_eq!(process.wait(soon(5000)).unwrap(), End::Signal(9));
+    assert_eq!(process.wait(soon(5000), false).unwrap(), End::Signal(9));
     process.forget_files();
 }
 
@@ -54,8 +54,7 @@ fn a_group_that_does_not_end_is_killed_whole() {
         std::thread::sleep(TICK);
     }
     let inner = process.output();
-    process.signal(Signal::KILL);
-    process.wait(soon(5000)).unwrap();
+    assert_eq!(process.wait(soon(50), false).unwrap(), End::Late);
     process.forget_files();
     drop(process);
     let gone = |pid: &str| {
