@@ -94,6 +94,7 @@ impl Pair {
         let done = match to {
             // The manager does it: harmless for who insists.
             IBV_QPS_RTR | IBV_QPS_RTS => true,
+            IBV_QPS_INIT if self.transport.state().receives() => true,
             _ => state(to).is_some_and(|to| self.transport.modify(to)),
         };
         if !done {
