@@ -585,6 +585,22 @@ fn an_overflow_fails_it_and_destroying_leaves_nothing() {
 }
 
 #[test]
+fn a_destroyed_one_sends_nothing_more() {
+    let mut world = World::new();
+    let qp = world.qp(5, None);
+    world.send(&qp, 1, &[]);
+    world.function.destroy_ud(qp.number()).unwrap();
+    let mut pouch = Pouch {
+        room: 9,
+        ..Pouch::default()
+    };
+    qp.transmit(&mut pouch, &mut world.out);
+    assert!(pouch.packets.is_empty() && poll(&world.cq).is_empty());
+    let refused = qp.queue_send(&wr(2, Data::Inline(b"")), &mut world.out);
+    assert_eq!(refused, Err(PostError::State(QpState::Reset)));
+}
+
+#[test]
 fn a_completion_stays_small() {
     assert_eq!(size_of::<Wc>(), 40);
 }
