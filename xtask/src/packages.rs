@@ -230,7 +230,7 @@ mod tests {
         for needed in NEEDED {
             assert!(text.contains(needed.thing.name()) && text.contains(needed.purpose));
         }
-        assert!(text.contains("apt-get install tshark gcc libibverbs-dev librdmacm-dev"));
+        assert!(text.contains("apt-get install tshark gcc binutils libibverbs-dev librdmacm-dev"));
     }
 
     #[test]

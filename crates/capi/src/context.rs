@@ -71,7 +71,7 @@ fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     context.ops.post_recv = Some(qp::post_recv);
     context.cmd_fd = -1;
     context.async_fd = events.fd();
-    context.num_comp_vectors = c_int::from(home.vector_count());
+    context.num_comp_vectors = home.vector_count() as c_int;
     // What tells the headers that the functions before the context are there.
     context.abi_compat = ptr::without_provenance_mut::<c_void>(usize::MAX);
     let uses = Uses::default();

@@ -73,15 +73,15 @@ unsafe fn create(context: *mut ibv_context, wanted: &Wanted) -> Result<*mut ibv_
     // SAFETY: the program's word.
     let own = unsafe { context::of(context)? };
     let entries = usize::try_from(wanted.entries).map_err(|_| Errno::INVAL)?;
-    let vectors = c_int::from(own.home.vector_count());
-    if entries == 0 || !(0..vectors).contains(&wanted.vector) {
+    let vector = usize::try_from(wanted.vector).map_err(|_| Errno::INVAL)?;
+    if entries == 0 || vector >= own.home.vector_count() {
         return Err(Errno::INVAL);
     }
     let cq = own.home.device.bare_cq(entries).map_err(too_large)?;
     let vector = if wanted.channel.is_null() {
         None
     } else {
-        let handler = own.home.vector(wanted.vector as usize)?;
+        let handler = own.home.vector(vector)?;
         cq.set_handler(Some(&handler))?;
         Some(handler)
     };
@@ -222,9 +222,6 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     }
 }
 
-/// Completions taken from the adapter in one go.
-const BATCH: usize = 16;
-
 /// Takes the oldest completions; returns how many, or a negative number.
 ///
 /// # Safety
@@ -234,21 +231,38 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
     let (Ok(own), Ok(count)) = (unsafe { of(cq) }, usize::try_from(count)) else {
         return -libc::EINVAL;
     };
-    let mut taken = 0;
-    let mut batch = [BLANK; BATCH];
-    while taken < count {
-        let room = BATCH.min(count - taken);
-        let n = own.cq.poll(&mut batch[..room]);
-        for (at, from) in batch[..n].iter().enumerate() {
-            // SAFETY: the program's room, below its count.
-            unsafe { wc.add(taken + at).write(wc::of(from)) };
-        }
-        taken += n;
-        if n < room {
-            break;
-        }
-    }
+    // Most programs ask for one at a time.
+    let taken = match count {
+        // SAFETY: the program's word.
+        0 | 1 => unsafe { own.poll::<1>(count, wc) },
+        // SAFETY: the program's word.
+        _ => unsafe { own.poll::<16>(count, wc) },
+    };
     taken as c_int
+}
+
+impl Queue {
+    /// Takes completions, at most `BATCH` in one go.
+    ///
+    /// # Safety
+    /// `wc` has room for `count` entries.
+    unsafe fn poll<const BATCH: usize>(&self, count: usize, wc: *mut ibv_wc) -> usize {
+        let mut taken = 0;
+        let mut batch = [BLANK; BATCH];
+        while taken < count {
+            let room = BATCH.min(count - taken);
+            let n = self.cq.poll(&mut batch[..room]);
+            for (at, from) in batch[..n].iter().enumerate() {
+                // SAFETY: the caller's word.
+                unsafe { wc.add(taken + at).write(wc::of(from)) };
+            }
+            taken += n;
+            if n < room {
+                break;
+            }
+        }
+        taken
+    }
 }
 
 /// Asks for one event when the next completion comes, or the next solicited one.

@@ -16,11 +16,17 @@ use crate::ear::Ear;
 use crate::errno::Errno;
 use crate::log;
 
-/// Completion vectors that programs are offered at most, if no setting says otherwise: some handlers stay free for queues that ask for
-/// moderation of their own.
+/// Completion vectors that programs are offered at most, if no setting says how many handlers there shall be: some stay free
+/// for queues that ask for moderation of their own.
 const VECTORS: u16 = 16;
-/// Handlers that the adapter can have.
+/// Handlers that the adapter has then.
 const HANDLERS: &str = "29";
+
+/// Settings, and how many completion vectors they make.
+struct Settings {
+    config: Config,
+    vectors: u16,
+}
 
 /// An object that events can be about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,12 +40,12 @@ pub(crate) enum Subject {
 pub(crate) struct Home {
     pub(crate) device: Device,
     ears: RwLock<HashMap<Subject, Arc<Ear>>>,
-    vectors: Mutex<Vec<Option<Arc<Handler>>>>,
+    vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
 }
 
 impl Home {
-    fn new(config: Config) -> Result<Arc<Home>, Errno> {
-        let device = Device::with(config).map_err(|error| {
+    fn new(settings: &Settings) -> Result<Arc<Home>, Errno> {
+        let device = Device::with(settings.config.clone()).map_err(|error| {
             log::error(|| error.to_string());
             Errno::from(error)
         })?;
@@ -50,7 +56,7 @@ impl Home {
         let home = Arc::new(Home {
             device,
             ears: RwLock::default(),
-            vectors: Mutex::default(),
+            vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
         });
         let weak = Arc::downgrade(&home);
         home.device.on_event(move |event| {
@@ -66,25 +72,20 @@ impl Home {
     }
 
     /// Completion vectors: completion handlers of the adapter, by the names that C programs have for them (N2).
-    pub(crate) fn vector_count(&self) -> u16 {
-        let processors = self.device.processors().map_or(1, |all| all.len());
-        u16::try_from(processors)
-            .unwrap_or(VECTORS)
-            .clamp(1, VECTORS)
+    pub(crate) fn vector_count(&self) -> usize {
+        self.vectors.lock().len()
     }
 
     /// The handler of a vector, registered when it is first asked for.
     pub(crate) fn vector(&self, at: usize) -> Result<Arc<Handler>, Errno> {
         let mut vectors = self.vectors.lock();
-        if vectors.len() <= at {
-            vectors.resize(at + 1, None);
-        }
-        if let Some(handler) = &vectors[at] {
+        let slot = vectors.get_mut(at).ok_or(Errno::INVAL)?;
+        if let Some(handler) = slot {
             return Ok(handler.clone());
         }
         // It runs nothing itself: whoever listens to a queue is told.
         let handler = Arc::new(self.device.set_handler(&HandlerOptions::default())?);
-        vectors[at] = Some(handler.clone());
+        *slot = Some(handler.clone());
         Ok(handler)
     }
 
@@ -124,7 +125,7 @@ impl Home {
 struct Place {
     /// A forked child has a place of its own: locks of its parent may be held by threads that it has not.
     process: libc::pid_t,
-    config: OnceLock<Option<Config>>,
+    settings: OnceLock<Option<Settings>>,
     home: Mutex<Weak<Home>>,
 }
 
@@ -143,7 +144,7 @@ fn place() -> &'static Place {
         }
         let fresh = Box::into_raw(Box::new(Place {
             process,
-            config: OnceLock::new(),
+            settings: OnceLock::new(),
             home: Mutex::default(),
         }));
         if PLACE
@@ -158,31 +159,37 @@ fn place() -> &'static Place {
 
 /// The settings of this process; none, and a sentence in the log, if they are wrong.
 pub(crate) fn config() -> Option<&'static Config> {
+    settings().map(|settings| &settings.config)
+}
+
+fn settings() -> Option<&'static Settings> {
     let read = || match Config::load() {
         Ok(mut config) => {
             log::set(config.log);
+            let mut vectors = config.handlers();
             if config.handlers.is_none() {
+                vectors = vectors.min(VECTORS);
                 // Known to be in range.
                 let _ = config.set("handlers", HANDLERS);
             }
-            Some(config)
+            Some(Settings { config, vectors })
         }
         Err(problems) => {
             log::error(|| format!("configuration: {problems}"));
             None
         }
     };
-    place().config.get_or_init(read).as_ref()
+    place().settings.get_or_init(read).as_ref()
 }
 
 /// The adapter of this process.
 pub(crate) fn home() -> Result<Arc<Home>, Errno> {
-    let config = config().ok_or(Errno::INVAL)?;
+    let settings = settings().ok_or(Errno::INVAL)?;
     let mut home = place().home.lock();
     if let Some(home) = home.upgrade() {
         return Ok(home);
     }
-    let fresh = Home::new(config.clone())?;
+    let fresh = Home::new(settings)?;
     *home = Arc::downgrade(&fresh);
     Ok(fresh)
 }

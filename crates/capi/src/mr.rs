@@ -114,6 +114,10 @@ unsafe fn register(
 ) -> Result<*mut ibv_mr, Errno> {
     // SAFETY: the program's word.
     let domain = unsafe { pd::of(pd)? };
+    // The kernel has no pages to pin then, and says so.
+    if length == 0 {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: the program's word.
     let inner = unsafe { Inner::new(domain, addr as usize, length, iova, access)? };
     let key = inner.key();
@@ -279,12 +283,17 @@ unsafe fn change(
     access: c_int,
 ) -> Result<(), (Errno, c_int)> {
     let input = |errno| (errno, IBV_REREG_MR_ERR_INPUT);
-    if flags == 0 || flags & !ALL_CHANGES != 0 {
+    let changes = |what| flags & what != 0;
+    let nowhere = addr.is_null() || length == 0;
+    if flags == 0
+        || flags & !ALL_CHANGES != 0
+        || (changes(IBV_REREG_MR_CHANGE_TRANSLATION) && nowhere)
+        || (!changes(IBV_REREG_MR_CHANGE_ACCESS) && access != 0)
+    {
         return Err(input(Errno::INVAL));
     }
     // SAFETY: the program's word.
     let own = unsafe { Held::of(mr) }.ok_or(input(Errno::INVAL))?;
-    let changes = |what| flags & what != 0;
     // SAFETY: the program's word; a field that only this call writes.
     let domain_of = if changes(IBV_REREG_MR_CHANGE_PD) {
         pd

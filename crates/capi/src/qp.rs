@@ -118,10 +118,6 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
         srq: stock.map(|stock| &stock.srq),
         limits,
     })?;
-    let place = Held::room();
-    let at: *mut ibv_qp = place.at().cast();
-    let ear = Ear::new(&own.events, ibv_async_event__element { qp: at });
-    own.home.add(Subject::Qp(transport.event_number()), &ear);
     let qp_base = ibv_qp {
         context,
         qp_context: init.qp_context,
@@ -142,6 +138,10 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
     if let Some(operations) = wanted.operations {
         wr::equip(&mut c, init.qp_type, operations)?;
     }
+    let place = Held::room();
+    let at: *mut ibv_qp = place.at().cast();
+    let ear = Ear::new(&own.events, ibv_async_event__element { qp: at });
+    own.home.add(Subject::Qp(transport.event_number()), &ear);
     let pair = Pair {
         transport,
         kind: init.qp_type,
@@ -178,13 +178,22 @@ fn granted(asked: ibv_qp_cap, shared: bool) -> ibv_qp_cap {
 
 impl Pair {
     /// Joins a group of datagram receivers.
-    pub(crate) fn join(&self, _group: IpAddr) -> Result<(), Errno> {
-        Err(Errno::INVAL)
+    pub(crate) fn join(&self, group: IpAddr) -> Result<(), Errno> {
+        let Transport::Datagram(ud) = &self.transport else {
+            return Err(Errno::INVAL);
+        };
+        if !group.is_multicast() {
+            return Err(Errno::INVAL);
+        }
+        Ok(ud.attach(group)?)
     }
 
     /// Leaves a group of datagram receivers.
-    pub(crate) fn leave(&self, _group: IpAddr) -> Result<(), Errno> {
-        Err(Errno::INVAL)
+    pub(crate) fn leave(&self, group: IpAddr) -> Result<(), Errno> {
+        let Transport::Datagram(ud) = &self.transport else {
+            return Err(Errno::INVAL);
+        };
+        ud.detach(group).then_some(()).ok_or(Errno::INVAL)
     }
 }
 

@@ -84,16 +84,10 @@ fn programs_of_the_system_load_them() {
         ("fi_info", "--version"),
         ("ucx_info", "-v"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
-            .args(["run", program, argument])
-            .output()
-            .expect("the command starts");
-        let said = text(&output.stderr);
-        if output.status.code() == Some(127) && said.starts_with("verbena: cannot start") {
-            // `cargo xtask test` has looked for it before, and failed in CI.
-            eprintln!("not tested: {program} is missing");
+        let Some(output) = on_verbena(&[], &[program, argument]) else {
             continue;
-        }
+        };
+        let said = text(&output.stderr);
         // What the dynamic linker says when a symbol or a version is missing, or the wrong file is found.
         for complaint in [
             "symbol lookup error",
@@ -106,4 +100,48 @@ fn programs_of_the_system_load_them() {
         }
         assert_ne!(output.status.code(), Some(127), "{program}: {said}");
     }
+}
+
+/// What a program of the system says on Verbena; none if the machine has no such program.
+fn on_verbena(options: &[&str], program: &[&str]) -> Option<Output> {
+    let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .arg("run")
+        .args(options)
+        .args(program)
+        .output()
+        .expect("the command starts");
+    let said = text(&output.stderr);
+    let missing = output.status.code() == Some(127) && said.starts_with("verbena: cannot start");
+    if missing {
+        // `cargo xtask test` has looked for it before, and failed in CI.
+        eprintln!("not tested: {} is missing", program[0]);
+    }
+    (!missing).then_some(output)
+}
+
+#[test]
+fn the_adapter_has_the_name_that_was_asked_for() {
+    let Some(_) = libraries() else { return };
+    let Some(output) = on_verbena(&["--set", "name=lavender"], &["ibv_devices"]) else {
+        return;
+    };
+    assert!(text(&output.stdout).contains("lavender"), "{output:?}");
+}
+
+#[test]
+fn ucx_sees_the_adapter_because_of_the_shim() {
+    let Some(folder) = libraries() else { return };
+    let Some(output) = on_verbena(&[], &["ucx_info", "-d"]) else {
+        return;
+    };
+    assert!(text(&output.stdout).contains("verbena0"), "{output:?}");
+    if Path::new("/dev/infiniband/uverbs0").exists() {
+        return;
+    }
+    let without = Command::new("ucx_info")
+        .arg("-d")
+        .env("LD_LIBRARY_PATH", &folder)
+        .output()
+        .expect("it started before");
+    assert!(!text(&without.stdout).contains("verbena0"), "{without:?}");
 }

@@ -26,7 +26,8 @@ unsafe fn redirect(path: *const c_char) -> *const c_char {
     for (at, expected) in PREFIX.to_bytes().iter().enumerate() {
         // SAFETY: the caller's text is readable up to its zero, and all bytes before this one were none.
         let byte = unsafe { *path.add(at) };
-        if byte.cast_unsigned() != *expected {
+        // Signed on some machines, not on others.
+        if byte.to_ne_bytes() != [*expected] {
             return path;
         }
     }

@@ -11,7 +11,7 @@ use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::ud::{UdSendWr, UdView};
 use verbena_nic::{QpState, ReceiveWr};
 
-use crate::cq::Cq;
+use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
@@ -95,7 +95,7 @@ impl Ud {
     /// let ud = Ud::new(&device.pd()?, &sent, &received, UdOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn new(pd: &Pd, send: &Cq, recv: &Cq, options: UdOptions) -> Result<Ud, Error> {
+    pub fn new(pd: &Pd, send: &BareCq, recv: &BareCq, options: UdOptions) -> Result<Ud, Error> {
         Ud::make(pd, send, recv, None, options)
     }
 
@@ -111,8 +111,8 @@ impl Ud {
     /// ```
     pub fn with_srq(
         pd: &Pd,
-        send: &Cq,
-        recv: &Cq,
+        send: &BareCq,
+        recv: &BareCq,
         srq: &Srq,
         options: UdOptions,
     ) -> Result<Ud, Error> {
@@ -121,8 +121,8 @@ impl Ud {
 
     fn make(
         pd: &Pd,
-        send: &Cq,
-        recv: &Cq,
+        send: &BareCq,
+        recv: &BareCq,
         stock: Option<&Arc<Stock>>,
         options: UdOptions,
     ) -> Result<Ud, Error> {

@@ -20,7 +20,12 @@ pub(super) fn library(path: &Path, exports: &Exports, own: &[String]) -> Result<
         .args(["--dynamic", "--defined-only", "--with-symbol-versions"])
         .arg(path)
         .output()?;
-    let problems = compare(&text, exports, own);
+    let versions = Tool::new("readelf")
+        .args(["--wide", "--version-info"])
+        .arg(path)
+        .output()?;
+    let mut problems = compare(&text, exports, own);
+    problems.extend(compare_nodes(&versions, exports));
     if !problems.is_empty() {
         let shown: Vec<&str> = problems.iter().take(SHOWN).map(String::as_str).collect();
         bail!(
@@ -60,6 +65,42 @@ fn compare(nm: &str, exports: &Exports, own: &[String]) -> Vec<String> {
     missing.chain(extra).collect()
 }
 
+/// Nodes come with the one that they inherit from, in the order of the table.
+fn compare_nodes(readelf: &str, exports: &Exports) -> Vec<String> {
+    let mut there: Vec<(&str, Option<&str>)> = Vec::new();
+    // What the library asks of others is listed behind what it defines itself, in other words.
+    for line in readelf.lines() {
+        if let Some((_, parent)) = line.split_once("Parent 1: ") {
+            if let Some(last) = there.last_mut() {
+                last.1 = Some(parent.trim());
+            }
+        } else if line.contains("Rev: ")
+            && let Some((_, name)) = line.split_once("Name: ")
+        {
+            there.push((name.trim(), None));
+        }
+    }
+    let there = there
+        .iter()
+        .filter(|(name, _)| !name.starts_with("lib") && *name != OWN_NODE);
+    let there: Vec<String> = there
+        .map(|(node, parent)| format!("{node} {parent:?}"))
+        .collect();
+    let wanted = exports.nodes.iter();
+    let wanted: Vec<String> = wanted
+        .map(|node| format!("{} {:?}", node.name, node.parent.as_deref()))
+        .collect();
+    if there == wanted {
+        Vec::new()
+    } else {
+        vec![format!(
+            "nodes: {} instead of {}",
+            there.join(", "),
+            wanted.join(", ")
+        )]
+    }
+}
+
 /// A line such as `0000000000001000 T name@@NODE`; the nodes themselves (`A`) are passed over.
 fn symbol(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -88,6 +129,24 @@ mod tests {
     fn problems(nm: &str) -> Vec<String> {
         let exports = Exports::parse(TABLE).unwrap();
         compare(nm, &exports, &["verbena_x".to_owned()])
+    }
+
+    const NODES: &str = "Version definition section '.gnu.version_d' contains 4 entries:\n\
+        000000: Rev: 1  Flags: BASE  Index: 1  Cnt: 1  Name: liba.so.1\n\
+        0x001c: Rev: 1  Flags: none  Index: 2  Cnt: 1  Name: A_1\n\
+        0x0038: Rev: 1  Flags: none  Index: 3  Cnt: 2  Name: A_2\n\
+        0x0054: Parent 1: A_1\n\
+        0x005c: Rev: 1  Flags: none  Index: 4  Cnt: 1  Name: VERBENA_PRIVATE_1\n\
+        Version needs section '.gnu.version_r' contains 1 entry:\n\
+        000000: Version: 1  File: libc.so.6  Cnt: 1\n\
+        0x0010:   Name: GLIBC_2.2.5  Flags: none  Version: 16\n";
+
+    #[test]
+    fn nodes_inherit_as_the_table_says() {
+        let exports = Exports::parse(TABLE).unwrap();
+        assert_eq!(compare_nodes(NODES, &exports), [""; 0]);
+        let orphan = NODES.replace("Parent 1: A_1", "");
+        assert_eq!(compare_nodes(&orphan, &exports).len(), 1);
     }
 
     #[test]

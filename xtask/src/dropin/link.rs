@@ -198,6 +198,8 @@ fn is_older(outputs: &[PathBuf], inputs: &[PathBuf]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use core::slice;
+
     use super::*;
 
     #[test]
@@ -217,12 +219,15 @@ mod tests {
         let (first, second) = (folder.join("first"), folder.join("second"));
         assert!(write_if_changed(&first, "a").unwrap());
         assert!(!write_if_changed(&first, "a").unwrap());
-        assert!(is_older(&[second.clone()], &[first.clone()]), "missing");
+        assert!(
+            is_older(slice::from_ref(&second), slice::from_ref(&first)),
+            "missing"
+        );
         assert!(write_if_changed(&second, "b").unwrap());
         let later = SystemTime::now() + std::time::Duration::from_secs(9);
         let touch = |path| std::fs::File::options().append(true).open(path).unwrap();
         touch(&second).set_modified(later).unwrap();
-        assert!(!is_older(&[second.clone()], &[first.clone()]));
+        assert!(!is_older(slice::from_ref(&second), slice::from_ref(&first)));
         assert!(is_older(&[first], &[second]));
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -181,7 +181,7 @@ readers! {
     fn read_byte_len(wc) -> u32 { wc.len }
     fn read_imm_data(wc) -> u32 { wc::immediate(&wc) }
     fn read_qp_num(wc) -> u32 { wc.qpn }
-    fn read_src_qp(_wc) -> u32 { 0 }
+    fn read_src_qp(wc) -> u32 { wc.src_qp }
     fn read_wc_flags(wc) -> u32 { wc::flags(&wc) }
     fn read_slid(_wc) -> u32 { 0 }
     fn read_sl(_wc) -> u8 { 0 }

@@ -29,6 +29,9 @@ pub(super) fn flags(wc: &Wc) -> u32 {
     if wc.immediate.is_some() {
         flags |= IBV_WC_WITH_IMM;
     }
+    if wc.grh {
+        flags |= IBV_WC_GRH;
+    }
     if wc.invalidated.is_some() {
         flags |= IBV_WC_WITH_INV;
     }
@@ -54,7 +57,7 @@ pub(super) fn of(wc: &Wc) -> ibv_wc {
         byte_len: wc.len,
         imm_data: immediate(wc),
         qp_num: wc.qpn,
-        src_qp: 0,
+        src_qp: wc.src_qp,
         wc_flags: flags(wc),
         pkey_index: 0,
         slid: 0,

@@ -4,9 +4,10 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use verbena::low::{Data, Flags, SendOp, SendWr};
+use verbena::low::{Data, Destination, Flags, PostError, SendOp, SendWr, UdSendWr};
 
 use super::Pair;
+use super::transport::Transport;
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::scatter::{BATCH, Pieces, gather};
@@ -24,6 +25,8 @@ struct Request {
     op: SendOp,
     flags: Flags,
     source: Source,
+    /// Of a datagram.
+    to: Option<Destination>,
 }
 
 /// Requests that are posted together, and their data.
@@ -54,6 +57,7 @@ impl Batch {
             op,
             flags,
             source,
+            to: None,
         });
     }
 
@@ -61,6 +65,13 @@ impl Batch {
     pub(super) fn set_source(&mut self, source: Source) {
         if let Some(last) = self.requests.last_mut() {
             last.source = source;
+        }
+    }
+
+    /// Where the datagram goes that was added last.
+    pub(super) fn set_destination(&mut self, to: Destination) {
+        if let Some(last) = self.requests.last_mut() {
+            last.to = Some(to);
         }
     }
 
@@ -100,21 +111,57 @@ impl Batch {
 
     /// Posts them; the one that was refused, and why.
     pub(super) fn post(&self, pair: &Pair) -> Result<(), (*mut ibv_send_wr, Errno)> {
-        let list: SmallVec<[SendWr<'_>; BATCH]> = self
-            .requests
-            .iter()
-            .map(|request| SendWr {
-                id: request.id,
-                op: request.op,
-                flags: request.flags,
-                data: match &request.source {
-                    Source::Pieces(range) => Data::Gather(&self.pieces[range.clone()]),
-                    Source::Inline(range) => Data::Inline(&self.bytes[range.clone()]),
-                },
-            })
-            .collect();
-        let posted = pair.transport.post_send(&list);
+        let posted = match &pair.transport {
+            Transport::Connected(qp) => qp.post_send(&self.requests()),
+            Transport::Datagram(ud) => {
+                let (list, lost) = self.datagrams();
+                let posted = ud.post_send(&list);
+                // What comes before a datagram without a destination is posted.
+                posted.and(lost.map_or(Ok(()), |at| Err((at, PostError::Length))))
+            }
+        };
         posted.map_err(|(at, error)| (self.requests[at].wr, error.into()))
+    }
+
+    fn data(&self, request: &Request) -> Data<'_> {
+        match &request.source {
+            Source::Pieces(range) => Data::Gather(&self.pieces[range.clone()]),
+            Source::Inline(range) => Data::Inline(&self.bytes[range.clone()]),
+        }
+    }
+
+    fn requests(&self) -> SmallVec<[SendWr<'_>; BATCH]> {
+        let all = self.requests.iter();
+        all.map(|request| SendWr {
+            id: request.id,
+            op: request.op,
+            flags: request.flags,
+            data: self.data(request),
+        })
+        .collect()
+    }
+
+    /// Datagrams, up to the first that has no destination; which one that is.
+    fn datagrams(&self) -> (SmallVec<[UdSendWr<'_>; BATCH]>, Option<usize>) {
+        let mut list = SmallVec::new();
+        for request in &self.requests {
+            let Some(to) = request.to else {
+                let lost = list.len();
+                return (list, Some(lost));
+            };
+            let immediate = match request.op {
+                SendOp::Send { immediate, .. } => immediate,
+                _ => None,
+            };
+            list.push(UdSendWr {
+                id: request.id,
+                immediate,
+                flags: request.flags,
+                data: self.data(request),
+                to,
+            });
+        }
+        (list, None)
     }
 }
 

@@ -112,6 +112,8 @@ impl Pair {
                     return expect(qp, context, attr);
                 }
             }
+            Transport::Datagram(ud) if mask & IBV_QP_QKEY != 0 => ud.set_qkey(attr.qkey),
+            Transport::Datagram(_) => {}
         }
         let unchanged = state_of(self.transport.state()) == to && mask & IBV_QP_STATE == 0;
         let to = state(to).ok_or(Errno::INVAL)?;
@@ -128,12 +130,12 @@ impl Pair {
             return;
         }
         let has = |right| attr.qp_access_flags & right != 0;
-        match &self.transport {
-            Transport::Connected(qp) => qp.enable(Enabled {
+        if let Transport::Connected(qp) = &self.transport {
+            qp.enable(Enabled {
                 write: has(IBV_ACCESS_REMOTE_WRITE),
                 read: has(IBV_ACCESS_REMOTE_READ),
                 atomic: has(IBV_ACCESS_REMOTE_ATOMIC),
-            }),
+            });
         }
     }
 }

@@ -4,14 +4,15 @@
 
 use core::ffi::c_int;
 
-use verbena::low::{Data, Flags, Remote, SendOp, SendWr, Stag, To};
+use verbena::low::{Data, Destination, Flags, Qpn, Remote, SendOp, SendWr, Stag, To};
 
 use super::batch::{Batch, Source};
+use super::transport::Transport;
 use super::{Pair, of};
 use crate::abi::*;
 use crate::errno::{Errno, number};
-use crate::mw;
 use crate::scatter::{BATCH, list, receives};
+use crate::{ah, mw};
 
 /// Every bit of a word counts, in a compare or a swap without masks.
 const WHOLE: u64 = u64::MAX;
@@ -162,7 +163,13 @@ impl Pair {
         } else {
             Source::Pieces(batch.gather(sges))
         };
+        // SAFETY: the caller's word; this member counts for datagrams.
+        let to = (self.kind == IBV_QPT_UD).then(|| unsafe { destination(&request.wr.ud) });
+        let to = to.transpose()?;
         batch.add(wr, request.wr_id, op, flags, source);
+        if let Some(to) = to {
+            batch.set_destination(to);
+        }
         Ok(())
     }
 
@@ -190,6 +197,21 @@ impl Pair {
     }
 }
 
+/// Where a datagram goes.
+///
+/// # Safety
+/// The handle was made here.
+pub(super) unsafe fn destination(to: &ibv_send_wr__wr__ud) -> Result<Destination, Errno> {
+    // SAFETY: the caller's word.
+    let address = unsafe { ah::of(to.ah)? };
+    Ok(Destination {
+        address: address.peer,
+        source: address.local,
+        number: Qpn::new(to.remote_qpn).ok_or(Errno::INVAL)?,
+        qkey: to.remote_qkey,
+    })
+}
+
 /// Posts one request that is known already.
 ///
 /// # Safety
@@ -206,8 +228,10 @@ pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> R
     if !own.offers(&op) {
         return Err(Errno::INVAL);
     }
-    let posted = own.transport.post_send(&[request]);
-    posted.map_err(|(_, error)| error.into())
+    match &own.transport {
+        Transport::Connected(qp) => qp.post_send(&[request]).map_err(|(_, error)| error.into()),
+        Transport::Datagram(_) => Err(Errno::INVAL),
+    }
 }
 
 /// Posts receives; says which was refused, if one was.

@@ -1,8 +1,8 @@
 //! What a queue pair is made of underneath: a connected one or one for datagrams.
 //! It promises one set of verbs for both. It refuses kinds that the personality has not.
 
-use verbena::low::{BareCq, Limits, Personality, PostError, QpState, QpType, RecvWr, SendWr};
-use verbena::{Pd, Qp, QpOptions, Srq};
+use verbena::low::{BareCq, Limits, Personality, PostError, QpState, QpType, RecvWr};
+use verbena::{Pd, Qp, QpOptions, Srq, Ud, UdOptions};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -11,6 +11,8 @@ use crate::errno::Errno;
 pub(super) enum Transport {
     /// Reliable, or unreliable and connected.
     Connected(Qp),
+    /// For datagrams.
+    Datagram(Ud),
 }
 
 /// A queue pair to make.
@@ -28,6 +30,17 @@ pub(super) struct Asked<'a> {
 impl Transport {
     pub(super) fn new(asked: &Asked<'_>) -> Result<Transport, Errno> {
         let roce = asked.personality == Personality::Roce;
+        let Asked { pd, send, recv, .. } = asked;
+        if roce && asked.kind == IBV_QPT_UD {
+            let options = UdOptions {
+                limits: asked.limits,
+            };
+            let ud = match asked.srq {
+                Some(srq) => Ud::with_srq(pd, send, recv, srq, options),
+                None => Ud::new(pd, send, recv, options),
+            };
+            return Ok(Transport::Datagram(ud?));
+        }
         let qp_type = match asked.kind {
             IBV_QPT_RC => QpType::Rc,
             IBV_QPT_UC if roce => QpType::Uc,
@@ -40,7 +53,6 @@ impl Transport {
             // By hand is how InfiniBand's queue pairs are connected; iWARP's have a manager.
             callable: roce && !asked.managed,
         };
-        let Asked { pd, send, recv, .. } = asked;
         let qp = match asked.srq {
             Some(srq) => Qp::with_srq(pd, send, recv, srq, options),
             None => Qp::new(pd, send, recv, options),
@@ -52,6 +64,7 @@ impl Transport {
     pub(super) fn number(&self) -> u32 {
         match self {
             Transport::Connected(qp) => qp.name().map_or(qp.number(), |name| name.number),
+            Transport::Datagram(ud) => ud.number(),
         }
     }
 
@@ -59,18 +72,21 @@ impl Transport {
     pub(super) fn event_number(&self) -> u32 {
         match self {
             Transport::Connected(qp) => qp.number(),
+            Transport::Datagram(ud) => ud.event_number(),
         }
     }
 
     pub(super) fn state(&self) -> QpState {
         match self {
             Transport::Connected(qp) => qp.state(),
+            Transport::Datagram(ud) => ud.view().state,
         }
     }
 
     pub(super) fn modify(&self, to: QpState) -> bool {
         match self {
             Transport::Connected(qp) => qp.modify(to),
+            Transport::Datagram(ud) => ud.modify(to),
         }
     }
 
@@ -78,18 +94,14 @@ impl Transport {
     pub(super) fn sends(&self) -> usize {
         match self {
             Transport::Connected(qp) => qp.view().sends,
-        }
-    }
-
-    pub(super) fn post_send(&self, list: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
-        match self {
-            Transport::Connected(qp) => qp.post_send(list),
+            Transport::Datagram(ud) => ud.view().sends,
         }
     }
 
     pub(super) fn post_recv(&self, list: &[RecvWr<'_>]) -> Result<(), (usize, PostError)> {
         match self {
             Transport::Connected(qp) => qp.post_recv(list),
+            Transport::Datagram(ud) => ud.post_recv(list),
         }
     }
 }

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use verbena::low::{PostError, Remote, SendOp, Stag, To};
 
 use super::batch::{Batch, Source};
+use super::post::destination;
 use super::{Held, Pair};
 use crate::abi::*;
 use crate::errno::{Errno, number};
@@ -59,6 +60,9 @@ pub(super) fn equip(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Err
     qp.wr_set_sge_list = Some(wr_set_sge_list);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    if kind == IBV_QPT_UD {
+        qp.wr_set_ud_addr = Some(wr_set_ud_addr);
+    }
     let has = |operation| asked & operation != 0;
     if has(IBV_QP_EX_WITH_SEND) {
         qp.wr_send = Some(wr_send);
@@ -275,6 +279,30 @@ unsafe extern "C" fn wr_bind_mw(
     unsafe {
         let info = info.as_ref().ok_or(Errno::INVAL);
         add(qp, info.and_then(|info| mw::request(window, rkey, info)));
+    }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(
+    qp: *mut ibv_qp_ex,
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+) {
+    let to = ibv_send_wr__wr__ud {
+        ah,
+        remote_qpn,
+        remote_qkey,
+    };
+    // SAFETY: the program's word.
+    let Some((_, draft)) = (unsafe { draft(qp) }) else {
+        return;
+    };
+    // SAFETY: the program's word.
+    match unsafe { destination(&to) } {
+        Ok(to) => draft.batch.set_destination(to),
+        Err(errno) => {
+            draft.wrong.get_or_insert(errno);
+        }
     }
 }
 

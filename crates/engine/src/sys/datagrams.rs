@@ -76,8 +76,11 @@ impl Datagrams {
 
     /// Asks for room for so many bytes that came and were not taken; the system may allow less.
     pub fn widen(&self, bytes: usize) {
-        // With the usual room, more datagrams of a burst are lost; nothing else is wrong.
-        let _ = sockopt::set_socket_recv_buffer_size(&self.fd, bytes);
+        // Who may set limits aside may go beyond them. With the usual room, more datagrams of a burst are lost; nothing else
+        // is wrong.
+        if sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&self.fd, bytes);
+        }
     }
 
     /// Sends one; false if there is no room now. A complaint about an earlier one (nobody there) is not about this one.

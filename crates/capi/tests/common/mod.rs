@@ -1,0 +1,541 @@
+//! What the tests of the C face share: a device, objects that are destroyed at the end, and two queue pairs connected by hand.
+//! It promises to call what inline functions of the headers call, the way they do. It refuses to hide an error number.
+
+#![allow(dead_code, reason = "each file uses its part")]
+
+use core::mem::offset_of;
+use core::ptr;
+use std::ffi::{CStr, c_int};
+use std::time::{Duration, Instant};
+
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+/// Longer than anything takes.
+pub const LONG: Duration = Duration::from_secs(20);
+/// Everything that memory can be registered for.
+pub const ALL: c_int = (IBV_ACCESS_LOCAL_WRITE
+    | IBV_ACCESS_REMOTE_WRITE
+    | IBV_ACCESS_REMOTE_READ
+    | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_MW_BIND) as c_int;
+pub const SIZE: usize = 64 * 1024;
+
+pub fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// A call that must return null and leave this number.
+#[track_caller]
+pub fn refused<T>(pointer: *mut T, number: c_int, what: &str) {
+    assert!(pointer.is_null(), "{what}: was made");
+    assert_eq!(errno(), number, "{what}");
+}
+
+/// An open device.
+pub fn open() -> *mut ibv_context {
+    // SAFETY: as the manual says.
+    unsafe {
+        let mut count = 0;
+        let list = ibv_get_device_list(&raw mut count);
+        assert!(!list.is_null() && count == 1);
+        let context = ibv_open_device(*list);
+        assert!(!context.is_null(), "{}", errno());
+        ibv_free_device_list(list);
+        context
+    }
+}
+
+/// The functions that the headers find before a context.
+pub fn slots<'a>(context: *mut ibv_context) -> &'a verbs_context {
+    // SAFETY: as the headers do it.
+    unsafe {
+        assert_eq!((*context).abi_compat as usize, usize::MAX);
+        let verbs = context
+            .byte_sub(offset_of!(verbs_context, context))
+            .cast::<verbs_context>();
+        assert!((*verbs).sz >= size_of::<verbs_context>());
+        &*verbs
+    }
+}
+
+pub fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*qp).context).ops.post_send.unwrap())(qp, wr, bad) }
+}
+
+pub fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*qp).context).ops.post_recv.unwrap())(qp, wr, bad) }
+}
+
+pub fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*srq).context).ops.post_srq_recv.unwrap())(srq, wr, bad) }
+}
+
+pub fn poll_cq(cq: *mut ibv_cq, wc: &mut [ibv_wc]) -> c_int {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*cq).context).ops.poll_cq.unwrap())(cq, wc.len() as c_int, wc.as_mut_ptr()) }
+}
+
+pub fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*cq).context).ops.req_notify_cq.unwrap())(cq, solicited) }
+}
+
+pub fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*pd).context).ops.alloc_mw.unwrap())(pd, kind) }
+}
+
+pub fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*mw).context).ops.bind_mw.unwrap())(qp, mw, bind) }
+}
+
+pub fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: as the headers do it.
+    unsafe { ((*(*mw).context).ops.dealloc_mw.unwrap())(mw) }
+}
+
+/// The next completion; fails if none comes.
+#[track_caller]
+pub fn next(cq: *mut ibv_cq) -> ibv_wc {
+    let end = Instant::now() + LONG;
+    let mut wc = [ibv_wc::zeroed()];
+    loop {
+        match poll_cq(cq, &mut wc) {
+            0 => assert!(Instant::now() < end, "no completion came"),
+            1 => return wc[0],
+            n => panic!("poll_cq said {n}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The next completion, which must be of this request and this status.
+#[track_caller]
+pub fn ends(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
+    let wc = next(cq);
+    // SAFETY: words that live for ever.
+    let said = unsafe { CStr::from_ptr(ibv_wc_status_str(wc.status)) };
+    assert_eq!((wc.wr_id, wc.status), (wr_id, status), "{said:?}");
+    wc
+}
+
+/// Nothing is in the queue, nor comes soon.
+#[track_caller]
+pub fn nothing(cq: *mut ibv_cq) {
+    let end = Instant::now() + Duration::from_millis(50);
+    let mut wc = [ibv_wc::zeroed()];
+    while Instant::now() < end {
+        assert_eq!(poll_cq(cq, &mut wc), 0, "request {}", wc[0].wr_id);
+        std::thread::yield_now();
+    }
+}
+
+/// What a side is made with.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub kind: u32,
+    pub sends: u32,
+    pub receives: u32,
+    pub pieces: u32,
+    pub inline: u32,
+    pub all_signaled: bool,
+    pub entries: c_int,
+    /// A shared receive queue of this size, if not zero.
+    pub shared: u32,
+    /// For the functions that build requests.
+    pub operations: u64,
+    /// With a channel for its completion queue.
+    pub told: bool,
+    pub rnr_retry: u8,
+    /// What peers may do.
+    pub rights: u32,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted {
+            kind: IBV_QPT_RC,
+            sends: 16,
+            receives: 16,
+            pieces: 4,
+            inline: 64,
+            all_signaled: false,
+            entries: 64,
+            shared: 0,
+            operations: 0,
+            told: false,
+            rnr_retry: 7,
+            rights: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+        }
+    }
+}
+
+/// A queue pair with all that it needs; destroyed in order at the end.
+pub struct Side {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub channel: *mut ibv_comp_channel,
+    pub cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub qp: *mut ibv_qp,
+    pub mr: *mut ibv_mr,
+    pub memory: Box<[u8]>,
+    pub wanted: Wanted,
+}
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl Send for Side {}
+
+impl Side {
+    pub fn new(wanted: Wanted) -> Side {
+        // SAFETY: as the manual says.
+        unsafe {
+            let context = open();
+            let pd = ibv_alloc_pd(context);
+            assert!(!pd.is_null());
+            let channel = if wanted.told {
+                ibv_create_comp_channel(context)
+            } else {
+                ptr::null_mut()
+            };
+            assert_eq!(channel.is_null(), !wanted.told);
+            let cq = ibv_create_cq(context, wanted.entries, ptr::null_mut(), channel, 0);
+            assert!(!cq.is_null(), "{}", errno());
+            let mut memory = vec![0; SIZE].into_boxed_slice();
+            let mr = ibv_reg_mr(pd, memory.as_mut_ptr().cast(), SIZE, ALL);
+            assert!(!mr.is_null(), "{}", errno());
+            let mut side = Side {
+                context,
+                pd,
+                channel,
+                cq,
+                srq: ptr::null_mut(),
+                qp: ptr::null_mut(),
+                mr,
+                memory,
+                wanted,
+            };
+            if wanted.shared > 0 {
+                let mut attr = ibv_srq_init_attr::zeroed();
+                attr.attr.max_wr = wanted.shared;
+                attr.attr.max_sge = wanted.pieces;
+                side.srq = ibv_create_srq(pd, &raw mut attr);
+                assert!(!side.srq.is_null(), "{}", errno());
+            }
+            side.qp = side.make();
+            assert!(!side.qp.is_null(), "{}", errno());
+            side
+        }
+    }
+
+    /// How its queue pair is asked for.
+    pub fn init(&self) -> ibv_qp_init_attr {
+        ibv_qp_init_attr {
+            qp_context: ptr::null_mut(),
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            srq: self.srq,
+            cap: ibv_qp_cap {
+                max_send_wr: self.wanted.sends,
+                max_recv_wr: self.wanted.receives,
+                max_send_sge: self.wanted.pieces,
+                max_recv_sge: self.wanted.pieces,
+                max_inline_data: self.wanted.inline,
+            },
+            qp_type: self.wanted.kind,
+            sq_sig_all: self.wanted.all_signaled.into(),
+        }
+    }
+
+    /// The same for the extended call.
+    pub fn init_ex(&self) -> ibv_qp_init_attr_ex {
+        let init = self.init();
+        ibv_qp_init_attr_ex {
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            cap: init.cap,
+            qp_type: init.qp_type,
+            sq_sig_all: init.sq_sig_all,
+            comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+            pd: self.pd,
+            send_ops_flags: self.wanted.operations,
+            ..ibv_qp_init_attr_ex::zeroed()
+        }
+    }
+
+    /// One more queue pair like its own.
+    pub fn make(&self) -> *mut ibv_qp {
+        // SAFETY: as the manual says.
+        unsafe {
+            if self.wanted.operations == 0 {
+                ibv_create_qp(self.pd, &mut self.init())
+            } else {
+                slots(self.context).create_qp_ex.unwrap()(self.context, &mut self.init_ex())
+            }
+        }
+    }
+
+    pub fn at(&self, offset: usize) -> u64 {
+        self.memory.as_ptr() as u64 + offset as u64
+    }
+
+    /// A piece of its memory.
+    pub fn piece(&self, offset: usize, length: u32) -> ibv_sge {
+        ibv_sge {
+            addr: self.at(offset),
+            length,
+            // SAFETY: a region that is there.
+            lkey: unsafe { (*self.mr).lkey },
+        }
+    }
+
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: a region that is there.
+        unsafe { (*self.mr).rkey }
+    }
+
+    /// Its memory, as it is now: the adapter writes it behind the compiler's back.
+    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        let bytes = &self.memory[offset..offset + len];
+        // SAFETY: bytes that are there.
+        bytes
+            .iter()
+            .map(|b| unsafe { ptr::read_volatile(b) })
+            .collect()
+    }
+
+    pub fn fill(&mut self, offset: usize, bytes: &[u8]) {
+        self.memory[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Posts a receive; returns the number of the call.
+    pub fn receive(&self, wr_id: u64, offset: usize, length: u32) -> c_int {
+        let mut piece = self.piece(offset, length);
+        let mut wr = ibv_recv_wr {
+            wr_id,
+            next: ptr::null_mut(),
+            sg_list: &raw mut piece,
+            num_sge: 1,
+        };
+        let mut bad = ptr::null_mut();
+        if self.srq.is_null() {
+            post_recv(self.qp, &raw mut wr, &raw mut bad)
+        } else {
+            post_srq_recv(self.srq, &raw mut wr, &raw mut bad)
+        }
+    }
+
+    /// Posts a request with one piece, signalled.
+    pub fn send(
+        &self,
+        wr_id: u64,
+        opcode: u32,
+        piece: ibv_sge,
+        change: impl FnOnce(&mut ibv_send_wr),
+    ) -> c_int {
+        let mut piece = piece;
+        let mut wr = request(wr_id, opcode);
+        wr.sg_list = &raw mut piece;
+        wr.num_sge = 1;
+        change(&mut wr);
+        let mut bad = ptr::null_mut();
+        let code = post_send(self.qp, &raw mut wr, &raw mut bad);
+        assert_eq!(bad.is_null(), code == 0, "the refused request is named");
+        code
+    }
+
+    pub fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> c_int {
+        // SAFETY: objects that are there.
+        unsafe { ibv_modify_qp(self.qp, attr, mask as c_int) }
+    }
+
+    /// Changes the state and nothing else.
+    pub fn to(&self, state: u32) -> c_int {
+        let mut attr = ibv_qp_attr {
+            qp_state: state,
+            ..ibv_qp_attr::zeroed()
+        };
+        self.modify(&mut attr, IBV_QP_STATE)
+    }
+
+    /// Where it stands, asked of the library; the field of the struct must agree.
+    pub fn state(&self) -> u32 {
+        let mut attr = ibv_qp_attr::zeroed();
+        let mut init = ibv_qp_init_attr::zeroed();
+        // SAFETY: objects that are there.
+        unsafe {
+            let code = ibv_query_qp(self.qp, &raw mut attr, IBV_QP_STATE as c_int, &raw mut init);
+            assert_eq!(code, 0);
+            assert_eq!((*self.qp).state, attr.qp_state);
+        }
+        attr.qp_state
+    }
+
+    pub fn init_attr(&self) -> (ibv_qp_attr, u32) {
+        let attr = ibv_qp_attr {
+            qp_state: IBV_QPS_INIT,
+            port_num: 1,
+            qp_access_flags: self.wanted.rights,
+            ..ibv_qp_attr::zeroed()
+        };
+        let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+        (attr, mask)
+    }
+
+    pub fn to_init(&self) {
+        let (mut attr, mask) = self.init_attr();
+        assert_eq!(self.modify(&mut attr, mask), 0);
+    }
+
+    pub fn rtr_attr(&self, peer: u32) -> (ibv_qp_attr, u32) {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RTR,
+            path_mtu: IBV_MTU_1024,
+            rq_psn: 7,
+            dest_qp_num: peer,
+            max_dest_rd_atomic: 8,
+            min_rnr_timer: 1,
+            ..ibv_qp_attr::zeroed()
+        };
+        attr.ah_attr.is_global = 1;
+        attr.ah_attr.port_num = 1;
+        // SAFETY: objects that are there.
+        let code = unsafe { ibv_query_gid(self.context, 1, 0, &raw mut attr.ah_attr.grh.dgid) };
+        assert_eq!(code, 0);
+        let mut mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+        if self.wanted.kind == IBV_QPT_RC {
+            mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        }
+        (attr, mask)
+    }
+
+    pub fn rts_attr(&self) -> (ibv_qp_attr, u32) {
+        let attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RTS,
+            sq_psn: 7,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: self.wanted.rnr_retry,
+            max_rd_atomic: 8,
+            ..ibv_qp_attr::zeroed()
+        };
+        let mut mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+        if self.wanted.kind == IBV_QPT_RC {
+            mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+        }
+        (attr, mask)
+    }
+
+    /// From nothing to a queue pair that sends to this one.
+    pub fn connect(&self, peer: u32) {
+        self.to_init();
+        let (mut attr, mask) = self.rtr_attr(peer);
+        assert_eq!(self.modify(&mut attr, mask), 0);
+        let (mut attr, mask) = self.rts_attr();
+        assert_eq!(self.modify(&mut attr, mask), 0);
+    }
+
+    pub fn number(&self) -> u32 {
+        // SAFETY: a queue pair that is there.
+        unsafe { (*self.qp).qp_num }
+    }
+
+    /// The next asynchronous event; fails if none comes.
+    #[track_caller]
+    pub fn event(&self) -> ibv_async_event {
+        let mut event = ibv_async_event {
+            element: ibv_async_event__element { port_num: 0 },
+            event_type: u32::MAX,
+        };
+        // SAFETY: objects that are there.
+        unsafe {
+            assert!(readable((*self.context).async_fd, LONG), "no event came");
+            assert_eq!(ibv_get_async_event(self.context, &raw mut event), 0);
+        }
+        event
+    }
+
+    /// Gives up the queue pair.
+    pub fn destroy_qp(&mut self) {
+        // SAFETY: there, and not used afterwards.
+        assert_eq!(unsafe { ibv_destroy_qp(self.qp) }, 0);
+        self.qp = ptr::null_mut();
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // SAFETY: in the order of the manual.
+        unsafe {
+            if !self.qp.is_null() {
+                assert_eq!(ibv_destroy_qp(self.qp), 0, "qp");
+            }
+            if !self.srq.is_null() {
+                assert_eq!(ibv_destroy_srq(self.srq), 0, "srq");
+            }
+            assert_eq!(ibv_dereg_mr(self.mr), 0, "mr");
+            assert_eq!(ibv_destroy_cq(self.cq), 0, "cq");
+            if !self.channel.is_null() {
+                assert_eq!(ibv_destroy_comp_channel(self.channel), 0, "channel");
+            }
+            assert_eq!(ibv_dealloc_pd(self.pd), 0, "pd");
+            assert_eq!(ibv_close_device(self.context), 0, "context");
+        }
+    }
+}
+
+/// A signalled request without data.
+pub fn request(wr_id: u64, opcode: u32) -> ibv_send_wr {
+    ibv_send_wr {
+        wr_id,
+        opcode,
+        send_flags: IBV_SEND_SIGNALED,
+        ..ibv_send_wr::zeroed()
+    }
+}
+
+/// Names memory of the peer.
+pub fn rdma(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
+    wr.wr.rdma = ibv_send_wr__wr__rdma { remote_addr, rkey };
+}
+
+/// Two sides that are connected to each other.
+pub fn pair(wanted: Wanted) -> (Side, Side) {
+    let (a, b) = (Side::new(wanted), Side::new(wanted));
+    join(&a, &b);
+    (a, b)
+}
+
+pub fn join(a: &Side, b: &Side) {
+    b.connect(a.number());
+    a.connect(b.number());
+}
+
+/// A descriptor becomes readable in this time.
+pub fn readable(fd: c_int, within: Duration) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry of ours.
+    unsafe { libc::poll(&raw mut poll, 1, within.as_millis() as c_int) == 1 }
+}
+
+/// Reading the descriptor does not wait from now on.
+pub fn no_waiting(fd: c_int) {
+    // SAFETY: a descriptor that is open.
+    unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        assert_eq!(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK), 0);
+    }
+}
