@@ -20,6 +20,8 @@ use crate::{context, pd};
 pub(crate) struct Stock {
     pub(crate) srq: Srq,
     pub(crate) uses: Uses,
+    /// Of a receive, at most.
+    pieces: usize,
     home: Arc<Home>,
     ear: Arc<Ear>,
     _domain: Use,
@@ -80,6 +82,7 @@ unsafe fn create(
     let stock = Stock {
         srq,
         uses: Uses::default(),
+        pieces: attr.max_sge as usize,
         home: own.home.clone(),
         ear,
         _domain: domain.uses.begin(),
@@ -215,5 +218,5 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         return number(Err(Errno::INVAL));
     };
     // SAFETY: the program's word.
-    number(unsafe { receives(wr, bad, |list| own.srq.post(list)) })
+    number(unsafe { receives(wr, bad, own.pieces, |list| own.srq.post(list)) })
 }

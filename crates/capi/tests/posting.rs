@@ -312,13 +312,3 @@ fn wrong_changes_of_state_are_refused_and_change_nothing() {
     assert_eq!((attr.max_rd_atomic, attr.max_dest_rd_atomic), (8, 8));
     assert_eq!(attr.ah_attr.is_global, 1);
 }
-
-/// Rights of the peer that nobody knows are a mistake.
-#[test]
-fn unknown_rights_of_the_peer_are_refused() {
-    let a = Side::new(Wanted::default());
-    let (mut attr, mask) = a.init_attr();
-    attr.qp_access_flags = 1 << 18;
-    assert_eq!(a.modify(&mut attr, mask), EINVAL);
-    assert_eq!(a.state(), IBV_QPS_RESET);
-}
