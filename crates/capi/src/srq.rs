@@ -43,9 +43,9 @@ pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> Option<&'a Stock> {
 ///
 /// # Safety
 /// As of [`of`].
-pub(crate) unsafe fn ear<'a>(srq: *const ibv_srq) -> Option<&'a Ear> {
+pub(crate) unsafe fn ear(srq: *const ibv_srq) -> Option<Arc<Ear>> {
     // SAFETY: the caller's word.
-    unsafe { of(srq) }.map(|stock| &*stock.ear)
+    unsafe { of(srq) }.map(|stock| stock.ear.clone())
 }
 
 /// # Safety
