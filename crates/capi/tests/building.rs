@@ -154,7 +154,9 @@ fn windows_are_bound_used_and_taken_back() {
         assert_eq!(ends(b.cq, id, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
     };
     let write = |id| {
-        let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| rdma(wr, b.at(0), key));
+        let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+            rdma(wr, b.at(0), key)
+        });
         assert_eq!(code, 0);
     };
     bind(1);
@@ -247,10 +249,13 @@ fn a_mistake_in_one_posts_none_of_them() {
             (*qp).wr_rdma_read.unwrap()(qp, rkey, there);
             (*qp).wr_set_inline_data.unwrap()(qp, here as *mut _, 8);
         }),
-        ("an atomic of seven bytes", |qp, lkey, here, rkey, there| unsafe {
-            (*qp).wr_atomic_fetch_add.unwrap()(qp, rkey, there, 1);
-            (*qp).wr_set_sge.unwrap()(qp, lkey, here, 7);
-        }),
+        (
+            "an atomic of seven bytes",
+            |qp, lkey, here, rkey, there| unsafe {
+                (*qp).wr_atomic_fetch_add.unwrap()(qp, rkey, there, 1);
+                (*qp).wr_set_sge.unwrap()(qp, lkey, here, 7);
+            },
+        ),
         ("binding nothing", |qp, _, _, _, _| unsafe {
             (*qp).wr_bind_mw.unwrap()(qp, ptr::null_mut(), 1, ptr::null());
         }),
@@ -332,7 +337,9 @@ fn completions_are_read_one_by_one() {
         join(&a, &b);
         for id in 0..2 {
             assert_eq!(b.receive(id, 0, 8), 0);
-            let code = a.send(id, IBV_WR_SEND_WITH_IMM, a.piece(0, 8), |wr| wr.imm_data = 9);
+            let code = a.send(id, IBV_WR_SEND_WITH_IMM, a.piece(0, 8), |wr| {
+                wr.imm_data = 9
+            });
             assert_eq!(code, 0);
             ends(a.cq, id, IBV_WC_SUCCESS);
         }

@@ -26,7 +26,9 @@ fn a_wrong_key_ends_the_request_and_the_connection() {
         let (a, b) = pair(Wanted::default());
         assert_eq!(a.receive(9, 0, 8), 0);
         assert_eq!(b.receive(9, 0, 8), 0);
-        let code = a.send(1, opcode, a.piece(0, 8), |wr| rdma(wr, b.at(0), b.rkey() ^ 1));
+        let code = a.send(1, opcode, a.piece(0, 8), |wr| {
+            rdma(wr, b.at(0), b.rkey() ^ 1)
+        });
         assert_eq!(code, 0);
         // Behind a read, a send would be delivered before the read is looked at; a write is not seen.
         let after = if opcode == IBV_WR_RDMA_READ {
@@ -42,7 +44,11 @@ fn a_wrong_key_ends_the_request_and_the_connection() {
         ends(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
         let mut ids = [next(a.cq), next(a.cq)].map(|wc| (wc.wr_id, wc.status));
         ids.sort_unstable();
-        assert_eq!(ids, [2, 9].map(|id| (id, IBV_WC_WR_FLUSH_ERR)), "even unsignalled");
+        assert_eq!(
+            ids,
+            [2, 9].map(|id| (id, IBV_WC_WR_FLUSH_ERR)),
+            "even unsignalled"
+        );
         ends(b.cq, 9, IBV_WC_WR_FLUSH_ERR);
         told(&b, IBV_EVENT_QP_ACCESS_ERR);
         assert_eq!((a.state(), b.state()), (IBV_QPS_ERR, IBV_QPS_ERR));
@@ -70,7 +76,11 @@ fn memory_beyond_the_end_and_rights_that_were_not_given_are_refused() {
         });
         assert_eq!(a.send(1, opcode, a.piece(0, 8), |wr| change(wr, &b)), 0);
         let wc = next(a.cq);
-        assert_eq!((wc.wr_id, wc.status), (1, IBV_WC_REM_ACCESS_ERR), "case {at}");
+        assert_eq!(
+            (wc.wr_id, wc.status),
+            (1, IBV_WC_REM_ACCESS_ERR),
+            "case {at}"
+        );
         told(&b, IBV_EVENT_QP_ACCESS_ERR);
     }
     // An operation that the queue pair itself has not enabled (RC.md).
@@ -78,7 +88,9 @@ fn memory_beyond_the_end_and_rights_that_were_not_given_are_refused() {
         rights: 0,
         ..Wanted::default()
     });
-    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| rdma(wr, b.at(0), b.rkey()));
+    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(0), b.rkey())
+    });
     assert_eq!(code, 0);
     ends(a.cq, 1, IBV_WC_REM_INV_REQ_ERR);
     told(&b, IBV_EVENT_QP_REQ_ERR);
@@ -166,7 +178,10 @@ fn a_drained_queue_tells_and_goes_on() {
     let mut attr = ibv_qp_attr::zeroed();
     attr.qp_state = IBV_QPS_SQD;
     attr.en_sqd_async_notify = 1;
-    assert_eq!(a.modify(&mut attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+    assert_eq!(
+        a.modify(&mut attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
+        0
+    );
     told(&a, IBV_EVENT_SQ_DRAINED);
     assert_eq!(a.state(), IBV_QPS_SQD);
     // What is posted now waits.
@@ -213,7 +228,10 @@ fn memory_can_be_registered_anew_and_under_other_addresses() {
     let seen = |offset: usize| {
         let bytes = &memory[offset..offset + 8];
         // SAFETY: bytes that are there; the adapter writes them.
-        bytes.iter().map(|b| unsafe { ptr::read_volatile(b) }).collect::<Vec<u8>>()
+        bytes
+            .iter()
+            .map(|b| unsafe { ptr::read_volatile(b) })
+            .collect::<Vec<u8>>()
     };
     let write = |id, to, key| {
         let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| rdma(wr, to, key));
@@ -284,7 +302,9 @@ fn a_window_of_type_one_moves_with_each_binding() {
     assert_ne!(first, before);
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
     ends(b.cq, 1, IBV_WC_SUCCESS);
-    let code = a.send(2, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| rdma(wr, b.at(0), key()));
+    let code = a.send(2, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(0), key())
+    });
     assert_eq!(code, 0);
     ends(a.cq, 2, IBV_WC_SUCCESS);
     // The type is checked before anything is queued, and so is what is missing.
@@ -295,7 +315,9 @@ fn a_window_of_type_one_moves_with_each_binding() {
     bind.bind_info.mr = ptr::null_mut();
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), libc::EINVAL);
     // The old key is none.
-    let code = a.send(3, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| rdma(wr, b.at(0), first));
+    let code = a.send(3, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(0), first)
+    });
     assert_eq!(code, 0);
     ends(a.cq, 3, IBV_WC_REM_ACCESS_ERR);
     told(&b, IBV_EVENT_QP_ACCESS_ERR);

@@ -27,7 +27,11 @@ fn sends_wait_for_a_connection_and_receives_for_initialising() {
     assert_eq!(a.to(IBV_QPS_ERR), 0);
     ends(a.cq, 1, IBV_WC_WR_FLUSH_ERR);
     ends(a.cq, 2, IBV_WC_WR_FLUSH_ERR);
-    assert_eq!((send(), a.receive(3, 0, 8)), (0, 0), "ERR takes and flushes");
+    assert_eq!(
+        (send(), a.receive(3, 0, 8)),
+        (0, 0),
+        "ERR takes and flushes"
+    );
     let mut ended = [next(a.cq), next(a.cq)].map(|wc| (wc.wr_id, wc.status));
     ended.sort_unstable();
     assert_eq!(ended, [1, 3].map(|id| (id, IBV_WC_WR_FLUSH_ERR)));
@@ -49,7 +53,10 @@ fn a_full_queue_names_the_request_that_did_not_fit() {
         list[at].next = &raw mut list[at + 1];
     }
     let mut bad = ptr::null_mut();
-    assert_eq!(post_send(a.qp, &raw mut list[0], &raw mut bad), libc::ENOMEM);
+    assert_eq!(
+        post_send(a.qp, &raw mut list[0], &raw mut bad),
+        libc::ENOMEM
+    );
     assert_eq!(bad, &raw mut list[17], "three and seventeen are twenty");
     // Without anybody to tell.
     let code = post_send(a.qp, &raw mut list[0], ptr::null_mut());
@@ -195,7 +202,12 @@ fn unknown_requests_flags_and_counts_are_refused() {
         assert_eq!(code, EINVAL, "{what}");
     }
     let mut wr = ibv_recv_wr::zeroed();
-    for (count, list) in [(-1, many), (c_int::MIN, many), (5, many), (1, ptr::null_mut())] {
+    for (count, list) in [
+        (-1, many),
+        (c_int::MIN, many),
+        (5, many),
+        (1, ptr::null_mut()),
+    ] {
         (wr.sg_list, wr.num_sge) = (list, count);
         let code = post_recv(b.qp, &raw mut wr, &mut ptr::null_mut());
         assert_eq!(code, EINVAL, "{count} pieces");
@@ -204,8 +216,14 @@ fn unknown_requests_flags_and_counts_are_refused() {
     // SAFETY: functions that look before they follow.
     unsafe {
         let ops = &(*a.context).ops;
-        assert_eq!(ops.post_send.unwrap()(null, ptr::null_mut(), ptr::null_mut()), EINVAL);
-        assert_eq!(ops.poll_cq.unwrap()(ptr::null_mut(), 1, ptr::null_mut()), -EINVAL);
+        assert_eq!(
+            ops.post_send.unwrap()(null, ptr::null_mut(), ptr::null_mut()),
+            EINVAL
+        );
+        assert_eq!(
+            ops.poll_cq.unwrap()(ptr::null_mut(), 1, ptr::null_mut()),
+            -EINVAL
+        );
         assert_eq!(ops.poll_cq.unwrap()(a.cq, 0, ptr::null_mut()), 0);
         assert!(ops.poll_cq.unwrap()(a.cq, -1, ptr::null_mut()) <= 0);
     }
@@ -244,7 +262,14 @@ fn each_direction_has_its_own_count_of_pieces() {
 #[test]
 fn wrong_changes_of_state_are_refused_and_change_nothing() {
     let (a, b) = (Side::new(Wanted::default()), Side::new(Wanted::default()));
-    for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, 9, u32::MAX] {
+    for state in [
+        IBV_QPS_INIT,
+        IBV_QPS_RTR,
+        IBV_QPS_RTS,
+        IBV_QPS_SQD,
+        9,
+        u32::MAX,
+    ] {
         assert_eq!(a.to(state), EINVAL, "RESET to {state} with nothing");
     }
     type Change = fn(&mut ibv_qp_attr, &mut u32);
@@ -307,7 +332,10 @@ fn wrong_changes_of_state_are_refused_and_change_nothing() {
     let code = unsafe { ibv_query_qp(a.qp, &raw mut attr, c_int::MAX, &raw mut init) };
     assert_eq!(code, 0);
     assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (14, 7, 7));
-    assert_eq!((attr.dest_qp_num, attr.path_mtu), (b.number(), IBV_MTU_1024));
+    assert_eq!(
+        (attr.dest_qp_num, attr.path_mtu),
+        (b.number(), IBV_MTU_1024)
+    );
     assert_eq!((attr.sq_psn, attr.rq_psn, attr.port_num), (7, 7, 1));
     assert_eq!((attr.max_rd_atomic, attr.max_dest_rd_atomic), (8, 8));
     assert_eq!(attr.ah_attr.is_global, 1);

@@ -82,7 +82,12 @@ fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
     );
-    assert_eq!(said, ("fine\n".to_owned(), String::new()), "{:?}", output.status);
+    assert_eq!(
+        said,
+        ("fine\n".to_owned(), String::new()),
+        "{:?}",
+        output.status
+    );
     assert!(output.status.success(), "{:?}", output.status);
 }
 

@@ -37,9 +37,17 @@ fn nothing_is_made_of_nothing() {
         refused(ibv_create_srq(side.pd, ptr::null_mut()), EINVAL, "srq");
         let mut attr = ibv_srq_init_attr::zeroed();
         attr.attr.max_wr = 1;
-        refused(ibv_create_srq(ptr::null_mut(), &raw mut attr), EINVAL, "srq");
+        refused(
+            ibv_create_srq(ptr::null_mut(), &raw mut attr),
+            EINVAL,
+            "srq",
+        );
         refused(ibv_create_qp(side.pd, ptr::null_mut()), EINVAL, "qp");
-        refused(ibv_create_qp(ptr::null_mut(), &mut side.init()), EINVAL, "qp");
+        refused(
+            ibv_create_qp(ptr::null_mut(), &mut side.init()),
+            EINVAL,
+            "qp",
+        );
         refused(ibv_create_ah(side.pd, ptr::null_mut()), EINVAL, "ah");
         refused(alloc_mw(side.pd, 7), EINVAL, "mw");
         let verbs = slots(side.context);
@@ -138,7 +146,11 @@ fn completion_queues_have_sizes_and_vectors_that_there_are() {
         for (at, (change, number)) in wrong.into_iter().enumerate() {
             let mut attr = good;
             change(&mut attr);
-            refused(create(context, &raw mut attr), number, &format!("case {at}"));
+            refused(
+                create(context, &raw mut attr),
+                number,
+                &format!("case {at}"),
+            );
         }
     }
 }
@@ -195,7 +207,13 @@ fn memory_is_registered_if_it_is_there_and_its_rights_make_sense() {
             (1, at, 0, 0, IBV_REREG_MR_ERR_INPUT),
             (1, keep, 64, 0, IBV_REREG_MR_ERR_INPUT),
             (1, at, 64, write, IBV_REREG_MR_ERR_INPUT),
-            (4, keep, 0, IBV_ACCESS_REMOTE_WRITE as c_int, IBV_REREG_MR_ERR_CMD),
+            (
+                4,
+                keep,
+                0,
+                IBV_ACCESS_REMOTE_WRITE as c_int,
+                IBV_REREG_MR_ERR_CMD,
+            ),
             (
                 1,
                 ptr::without_provenance_mut(4096),
@@ -213,7 +231,11 @@ fn memory_is_registered_if_it_is_there_and_its_rights_make_sense() {
         assert_eq!((code, errno()), (IBV_REREG_MR_ERR_INPUT, EINVAL));
         assert_eq!((*mr).lkey, all, "as it was");
         assert_eq!(ibv_dereg_mr(mr), 0);
-        refused(ibv_reg_dmabuf_mr(side.pd, 0, 64, 0, 0, 0), libc::EOPNOTSUPP, "dmabuf");
+        refused(
+            ibv_reg_dmabuf_mr(side.pd, 0, 64, 0, 0, 0),
+            libc::EOPNOTSUPP,
+            "dmabuf",
+        );
         refused(ibv_import_mr(side.pd, 0), libc::EOPNOTSUPP, "import");
         refused(ibv_import_pd(side.context, 0), libc::EOPNOTSUPP, "import");
     }
@@ -241,7 +263,10 @@ fn queue_pairs_have_sizes_and_kinds_that_there_are() {
         (Box::new(|a| a.recv_cq = ptr::null_mut()), EINVAL),
         (Box::new(|a| a.qp_type = 0), libc::EOPNOTSUPP),
         (Box::new(|a| a.qp_type = 99), libc::EOPNOTSUPP),
-        (Box::new(|a| a.qp_type = IBV_QPT_RAW_PACKET), libc::EOPNOTSUPP),
+        (
+            Box::new(|a| a.qp_type = IBV_QPT_RAW_PACKET),
+            libc::EOPNOTSUPP,
+        ),
         (Box::new(|a| a.qp_type = IBV_QPT_XRC_SEND), libc::EOPNOTSUPP),
         (Box::new(|a| a.qp_type = IBV_QPT_XRC_RECV), libc::EOPNOTSUPP),
         (Box::new(|a| a.qp_type = IBV_QPT_DRIVER), libc::EOPNOTSUPP),
@@ -344,10 +369,18 @@ fn shared_queues_have_sizes_that_there_are() {
         attr.pd = side.pd;
         for kind in [IBV_SRQT_XRC, IBV_SRQT_TM, 77] {
             attr.srq_type = kind;
-            refused(create(side.context, &raw mut attr), libc::EOPNOTSUPP, "type");
+            refused(
+                create(side.context, &raw mut attr),
+                libc::EOPNOTSUPP,
+                "type",
+            );
         }
         attr.comp_mask = 1 << 30;
-        refused(create(side.context, &raw mut attr), libc::EOPNOTSUPP, "mask");
+        refused(
+            create(side.context, &raw mut attr),
+            libc::EOPNOTSUPP,
+            "mask",
+        );
         attr.comp_mask = 0;
         refused(create(side.context, &raw mut attr), EINVAL, "no domain");
 
@@ -389,7 +422,11 @@ fn ports_and_entries_that_are_not_there_are_not_described() {
         }
         assert_eq!(ibv_query_port(context, 1, &raw mut port), 0);
         for index in [-1, port.gid_tbl_len, c_int::MAX, c_int::MIN] {
-            assert_eq!(ibv_query_gid(context, 1, index, &raw mut gid), -1, "{index}");
+            assert_eq!(
+                ibv_query_gid(context, 1, index, &raw mut gid),
+                -1,
+                "{index}"
+            );
             assert_eq!(errno(), EINVAL);
         }
         for index in 0..port.gid_tbl_len {

@@ -212,7 +212,10 @@ fn a_signal_interrupts_who_waits() {
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = ignore as *const () as usize;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()),
+            0
+        );
     }
     // SAFETY: objects and threads that are there.
     waits(

@@ -36,7 +36,9 @@ fn sends_arrive_with_and_without_immediate_data() {
 fn writes_and_reads_and_atomics_reach_the_peers_memory() {
     let (mut a, b) = pair(Wanted::default());
     a.fill(0, b"write me");
-    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| rdma(wr, b.at(64), b.rkey()));
+    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(64), b.rkey())
+    });
     assert_eq!(code, 0);
     assert_eq!(ends(a.cq, 1, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
     assert_eq!(b.read(64, 8), b"write me");
@@ -53,7 +55,9 @@ fn writes_and_reads_and_atomics_reach_the_peers_memory() {
     assert_eq!(ends(a.cq, 3, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
     assert_eq!(b.read(128, 8), b"write me");
 
-    let code = a.send(4, IBV_WR_RDMA_READ, a.piece(256, 8), |wr| rdma(wr, b.at(128), b.rkey()));
+    let code = a.send(4, IBV_WR_RDMA_READ, a.piece(256, 8), |wr| {
+        rdma(wr, b.at(128), b.rkey())
+    });
     assert_eq!(code, 0);
     let wc = ends(a.cq, 4, IBV_WC_SUCCESS);
     assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_RDMA_READ, 8));
@@ -69,12 +73,16 @@ fn writes_and_reads_and_atomics_reach_the_peers_memory() {
             rkey: b.rkey(),
         };
     };
-    let code = a.send(5, IBV_WR_ATOMIC_FETCH_AND_ADD, a.piece(300 + 4, 8), |wr| atomic(wr, 2, 0));
+    let code = a.send(5, IBV_WR_ATOMIC_FETCH_AND_ADD, a.piece(300 + 4, 8), |wr| {
+        atomic(wr, 2, 0)
+    });
     assert_eq!(code, 0);
     let wc = ends(a.cq, 5, IBV_WC_SUCCESS);
     assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_FETCH_ADD, 8));
     assert_eq!(a.read(304, 8), 40_u64.to_ne_bytes());
-    let code = a.send(6, IBV_WR_ATOMIC_CMP_AND_SWP, a.piece(304, 8), |wr| atomic(wr, 42, 9));
+    let code = a.send(6, IBV_WR_ATOMIC_CMP_AND_SWP, a.piece(304, 8), |wr| {
+        atomic(wr, 42, 9)
+    });
     assert_eq!(code, 0);
     assert_eq!(ends(a.cq, 6, IBV_WC_SUCCESS).opcode, IBV_WC_COMP_SWAP);
     assert_eq!(a.read(304, 8), 42_u64.to_ne_bytes());
@@ -141,7 +149,10 @@ fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
     };
     // SAFETY: objects that are there.
     unsafe {
-        assert_eq!(ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32), 0);
+        assert_eq!(
+            ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32),
+            0
+        );
         assert_eq!(ibv_query_srq(b.srq, &raw mut attr), 0);
     }
     assert_eq!((attr.max_wr, attr.max_sge, attr.srq_limit), (8, 4, 3));
@@ -165,7 +176,10 @@ fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
     assert_eq!(post_recv(b.qp, &raw mut wr, &raw mut bad), libc::EINVAL);
     assert_eq!(bad, &raw mut wr);
     // SAFETY: an object that is there.
-    assert!(!readable(unsafe { (*b.context).async_fd }, core::time::Duration::from_millis(50)));
+    assert!(!readable(
+        unsafe { (*b.context).async_fd },
+        core::time::Duration::from_millis(50)
+    ));
 }
 
 #[test]

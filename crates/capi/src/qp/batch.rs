@@ -113,10 +113,7 @@ impl Batch {
     pub(super) fn sound(&self, pair: &Pair) -> bool {
         self.requests.iter().all(|request| {
             let len = self.data(request).len();
-            let atomic = matches!(
-                request.op,
-                SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. }
-            );
+            let atomic = matches!(request.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
             let inline = matches!(request.source, Source::Inline(_));
             let lost = pair.kind == IBV_QPT_UD && request.to.is_none();
             let fits = match len {
