@@ -155,7 +155,7 @@ fn windows_are_bound_used_and_taken_back() {
     };
     let write = |id| {
         let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
-            rdma(wr, b.at(0), key)
+            rdma(wr, b.at(0), key);
         });
         assert_eq!(code, 0);
     };
@@ -225,51 +225,50 @@ fn a_mistake_in_one_posts_none_of_them() {
     let (a, b) = pair(built());
     assert_eq!(b.receive(1, 0, 8), 0);
     let (lkey, rkey, here, there) = (a.rkey(), b.rkey(), a.at(0), b.at(0));
-    type Mistake = unsafe fn(*mut ibv_qp_ex, u32, u64, u32, u64);
-    let mistakes: [(&str, Mistake); 7] = [
-        ("inline too long", |qp, lkey, here, _, _| unsafe {
-            (*qp).wr_send.unwrap()(qp);
-            (*qp).wr_set_inline_data.unwrap()(qp, here as *mut _, 65);
-            let _ = lkey;
-        }),
-        ("too many pieces", |qp, lkey, addr, _, _| unsafe {
-            let pieces = [ibv_sge {
-                addr,
-                length: 1,
-                lkey,
-            }; 5];
-            (*qp).wr_send.unwrap()(qp);
-            (*qp).wr_set_sge_list.unwrap()(qp, 5, pieces.as_ptr());
-        }),
-        ("unknown flags", |qp, _, _, _, _| unsafe {
-            (*qp).wr_flags = 1 << 20;
-            (*qp).wr_send.unwrap()(qp);
-        }),
-        ("an inline read", |qp, _, here, rkey, there| unsafe {
-            (*qp).wr_rdma_read.unwrap()(qp, rkey, there);
-            (*qp).wr_set_inline_data.unwrap()(qp, here as *mut _, 8);
-        }),
-        (
-            "an atomic of seven bytes",
-            |qp, lkey, here, rkey, there| unsafe {
-                (*qp).wr_atomic_fetch_add.unwrap()(qp, rkey, there, 1);
-                (*qp).wr_set_sge.unwrap()(qp, lkey, here, 7);
-            },
-        ),
-        ("binding nothing", |qp, _, _, _, _| unsafe {
-            (*qp).wr_bind_mw.unwrap()(qp, ptr::null_mut(), 1, ptr::null());
-        }),
-        ("a missing list", |qp, _, _, _, _| unsafe {
-            (*qp).wr_send.unwrap()(qp);
-            (*qp).wr_set_sge_list.unwrap()(qp, 1, ptr::null());
-        }),
+    let mistakes = [
+        "inline too long",
+        "too many pieces",
+        "unknown flags",
+        "an inline read",
+        "an atomic of seven bytes",
+        "binding nothing",
+        "a missing list",
     ];
-    for (what, mistake) in mistakes {
+    for what in mistakes {
         // SAFETY: functions of a queue pair that is there.
         let code = build(&a, |qp, f| unsafe {
+            let memory = here as *mut _;
             (*qp).wr_id = 1;
             f.wr_send.unwrap()(qp);
-            mistake(qp, lkey, here, rkey, there);
+            match what {
+                "inline too long" => {
+                    f.wr_send.unwrap()(qp);
+                    f.wr_set_inline_data.unwrap()(qp, memory, 65);
+                }
+                "too many pieces" => {
+                    f.wr_send.unwrap()(qp);
+                    f.wr_set_sge_list.unwrap()(qp, 5, [a.piece(0, 1); 5].as_ptr());
+                }
+                "unknown flags" => {
+                    (*qp).wr_flags = 1 << 20;
+                    f.wr_send.unwrap()(qp);
+                }
+                "an inline read" => {
+                    f.wr_rdma_read.unwrap()(qp, rkey, there);
+                    f.wr_set_inline_data.unwrap()(qp, memory, 8);
+                }
+                "an atomic of seven bytes" => {
+                    f.wr_atomic_fetch_add.unwrap()(qp, rkey, there, 1);
+                    f.wr_set_sge.unwrap()(qp, lkey, here, 7);
+                }
+                "binding nothing" => {
+                    f.wr_bind_mw.unwrap()(qp, ptr::null_mut(), 1, ptr::null());
+                }
+                _ => {
+                    f.wr_send.unwrap()(qp);
+                    f.wr_set_sge_list.unwrap()(qp, 1, ptr::null());
+                }
+            }
             f.wr_send.unwrap()(qp);
         });
         assert_eq!(code, libc::EINVAL, "{what}");
@@ -338,7 +337,7 @@ fn completions_are_read_one_by_one() {
         for id in 0..2 {
             assert_eq!(b.receive(id, 0, 8), 0);
             let code = a.send(id, IBV_WR_SEND_WITH_IMM, a.piece(0, 8), |wr| {
-                wr.imm_data = 9
+                wr.imm_data = 9;
             });
             assert_eq!(code, 0);
             ends(a.cq, id, IBV_WC_SUCCESS);

@@ -27,7 +27,7 @@ fn a_wrong_key_ends_the_request_and_the_connection() {
         assert_eq!(a.receive(9, 0, 8), 0);
         assert_eq!(b.receive(9, 0, 8), 0);
         let code = a.send(1, opcode, a.piece(0, 8), |wr| {
-            rdma(wr, b.at(0), b.rkey() ^ 1)
+            rdma(wr, b.at(0), b.rkey() ^ 1);
         });
         assert_eq!(code, 0);
         // Behind a read, a send would be delivered before the read is looked at; a write is not seen.
@@ -89,7 +89,7 @@ fn memory_beyond_the_end_and_rights_that_were_not_given_are_refused() {
         ..Wanted::default()
     });
     let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
-        rdma(wr, b.at(0), b.rkey())
+        rdma(wr, b.at(0), b.rkey());
     });
     assert_eq!(code, 0);
     ends(a.cq, 1, IBV_WC_REM_INV_REQ_ERR);
@@ -303,7 +303,7 @@ fn a_window_of_type_one_moves_with_each_binding() {
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
     ends(b.cq, 1, IBV_WC_SUCCESS);
     let code = a.send(2, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
-        rdma(wr, b.at(0), key())
+        rdma(wr, b.at(0), key());
     });
     assert_eq!(code, 0);
     ends(a.cq, 2, IBV_WC_SUCCESS);
@@ -316,7 +316,7 @@ fn a_window_of_type_one_moves_with_each_binding() {
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), libc::EINVAL);
     // The old key is none.
     let code = a.send(3, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
-        rdma(wr, b.at(0), first)
+        rdma(wr, b.at(0), first);
     });
     assert_eq!(code, 0);
     ends(a.cq, 3, IBV_WC_REM_ACCESS_ERR);

@@ -59,17 +59,29 @@ pub(crate) fn slots<'a>(context: *mut ibv_context) -> &'a verbs_context {
     }
 }
 
-pub(crate) fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+pub(crate) fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*qp).context).ops.post_send.unwrap())(qp, wr, bad) }
 }
 
-pub(crate) fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+pub(crate) fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*qp).context).ops.post_recv.unwrap())(qp, wr, bad) }
 }
 
-pub(crate) fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+pub(crate) fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*srq).context).ops.post_srq_recv.unwrap())(srq, wr, bad) }
 }
