@@ -23,6 +23,7 @@ mod ear;
 mod errno;
 mod fork;
 mod home;
+mod kernel;
 mod log;
 mod mailbox;
 mod mcast;

@@ -14,6 +14,11 @@ pub use crate::device::{
 pub use crate::fork::{
     ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized,
 };
+pub use crate::kernel::{
+    ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_global_route, ib_uverbs_qp_attr,
+    ibv_copy_ah_attr_from_kern, ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern,
+    ibv_copy_qp_attr_from_kern,
+};
 pub use crate::mcast::{ibv_attach_mcast, ibv_detach_mcast};
 pub use crate::mr::{
     ibv_dereg_mr, ibv_import_dm, ibv_import_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova,

@@ -27,6 +27,8 @@ fn original(name: &str) -> Option<*mut c_void> {
 }
 
 type Word = extern "C" fn(u32) -> *const c_char;
+/// A function of ours, in the form of one from C.
+type Ours = fn(c_int) -> c_int;
 type Number = extern "C" fn(c_int) -> c_int;
 
 fn text(word: Word, number: u32) -> String {
@@ -55,7 +57,7 @@ fn words_are_the_originals() {
 
 #[test]
 fn rates_are_the_originals() {
-    let ours: [(&str, fn(c_int) -> c_int); 4] = [
+    let ours: [(&str, Ours); 4] = [
         ("ibv_rate_to_mult", |n| ibv_rate_to_mult(n as u32)),
         ("ibv_rate_to_mbps", |n| ibv_rate_to_mbps(n as u32)),
         ("mult_to_ibv_rate", |n| mult_to_ibv_rate(n) as c_int),

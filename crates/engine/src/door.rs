@@ -97,7 +97,7 @@ impl Door {
     /// A door whose requests a program answers; at most `backlog` wait for that.
     pub(crate) fn open(
         core: &Arc<Core>,
-        at: SocketAddr,
+        listener: Listener,
         backlog: usize,
     ) -> Result<(Arc<Door>, Arc<Waiting>), Error> {
         let waiting = Arc::new(Waiting {
@@ -106,7 +106,7 @@ impl Door {
             channel: Channel::new()?,
             told: RwLock::default(),
         });
-        let listener = Listener::bind(at, true)?;
+        listener.begin()?;
         let door = Door::new(core, listener, Hears::Program(waiting.clone()))?;
         Ok((door, waiting))
     }

@@ -23,6 +23,7 @@ use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
 use crate::residents::DatagramDrops;
 use crate::shared_queue::SharedReceiveQueue;
+use crate::sys::Listener;
 use crate::ud_pair::{UdOptions, UdPair};
 
 /// An adapter with hands.
@@ -151,8 +152,15 @@ impl Engine {
     /// Listens; at most `backlog` requests wait for an answer.
     pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
-        let (door, waiting) = Door::open(&self.core, at, backlog)?;
-        Ok(Listening { door, waiting })
+        self.reserve(at)?.listen(backlog)
+    }
+
+    /// Takes an address to listen at later; port 0 finds a free one. Whoever dials it before is refused.
+    pub fn reserve(&self, at: SocketAddr) -> Result<Reservation, Error> {
+        self.core.check()?;
+        let listener = Listener::reserve(at, true)?;
+        let core = self.core.clone();
+        Ok(Reservation { core, listener })
     }
 }
 
@@ -167,6 +175,27 @@ impl Drop for Engine {
             self.core.numbers.close();
             self.core.residents.close();
         }
+    }
+}
+
+/// An address to listen at.
+#[derive(Debug)]
+pub struct Reservation {
+    core: Arc<Core>,
+    listener: Listener,
+}
+
+impl Reservation {
+    /// Where it is.
+    pub fn local(&self) -> Result<SocketAddr, Error> {
+        Ok(self.listener.local()?)
+    }
+
+    /// Listens; at most `backlog` requests wait for an answer.
+    pub fn listen(self, backlog: usize) -> Result<Listening, Error> {
+        self.core.check()?;
+        let (door, waiting) = Door::open(&self.core, self.listener, backlog)?;
+        Ok(Listening { door, waiting })
     }
 }
 
@@ -233,6 +262,17 @@ impl Incoming {
     /// Who asks.
     pub fn peer(&self) -> SocketAddr {
         self.0.connection.peer()
+    }
+
+    /// The address of ours that it dialled.
+    pub fn local(&self) -> Result<SocketAddr, Error> {
+        Ok(self.0.connection.line().socket().local()?)
+    }
+
+    /// Reads and atomics at once that it wants from us, and those that it serves; none of its startup said so if it is
+    /// of the first revision.
+    pub fn depths(&self) -> (u16, u16) {
+        (self.0.proposal.ird, self.0.proposal.ord)
     }
 
     /// What it said with its request.

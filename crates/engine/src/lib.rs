@@ -57,7 +57,7 @@ mod ud_pair;
 
 pub use config::Config;
 pub use control::ControlQueue;
-pub use engine::{Engine, Incoming, Listening};
+pub use engine::{Engine, Incoming, Listening, Reservation};
 pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};
 pub use handling::Observation;

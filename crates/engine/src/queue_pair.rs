@@ -10,7 +10,7 @@ pub use by_hand::Peer;
 pub use manners::Manners;
 pub use query::QueuePairInfo;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -218,9 +218,42 @@ impl QueuePair {
         private_data: &[u8],
         done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
     ) -> Result<(), Error> {
+        self.connect_from(None, to, private_data, done)
+    }
+
+    /// The same from this address of ours, if one is named.
+    pub fn connect_from(
+        &self,
+        from: Option<IpAddr>,
+        to: SocketAddr,
+        private_data: &[u8],
+        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
         self.check_connectable()?;
-        let options = self.options(private_data);
+        let options = Options {
+            source: from,
+            ..self.options(private_data)
+        };
         Connection::dial(&self.core, to, options, None, Box::new(done) as Done)
+    }
+
+    /// Ends the connection in good order: the peer gets what it was promised and sees the end, and everything of ours that
+    /// is not done is flushed. False if there is none.
+    pub fn disconnect(&self) -> bool {
+        if !self.core.lives() {
+            return false;
+        }
+        let mut out = Outbox::new();
+        let connection = self.slot.get();
+        let last = self.qp.hang_up(&mut out);
+        let was_there = connection.is_some();
+        if let (Some(connection), Some(last)) = (connection, last) {
+            connection.close(last, &mut out);
+            self.core.deliver(&mut out);
+        } else {
+            self.after(&mut out);
+        }
+        was_there
     }
 
     pub(crate) fn check_connectable(&self) -> Result<(), Error> {

@@ -306,7 +306,7 @@ impl Qp {
     ///
     /// An `iwarp` queue pair that closed gracefully can be connected again; one that was terminated is in error now.
     pub fn handle_closed(&self, out: &mut Outbox) {
-        self.attend(out, |inner, init, _| inner.closed(init));
+        self.attend(out, Inner::closed);
     }
 
     /// The peer has not answered for as long as the consumer allows: whatever needs it fails.

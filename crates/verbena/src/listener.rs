@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
-use verbena_engine::{Incoming, Listening};
+use verbena_engine::{Incoming, Listening, Notify, Reservation};
 
 use crate::connect::Connecting;
 use crate::connection::Connection;
@@ -59,15 +59,31 @@ impl Waiting {
 
 impl Listener {
     pub(crate) fn new(device: Device, at: SocketAddr) -> Result<Listener, Error> {
-        let listening = device.inner().engine.listen(at, BACKLOG)?;
+        Berth::new(device, at)?.listen(BACKLOG)
+    }
+
+    fn around(device: Device, listening: Listening) -> Listener {
         let waiting = Arc::<Waiting>::default();
         let told = waiting.clone();
         listening.listen(Some(Arc::new(move || told.tell())));
-        Ok(Listener {
+        Listener {
             listening,
             waiting,
             device,
-        })
+        }
+    }
+
+    /// Tells `notify` of every request that begins to wait, on whatever thread noticed: it must not wait itself. Whoever
+    /// waits by [`next`](Listener::next) or [`accept`](Listener::accept) is told nothing any more.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// listener.on_request(std::sync::Arc::new(|| println!("somebody comes")));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn on_request(&self, notify: Arc<dyn Notify>) {
+        self.listening.listen(Some(notify));
     }
 
     /// Where it listens.
@@ -113,7 +129,15 @@ impl Listener {
         }
     }
 
-    fn try_next(&self) -> Result<Option<Request>, Error> {
+    /// The oldest request that waits, if one does.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// assert!(listener.try_next()?.is_none());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn try_next(&self) -> Result<Option<Request>, Error> {
         let incoming = self.listening.try_next()?;
         Ok(incoming.map(|incoming| Request {
             incoming,
@@ -129,6 +153,51 @@ impl Listener {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
         }
+    }
+}
+
+/// An address to listen at later; whoever dials it before is refused.
+///
+/// ```
+/// # let device = verbena::Device::open()?;
+/// let berth = device.berth("127.0.0.1:0")?;
+/// println!("will be at {}", berth.local()?);
+/// let listener = berth.listen(16)?;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Berth {
+    reserved: Reservation,
+    device: Device,
+}
+
+impl Berth {
+    pub(crate) fn new(device: Device, at: SocketAddr) -> Result<Berth, Error> {
+        let reserved = device.inner().engine.reserve(at)?;
+        Ok(Berth { reserved, device })
+    }
+
+    /// Where it is.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// assert_ne!(device.berth("127.0.0.1:0")?.local()?.port(), 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn local(&self) -> Result<SocketAddr, Error> {
+        Ok(self.reserved.local()?)
+    }
+
+    /// Listens; at most `backlog` requests wait for an answer.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let listener = device.berth("127.0.0.1:0")?.listen(16)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn listen(self, backlog: usize) -> Result<Listener, Error> {
+        let listening = self.reserved.listen(backlog)?;
+        Ok(Listener::around(self.device, listening))
     }
 }
 
@@ -211,6 +280,60 @@ impl Request {
     /// ```
     pub fn peer(&self) -> SocketAddr {
         self.incoming.peer()
+    }
+
+    /// The address of ours that it dialled.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// let request = listener.next().wait()?;
+    /// assert_eq!(request.local()?, listener.local()?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn local(&self) -> Result<SocketAddr, Error> {
+        Ok(self.incoming.local()?)
+    }
+
+    /// Reads and atomics at once that it wants of us, and those that it serves.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// let (inbound, outbound) = listener.next().wait()?.depths();
+    /// # assert!(inbound > 0 && outbound > 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn depths(&self) -> (u16, u16) {
+        self.incoming.depths()
+    }
+
+    /// Says yes: the connection is this queue pair's. `done` is told when it is, on whatever thread noticed: it must not
+    /// wait.
+    ///
+    /// ```
+    /// # use verbena::{Qp, QpOptions};
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local()?);
+    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
+    /// let told = |answer: Result<Vec<u8>, verbena::Error>| println!("{answer:?}");
+    /// listener.next().wait()?.accept_telling(&qp, b"welcome", told)?;
+    /// # connecting.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn accept_telling(
+        self,
+        qp: &Qp,
+        private_data: &[u8],
+        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let done =
+            move |result: Result<_, verbena_engine::Error>| done(result.map_err(Error::from));
+        Ok(self.incoming.accept(&qp.0.qp, private_data, done)?)
     }
 
     /// What it said with its request.

@@ -12,11 +12,6 @@ fn refused(_name: &str) -> c_int {
 
 stubs! {
     // A provider of a real adapter registers itself when it is loaded, and finds no adapter of its kind.
-    // Copies from structs of the kernel's interface: nobody here gets one.
-    ibv_copy_ah_attr_from_kern => nothing;
-    ibv_copy_path_rec_from_kern => nothing;
-    ibv_copy_path_rec_to_kern => nothing;
-    ibv_copy_qp_attr_from_kern => nothing;
     verbs_register_driver_25 => nothing;
     verbs_register_driver_33 => nothing;
     verbs_register_driver_34 => nothing;

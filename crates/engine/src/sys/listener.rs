@@ -25,9 +25,20 @@ impl Listener {
     /// Listens at `at`; port zero is the system's choice. With `reuse` a port is free although old connections of it
     /// linger, which is what servers want; a second listener is refused all the same.
     pub fn bind(at: SocketAddr, reuse: bool) -> Result<Listener> {
+        let listener = Listener::reserve(at, reuse)?;
+        listener.begin()?;
+        Ok(listener)
+    }
+
+    /// Takes `at` without listening yet: whoever dials is refused until [`begin`](Listener::begin).
+    pub fn reserve(at: SocketAddr, reuse: bool) -> Result<Listener> {
         let fd = bound(at, SocketType::STREAM, reuse)?;
-        net::listen(&fd, BACKLOG).map_err(Error::of("listen"))?;
         Ok(Listener { fd })
+    }
+
+    /// Listens from now on.
+    pub fn begin(&self) -> Result<()> {
+        net::listen(&self.fd, BACKLOG).map_err(Error::of("listen"))
     }
 
     /// The next connection and its origin; none if nobody waits.

@@ -128,6 +128,22 @@ impl Inner {
         true
     }
 
+    pub(super) fn hang_up(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
+        if self.retired || self.stream.is_none() || self.state.flushes() {
+            return None;
+        }
+        let gently = init.personality == Personality::Iwarp && self.sends.is_empty();
+        if gently && self.modify(init, QpState::Closing, out) {
+            return None;
+        }
+        let last = self.last_words(init);
+        self.cause
+            .get_or_insert_with(|| "the consumer disconnected".to_owned());
+        self.state = QpState::Err;
+        self.flush(init, out);
+        Some(last)
+    }
+
     /// The queue pair sends from now on; a peer that was told which number to expect compares (docs/extensions.md).
     fn announce_active(&mut self) {
         if let (Some(stream), Some(psns)) = (&mut self.stream, self.psns) {
@@ -245,7 +261,12 @@ impl Inner {
     }
 
     /// Nothing is left of the connection.
-    pub(super) fn closed(&mut self, init: &QpInit) {
+    pub(super) fn closed(&mut self, init: &QpInit, out: &mut Outbox) {
+        if !self.gone && !self.retired {
+            // Ours was the last word: the consumer is told of the end all the same.
+            self.gone = true;
+            out.push(Event::Disconnected { qp: init.number });
+        }
         let was = self.state;
         if let Some(next) = was.next(init.personality, QpEvent::Closed) {
             self.state = next;
@@ -272,6 +293,7 @@ impl Inner {
         self.outgo.clear();
         self.severed = true;
         self.gone = true;
+        out.push(Event::Disconnected { qp: init.number });
         self.lose(init, "the peer does not answer", out);
     }
 
