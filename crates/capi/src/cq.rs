@@ -77,7 +77,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &Wanted) -> Result<*mut ibv_
     if entries == 0 || vector >= own.home.vector_count() {
         return Err(Errno::INVAL);
     }
-    let cq = own.home.device.bare_cq(entries).map_err(too_large)?;
+    let cq = own.home.device.bare_cq(entries)?;
     let vector = if wanted.channel.is_null() {
         None
     } else {
@@ -129,14 +129,6 @@ unsafe fn give(
         _context: own.uses.begin(),
     };
     Ok(place.fill(c, queue))
-}
-
-/// The kernel says of what is too large that it makes no sense, not that memory is short.
-fn too_large(error: verbena::Error) -> Errno {
-    match Errno::from(error) {
-        Errno::NOMEM => Errno::NOMEM,
-        _ => Errno::INVAL,
-    }
 }
 
 /// Makes a completion queue.
@@ -199,7 +191,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         if entries == 0 {
             return Err(Errno::INVAL);
         }
-        own.cq.resize(entries).map_err(too_large)?;
+        own.cq.resize(entries)?;
         // SAFETY: the program waits for this call to change it.
         unsafe { (*cq).cqe = cqe };
         Ok(())
