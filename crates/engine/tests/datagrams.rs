@@ -387,6 +387,14 @@ fn destroyed_under_traffic() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+    // Whatever still comes for those that are gone is for nobody.
+    let before = b.engine.datagram_drops().nobody;
+    let number = Qpn::wrapping(number.load(Ordering::Relaxed));
+    let to = Destination { number, ..b.to(&a) };
+    a.send(1, to, &[]);
+    wait("nobody has the number", || {
+        b.engine.datagram_drops().nobody > before
+    });
     // Nothing of those that are gone is left in the queue.
     assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
     assert_eq!(b.engine.function().used().qps, 1);
