@@ -111,6 +111,8 @@ pub struct Wc {
     pub solicited: bool,
     /// The first 40 bytes of the receive say where the datagram came from.
     pub grh: bool,
+    /// They are an IPv4 header, in the last 20 of them; otherwise an IPv6 header.
+    pub ipv4: bool,
 }
 
 impl Wc {
@@ -126,6 +128,7 @@ impl Wc {
         src_qp: 0,
         solicited: false,
         grh: false,
+        ipv4: false,
     };
 
     /// It notifies a queue that is armed for solicited completions: a solicited message, or any failure (N7).

@@ -74,6 +74,7 @@ impl Inner {
             src_qp: packet.src_qpn.get(),
             solicited: packet.solicited,
             grh: true,
+            ipv4: arrival.source().is_ipv4(),
             ..Wc::BLANK
         };
         if !init.recv_cq.push(wc, out) {

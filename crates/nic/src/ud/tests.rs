@@ -202,6 +202,7 @@ fn a_datagram_takes_one_receive_and_says_where_it_came_from() {
         src_qp: 99,
         solicited: true,
         grh: true,
+        ipv4: true,
     };
     assert_eq!(wc, expected);
     let got = [
