@@ -2,7 +2,7 @@
 //! They promise the original's numbers. They refuse to say more of a failure than the original does: then only the
 //! request's number, the status and the queue pair count.
 
-use verbena::low::{Wc, WcOp};
+use verbena::low::{Header, Wc, WcOp};
 
 use crate::abi::*;
 
@@ -29,7 +29,7 @@ pub(super) fn flags(wc: &Wc) -> u32 {
     if wc.immediate.is_some() {
         flags |= IBV_WC_WITH_IMM;
     }
-    if wc.grh {
+    if wc.grh.is_some() {
         flags |= IBV_WC_GRH;
     }
     if wc.invalidated.is_some() {
@@ -47,16 +47,13 @@ pub(super) fn immediate(wc: &Wc) -> u32 {
     }
 }
 
-/// The service level of a datagram says on a RoCE adapter what its first 40 bytes are, in the encoding of the adapters
-/// that programs know: UCX drops a datagram over IPv4 that is not called so here.
-pub(super) fn service_level(wc: &Wc) -> u8 {
-    const UDP: u8 = 1 << 3;
-    const IPV6: u8 = 1;
-    const IPV4: u8 = 2;
-    match (wc.grh, wc.ipv4) {
-        (false, _) => 0,
-        (true, false) => UDP | IPV6,
-        (true, true) => UDP | IPV4,
+/// The service level, where adapters say of a datagram what kind of header it came with, and programs look for that: 8 for
+/// UDP, and 2 or 1 for the version below it.
+pub(super) fn level(wc: &Wc) -> u8 {
+    match wc.grh {
+        None => 0,
+        Some(Header::V4) => 8 | 2,
+        Some(Header::V6) => 8 | 1,
     }
 }
 
@@ -74,7 +71,7 @@ pub(super) fn of(wc: &Wc) -> ibv_wc {
         wc_flags: flags(wc),
         pkey_index: 0,
         slid: 0,
-        sl: service_level(wc),
+        sl: level(wc),
         dlid_path_bits: 0,
     }
 }
