@@ -75,6 +75,3 @@ pub(super) fn of(wc: &Wc) -> ibv_wc {
         dlid_path_bits: 0,
     }
 }
-
-#[cfg(test)]
-mod tests;
