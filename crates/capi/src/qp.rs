@@ -70,9 +70,9 @@ pub(crate) unsafe fn of<'a>(qp: *const ibv_qp) -> Result<&'a Pair, Errno> {
 ///
 /// # Safety
 /// As of [`of`].
-pub(crate) unsafe fn ear<'a>(qp: *const ibv_qp) -> Option<&'a Ear> {
+pub(crate) unsafe fn ear(qp: *const ibv_qp) -> Option<Arc<Ear>> {
     // SAFETY: the caller's word.
-    unsafe { of(qp) }.ok().map(|pair| &*pair.ear)
+    unsafe { of(qp) }.ok().map(|pair| pair.ear.clone())
 }
 
 /// A queue pair to make.

@@ -145,7 +145,10 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// Ends a poll.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the program's word.
-    if let Some(own) = unsafe { Held::of(cq) } {
+    if let Some(own) = unsafe { Held::of(cq) }
+        // Some programs end even a poll that found nothing.
+        && own.current.is_locked()
+    {
         // SAFETY: this thread locked it in `start_poll`.
         unsafe { own.current.force_unlock() };
     }
