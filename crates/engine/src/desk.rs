@@ -77,7 +77,7 @@ struct Book {
     backlog: usize,
     /// Questions without an answer yet.
     open: HashSet<Key>,
-    answers: HashMap<Key, [u8; Inquiry::LEN]>,
+    answers: HashMap<Key, Box<[u8; Inquiry::LEN]>>,
     /// The answers, the oldest first.
     order: VecDeque<(Time, Key)>,
     counts: DeskCounts,
@@ -100,11 +100,11 @@ impl Book {
         self.tidy(now);
         if let Some(answer) = self.answers.get(&key) {
             self.counts.repeated += 1;
-            return Next::Answer(*answer);
+            return Next::Answer(answer.clone());
         }
         if self.open.contains(&key) {
             self.counts.repeated += 1;
-            return Next::Answer(say(key.1, Matter::Heard, &[]));
+            return Next::Answer(Box::new(say(key.1, Matter::Heard, &[])));
         }
         let Some(told) = &self.told else {
             return Next::Nothing;
@@ -121,7 +121,7 @@ impl Book {
 
 enum Next {
     Nothing,
-    Answer([u8; Inquiry::LEN]),
+    Answer(Box<[u8; Inquiry::LEN]>),
     Tell(Told),
 }
 
@@ -231,7 +231,7 @@ impl Clerk {
         let next = self.book.lock().note(key, sys::now());
         match next {
             Next::Nothing => {}
-            Next::Answer(answer) => self.send(&answer, from),
+            Next::Answer(answer) => self.send(&*answer, from),
             Next::Tell(told) => {
                 let question = Question {
                     clerk: self.clone(),
@@ -326,7 +326,7 @@ impl Question {
             let mut book = self.clerk.book.lock();
             let now = sys::now();
             book.open.remove(&self.key);
-            book.answers.insert(self.key, answer);
+            book.answers.insert(self.key, Box::new(answer));
             book.order.push_back((now, self.key));
             book.tidy(now);
         }

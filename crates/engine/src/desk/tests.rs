@@ -271,7 +271,7 @@ fn old_answers_are_forgotten() {
     let mut book = Book::default();
     let key = (home(), 1);
     let now = sys::now();
-    book.answers.insert(key, question(1));
+    book.answers.insert(key, Box::new(question(1)));
     book.order.push_back((now, key));
     book.tidy(now + (KEPT_FOR - Duration::from_millis(1)));
     assert_eq!(book.answers.len(), 1);
