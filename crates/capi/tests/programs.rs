@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where the libraries are, if they were made; a test run of the project always has them.
@@ -29,7 +30,10 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
         .join("tests/c")
         .join(name)
         .with_extension("c");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{name}"));
+    // A file of its own each time: tests run at once.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{name}-{count}"));
     // The one that loads the libraries itself is not linked with them.
     let linked = (name != "load").then(|| folder.join("libibverbs.so.1"));
     let output = Command::new("gcc")
@@ -89,6 +93,31 @@ fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
         output.status
     );
     assert!(output.status.success(), "{:?}", output.status);
+}
+
+/// People look for their own mistakes with it: the library must run there.
+#[test]
+fn programs_run_under_valgrind() {
+    let Some(folder) = libraries() else { return };
+    let Some(program) = compile("hammer", &folder) else {
+        return;
+    };
+    let output = Command::new("timeout")
+        .args(["100", "valgrind", "-q"])
+        .arg(&program)
+        .arg("briefly")
+        .env("LD_LIBRARY_PATH", &folder)
+        .output()
+        .expect("timeout starts");
+    if output.status.code() == Some(127) {
+        eprintln!("not tested: no valgrind");
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, b"fine\n", "{said}");
+    assert!(output.status.success(), "{said}");
+    // Nothing is touched that is not there. Of the system's calls it knows one less well than the kernel does.
+    assert!(!said.contains("Invalid "), "{said}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn talk(a: &Side, b: &Side, len: usize, salt: u8) {
         assert_eq!(came.len as usize, GRH_LEN + len);
         assert_eq!(came.src_qp, from.ud.number().get());
         assert_eq!(came.qpn, to.ud.number().get());
-        assert!(came.grh);
+        assert!(came.grh.is_some());
         let sent = complete(&from.cq, 1)[0];
         assert_eq!(
             (sent.status, sent.id, sent.op),

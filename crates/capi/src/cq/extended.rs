@@ -187,6 +187,6 @@ readers! {
     fn read_src_qp(wc) -> u32 { wc.src_qp }
     fn read_wc_flags(wc) -> u32 { wc::flags(&wc) }
     fn read_slid(_wc) -> u32 { 0 }
-    fn read_sl(_wc) -> u8 { 0 }
+    fn read_sl(wc) -> u8 { wc::level(&wc) }
     fn read_dlid_path_bits(_wc) -> u8 { 0 }
 }

@@ -2,10 +2,11 @@
 #include "common.h"
 
 static struct ibv_context *shared;
+static int rounds = 150;
 
 static void *hammer(void *own)
 {
-	for (int round = 0; round < 150; round++) {
+	for (int round = 0; round < rounds; round++) {
 		struct ibv_context *context = own ? open_device() : shared;
 		char memory[256];
 		struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -43,8 +44,11 @@ static void *hammer(void *own)
 	return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argv;
+	if (argc > 1)
+		rounds = 10;
 	pthread_t threads[4];
 	shared = open_device();
 	for (long i = 0; i < 4; i++)

@@ -12,7 +12,7 @@ use crate::event::{Event, Outbox, Wake};
 use crate::function::{Function, NewUd, Shares};
 use crate::qp::PostError;
 use crate::testing::poll;
-use crate::wc::{Status, Wc, WcOp};
+use crate::wc::{Header, Status, Wc, WcOp};
 use crate::wr::{Data, Flags, ReceiveWr};
 
 const KEY: u32 = 0x1234_5678;
@@ -201,7 +201,7 @@ fn a_datagram_takes_one_receive_and_says_where_it_came_from() {
         invalidated: None,
         src_qp: 99,
         solicited: true,
-        grh: true,
+        grh: Some(Header::V4),
     };
     assert_eq!(wc, expected);
     let got = [
