@@ -6,11 +6,13 @@
 pub mod caps;
 pub mod control;
 pub mod dial;
+pub mod inquiry;
 pub mod read_v2;
 pub mod rnr_timer;
 
 pub use caps::{Caps, Features, Personality, QpType};
 pub use control::{Control, MAX_CONTROL_PAYLOAD, PathKind};
 pub use dial::{Answer, Call, NoAnswer};
+pub use inquiry::{Inquiry, MOST_SAID, Matter};
 pub use read_v2::ReadV2Request;
 pub use rnr_timer::RnrTimer;

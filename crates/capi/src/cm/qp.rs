@@ -131,7 +131,11 @@ unsafe fn fill(
             Ok(qp) => {
                 (*id).qp = qp;
                 (*id).pd = pd;
-                Ok(())
+                let joined = super::multicast::attach_all(id, own);
+                if joined.is_err() {
+                    verbena_rdma_destroy_qp(id);
+                }
+                joined
             }
             Err(errno) => {
                 drop_queues(id);
