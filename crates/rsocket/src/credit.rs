@@ -140,7 +140,8 @@ impl Incoming {
 
     /// The peer should be told.
     pub(crate) fn owes(&self) -> bool {
-        let half = |all: u64| (all / 2).max(1);
+        // Rounded up: half may come twice at most before the peer has seen the first.
+        let half = |all: u64| all.div_ceil(2);
         self.read - self.told.0 >= half(self.ring) || self.messages - self.told.1 >= half(self.slots)
     }
 

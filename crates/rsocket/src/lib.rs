@@ -13,8 +13,11 @@
 //! listener.bind("127.0.0.1:0".parse().expect("an address"))?;
 //! listener.listen(16)?;
 //! let client = Stream::new(&net);
-//! client.connect(listener.local()?)?;
-//! let server = listener.accept()?;
+//! let server = std::thread::scope(|scope| {
+//!     let accepting = scope.spawn(|| listener.accept());
+//!     client.connect(listener.local()?)?;
+//!     accepting.join().expect("no panic")
+//! })?;
 //! client.send(b"hello", Flags::default())?;
 //! let mut got = [0; 5];
 //! assert_eq!(server.recv(&mut got, Flags::WAIT_ALL)?, 5);

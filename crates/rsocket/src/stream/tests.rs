@@ -25,8 +25,11 @@ fn pair_with(options: Options) -> (Stream, Stream) {
     let listener = listener();
     listener.set_options(|mine| *mine = options);
     let client = Stream::with(net(), options);
-    client.connect(listener.local().unwrap()).unwrap();
-    let server = listener.accept().unwrap();
+    let server = thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept().unwrap());
+        client.connect(listener.local().unwrap()).unwrap();
+        accepting.join().unwrap()
+    });
     (client, server)
 }
 
