@@ -11,7 +11,7 @@ use crate::next::{next, ours, refuse};
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     if mine::is(fd) {
         return ours!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
     }
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
     if mine::is(fd) {
         return ours!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
     }
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) ->
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
+pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
     if !mine::is(fd) {
         return next!(ioctl(fd => c_int, request => c_ulong, argument => *mut c_int) -> c_int);
     }

@@ -31,7 +31,7 @@ fn note(fd: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if is_tcp(domain, kind, protocol) {
         return note(ours!(rsocket(domain => c_int, kind => c_int, protocol => c_int) -> c_int));
     }
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(crate) unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     if mine::is(fd) {
         return note(ours!(raccept(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t) -> c_int));
     }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(
+pub(crate) unsafe extern "C" fn accept4(
     fd: c_int,
     addr: *mut sockaddr,
     len: *mut socklen_t,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn accept4(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
     // Forgotten before: whoever gets the number next must not be taken for an rsocket.
     if mine::remove(fd) {
         return ours!(rclose(fd => c_int) -> c_int);
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
     if mine::is(fd) {
         return refuse(libc::EOPNOTSUPP);
     }
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     if mine::is(fd) {
         return if fd == to { fd } else { refuse(libc::EOPNOTSUPP) };
     }
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut c_void) -> c_int {
     if mine::is(fd) {
         return refuse(libc::EPERM);
     }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *m
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+pub(crate) unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
     if mine::is(to) || mine::is(from) {
         return refuse(libc::EINVAL) as ssize_t;
     }

@@ -32,13 +32,13 @@ fn look(slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
 }
 
 /// The function of this name behind ours; null if there is none.
-pub(crate) fn next(slot: &Slot, name: &CStr) -> *mut c_void {
+pub(crate) fn behind(slot: &Slot, name: &CStr) -> *mut c_void {
     // SAFETY: the name ends in a zero, and the handle is one that dlsym knows.
     look(slot, || unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
 }
 
 /// Verbena's function of this name; null if the library is not there.
-pub(crate) fn ours(slot: &Slot, name: &CStr) -> *mut c_void {
+pub(crate) fn verbenas(slot: &Slot, name: &CStr) -> *mut c_void {
     static LIBRARY: Slot = Slot::new();
     let library = look(&LIBRARY, || {
         // SAFETY: loads a library that does nothing when it is loaded.
@@ -64,7 +64,7 @@ macro_rules! next {
         static SLOT: crate::next::Slot = crate::next::Slot::new();
         type Function = unsafe extern "C" fn($( $ty ),*) -> $ret;
         let name = const { crate::next::name(concat!(stringify!($name), "\0").as_bytes()) };
-        let found = crate::next::next(&SLOT, name);
+        let found = crate::next::behind(&SLOT, name);
         // SAFETY: the function of this name has this type; a null pointer becomes `None`.
         match unsafe { core::mem::transmute::<*mut core::ffi::c_void, Option<Function>>(found) } {
             // SAFETY: the program guarantees what the C library asks for.
@@ -81,7 +81,7 @@ macro_rules! ours {
         static SLOT: crate::next::Slot = crate::next::Slot::new();
         type Function = unsafe extern "C" fn($( $ty ),*) -> $ret;
         let name = const { crate::next::name(concat!(stringify!($name), "\0").as_bytes()) };
-        let found = crate::next::ours(&SLOT, name);
+        let found = crate::next::verbenas(&SLOT, name);
         // SAFETY: the function of this name has this type; a null pointer becomes `None`.
         match unsafe { core::mem::transmute::<*mut core::ffi::c_void, Option<Function>>(found) } {
             // SAFETY: the program guarantees what the call asks for.

@@ -17,7 +17,7 @@ macro_rules! plain {
             /// # Safety
             /// As the C library's.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(fd: c_int $( , $arg: $ty )*) -> $ret {
+            pub(crate) unsafe extern "C" fn $name(fd: c_int $( , $arg: $ty )*) -> $ret {
                 if mine::is(fd) {
                     ours!($own(fd => c_int $( , $arg => $ty )*) -> $ret)
                 } else {
@@ -62,7 +62,7 @@ fn check(len: size_t, room: size_t) {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(
+pub(crate) unsafe extern "C" fn __read_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn __read_chk(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(
+pub(crate) unsafe extern "C" fn __recv_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn __recv_chk(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub(crate) unsafe extern "C" fn __recvfrom_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,

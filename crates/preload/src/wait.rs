@@ -54,7 +54,7 @@ unsafe fn masked(mask: *const sigset_t, what: impl FnOnce() -> c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the program's word.
     if unsafe { any_in(fds, count) } {
         return ours!(rpoll(fds => *mut pollfd, count => nfds_t, timeout => c_int) -> c_int);
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(
+pub(crate) unsafe extern "C" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn __poll_chk(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub(crate) unsafe extern "C" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -101,12 +101,9 @@ pub unsafe extern "C" fn ppoll(
         let millis = time.tv_sec.saturating_mul(1000) + (time.tv_nsec + 999_999) / 1_000_000;
         c_int::try_from(millis).unwrap_or(c_int::MAX)
     });
+    let wait = || ours!(rpoll(fds => *mut pollfd, count => nfds_t, millis => c_int) -> c_int);
     // SAFETY: the program's word.
-    unsafe {
-        masked(mask, || {
-            ours!(rpoll(fds => *mut pollfd, count => nfds_t, millis => c_int) -> c_int)
-        })
-    }
+    unsafe { masked(mask, wait) }
 }
 
 /// What `ppoll` is in programs that are built with checks.
@@ -114,7 +111,7 @@ pub unsafe extern "C" fn ppoll(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub(crate) unsafe extern "C" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -134,7 +131,7 @@ pub unsafe extern "C" fn __ppoll_chk(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub(crate) unsafe extern "C" fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -153,7 +150,7 @@ pub unsafe extern "C" fn select(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub(crate) unsafe extern "C" fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -171,10 +168,9 @@ pub unsafe extern "C" fn pselect(
         tv_usec: (time.tv_nsec + 999) / 1000,
     });
     let time = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let wait = || {
+        ours!(rselect(count => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set, time => *mut timeval) -> c_int)
+    };
     // SAFETY: the program's word.
-    unsafe {
-        masked(mask, || {
-            ours!(rselect(count => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set, time => *mut timeval) -> c_int)
-        })
-    }
+    unsafe { masked(mask, wait) }
 }

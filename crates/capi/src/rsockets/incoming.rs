@@ -28,7 +28,7 @@ fn flags(flags: c_int) -> Result<Flags, Errno> {
 /// # Safety
 /// There is room for `len` bytes at `buf`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rrecv(
+pub(super) unsafe extern "C" fn verbena_rrecv(
     socket: c_int,
     buf: *mut c_void,
     len: usize,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn verbena_rrecv(
 /// # Safety
 /// There is room for `len` bytes at `buf`; the others are null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rrecvfrom(
+pub(super) unsafe extern "C" fn verbena_rrecvfrom(
     socket: c_int,
     buf: *mut c_void,
     len: usize,
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn verbena_rrecvfrom(
 /// # Safety
 /// There is room for `len` bytes at `buf`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rread(socket: c_int, buf: *mut c_void, len: usize) -> isize {
+pub(super) unsafe extern "C" fn verbena_rread(socket: c_int, buf: *mut c_void, len: usize) -> isize {
     // SAFETY: the program's word.
     unsafe { verbena_rrecv(socket, buf, len, 0) }
 }
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn verbena_rread(socket: c_int, buf: *mut c_void, len: usi
 /// # Safety
 /// `iov` begins `iovcnt` pieces, which are the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+pub(super) unsafe extern "C" fn verbena_rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn verbena_rreadv(socket: c_int, iov: *const iovec, iovcnt
 /// # Safety
 /// `msg` and all it names are the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rrecvmsg(socket: c_int, msg: *mut msghdr, how: c_int) -> isize {
+pub(super) unsafe extern "C" fn verbena_rrecvmsg(socket: c_int, msg: *mut msghdr, how: c_int) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the program's word.

@@ -17,7 +17,7 @@ use crate::home::home;
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     answer(make(domain, kind, protocol))
 }
 
@@ -50,7 +50,7 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
 /// # Safety
 /// `addr` begins `addrlen` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rbind(
+pub(super) unsafe extern "C" fn verbena_rbind(
     socket: c_int,
     addr: *const sockaddr,
     addrlen: socklen_t,
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn verbena_rbind(
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rlisten(socket: c_int, backlog: c_int) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rlisten(socket: c_int, backlog: c_int) -> c_int {
     minus_one(table::stream(socket).and_then(|own| {
         // As the system: less than nothing is a lot.
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn verbena_rlisten(socket: c_int, backlog: c_int) -> c_int
 /// # Safety
 /// `addr` and `addrlen` are null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_raccept(
+pub(super) unsafe extern "C" fn verbena_raccept(
     socket: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn verbena_raccept(
 /// # Safety
 /// `addr` begins `addrlen` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rconnect(
+pub(super) unsafe extern "C" fn verbena_rconnect(
     socket: c_int,
     addr: *const sockaddr,
     addrlen: socklen_t,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn verbena_rconnect(
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rshutdown(socket: c_int, how: c_int) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rshutdown(socket: c_int, how: c_int) -> c_int {
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let half = match how {
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn verbena_rshutdown(socket: c_int, how: c_int) -> c_int {
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rclose(socket: c_int) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rclose(socket: c_int) -> c_int {
     answer(table::remove(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             own.stream.close();

@@ -74,7 +74,7 @@ unsafe fn value<T: Copy>(at: *const c_void, len: socklen_t) -> Result<T, Errno> 
 /// # Safety
 /// `at` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rsetsockopt(
+pub(super) unsafe extern "C" fn verbena_rsetsockopt(
     socket: c_int,
     level: c_int,
     name: c_int,
@@ -161,7 +161,7 @@ unsafe fn set(
 /// # Safety
 /// `len` points to how many bytes there are at `at`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rgetsockopt(
+pub(super) unsafe extern "C" fn verbena_rgetsockopt(
     socket: c_int,
     level: c_int,
     name: c_int,
@@ -262,7 +262,7 @@ unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rfcntl(socket: c_int, command: c_int, argument: c_long) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rfcntl(socket: c_int, command: c_int, argument: c_long) -> c_int {
     answer(table::get(socket).and_then(|entry| match (entry, command) {
         (Entry::Stream(own), libc::F_GETFL) => {
             let flag = if own.stream.is_nonblocking() {

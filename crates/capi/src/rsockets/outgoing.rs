@@ -26,7 +26,7 @@ fn flags(flags: c_int) -> Result<Flags, Errno> {
 /// # Safety
 /// `buf` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rsend(
+pub(super) unsafe extern "C" fn verbena_rsend(
     socket: c_int,
     buf: *const c_void,
     len: usize,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn verbena_rsend(
 /// # Safety
 /// `buf` begins `len` bytes, `addr` is null or begins `addrlen`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rsendto(
+pub(super) unsafe extern "C" fn verbena_rsendto(
     socket: c_int,
     buf: *const c_void,
     len: usize,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn verbena_rsendto(
 /// # Safety
 /// `buf` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rwrite(socket: c_int, buf: *const c_void, len: usize) -> isize {
+pub(super) unsafe extern "C" fn verbena_rwrite(socket: c_int, buf: *const c_void, len: usize) -> isize {
     // SAFETY: the program's word.
     unsafe { verbena_rsend(socket, buf, len, 0) }
 }
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn verbena_rwrite(socket: c_int, buf: *const c_void, len: 
 /// # Safety
 /// `iov` begins `iovcnt` pieces, which are the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+pub(super) unsafe extern "C" fn verbena_rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn verbena_rwritev(socket: c_int, iov: *const iovec, iovcn
 /// # Safety
 /// `msg` and all it names are the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rsendmsg(
+pub(super) unsafe extern "C" fn verbena_rsendmsg(
     socket: c_int,
     msg: *const msghdr,
     how: c_int,

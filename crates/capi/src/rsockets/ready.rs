@@ -19,7 +19,7 @@ use crate::errno::Errno;
 /// # Safety
 /// `fds` begins `nfds` entries.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
     if fds.is_null() || nfds == 0 {
         // SAFETY: the program's word, to the C library.
         return unsafe { libc::poll(fds, nfds, timeout) };
@@ -161,7 +161,7 @@ fn events(ready: Readiness, wanted: i16) -> i16 {
 /// # Safety
 /// The sets and the time are null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rselect(
+pub(super) unsafe extern "C" fn verbena_rselect(
     nfds: c_int,
     readfds: *mut fd_set,
     writefds: *mut fd_set,

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::LazyLock;
 
@@ -33,7 +33,7 @@ pub(super) struct Socket {
     /// Memory that was mapped for this side only: address and length.
     pub(super) local: Mutex<Vec<(usize, usize)>>,
     pub(super) home: Arc<Home>,
-    fd: OwnedFd,
+    _fd: OwnedFd,
 }
 
 static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
@@ -73,7 +73,7 @@ pub(super) fn add(
         words: Mutex::default(),
         local: Mutex::default(),
         home,
-        fd,
+        _fd: fd,
     };
     TABLE.write().insert(number, Entry::Stream(Arc::new(socket)));
     Ok(number)
@@ -88,11 +88,4 @@ pub(super) fn add_datagram(number: c_int) {
 pub(super) fn remove(number: c_int) -> Result<Entry, Errno> {
     let gone = TABLE.write().remove(&number);
     gone.ok_or(Errno(libc::EBADF))
-}
-
-impl Socket {
-    /// Its descriptor.
-    pub(super) fn number(&self) -> c_int {
-        self.fd.as_raw_fd()
-    }
 }
