@@ -1,4 +1,4 @@
-//! Starting other programs: the one place where xtask touches `std::process`.
+//! Starting other programs that run to their end (what must be watched meanwhile is `clients/process.rs`).
 //! A [`Tool`] shows the command it runs and turns a bad exit into an error that names the program.
 //! It knows no particular program but cargo.
 
@@ -99,7 +99,8 @@ impl Tool {
     }
 }
 
-fn quoted(arg: &str) -> String {
+/// An argument as a shell takes it.
+pub(crate) fn quoted(arg: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     if !arg.is_empty() && arg.chars().all(plain) {
         arg.to_owned()

@@ -3,6 +3,7 @@
 //! It knows nothing of RDMA: it starts programs, reads files and reports.
 
 mod bench;
+mod clients;
 mod command;
 mod demo;
 mod dropin;
@@ -40,6 +41,8 @@ enum Task {
     Dropin(dropin::Options),
     /// Install the `verbena` command and the drop-in libraries, or take them away
     Install(install::Options),
+    /// Run real RDMA programs on the drop-in libraries, and print what became of them
+    Clients(clients::Options),
     /// Show Verbena at work: generate a capture of iWARP traffic and decode it
     Demo(demo::Options),
     /// Run the simulator over a range of seeds
@@ -70,6 +73,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Tidy(options) => tidy::run(&workspace, options),
         Task::Dropin(options) => dropin::run(&workspace, options),
         Task::Install(options) => install::run(&workspace, options),
+        Task::Clients(options) => clients::run(&workspace, options),
         Task::Demo(options) => demo::run(&workspace, options),
         Task::Sim(options) => sim::run(&workspace, options),
         Task::Fuzz(options) => fuzz::run(&workspace, options),

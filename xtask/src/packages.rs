@@ -14,21 +14,21 @@ use crate::step::Outcome;
 enum Thing {
     /// A program that some test starts, by its name on `PATH`.
     Program(&'static str),
-    /// A C header that some test compiles against, by its path.
-    Header(&'static str),
+    /// A C header or another file that some test uses, by its path.
+    File(&'static str),
 }
 
 impl Thing {
     fn name(self) -> &'static str {
         match self {
-            Thing::Program(name) | Thing::Header(name) => name,
+            Thing::Program(name) | Thing::File(name) => name,
         }
     }
 
     fn present(self) -> bool {
         match self {
             Thing::Program(name) => find(name).is_some(),
-            Thing::Header(path) => Path::new(path).is_file(),
+            Thing::File(path) => Path::new(path).is_file(),
         }
     }
 }
@@ -49,9 +49,9 @@ const fn program(name: &'static str, package: &'static str, purpose: &'static st
     }
 }
 
-const fn header(path: &'static str, package: &'static str, purpose: &'static str) -> Needed {
+const fn file(path: &'static str, package: &'static str, purpose: &'static str) -> Needed {
     Needed {
-        thing: Thing::Header(path),
+        thing: Thing::File(path),
         package,
         purpose,
     }
@@ -73,12 +73,12 @@ const NEEDED: &[Needed] = &[
         "binutils",
         "checking what the drop-in libraries export",
     ),
-    header(
+    file(
         "/usr/include/infiniband/verbs.h",
         "libibverbs-dev",
         "the comparison of the C faces with libibverbs",
     ),
-    header(
+    file(
         "/usr/include/rdma/rdma_cma.h",
         "librdmacm-dev",
         "the comparison of the C faces with librdmacm",
@@ -104,6 +104,26 @@ const NEEDED: &[Needed] = &[
         "libfabric on the drop-in libraries",
     ),
     program("ucx_info", "ucx-utils", "UCX on the drop-in libraries"),
+    program(
+        "/usr/bin/python3",
+        "python3",
+        "our scripts on the drop-in libraries",
+    ),
+    file(
+        "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
+        "python3-pyverbs",
+        "our scripts on the drop-in libraries",
+    ),
+    program(
+        "strace",
+        "strace",
+        "what system calls a program makes on the drop-in libraries",
+    ),
+    program(
+        "ip",
+        "iproute2",
+        "programs on the drop-in libraries in two network namespaces",
+    ),
 ];
 
 /// What to do about missing things.
@@ -237,9 +257,9 @@ mod tests {
     fn a_program_is_sought_on_the_path_and_a_header_where_it_says() {
         assert!(Thing::Program("sh").present());
         assert!(!Thing::Program("no-such-program-anywhere").present());
-        assert!(Thing::Header(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).present());
+        assert!(Thing::File(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).present());
         // A folder is no header, and a program's name no path.
-        assert!(!Thing::Header(env!("CARGO_MANIFEST_DIR")).present());
-        assert!(!Thing::Header("sh").present());
+        assert!(!Thing::File(env!("CARGO_MANIFEST_DIR")).present());
+        assert!(!Thing::File("sh").present());
     }
 }

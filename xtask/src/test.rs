@@ -8,7 +8,7 @@ use clap::Args;
 use crate::command::Tool;
 use crate::step::Steps;
 use crate::workspace::Workspace;
-use crate::{dropin, loom, packages, sim, tidy};
+use crate::{clients, dropin, loom, packages, sim, tidy};
 
 /// Seeds that the simulator runs in every test run.
 const SEEDS: u64 = 200;
@@ -36,6 +36,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     // Before the tests, some of which use them.
     steps.add("drop-in libraries", || dropin::test(workspace));
     steps.add("tests", || tests(workspace, options.long).run());
+    steps.add_outcome("clients", || clients::test(workspace, options.long));
     steps.add("models", || loom::run(workspace, &loom::Options::default()));
     steps.add("documentation", || documentation(workspace).run());
     let seeds = if options.long { SEEDS_LONG } else { SEEDS };

@@ -2,7 +2,7 @@
 //! It promises one event per arming, in order, and none of a queue that is gone. It refuses to go while queues use it.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Arc;
 
 use verbena::low::Notify;
@@ -29,7 +29,20 @@ pub(crate) struct Bell {
     cq: Address,
     gone: AtomicBool,
     acks: Acks,
+}
+
+/// A queue among those of its channel. Not part of its bell: the adapter may hold that a moment longer than the queue is there.
+pub(crate) struct Listed {
     _channel: Use,
+    count: *mut c_int,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        // SAFETY: a channel is not destroyed while a queue is listed in it.
+        let count = unsafe { AtomicI32::from_ptr(self.count) };
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Address(*mut ibv_cq);
@@ -55,25 +68,34 @@ impl Bell {
     ///
     /// # Safety
     /// `channel` is null or was made here.
-    pub(crate) unsafe fn new(channel: *mut ibv_comp_channel, cq: *mut ibv_cq) -> Option<Arc<Bell>> {
+    pub(crate) unsafe fn new(
+        channel: *mut ibv_comp_channel,
+        cq: *mut ibv_cq,
+    ) -> Option<(Arc<Bell>, Listed)> {
         // SAFETY: the caller's word.
         let own = unsafe { Held::of(channel) }?;
-        // SAFETY: as above; programs only look at it.
-        unsafe { (*channel).refcnt += 1 };
-        Some(Arc::new(Bell {
+        let bell = Arc::new(Bell {
             rung: own.rung.clone(),
             cq: Address(cq),
             gone: AtomicBool::new(false),
             acks: Acks::default(),
+        });
+        // SAFETY: a field of a channel that is there; threads count in it at the same time.
+        let count = unsafe { AtomicI32::from_ptr(&raw mut (*channel).refcnt) };
+        count.fetch_add(1, Ordering::Relaxed);
+        let listed = Listed {
             _channel: own.uses.begin(),
-        }))
+            count: count.as_ptr(),
+        };
+        Some((bell, listed))
     }
 
     pub(crate) fn ringer(self: &Arc<Bell>) -> Arc<dyn Notify> {
         Arc::new(Ringer(self.clone()))
     }
 
-    pub(crate) fn acknowledged(&self, count: u32) {
+    /// By its own count, since whoever destroys the queue may go on before this returns.
+    pub(crate) fn acknowledged(self: Arc<Bell>, count: u32) {
         self.acks.acknowledged(count.into());
     }
 

@@ -44,7 +44,7 @@ pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> Result<&'a Context, 
     Ok(unsafe { &(*opened).own })
 }
 
-fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
+pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     if !exported(device) {
         return Err(Errno::NODEV);
     }

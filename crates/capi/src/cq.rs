@@ -15,7 +15,7 @@ use verbena::low::{Arm, BLANK, BareCq, Hold, Moderation, Wc};
 use verbena::{Handler, HandlerOptions};
 
 use crate::abi::*;
-use crate::channel::Bell;
+use crate::channel::{Bell, Listed};
 use crate::context::{self, Context};
 use crate::ear::Ear;
 use crate::errno::{Errno, number, pointer};
@@ -29,7 +29,7 @@ pub(crate) struct Queue {
     pub(crate) uses: Uses,
     home: Arc<Home>,
     ear: Arc<Ear>,
-    bell: Option<Arc<Bell>>,
+    bell: Option<(Arc<Bell>, Listed)>,
     /// Registered for it alone, once it is moderated.
     moderated: Mutex<Option<Handler>>,
     /// The completion that an extended poll stands at.
@@ -54,9 +54,9 @@ pub(crate) unsafe fn of<'a>(cq: *const ibv_cq) -> Result<&'a Queue, Errno> {
 ///
 /// # Safety
 /// As of [`of`].
-pub(crate) unsafe fn ear<'a>(cq: *const ibv_cq) -> Option<&'a Ear> {
+pub(crate) unsafe fn ear(cq: *const ibv_cq) -> Option<Arc<Ear>> {
     // SAFETY: the caller's word.
-    unsafe { of(cq) }.ok().map(|queue| &*queue.ear)
+    unsafe { of(cq) }.ok().map(|queue| queue.ear.clone())
 }
 
 /// A queue to make.
@@ -77,7 +77,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &Wanted) -> Result<*mut ibv_
     if entries == 0 || vector >= own.home.vector_count() {
         return Err(Errno::INVAL);
     }
-    let cq = own.home.device.bare_cq(entries).map_err(too_large)?;
+    let cq = own.home.device.bare_cq(entries)?;
     let vector = if wanted.channel.is_null() {
         None
     } else {
@@ -113,7 +113,7 @@ unsafe fn give(
     let ear = Ear::new(&own.events, ibv_async_event__element { cq: at });
     // SAFETY: the program's word.
     let bell = unsafe { Bell::new(channel, at) };
-    if let Some(bell) = &bell {
+    if let Some((bell, _)) = &bell {
         cq.listen(Some(bell.ringer()));
     }
     own.home.add(subject, &ear);
@@ -129,14 +129,6 @@ unsafe fn give(
         _context: own.uses.begin(),
     };
     Ok(place.fill(c, queue))
-}
-
-/// The kernel says of what is too large that it makes no sense, not that memory is short.
-fn too_large(error: verbena::Error) -> Errno {
-    match Errno::from(error) {
-        Errno::NOMEM => Errno::NOMEM,
-        _ => Errno::INVAL,
-    }
 }
 
 /// Makes a completion queue.
@@ -176,10 +168,8 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         }
         own.home.remove(Subject::Cq(own.cq.number()));
         own.cq.listen(None);
-        if let Some(bell) = &own.bell {
+        if let Some((bell, _)) = &own.bell {
             bell.close();
-            // SAFETY: the program's word: a channel outlives its queues.
-            unsafe { (*(*cq).channel).refcnt -= 1 };
         }
         own.ear.close();
         // SAFETY: the program's word.
@@ -201,7 +191,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         if entries == 0 {
             return Err(Errno::INVAL);
         }
-        own.cq.resize(entries).map_err(too_large)?;
+        own.cq.resize(entries)?;
         // SAFETY: the program waits for this call to change it.
         unsafe { (*cq).cqe = cqe };
         Ok(())
@@ -216,9 +206,9 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     // SAFETY: the program's word.
     if let Ok(own) = unsafe { of(cq) }
-        && let Some(bell) = &own.bell
+        && let Some((bell, _)) = &own.bell
     {
-        bell.acknowledged(count);
+        bell.clone().acknowledged(count);
     }
 }
 

@@ -34,7 +34,7 @@ unsafe impl Sync for Address {}
 static DEVICE: OnceLock<Address> = OnceLock::new();
 
 /// The device; a forked child has the same one, at the same address.
-fn device(config: &Config) -> *mut ibv_device {
+pub(crate) fn device(config: &Config) -> *mut ibv_device {
     let make = || Address(Box::into_raw(Box::new(listed(config))));
     DEVICE.get_or_init(make).0.cast()
 }

@@ -53,8 +53,8 @@ impl Ear {
             .put_if(told, || !self.gone.load(Ordering::Relaxed));
     }
 
-    /// The program has acknowledged one.
-    pub(crate) fn acknowledged(&self) {
+    /// The program has acknowledged one; by its own count, since whoever destroys the object may go on before this returns.
+    pub(crate) fn acknowledged(self: Arc<Ear>) {
         self.acks.acknowledged(1);
     }
 

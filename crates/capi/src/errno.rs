@@ -20,6 +20,12 @@ impl Errno {
     pub(crate) const NODEV: Errno = Errno(libc::ENODEV);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
 
+    /// The one that was left last.
+    pub(crate) fn last() -> Errno {
+        // SAFETY: the address of this thread's own error number.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+
     /// Leaves it where C programs look.
     pub(crate) fn set(self) {
         // SAFETY: the address of this thread's own error number.

@@ -13,9 +13,10 @@ use verbena::{Config, Device, Event, Handler, HandlerOptions};
 use verbena_rsocket::Net;
 
 use crate::abi::*;
+use crate::cm::Link;
 use crate::ear::Ear;
 use crate::errno::Errno;
-use crate::log;
+use crate::{context, device, log, pd};
 
 /// Completion vectors that programs are offered at most, if no setting says how many handlers there shall be: some stay free
 /// for queues that ask for moderation of their own.
@@ -43,6 +44,10 @@ pub(crate) struct Home {
     /// Where stream sockets connect.
     pub(crate) net: Arc<Net>,
     ears: RwLock<HashMap<Subject, Arc<Ear>>>,
+    /// Queue pairs by the number that their programs know.
+    pairs: RwLock<HashMap<u32, Address>>,
+    /// Identifiers of the connection manager, by the number that events have for their queue pairs.
+    links: RwLock<HashMap<u32, Weak<Link>>>,
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
 }
 
@@ -60,6 +65,8 @@ impl Home {
             net: Net::new(device.clone()),
             device,
             ears: RwLock::default(),
+            pairs: RwLock::default(),
+            links: RwLock::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
         });
         let weak = Arc::downgrade(&home);
@@ -103,6 +110,35 @@ impl Home {
         drop(gone);
     }
 
+    /// A queue pair can be found by its number from now on.
+    pub(crate) fn add_pair(&self, number: u32, qp: *mut ibv_qp) {
+        self.pairs.write().insert(number, Address(qp));
+    }
+
+    pub(crate) fn remove_pair(&self, number: u32, event_number: u32) {
+        self.pairs.write().remove(&number);
+        self.links.write().remove(&event_number);
+    }
+
+    /// The queue pair with this number; null if there is none.
+    pub(crate) fn pair(&self, number: u32) -> *mut ibv_qp {
+        let pairs = self.pairs.read();
+        pairs.get(&number).map_or(ptr::null_mut(), |at| at.0)
+    }
+
+    /// The end of this queue pair's connection is told to an identifier.
+    pub(crate) fn join(&self, event_number: u32, link: &Arc<Link>) {
+        let link = Arc::downgrade(link);
+        self.links.write().insert(event_number, link);
+    }
+
+    fn disconnected(&self, qp: u32) {
+        let link = self.links.read().get(&qp).and_then(Weak::upgrade);
+        if let Some(link) = link {
+            link.disconnected();
+        }
+    }
+
     fn tell(&self, event: Event) {
         if self.net.tell(event) {
             return;
@@ -115,11 +151,11 @@ impl Home {
             Event::QpFatal { qp } => (Subject::Qp(qp), IBV_EVENT_QP_FATAL),
             Event::SqDrained { qp } => (Subject::Qp(qp), IBV_EVENT_SQ_DRAINED),
             Event::LastWqe { qp } => (Subject::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
+            // The connection manager's to tell.
+            Event::Disconnected { qp } => return self.disconnected(qp),
             // Adapters raise it only for a queue pair that is not told to send yet, and programs take it for trouble
-            // otherwise. The end of a connection is the connection manager's to tell.
-            Event::Established { .. } | Event::Disconnected { .. } | Event::Completion { .. } => {
-                return;
-            }
+            // otherwise.
+            Event::Established { .. } | Event::Completion { .. } => return,
         };
         let ear = self.ears.read().get(&subject).cloned();
         if let Some(ear) = ear {
@@ -128,12 +164,30 @@ impl Home {
     }
 }
 
+/// A queue pair's address.
+struct Address(*mut ibv_qp);
+
+// SAFETY: it is followed only by calls that its program makes about it.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// A context and a domain that stay open.
+#[derive(Clone, Copy)]
+struct Common(*mut ibv_context, *mut ibv_pd);
+
+// SAFETY: addresses of objects that any thread may use.
+unsafe impl Send for Common {}
+// SAFETY: as above.
+unsafe impl Sync for Common {}
+
 /// What a process has: its settings, read once, and its adapter while somebody uses it.
 struct Place {
     /// A forked child has a place of its own: locks of its parent may be held by threads that it has not.
     process: libc::pid_t,
     settings: OnceLock<Option<Settings>>,
     home: Mutex<Weak<Home>>,
+    common: Mutex<Option<Common>>,
 }
 
 static PLACE: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
@@ -153,6 +207,7 @@ fn place() -> &'static Place {
             process,
             settings: OnceLock::new(),
             home: Mutex::default(),
+            common: Mutex::default(),
         }));
         if PLACE
             .compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire)
@@ -199,4 +254,21 @@ pub(crate) fn home() -> Result<Arc<Home>, Errno> {
     let fresh = Home::new(settings)?;
     *home = Arc::downgrade(&fresh);
     Ok(fresh)
+}
+
+/// A context and a domain that all identifiers of the connection manager share; opened once, and never closed.
+pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
+    let mut common = place().common.lock();
+    if let Some(Common(context, pd)) = *common {
+        return Ok((context, pd));
+    }
+    let config = config().ok_or(Errno::INVAL)?;
+    let context = context::open(device::device(config))?;
+    // SAFETY: just opened.
+    let pd = unsafe { pd::ibv_alloc_pd(context) };
+    if pd.is_null() {
+        return Err(Errno::last());
+    }
+    *common = Some(Common(context, pd));
+    Ok((context, pd))
 }

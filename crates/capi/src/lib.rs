@@ -16,6 +16,7 @@
 pub mod abi;
 mod ah;
 mod channel;
+pub mod cm;
 mod context;
 mod cq;
 mod device;

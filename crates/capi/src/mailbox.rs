@@ -62,14 +62,31 @@ impl<E> Mailbox<E> {
 
     /// Takes out what belongs to an object that goes; `gone` runs under the lock, and nothing of it is added afterwards.
     pub(crate) fn remove(&self, belongs: impl Fn(&E) -> bool, gone: impl FnOnce()) {
+        // Dropped without the lock.
+        drop(self.withdraw_and(belongs, gone));
+    }
+
+    /// Takes out what belongs to an object, in order.
+    pub(crate) fn withdraw(&self, belongs: impl Fn(&E) -> bool) -> VecDeque<E> {
+        self.withdraw_and(belongs, || ())
+    }
+
+    /// The same; `gone` runs under the lock.
+    pub(crate) fn withdraw_and(
+        &self,
+        belongs: impl Fn(&E) -> bool,
+        gone: impl FnOnce(),
+    ) -> VecDeque<E> {
         let mut waiting = self.waiting.lock();
         gone();
-        let before = waiting.len();
-        waiting.retain(|event| !belongs(event));
-        for _ in waiting.len()..before {
+        let all = core::mem::take(&mut *waiting);
+        let (out, rest): (VecDeque<E>, VecDeque<E>) = all.into_iter().partition(belongs);
+        *waiting = rest;
+        for _ in &out {
             // A ring that is missing is held by somebody who is about to look into the queue.
             self.channel.try_take();
         }
+        out
     }
 }
 

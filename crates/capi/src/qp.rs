@@ -15,10 +15,12 @@ pub(crate) use post::{post_op, post_recv, post_send};
 
 use core::ffi::c_int;
 use core::net::IpAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::low::{Limits, Personality};
+use verbena::Qp;
+use verbena::low::{Limits, Personality, QpState};
 
 use crate::abi::*;
 use crate::context::{self, Context};
@@ -43,6 +45,8 @@ pub(crate) struct Pair {
     /// What its program has told and can ask for again.
     known: Mutex<Known>,
     builder: Builder,
+    /// A connection manager moves it through its states.
+    managed: AtomicBool,
     /// It was made for the functions that build requests.
     extended: bool,
     home: Arc<Home>,
@@ -66,9 +70,9 @@ pub(crate) unsafe fn of<'a>(qp: *const ibv_qp) -> Result<&'a Pair, Errno> {
 ///
 /// # Safety
 /// As of [`of`].
-pub(crate) unsafe fn ear<'a>(qp: *const ibv_qp) -> Option<&'a Ear> {
+pub(crate) unsafe fn ear(qp: *const ibv_qp) -> Option<Arc<Ear>> {
     // SAFETY: the caller's word.
-    unsafe { of(qp) }.ok().map(|pair| &*pair.ear)
+    unsafe { of(qp) }.ok().map(|pair| pair.ear.clone())
 }
 
 /// A queue pair to make.
@@ -150,6 +154,7 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
         signal_all: init.sq_sig_all != 0,
         known: Mutex::new(Known::default()),
         builder: Builder::default(),
+        managed: AtomicBool::new(wanted.managed),
         extended: wanted.operations.is_some(),
         home: own.home.clone(),
         ear,
@@ -161,7 +166,41 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
         ],
         _srq: stock.map(|stock| stock.uses.begin()),
     };
-    Ok((place.fill(c, pair).cast(), cap))
+    let (number, home) = (pair.transport.number(), own.home.clone());
+    let qp = place.fill(c, pair).cast();
+    home.add_pair(number, qp);
+    Ok((qp, cap))
+}
+
+/// Makes a queue pair for a connection manager.
+///
+/// # Safety
+/// As of [`ibv_create_qp`].
+pub(crate) unsafe fn create_managed(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+) -> Result<*mut ibv_qp, Errno> {
+    let wanted = Wanted {
+        init: *attr,
+        pd,
+        operations: None,
+        managed: true,
+    };
+    // SAFETY: the caller's word.
+    let (qp, cap) = unsafe { create(&wanted)? };
+    attr.cap = cap;
+    Ok(qp)
+}
+
+/// The same with parts that later releases added.
+///
+/// # Safety
+/// As of [`ibv_create_qp`].
+pub(crate) unsafe fn create_managed_ex(
+    attr: &mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: the caller's word.
+    unsafe { create_extended(attr, true) }
 }
 
 /// What a program gets: what it asked for, at least one piece per request; no receives of its own beside a shared queue.
@@ -177,6 +216,33 @@ fn granted(asked: ibv_qp_cap, shared: bool) -> ibv_qp_cap {
 }
 
 impl Pair {
+    /// Its connection, if it is of the kind that has one.
+    pub(crate) fn connection(&self) -> Option<&Qp> {
+        match &self.transport {
+            Transport::Connected(qp) => Some(qp),
+            Transport::Datagram(_) => None,
+        }
+    }
+
+    /// The number that events know it by.
+    pub(crate) fn event_number(&self) -> u32 {
+        self.transport.event_number()
+    }
+
+    /// A connection manager moves it from now on.
+    pub(crate) fn manage(&self) {
+        self.managed.store(true, Ordering::Release);
+    }
+
+    /// Ends its connection, if it has one.
+    pub(crate) fn hang_up(&self) {
+        if let Some(qp) = self.connection() {
+            qp.disconnect();
+            // Not connected, or not any more: what is posted is flushed all the same.
+            qp.modify(QpState::Err);
+        }
+    }
+
     /// Joins a group of datagram receivers.
     pub(crate) fn join(&self, group: IpAddr) -> Result<(), Errno> {
         let Transport::Datagram(ud) = &self.transport else {
@@ -236,35 +302,43 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 ) -> *mut ibv_qp {
     // SAFETY: the program's word.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
-    pointer(attr.and_then(|attr| {
-        let has = |part| attr.comp_mask & part != 0;
-        let flagged = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0;
-        if attr.comp_mask & !PARTS != 0 || flagged {
-            return Err(Errno::NOSUPP);
-        }
-        if !has(IBV_QP_INIT_ATTR_PD) {
-            return Err(Errno::INVAL);
-        }
-        let init = ibv_qp_init_attr {
-            qp_context: attr.qp_context,
-            send_cq: attr.send_cq,
-            recv_cq: attr.recv_cq,
-            srq: attr.srq,
-            cap: attr.cap,
-            qp_type: attr.qp_type,
-            sq_sig_all: attr.sq_sig_all,
-        };
-        let wanted = Wanted {
-            init,
-            pd: attr.pd,
-            operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags),
-            managed: false,
-        };
-        // SAFETY: the program's word.
-        let (qp, cap) = unsafe { create(&wanted)? };
-        attr.cap = cap;
-        Ok(qp)
-    }))
+    // SAFETY: the program's word.
+    pointer(attr.and_then(|attr| unsafe { create_extended(attr, false) }))
+}
+
+/// # Safety
+/// As of [`ibv_create_qp`].
+unsafe fn create_extended(
+    attr: &mut ibv_qp_init_attr_ex,
+    managed: bool,
+) -> Result<*mut ibv_qp, Errno> {
+    let has = |part| attr.comp_mask & part != 0;
+    let flagged = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0;
+    if attr.comp_mask & !PARTS != 0 || flagged {
+        return Err(Errno::NOSUPP);
+    }
+    if !has(IBV_QP_INIT_ATTR_PD) {
+        return Err(Errno::INVAL);
+    }
+    let init = ibv_qp_init_attr {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+    };
+    let wanted = Wanted {
+        init,
+        pd: attr.pd,
+        operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags),
+        managed,
+    };
+    // SAFETY: the program's word.
+    let (qp, cap) = unsafe { create(&wanted)? };
+    attr.cap = cap;
+    Ok(qp)
 }
 
 /// The functions that build requests, if the queue pair was made for them.
@@ -289,7 +363,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the program's word.
     let own = unsafe { of(qp) };
     number(own.map(|own| {
-        own.home.remove(Subject::Qp(own.transport.event_number()));
+        let events = own.transport.event_number();
+        own.home.remove(Subject::Qp(events));
+        own.home.remove_pair(own.transport.number(), events);
         own.ear.close();
         // SAFETY: the program's word.
         drop(unsafe { Held::take(qp.cast()) });

@@ -49,13 +49,14 @@ pub(crate) fn gather(pieces: &mut Pieces, list: &[ibv_sge]) -> Range<usize> {
     first..pieces.len()
 }
 
-/// Posts a linked list of receives by `post`.
+/// Posts a linked list of receives of at most `limit` pieces by `post`.
 ///
 /// # Safety
 /// `wr` is a list of requests, `bad` is null or the program's.
 pub(crate) unsafe fn receives(
     mut wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
+    limit: usize,
     post: impl Fn(&[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
 ) -> Result<(), Errno> {
     let refuse = |at: *mut ibv_recv_wr, errno| {
@@ -73,6 +74,10 @@ pub(crate) unsafe fn receives(
             // SAFETY: the program's word.
             let (request, scatter) = unsafe { (&*wr, list((*wr).sg_list, (*wr).num_sge)) };
             match scatter {
+                Ok(scatter) if scatter.len() > limit => {
+                    wrong = Some(Errno::INVAL);
+                    break;
+                }
                 Ok(scatter) => {
                     let range = gather(&mut pieces, scatter);
                     known.push((wr, request.wr_id, range));

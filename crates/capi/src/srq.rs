@@ -20,6 +20,8 @@ use crate::{context, pd};
 pub(crate) struct Stock {
     pub(crate) srq: Srq,
     pub(crate) uses: Uses,
+    /// Of a receive, at most.
+    pieces: usize,
     home: Arc<Home>,
     ear: Arc<Ear>,
     _domain: Use,
@@ -41,9 +43,9 @@ pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> Option<&'a Stock> {
 ///
 /// # Safety
 /// As of [`of`].
-pub(crate) unsafe fn ear<'a>(srq: *const ibv_srq) -> Option<&'a Ear> {
+pub(crate) unsafe fn ear(srq: *const ibv_srq) -> Option<Arc<Ear>> {
     // SAFETY: the caller's word.
-    unsafe { of(srq) }.map(|stock| &*stock.ear)
+    unsafe { of(srq) }.map(|stock| stock.ear.clone())
 }
 
 /// # Safety
@@ -80,6 +82,7 @@ unsafe fn create(
     let stock = Stock {
         srq,
         uses: Uses::default(),
+        pieces: attr.max_sge as usize,
         home: own.home.clone(),
         ear,
         _domain: domain.uses.begin(),
@@ -215,5 +218,5 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         return number(Err(Errno::INVAL));
     };
     // SAFETY: the program's word.
-    number(unsafe { receives(wr, bad, |list| own.srq.post(list)) })
+    number(unsafe { receives(wr, bad, own.pieces, |list| own.srq.post(list)) })
 }

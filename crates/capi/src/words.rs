@@ -120,8 +120,8 @@ const RATES: &[(u32, c_int, c_int)] = &[
     (IBV_RATE_100_GBPS, -1, 103_125),
     (IBV_RATE_200_GBPS, -1, 206_250),
     (IBV_RATE_300_GBPS, -1, 309_375),
-    (IBV_RATE_800_GBPS, -1, 850_000),
-    (IBV_RATE_1200_GBPS, -1, 1_275_000),
+    (IBV_RATE_800_GBPS, 320, 850_000),
+    (IBV_RATE_1200_GBPS, 480, 1_275_000),
 ];
 
 /// A rate as a multiple of 2.5 Gb/s; -1 if it is none.
@@ -135,6 +135,8 @@ pub extern "C" fn ibv_rate_to_mult(rate: u32) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn mult_to_ibv_rate(multiple: c_int) -> u32 {
     let known = RATES.iter().find(|(_, known, _)| *known == multiple);
+    // Rates that are no multiple are marked with -1, which is none either.
+    let known = known.filter(|_| multiple > 0);
     known.map_or(IBV_RATE_MAX, |(rate, ..)| *rate)
 }
 

@@ -118,9 +118,10 @@ fn memory_under_a_window_stays_registered() {
         assert_eq!((code, errno()), (IBV_REREG_MR_ERR_CMD, libc::EBUSY));
     }
     // It works as before.
+    // SAFETY: a window that is there.
     let rkey = unsafe { (*mw).rkey };
     let code = a.send(2, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
-        rdma(wr, b.at(0), rkey)
+        rdma(wr, b.at(0), rkey);
     });
     assert_eq!(code, 0);
     ends(a.cq, 2, IBV_WC_SUCCESS);

@@ -76,6 +76,7 @@ fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
     // SAFETY: destroyed once, after its event is acknowledged.
     waits(
         move || unsafe { ibv_destroy_cq(going.get()) },
+        // SAFETY: as above.
         || unsafe { ibv_ack_cq_events(cq, 1) },
     );
 }
@@ -125,6 +126,7 @@ fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
     // SAFETY: destroyed once, after its event is acknowledged.
     waits(
         move || unsafe { ibv_destroy_qp(going.get()) },
+        // SAFETY: as above.
         || unsafe { ibv_ack_async_event(&raw mut event) },
     );
 }
@@ -170,6 +172,7 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
     // SAFETY: destroyed once, after its event is acknowledged.
     waits(
         move || unsafe { ibv_destroy_srq(going.get()) },
+        // SAFETY: as above.
         || unsafe { ibv_ack_async_event(&raw mut event) },
     );
 }
@@ -226,6 +229,7 @@ fn a_signal_interrupts_who_waits() {
             assert_eq!((code, errno()), (-1, libc::EINTR));
             0
         },
+        // SAFETY: as above.
         || unsafe {
             libc::pthread_kill(*thread.get().unwrap(), libc::SIGUSR1);
         },

@@ -37,7 +37,7 @@ fn writes_and_reads_and_atomics_reach_the_peers_memory() {
     let (mut a, b) = pair(Wanted::default());
     a.fill(0, b"write me");
     let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
-        rdma(wr, b.at(64), b.rkey())
+        rdma(wr, b.at(64), b.rkey());
     });
     assert_eq!(code, 0);
     assert_eq!(ends(a.cq, 1, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
@@ -56,7 +56,7 @@ fn writes_and_reads_and_atomics_reach_the_peers_memory() {
     assert_eq!(b.read(128, 8), b"write me");
 
     let code = a.send(4, IBV_WR_RDMA_READ, a.piece(256, 8), |wr| {
-        rdma(wr, b.at(128), b.rkey())
+        rdma(wr, b.at(128), b.rkey());
     });
     assert_eq!(code, 0);
     let wc = ends(a.cq, 4, IBV_WC_SUCCESS);
@@ -74,14 +74,14 @@ fn writes_and_reads_and_atomics_reach_the_peers_memory() {
         };
     };
     let code = a.send(5, IBV_WR_ATOMIC_FETCH_AND_ADD, a.piece(300 + 4, 8), |wr| {
-        atomic(wr, 2, 0)
+        atomic(wr, 2, 0);
     });
     assert_eq!(code, 0);
     let wc = ends(a.cq, 5, IBV_WC_SUCCESS);
     assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_FETCH_ADD, 8));
     assert_eq!(a.read(304, 8), 40_u64.to_ne_bytes());
     let code = a.send(6, IBV_WR_ATOMIC_CMP_AND_SWP, a.piece(304, 8), |wr| {
-        atomic(wr, 42, 9)
+        atomic(wr, 42, 9);
     });
     assert_eq!(code, 0);
     assert_eq!(ends(a.cq, 6, IBV_WC_SUCCESS).opcode, IBV_WC_COMP_SWAP);

@@ -239,11 +239,16 @@ fn place<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<(PathBuf, bool)> 
 
 /// The name and the text of the file; none if it is absent and nobody asked for it.
 fn read(path: &Path, named: bool) -> Result<Option<(String, String)>, Problems> {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
+    use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some((name, text))),
-        Err(error) if !named && matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        // A home that is somebody else's has no file of ours.
+        Err(error)
+            if !named && matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(Problems::from(Problem::unreadable(&name, &error))),
     }
 }

@@ -11,6 +11,7 @@ pub use manners::Manners;
 pub use query::QueuePairInfo;
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -113,6 +114,7 @@ impl QueuePair {
                 rnr_retry: RnrRetry::Forever,
                 rnr_timer: RnrTimer::DEFAULT,
                 patience: Some(config.dead_after),
+                grace: Duration::ZERO,
                 ird: None,
                 ord: None,
                 psns: None,

@@ -64,5 +64,5 @@ pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};
 pub use ud::{Arrival, Destination, MAX_DATAGRAM, UdQp, UdSendWr};
 pub use vector::{Delivery, Fire, Shutdown, Signal};
-pub use wc::{ControlOp, Status, Wc, WcOp};
+pub use wc::{ControlOp, Header, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

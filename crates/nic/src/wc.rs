@@ -88,6 +88,15 @@ pub enum ControlOp {
     DestroyCq,
 }
 
+/// Which header stands before a datagram in its receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Header {
+    /// One of IPv4, in the second half of its room.
+    V4,
+    /// One of IPv6.
+    V6,
+}
+
 /// One completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wc {
@@ -110,7 +119,7 @@ pub struct Wc {
     /// The peer asked for a solicited event.
     pub solicited: bool,
     /// The first 40 bytes of the receive say where the datagram came from.
-    pub grh: bool,
+    pub grh: Option<Header>,
 }
 
 impl Wc {
@@ -125,7 +134,7 @@ impl Wc {
         invalidated: None,
         src_qp: 0,
         solicited: false,
-        grh: false,
+        grh: None,
     };
 
     /// It notifies a queue that is armed for solicited completions: a solicited message, or any failure (N7).

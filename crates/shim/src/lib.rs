@@ -1,6 +1,7 @@
 //! A library for `LD_PRELOAD` that answers questions about `/dev/infiniband/uverbs*` as if they were about `/dev/null`.
 //! It promises to pass everything else on untouched, to allocate nothing, and to leave `errno` to those who set it.
-//! It refuses to open anything: UCX passes over an adapter whose device file it cannot see, and never opens that file itself.
+//! It refuses to open device files: UCX passes over an adapter whose file it cannot see, and never opens it itself; what it reads
+//! of an adapter's attributes is in `attributes`.
 
 #![cfg_attr(
     not(test),
@@ -65,6 +66,9 @@ macro_rules! name {
         CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).unwrap_or(c"")
     };
 }
+
+mod attributes;
+
 /// Defines functions that call their namesakes with the path changed: arguments before it, and behind it.
 macro_rules! redirected {
     ($( $name:ident: ($( $before:ident: $b:ty ),*) path ($( $after:ident: $a:ty ),*); )+) => {
@@ -95,6 +99,7 @@ macro_rules! redirected {
         /// Finds all of them when the library is loaded: looking for one takes a lock, which a signal's handler must not.
         extern "C" fn find_all() {
             $( next(&slots::$name, name!($name)); )+
+            attributes::find_all();
         }
     };
 }

@@ -244,6 +244,25 @@ impl Error {
         }
     }
 
+    /// What the peer said when it refused, if it did.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// let connecting = device.connect(listener.local()?);
+    /// listener.next().wait()?.reject(b"not today");
+    /// assert_eq!(connecting.wait().unwrap_err().rejection(), Some(&b"not today"[..]));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn rejection(&self) -> Option<&[u8]> {
+        match self {
+            Error::Engine(verbena_engine::Error::Rejected { private_data, .. }) => {
+                Some(private_data)
+            }
+            _ => None,
+        }
+    }
+
     /// Somebody still uses what was to go, such as a window the memory under it.
     ///
     /// ```

@@ -50,8 +50,8 @@ pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, Psns, View};
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{
-    Arm, Attributes, Cause, Flags, Personality, QpState, QpType, Reason, ReceiveWr as RecvWr,
-    SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,
+    Arm, Attributes, Cause, Flags, Header, Personality, QpState, QpType, Reason,
+    ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;

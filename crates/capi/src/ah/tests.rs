@@ -1,3 +1,5 @@
+//! Ways back to who sent a datagram.
+
 use super::*;
 
 #[test]

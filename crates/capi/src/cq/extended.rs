@@ -145,7 +145,10 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// Ends a poll.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the program's word.
-    if let Some(own) = unsafe { Held::of(cq) } {
+    if let Some(own) = unsafe { Held::of(cq) }
+        // Some programs end even a poll that found nothing.
+        && own.current.is_locked()
+    {
         // SAFETY: this thread locked it in `start_poll`.
         unsafe { own.current.force_unlock() };
     }
@@ -184,6 +187,6 @@ readers! {
     fn read_src_qp(wc) -> u32 { wc.src_qp }
     fn read_wc_flags(wc) -> u32 { wc::flags(&wc) }
     fn read_slid(_wc) -> u32 { 0 }
-    fn read_sl(_wc) -> u8 { 0 }
+    fn read_sl(wc) -> u8 { wc::level(&wc) }
     fn read_dlid_path_bits(_wc) -> u8 { 0 }
 }

@@ -2,7 +2,7 @@
 //! They promise the original's numbers. They refuse to say more of a failure than the original does: then only the
 //! request's number, the status and the queue pair count.
 
-use verbena::low::{Wc, WcOp};
+use verbena::low::{Header, Wc, WcOp};
 
 use crate::abi::*;
 
@@ -29,7 +29,7 @@ pub(super) fn flags(wc: &Wc) -> u32 {
     if wc.immediate.is_some() {
         flags |= IBV_WC_WITH_IMM;
     }
-    if wc.grh {
+    if wc.grh.is_some() {
         flags |= IBV_WC_GRH;
     }
     if wc.invalidated.is_some() {
@@ -47,6 +47,16 @@ pub(super) fn immediate(wc: &Wc) -> u32 {
     }
 }
 
+/// The service level, where adapters say of a datagram what kind of header it came with, and programs look for that: 8 for
+/// UDP, and 2 or 1 for the version below it.
+pub(super) fn level(wc: &Wc) -> u8 {
+    match wc.grh {
+        None => 0,
+        Some(Header::V4) => 8 | 2,
+        Some(Header::V6) => 8 | 1,
+    }
+}
+
 /// A whole completion.
 pub(super) fn of(wc: &Wc) -> ibv_wc {
     ibv_wc {
@@ -61,7 +71,7 @@ pub(super) fn of(wc: &Wc) -> ibv_wc {
         wc_flags: flags(wc),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: level(wc),
         dlid_path_bits: 0,
     }
 }

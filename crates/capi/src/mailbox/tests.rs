@@ -1,3 +1,5 @@
+//! One event is one read, and what is removed is not read.
+
 use std::sync::Arc;
 use std::time::Duration;
 

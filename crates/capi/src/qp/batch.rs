@@ -109,6 +109,22 @@ impl Batch {
         Ok(first..self.bytes.len())
     }
 
+    /// No request is refused for what it is, so that either all of them are posted or none.
+    pub(super) fn sound(&self, pair: &Pair) -> bool {
+        self.requests.iter().all(|request| {
+            let len = self.data(request).len();
+            let atomic = matches!(request.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
+            let inline = matches!(request.source, Source::Inline(_));
+            let lost = pair.kind == IBV_QPT_UD && request.to.is_none();
+            let fits = match len {
+                Some(8) => true,
+                Some(len) => !atomic && (len == 0 || !request.op.is_local()),
+                None => false,
+            };
+            fits && !lost && (!inline || request.op.takes_inline())
+        })
+    }
+
     /// Posts them; the one that was refused, and why.
     pub(super) fn post(&self, pair: &Pair) -> Result<(), (*mut ibv_send_wr, Errno)> {
         let posted = match &pair.transport {

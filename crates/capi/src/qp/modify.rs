@@ -3,6 +3,7 @@
 //! It refuses a peer without an address: on Ethernet a GID is needed.
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use verbena::low::{Enabled, Manners, Personality, Psn, Psns, QpState, RnrRetry, RnrTimer};
@@ -62,7 +63,12 @@ impl Pair {
         } else {
             from
         };
-        if self.personality == Personality::Iwarp {
+        // The peers of managed connections have numbers that nobody can call.
+        if mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < CALLABLE {
+            self.manage();
+        }
+        let managed = self.managed.load(Ordering::Acquire) && self.kind != IBV_QPT_UD;
+        if managed || self.personality == Personality::Iwarp {
             return self.modify_managed(attr, mask, to);
         }
         if from != now || !allowed(self.kind, from, to, mask) {
@@ -88,6 +94,7 @@ impl Pair {
         let done = match to {
             // The manager does it: harmless for who insists.
             IBV_QPS_RTR | IBV_QPS_RTS => true,
+            IBV_QPS_INIT if self.transport.state().receives() => true,
             _ => state(to).is_some_and(|to| self.transport.modify(to)),
         };
         if !done {
@@ -139,6 +146,9 @@ impl Pair {
         }
     }
 }
+
+/// The first number that a peer can be called by.
+const CALLABLE: u32 = 1024 << 8;
 
 /// A state in the adapter's words.
 fn state(state: u32) -> Option<QpState> {
@@ -201,6 +211,7 @@ fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_a
             before.retry_cnt
         };
         manners.patience = patience(timeout, tries, manners.patience);
+        manners.grace = grace(timeout, tries);
     }
     let (send, receive) = (
         if has(IBV_QP_SQ_PSN) {
@@ -233,6 +244,16 @@ fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Option<Duration>
     let nanos = (4096_u64 << timeout) * 4 * (u64::from(tries) + 1);
     let least = least.unwrap_or(LEAST).max(LEAST);
     Some(Duration::from_nanos(nanos).max(least))
+}
+
+/// How long a request waits for a peer that is lost, as it would if nobody but a timer told of it; not longer than
+/// programs of our day like to wait.
+pub(crate) fn grace(timeout: u8, tries: u8) -> Duration {
+    let nanos = match timeout {
+        0 => u64::MAX,
+        _ => (4096_u64 << timeout) * (u64::from(tries) + 1),
+    };
+    Duration::from_nanos(nanos).min(LEAST)
 }
 
 /// Names the peer, and makes the queue pair ready to receive.

@@ -249,5 +249,8 @@ pub(crate) unsafe extern "C" fn post_recv(
         Err(errno) => return number(Err(errno)),
     };
     // SAFETY: the program's word.
-    number(unsafe { receives(wr, bad, |list| own.transport.post_recv(list)) })
+    number(unsafe {
+        let pieces = own.cap.max_recv_sge as usize;
+        receives(wr, bad, pieces, |list| own.transport.post_recv(list))
+    })
 }

@@ -150,7 +150,9 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the program's word.
-    if let Some(pair) = unsafe { Held::of(qp) } {
+    if let Some(pair) = unsafe { Held::of(qp) }
+        && pair.builder.0.is_locked()
+    {
         // SAFETY: this thread locked it when it started.
         unsafe { pair.builder.0.force_unlock() };
     }
@@ -158,7 +160,9 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the program's word.
-    let Some((pair, draft)) = (unsafe { draft(qp) }) else {
+    let started = unsafe { Held::of(qp) }.is_some_and(|pair| pair.builder.0.is_locked());
+    // SAFETY: the program's word.
+    let Some((pair, draft)) = (unsafe { draft(qp) }).filter(|_| started) else {
         return number(Err(Errno::INVAL));
     };
     let posted = match draft.wrong {
@@ -177,6 +181,9 @@ impl Pair {
         // One request is refused or not; of several none may be posted if not all can.
         if batch.len() > 1 && self.transport.sends() + batch.len() > depth {
             return Err(PostError::Full(depth).into());
+        }
+        if !batch.sound(self) {
+            return Err(Errno::INVAL);
         }
         batch.post(self).map_err(|(_, errno)| errno)
     }
@@ -367,6 +374,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     let source = |pair: &Pair, batch: &mut Batch| {
         let buffers = match count {
             0 => &[],
+            _ if buffers.is_null() => return Err(Errno::INVAL),
             // SAFETY: the program's word.
             _ => unsafe { core::slice::from_raw_parts(buffers, count) },
         };

@@ -12,28 +12,28 @@ use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
 
 /// Longer than anything takes.
-pub const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 /// Everything that memory can be registered for.
-pub const ALL: c_int = (IBV_ACCESS_LOCAL_WRITE
+pub(crate) const ALL: c_int = (IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_MW_BIND) as c_int;
-pub const SIZE: usize = 64 * 1024;
+pub(crate) const SIZE: usize = 64 * 1024;
 
-pub fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 /// A call that must return null and leave this number.
 #[track_caller]
-pub fn refused<T>(pointer: *mut T, number: c_int, what: &str) {
+pub(crate) fn refused<T>(pointer: *mut T, number: c_int, what: &str) {
     assert!(pointer.is_null(), "{what}: was made");
     assert_eq!(errno(), number, "{what}");
 }
 
 /// An open device.
-pub fn open() -> *mut ibv_context {
+pub(crate) fn open() -> *mut ibv_context {
     // SAFETY: as the manual says.
     unsafe {
         let mut count = 0;
@@ -47,7 +47,7 @@ pub fn open() -> *mut ibv_context {
 }
 
 /// The functions that the headers find before a context.
-pub fn slots<'a>(context: *mut ibv_context) -> &'a verbs_context {
+pub(crate) fn slots<'a>(context: *mut ibv_context) -> &'a verbs_context {
     // SAFETY: as the headers do it.
     unsafe {
         assert_eq!((*context).abi_compat as usize, usize::MAX);
@@ -59,49 +59,61 @@ pub fn slots<'a>(context: *mut ibv_context) -> &'a verbs_context {
     }
 }
 
-pub fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+pub(crate) fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*qp).context).ops.post_send.unwrap())(qp, wr, bad) }
 }
 
-pub fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+pub(crate) fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*qp).context).ops.post_recv.unwrap())(qp, wr, bad) }
 }
 
-pub fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+pub(crate) fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*srq).context).ops.post_srq_recv.unwrap())(srq, wr, bad) }
 }
 
-pub fn poll_cq(cq: *mut ibv_cq, wc: &mut [ibv_wc]) -> c_int {
+pub(crate) fn poll_cq(cq: *mut ibv_cq, wc: &mut [ibv_wc]) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*cq).context).ops.poll_cq.unwrap())(cq, wc.len() as c_int, wc.as_mut_ptr()) }
 }
 
-pub fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
+pub(crate) fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*cq).context).ops.req_notify_cq.unwrap())(cq, solicited) }
 }
 
-pub fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
+pub(crate) fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
     // SAFETY: as the headers do it.
     unsafe { ((*(*pd).context).ops.alloc_mw.unwrap())(pd, kind) }
 }
 
-pub fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+pub(crate) fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*mw).context).ops.bind_mw.unwrap())(qp, mw, bind) }
 }
 
-pub fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+pub(crate) fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: as the headers do it.
     unsafe { ((*(*mw).context).ops.dealloc_mw.unwrap())(mw) }
 }
 
 /// The next completion; fails if none comes.
 #[track_caller]
-pub fn next(cq: *mut ibv_cq) -> ibv_wc {
+pub(crate) fn next(cq: *mut ibv_cq) -> ibv_wc {
     let end = Instant::now() + LONG;
     let mut wc = [ibv_wc::zeroed()];
     loop {
@@ -116,7 +128,7 @@ pub fn next(cq: *mut ibv_cq) -> ibv_wc {
 
 /// The next completion, which must be of this request and this status.
 #[track_caller]
-pub fn ends(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
+pub(crate) fn ends(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
     let wc = next(cq);
     // SAFETY: words that live for ever.
     let said = unsafe { CStr::from_ptr(ibv_wc_status_str(wc.status)) };
@@ -126,7 +138,7 @@ pub fn ends(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
 
 /// Nothing is in the queue, nor comes soon.
 #[track_caller]
-pub fn nothing(cq: *mut ibv_cq) {
+pub(crate) fn nothing(cq: *mut ibv_cq) {
     let end = Instant::now() + Duration::from_millis(50);
     let mut wc = [ibv_wc::zeroed()];
     while Instant::now() < end {
@@ -137,23 +149,23 @@ pub fn nothing(cq: *mut ibv_cq) {
 
 /// What a side is made with.
 #[derive(Clone, Copy)]
-pub struct Wanted {
-    pub kind: u32,
-    pub sends: u32,
-    pub receives: u32,
-    pub pieces: u32,
-    pub inline: u32,
-    pub all_signaled: bool,
-    pub entries: c_int,
+pub(crate) struct Wanted {
+    pub(crate) kind: u32,
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
+    pub(crate) pieces: u32,
+    pub(crate) inline: u32,
+    pub(crate) all_signaled: bool,
+    pub(crate) entries: c_int,
     /// A shared receive queue of this size, if not zero.
-    pub shared: u32,
+    pub(crate) shared: u32,
     /// For the functions that build requests.
-    pub operations: u64,
+    pub(crate) operations: u64,
     /// With a channel for its completion queue.
-    pub told: bool,
-    pub rnr_retry: u8,
+    pub(crate) told: bool,
+    pub(crate) rnr_retry: u8,
     /// What peers may do.
-    pub rights: u32,
+    pub(crate) rights: u32,
 }
 
 impl Default for Wanted {
@@ -176,23 +188,23 @@ impl Default for Wanted {
 }
 
 /// A queue pair with all that it needs; destroyed in order at the end.
-pub struct Side {
-    pub context: *mut ibv_context,
-    pub pd: *mut ibv_pd,
-    pub channel: *mut ibv_comp_channel,
-    pub cq: *mut ibv_cq,
-    pub srq: *mut ibv_srq,
-    pub qp: *mut ibv_qp,
-    pub mr: *mut ibv_mr,
-    pub memory: Box<[u8]>,
-    pub wanted: Wanted,
+pub(crate) struct Side {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) cq: *mut ibv_cq,
+    pub(crate) srq: *mut ibv_srq,
+    pub(crate) qp: *mut ibv_qp,
+    pub(crate) mr: *mut ibv_mr,
+    pub(crate) memory: Box<[u8]>,
+    pub(crate) wanted: Wanted,
 }
 
 // SAFETY: verbs may be called from any thread.
 unsafe impl Send for Side {}
 
 impl Side {
-    pub fn new(wanted: Wanted) -> Side {
+    pub(crate) fn new(wanted: Wanted) -> Side {
         // SAFETY: as the manual says.
         unsafe {
             let context = open();
@@ -234,7 +246,7 @@ impl Side {
     }
 
     /// How its queue pair is asked for.
-    pub fn init(&self) -> ibv_qp_init_attr {
+    pub(crate) fn init(&self) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
             send_cq: self.cq,
@@ -253,7 +265,7 @@ impl Side {
     }
 
     /// The same for the extended call.
-    pub fn init_ex(&self) -> ibv_qp_init_attr_ex {
+    pub(crate) fn init_ex(&self) -> ibv_qp_init_attr_ex {
         let init = self.init();
         ibv_qp_init_attr_ex {
             send_cq: init.send_cq,
@@ -270,7 +282,7 @@ impl Side {
     }
 
     /// One more queue pair like its own.
-    pub fn make(&self) -> *mut ibv_qp {
+    pub(crate) fn make(&self) -> *mut ibv_qp {
         // SAFETY: as the manual says.
         unsafe {
             if self.wanted.operations == 0 {
@@ -281,12 +293,12 @@ impl Side {
         }
     }
 
-    pub fn at(&self, offset: usize) -> u64 {
+    pub(crate) fn at(&self, offset: usize) -> u64 {
         self.memory.as_ptr() as u64 + offset as u64
     }
 
     /// A piece of its memory.
-    pub fn piece(&self, offset: usize, length: u32) -> ibv_sge {
+    pub(crate) fn piece(&self, offset: usize, length: u32) -> ibv_sge {
         ibv_sge {
             addr: self.at(offset),
             length,
@@ -295,13 +307,13 @@ impl Side {
         }
     }
 
-    pub fn rkey(&self) -> u32 {
+    pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: a region that is there.
         unsafe { (*self.mr).rkey }
     }
 
     /// Its memory, as it is now: the adapter writes it behind the compiler's back.
-    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let bytes = &self.memory[offset..offset + len];
         // SAFETY: bytes that are there.
         bytes
@@ -310,12 +322,12 @@ impl Side {
             .collect()
     }
 
-    pub fn fill(&mut self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn fill(&mut self, offset: usize, bytes: &[u8]) {
         self.memory[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Posts a receive; returns the number of the call.
-    pub fn receive(&self, wr_id: u64, offset: usize, length: u32) -> c_int {
+    pub(crate) fn receive(&self, wr_id: u64, offset: usize, length: u32) -> c_int {
         let mut piece = self.piece(offset, length);
         let mut wr = ibv_recv_wr {
             wr_id,
@@ -332,7 +344,7 @@ impl Side {
     }
 
     /// Posts a request with one piece, signalled.
-    pub fn send(
+    pub(crate) fn send(
         &self,
         wr_id: u64,
         opcode: u32,
@@ -350,13 +362,13 @@ impl Side {
         code
     }
 
-    pub fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> c_int {
+    pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> c_int {
         // SAFETY: objects that are there.
         unsafe { ibv_modify_qp(self.qp, attr, mask as c_int) }
     }
 
     /// Changes the state and nothing else.
-    pub fn to(&self, state: u32) -> c_int {
+    pub(crate) fn to(&self, state: u32) -> c_int {
         let mut attr = ibv_qp_attr {
             qp_state: state,
             ..ibv_qp_attr::zeroed()
@@ -365,7 +377,7 @@ impl Side {
     }
 
     /// Where it stands, asked of the library; the field of the struct must agree.
-    pub fn state(&self) -> u32 {
+    pub(crate) fn state(&self) -> u32 {
         let mut attr = ibv_qp_attr::zeroed();
         let mut init = ibv_qp_init_attr::zeroed();
         // SAFETY: objects that are there.
@@ -377,7 +389,7 @@ impl Side {
         attr.qp_state
     }
 
-    pub fn init_attr(&self) -> (ibv_qp_attr, u32) {
+    pub(crate) fn init_attr(&self) -> (ibv_qp_attr, u32) {
         let attr = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
             port_num: 1,
@@ -388,12 +400,12 @@ impl Side {
         (attr, mask)
     }
 
-    pub fn to_init(&self) {
+    pub(crate) fn to_init(&self) {
         let (mut attr, mask) = self.init_attr();
         assert_eq!(self.modify(&mut attr, mask), 0);
     }
 
-    pub fn rtr_attr(&self, peer: u32) -> (ibv_qp_attr, u32) {
+    pub(crate) fn rtr_attr(&self, peer: u32) -> (ibv_qp_attr, u32) {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_RTR,
             path_mtu: IBV_MTU_1024,
@@ -415,7 +427,7 @@ impl Side {
         (attr, mask)
     }
 
-    pub fn rts_attr(&self) -> (ibv_qp_attr, u32) {
+    pub(crate) fn rts_attr(&self) -> (ibv_qp_attr, u32) {
         let attr = ibv_qp_attr {
             qp_state: IBV_QPS_RTS,
             sq_psn: 7,
@@ -433,7 +445,7 @@ impl Side {
     }
 
     /// From nothing to a queue pair that sends to this one.
-    pub fn connect(&self, peer: u32) {
+    pub(crate) fn connect(&self, peer: u32) {
         self.to_init();
         let (mut attr, mask) = self.rtr_attr(peer);
         assert_eq!(self.modify(&mut attr, mask), 0);
@@ -441,14 +453,14 @@ impl Side {
         assert_eq!(self.modify(&mut attr, mask), 0);
     }
 
-    pub fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         // SAFETY: a queue pair that is there.
         unsafe { (*self.qp).qp_num }
     }
 
     /// The next asynchronous event; fails if none comes.
     #[track_caller]
-    pub fn event(&self) -> ibv_async_event {
+    pub(crate) fn event(&self) -> ibv_async_event {
         let mut event = ibv_async_event {
             element: ibv_async_event__element { port_num: 0 },
             event_type: u32::MAX,
@@ -462,7 +474,7 @@ impl Side {
     }
 
     /// Gives up the queue pair.
-    pub fn destroy_qp(&mut self) {
+    pub(crate) fn destroy_qp(&mut self) {
         // SAFETY: there, and not used afterwards.
         assert_eq!(unsafe { ibv_destroy_qp(self.qp) }, 0);
         self.qp = ptr::null_mut();
@@ -494,7 +506,7 @@ impl Drop for Side {
 }
 
 /// A signalled request without data.
-pub fn request(wr_id: u64, opcode: u32) -> ibv_send_wr {
+pub(crate) fn request(wr_id: u64, opcode: u32) -> ibv_send_wr {
     ibv_send_wr {
         wr_id,
         opcode,
@@ -504,24 +516,24 @@ pub fn request(wr_id: u64, opcode: u32) -> ibv_send_wr {
 }
 
 /// Names memory of the peer.
-pub fn rdma(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
+pub(crate) fn rdma(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
     wr.wr.rdma = ibv_send_wr__wr__rdma { remote_addr, rkey };
 }
 
 /// Two sides that are connected to each other.
-pub fn pair(wanted: Wanted) -> (Side, Side) {
+pub(crate) fn pair(wanted: Wanted) -> (Side, Side) {
     let (a, b) = (Side::new(wanted), Side::new(wanted));
     join(&a, &b);
     (a, b)
 }
 
-pub fn join(a: &Side, b: &Side) {
+pub(crate) fn join(a: &Side, b: &Side) {
     b.connect(a.number());
     a.connect(b.number());
 }
 
 /// A descriptor becomes readable in this time.
-pub fn readable(fd: c_int, within: Duration) -> bool {
+pub(crate) fn readable(fd: c_int, within: Duration) -> bool {
     let mut poll = libc::pollfd {
         fd,
         events: libc::POLLIN,
@@ -532,7 +544,7 @@ pub fn readable(fd: c_int, within: Duration) -> bool {
 }
 
 /// Reading the descriptor does not wait from now on.
-pub fn no_waiting(fd: c_int) {
+pub(crate) fn no_waiting(fd: c_int) {
     // SAFETY: a descriptor that is open.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);

@@ -20,6 +20,8 @@ pub struct Manners {
     pub rnr_timer: RnrTimer,
     /// How long a peer that owes an acknowledgement may be silent, or absent; `None` is for ever.
     pub patience: Option<Duration>,
+    /// How long requests that a lost peer owes an answer go on waiting before they fail.
+    pub grace: Duration,
     /// Reads and atomics served at once; the engine's setting if not given. Counts for the next connection.
     pub ird: Option<u16>,
     /// Reads and atomics asked for at once; the engine's setting if not given. On a connection it can only fall.
@@ -34,6 +36,7 @@ impl Manners {
         slot.set_patience(self.patience);
         qp.set_rnr_retry(self.rnr_retry, out);
         qp.set_rnr_timer(self.rnr_timer, out);
+        qp.set_grace(self.grace, out);
         if let Some(ord) = self.ord {
             qp.limit_reads(ord, out);
         }

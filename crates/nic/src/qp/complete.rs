@@ -90,10 +90,21 @@ impl Inner {
         self.give_up(init, out);
         self.tell_drained(init, out);
         let notices = init.qp_type != QpType::Uc;
-        if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() {
+        if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() && !self.mourns()
+        {
             // Nobody will answer what is left.
             self.lose(init, "the peer is gone", out);
         }
+    }
+
+    /// What a lost peer owes an answer waits on for a while, as it does on a network where a loss is noticed by a timer: a
+    /// program that has what it wanted may leave, and its peer with it, before anybody speaks of a failure.
+    pub(super) fn mourns(&mut self) -> bool {
+        if self.grace.is_zero() || self.severed {
+            return false;
+        }
+        let until = *self.mourns_until.get_or_insert(self.now + self.grace);
+        self.now < until
     }
 
     /// An unreliable connection does not notice that its peer is gone: what is sent succeeds and arrives nowhere.

@@ -2,6 +2,7 @@
 //! It is plain data; the neighbours of this file are its methods, cut by direction and moment.
 //! It refuses to lock anything itself.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use verbena_stream::{Outgoing, RnrRetry, Stream, Time};
@@ -114,6 +115,10 @@ pub(super) struct Inner {
     pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
     pub(super) rnr_timer: RnrTimer,
+    /// How long requests that a lost peer owes an answer go on waiting before they fail.
+    pub(super) grace: Duration,
+    /// They do, until then.
+    pub(super) mourns_until: Option<Time>,
     pub(super) psns: Option<Psns>,
     /// What the peer's capabilities must prove; none once they have.
     pub(super) proof: Option<u64>,
@@ -163,6 +168,8 @@ impl Inner {
             last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,
+            grace: Duration::ZERO,
+            mourns_until: None,
             psns: None,
             proof: None,
             rnr_retry: None,

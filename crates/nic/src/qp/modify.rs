@@ -2,6 +2,8 @@
 //! It promises that a refused change leaves everything as it was.
 //! It refuses to open or close connections; it says when one may be closed.
 
+use core::time::Duration;
+
 use verbena_stream::{RnrRetry, Stream, Time};
 use verbena_wire::ext::Caps;
 use verbena_wire::number::Psn;
@@ -55,6 +57,11 @@ impl Qp {
                 stream.set_rnr_retry(retry);
             }
         });
+    }
+
+    /// How long requests that a lost peer owes an answer go on waiting before they fail; at first they do not.
+    pub fn set_grace(&self, grace: Duration, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| inner.grace = grace);
     }
 
     /// At most so many reads and atomics wait for an answer at once; the peer may allow fewer.
@@ -204,6 +211,7 @@ impl Inner {
         };
         self.state = next;
         self.gone = false;
+        self.mourns_until = None;
         self.last_wqe_told = false;
         let stream = self.stream.insert(stream);
         if let Some(retry) = self.rnr_retry {
@@ -306,7 +314,8 @@ impl Inner {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let rnr = self.stream.as_ref().and_then(Stream::deadline);
-        rnr.into_iter().chain(self.wait_ends()).min()
+        let mourned = self.mourns_until.filter(|_| self.is_mourning());
+        rnr.into_iter().chain(self.wait_ends()).chain(mourned).min()
     }
 
     pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
@@ -324,7 +333,15 @@ impl Inner {
             self.state,
             QpState::Closing | QpState::Terminate | QpState::Err
         );
-        self.severed || (self.outgo.is_empty() && (over || closing) && self.nothing_left_to_say())
+        let waits = self.is_mourning();
+        self.severed
+            || (!waits && self.outgo.is_empty() && (over || closing) && self.nothing_left_to_say())
+    }
+
+    /// Requests wait for a peer that is lost, until their time is over.
+    fn is_mourning(&self) -> bool {
+        let until = self.mourns_until.is_some_and(|until| self.now < until);
+        until && !self.sends.is_empty() && !self.state.flushes()
     }
 
     fn nothing_left_to_say(&self) -> bool {

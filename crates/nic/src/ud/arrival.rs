@@ -7,6 +7,8 @@ use core::net::IpAddr;
 use verbena_wire::number::Qpn;
 use verbena_wire::roce::{Bth, Deth, ICRC_LEN, Path, UdPacket, icrc_over_socket};
 
+use crate::wc::Header;
+
 use super::MAX_DATAGRAM;
 
 /// Bytes in front of every datagram in its receive: InfiniBand's global route header, or what RoCEv2 puts there.
@@ -101,6 +103,14 @@ impl<'a> Arrival<'a> {
 
     /// What stands in front of the message in its receive. RoCEv2: an IPv4 header takes the last 20 bytes, and what
     /// precedes it means nothing; an IPv6 header takes all 40.
+    /// Which header it came with.
+    pub(super) fn header(&self) -> Header {
+        match (self.path.src, self.path.dst) {
+            (IpAddr::V4(_), IpAddr::V4(_)) => Header::V4,
+            _ => Header::V6,
+        }
+    }
+
     pub(super) fn grh(&self) -> [u8; GRH_LEN] {
         let mut grh = [0; GRH_LEN];
         let udp_len = self.bytes + UDP_LEN;

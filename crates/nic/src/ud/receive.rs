@@ -73,7 +73,7 @@ impl Inner {
             immediate: packet.immediate.map(u32::from_be_bytes),
             src_qp: packet.src_qpn.get(),
             solicited: packet.solicited,
-            grh: true,
+            grh: Some(arrival.header()),
             ..Wc::BLANK
         };
         if !init.recv_cq.push(wc, out) {

@@ -12,7 +12,7 @@ use crate::event::{Event, Outbox, Wake};
 use crate::function::{Function, NewUd, Shares};
 use crate::qp::PostError;
 use crate::testing::poll;
-use crate::wc::{Status, Wc, WcOp};
+use crate::wc::{Header, Status, Wc, WcOp};
 use crate::wr::{Data, Flags, ReceiveWr};
 
 const KEY: u32 = 0x1234_5678;
@@ -25,6 +25,15 @@ struct Pouch {
     packets: Vec<Vec<u8>>,
     room: usize,
     answer: Option<Posted>,
+}
+
+impl Pouch {
+    fn of(room: usize) -> Pouch {
+        Pouch {
+            room,
+            ..Pouch::default()
+        }
+    }
 }
 
 impl Post for Pouch {
@@ -192,7 +201,7 @@ fn a_datagram_takes_one_receive_and_says_where_it_came_from() {
         invalidated: None,
         src_qp: 99,
         solicited: true,
-        grh: true,
+        grh: Some(Header::V4),
     };
     assert_eq!(wc, expected);
     let got = [
@@ -367,10 +376,7 @@ fn own_key_and_multicast_number_are_filled_in() {
     multicast.to.address = "::ffff:239.1.2.3".parse().unwrap();
     multicast.to.qkey = 0x8000_0001;
     qp.queue_send(&multicast, &mut world.out).unwrap();
-    let mut pouch = Pouch {
-        room: 1,
-        ..Pouch::default()
-    };
+    let mut pouch = Pouch::of(1);
     qp.transmit(&mut pouch, &mut world.out);
     let (packet, _) = UdPacket::parse(&pouch.packets[0]).unwrap();
     assert_eq!((packet.dest_qpn.get(), packet.qkey), (MULTICAST, KEY));
@@ -389,10 +395,7 @@ fn a_bad_send_leads_to_sqe_and_back() {
     world.send(&qp, 1, &good);
     world.send(&qp, 2, &bad);
     world.send(&qp, 3, &good);
-    let mut pouch = Pouch {
-        room: 9,
-        ..Pouch::default()
-    };
+    let mut pouch = Pouch::of(9);
     qp.transmit(&mut pouch, &mut world.out);
     let flushed = Status::WrFlushErr;
     let expected = [(1, Status::Success), (2, Status::LocProtErr), (3, flushed)];
@@ -449,10 +452,7 @@ fn a_drained_queue_keeps_what_is_posted() {
     assert!(qp.modify(QpState::Sqd, &mut world.out));
     assert_eq!(world.events(), [Event::SqDrained { qp: qp.number() }]);
     world.send(&qp, 1, &[]);
-    let mut pouch = Pouch {
-        room: 9,
-        ..Pouch::default()
-    };
+    let mut pouch = Pouch::of(9);
     qp.transmit(&mut pouch, &mut world.out);
     assert!(poll(&world.cq).is_empty());
     assert!(qp.modify(QpState::Rts, &mut world.out));
@@ -538,10 +538,7 @@ fn memory_that_is_pending() {
     };
     world.receive(&qp, 1, &[piece]);
     world.send(&qp, 2, &[piece]);
-    let mut pouch = Pouch {
-        room: 9,
-        ..Pouch::default()
-    };
+    let mut pouch = Pouch::of(9);
     assert_eq!(qp.transmit(&mut pouch, &mut world.out), UdSending::Idle);
     assert_eq!(world.come(&qp, &packet(b"x")), Err(Dropped::Pending));
     assert!(poll(&world.cq).is_empty());
@@ -585,6 +582,14 @@ fn an_overflow_fails_it_and_destroying_leaves_nothing() {
 }
 
 #[test]
-fn a_completion_stays_small() {
-    assert_eq!(size_of::<Wc>(), 40);
+fn a_destroyed_one_sends_nothing_more() {
+    let mut world = World::new();
+    let qp = world.qp(5, None);
+    world.send(&qp, 1, &[]);
+    world.function.destroy_ud(qp.number()).unwrap();
+    let mut pouch = Pouch::of(9);
+    qp.transmit(&mut pouch, &mut world.out);
+    assert!(pouch.packets.is_empty() && poll(&world.cq).is_empty());
+    let refused = qp.queue_send(&wr(2, Data::Inline(b"")), &mut world.out);
+    assert_eq!(refused, Err(PostError::State(QpState::Reset)));
 }

@@ -30,3 +30,8 @@ fn failures_and_solicited_messages_are_urgent() {
     assert!(wc(Status::Success, true).is_urgent());
     assert!(wc(Status::WrFlushErr, false).is_urgent());
 }
+
+#[test]
+fn a_completion_stays_small() {
+    assert_eq!(size_of::<Wc>(), 40);
+}

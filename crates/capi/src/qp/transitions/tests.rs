@@ -1,3 +1,5 @@
+//! The table of changes of state, asked row by row.
+
 use super::*;
 
 const RC_RTR: u32 = ADDRESS | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_STATE;

@@ -1,6 +1,9 @@
 //! How things go wrong: each row of the error table, both sides, both personalities; flushes; overflow; goodbyes.
 
+use core::time::Duration;
+
 use verbena_mem::{Access, Bind, Buffer, Pd, Policy, WindowType};
+use verbena_stream::Time;
 use verbena_wire::{Stag, To};
 
 use crate::event::Event;
@@ -287,6 +290,29 @@ fn immediate_and_atomics_towards_a_peer_known_not_to_take_them() {
     pair.a.post(1, op, &[]);
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, Status::LocQpOpErr)]);
+}
+
+#[test]
+fn what_a_lost_peer_owes_waits_as_long_as_the_consumer_allows() {
+    let mut pair = Pair::roce();
+    let grace = Duration::from_millis(500);
+    pair.a.qp.set_grace(grace, &mut pair.a.out);
+    pair.a.post(1, SEND, &[]);
+    pair.a.qp.handle_eof(true, &mut pair.a.out);
+    assert_eq!(pair.a.statuses(), []);
+    assert!(
+        !pair.a.qp.wants_close(),
+        "its timer needs somebody to run it"
+    );
+    let until = pair.a.qp.deadline().unwrap();
+    pair.a.post(2, SEND, &[]);
+    let shortly = Time::from_nanos(until.nanos() - 1);
+    pair.a.qp.handle_timeout(shortly, &mut pair.a.out);
+    assert_eq!(pair.a.statuses(), []);
+    pair.a.qp.handle_timeout(until, &mut pair.a.out);
+    let expected = [(1, Status::RetryExcErr), (2, Status::WrFlushErr)];
+    assert_eq!(pair.a.statuses(), expected);
+    assert!(pair.a.qp.wants_close());
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Addresses as C programs have them: a family, and a struct of its own for each.
+//! It promises that what is written can be read back. It refuses families other than IPv4 and IPv6.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+
+use crate::errno::Errno;
+
+/// Reads an address; nothing for a null pointer.
+///
+/// # Safety
+/// `at` is null or the address of a struct of the family that it names.
+pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Errno> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's word; programs do not always align it.
+    let family = i32::from(unsafe { at.read_unaligned() }.sa_family);
+    match family {
+        AF_INET => {
+            // SAFETY: the caller's word.
+            let v4 = unsafe { at.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            let port = u16::from_be(v4.sin_port);
+            Ok(Some(SocketAddr::V4(SocketAddrV4::new(ip, port))))
+        }
+        AF_INET6 => {
+            // SAFETY: the caller's word.
+            let v6 = unsafe { at.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            let port = u16::from_be(v6.sin6_port);
+            let scope = v6.sin6_scope_id;
+            Ok(Some(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope))))
+        }
+        _ => Err(Errno(libc::EAFNOSUPPORT)),
+    }
+}
+
+/// An address in a struct that has room for any.
+pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
+    // SAFETY: numbers, of which zero is a value.
+    let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
+    let at = &raw mut storage;
+    match address {
+        SocketAddr::V4(v4) => {
+            let at = at.cast::<sockaddr_in>();
+            // SAFETY: there is room for any address.
+            unsafe {
+                (*at).sin_family = AF_INET as sa_family_t;
+                (*at).sin_port = v4.port().to_be();
+                (*at).sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+            }
+        }
+        SocketAddr::V6(v6) => {
+            let at = at.cast::<sockaddr_in6>();
+            // SAFETY: there is room for any address.
+            unsafe {
+                (*at).sin6_family = AF_INET6 as sa_family_t;
+                (*at).sin6_port = v6.port().to_be();
+                (*at).sin6_addr.s6_addr = v6.ip().octets();
+                (*at).sin6_scope_id = v6.scope_id();
+            }
+        }
+    }
+    storage
+}
+
+/// How many bytes of the struct count.
+pub(crate) fn len(address: SocketAddr) -> usize {
+    match address {
+        SocketAddr::V4(_) => size_of::<sockaddr_in>(),
+        SocketAddr::V6(_) => size_of::<sockaddr_in6>(),
+    }
+}
+
+/// The address of ours that leads there, as the system would choose it.
+pub(crate) fn towards(to: SocketAddr) -> Result<IpAddr, Errno> {
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let errno = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::ENETUNREACH));
+    // Nothing is sent: a datagram socket that is connected knows its own address.
+    let socket = std::net::UdpSocket::bind((any, 0)).map_err(errno)?;
+    let port = to.port().max(1);
+    socket
+        .connect(SocketAddr::new(to.ip(), port))
+        .map_err(errno)?;
+    Ok(socket.local_addr().map_err(errno)?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for text in [
+            "192.0.2.7:4791",
+            "[2001:db8::7]:1",
+            "0.0.0.0:0",
+            "[::]:65535",
+        ] {
+            let address: SocketAddr = text.parse().unwrap();
+            let storage = storage(address);
+            // SAFETY: just written.
+            let read = unsafe { read((&raw const storage).cast()) };
+            assert_eq!(read, Ok(Some(address)));
+        }
+    }
+
+    #[test]
+    fn other_families_are_refused() {
+        // SAFETY: numbers, of which zero is a value.
+        let storage: sockaddr_storage = unsafe { core::mem::zeroed() };
+        // SAFETY: ours.
+        let read = unsafe { read((&raw const storage).cast()) };
+        assert_eq!(read, Err(Errno(libc::EAFNOSUPPORT)));
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { super::read(core::ptr::null()) }, Ok(None));
+    }
+}

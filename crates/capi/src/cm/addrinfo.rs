@@ -1,0 +1,213 @@
+//! Names and services turned into addresses, for this manager's port spaces.
+//! It promises what the system's resolver says, in its order. It refuses to find routes: IP has them.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::net::SocketAddr;
+use core::ptr;
+
+use libc::{addrinfo, freeaddrinfo, getaddrinfo, sockaddr, socklen_t};
+
+use super::address::{len, read, storage, towards};
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+
+/// Finds addresses.
+///
+/// # Safety
+/// All are null or the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    res: *mut *mut rdma_addrinfo,
+) -> c_int {
+    // SAFETY: the program's word.
+    let hints = unsafe { hints.as_ref() };
+    if node.is_null() && service.is_null() && hints.is_none() {
+        return minus_one(Err(Errno::INVAL));
+    }
+    // SAFETY: the program's word.
+    let found = unsafe { find(node, service, hints) };
+    match found {
+        Ok(found) => {
+            // SAFETY: the program's word.
+            unsafe { *res = found };
+            0
+        }
+        Err(code) => code,
+    }
+}
+
+/// # Safety
+/// As of [`verbena_rdma_getaddrinfo`].
+unsafe fn find(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result<*mut rdma_addrinfo, c_int> {
+    let mut info = Info::new(hints);
+    let refused = |errno: Errno| {
+        errno.set();
+        -1
+    };
+    if !node.is_null() || !service.is_null() {
+        // SAFETY: the program's word.
+        let address = unsafe { resolve(node, service, hints, info.flags)? };
+        if info.flags & RAI_PASSIVE != 0 {
+            info.src = Some(address);
+        } else {
+            info.dst = Some(address);
+        }
+    }
+    if let Some(hints) = hints {
+        // SAFETY: the program's word.
+        let named = unsafe { read(hints.ai_src_addr) }.map_err(refused)?;
+        if info.src.is_none() {
+            info.src = named;
+        }
+        if info.dst.is_none() {
+            // SAFETY: the program's word.
+            info.dst = unsafe { read(hints.ai_dst_addr) }.map_err(refused)?;
+        }
+    }
+    let wants_source = info.src.is_none() && info.flags & (RAI_PASSIVE | RAI_NOROUTE) == 0;
+    if let Some(dst) = info.dst.filter(|_| wants_source) {
+        info.src = towards(dst).ok().map(|ip| SocketAddr::new(ip, 0));
+    }
+    Ok(info.give())
+}
+
+/// The first address that the system's resolver knows; its own error number if it knows none.
+///
+/// # Safety
+/// As of [`verbena_rdma_getaddrinfo`].
+unsafe fn resolve(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+    flags: u32,
+) -> Result<SocketAddr, c_int> {
+    // SAFETY: numbers and pointers, of which zero is a value.
+    let mut asked: addrinfo = unsafe { core::mem::zeroed() };
+    let family = hints.filter(|_| flags & RAI_FAMILY != 0);
+    asked.ai_family = family.map_or(libc::AF_UNSPEC, |hints| hints.ai_family);
+    let datagrams = hints.is_some_and(|h| h.ai_port_space as u32 == RDMA_PS_UDP);
+    asked.ai_socktype = if datagrams {
+        libc::SOCK_DGRAM
+    } else {
+        libc::SOCK_STREAM
+    };
+    if flags & RAI_PASSIVE != 0 {
+        asked.ai_flags |= libc::AI_PASSIVE;
+    }
+    if flags & RAI_NUMERICHOST != 0 {
+        asked.ai_flags |= libc::AI_NUMERICHOST;
+    }
+    let mut found: *mut addrinfo = ptr::null_mut();
+    // SAFETY: the program's texts, and a place of ours for the answer.
+    let code = unsafe { getaddrinfo(node, service, &raw const asked, &raw mut found) };
+    if code != 0 {
+        return Err(code);
+    }
+    // SAFETY: the resolver's own list.
+    let mut at = unsafe { found.as_ref() };
+    let mut address = None;
+    while let Some(one) = at.filter(|_| address.is_none()) {
+        // SAFETY: the resolver's own list.
+        unsafe {
+            address = read(one.ai_addr).ok().flatten();
+            at = one.ai_next.as_ref();
+        }
+    }
+    // SAFETY: from the resolver, once.
+    unsafe { freeaddrinfo(found) };
+    address.ok_or(libc::EAI_NONAME)
+}
+
+/// An answer to be.
+struct Info {
+    flags: u32,
+    qp_type: c_int,
+    ps: c_int,
+    src: Option<SocketAddr>,
+    dst: Option<SocketAddr>,
+}
+
+impl Info {
+    fn new(hints: Option<&rdma_addrinfo>) -> Info {
+        let ps = hints.map_or(0, |hints| hints.ai_port_space);
+        let asked = hints.map_or(0, |hints| hints.ai_qp_type);
+        let datagrams = ps as u32 == RDMA_PS_UDP || (ps == 0 && asked as u32 == IBV_QPT_UD);
+        let (usual_ps, usual_type) = if datagrams {
+            (RDMA_PS_UDP, IBV_QPT_UD)
+        } else {
+            (RDMA_PS_TCP, IBV_QPT_RC)
+        };
+        Info {
+            flags: hints.map_or(0, |hints| hints.ai_flags as u32),
+            qp_type: if asked == 0 {
+                usual_type as c_int
+            } else {
+                asked
+            },
+            ps: if ps == 0 { usual_ps as c_int } else { ps },
+            src: None,
+            dst: None,
+        }
+    }
+
+    fn give(self) -> *mut rdma_addrinfo {
+        let family = match self.src.or(self.dst) {
+            Some(SocketAddr::V6(_)) => libc::AF_INET6,
+            Some(SocketAddr::V4(_)) => libc::AF_INET,
+            None => 0,
+        };
+        let (src, src_len) = copy(self.src);
+        let (dst, dst_len) = copy(self.dst);
+        Box::into_raw(Box::new(rdma_addrinfo {
+            ai_flags: self.flags as c_int,
+            ai_family: family,
+            ai_qp_type: self.qp_type,
+            ai_port_space: self.ps,
+            ai_src_len: src_len,
+            ai_dst_len: dst_len,
+            ai_src_addr: src,
+            ai_dst_addr: dst,
+            ..rdma_addrinfo::zeroed()
+        }))
+    }
+}
+
+/// An address that lives until the answer is freed.
+fn copy(address: Option<SocketAddr>) -> (*mut sockaddr, socklen_t) {
+    match address {
+        Some(address) => {
+            let place = Box::into_raw(Box::new(storage(address)));
+            (place.cast(), len(address) as socklen_t)
+        }
+        None => (ptr::null_mut(), 0),
+    }
+}
+
+/// Frees an answer.
+///
+/// # Safety
+/// `res` came from [`verbena_rdma_getaddrinfo`] and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
+    while !res.is_null() {
+        // SAFETY: the program's word: boxed above, with their addresses.
+        unsafe {
+            let info = Box::from_raw(res);
+            for address in [info.ai_src_addr, info.ai_dst_addr] {
+                if !address.is_null() {
+                    drop(Box::from_raw(address.cast::<libc::sockaddr_storage>()));
+                }
+            }
+            // Whatever a program has put there is its own.
+            let _: *mut c_void = info.ai_connect;
+            res = info.ai_next;
+        }
+    }
+}

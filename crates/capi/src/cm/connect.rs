@@ -1,0 +1,366 @@
+//! Connections: asked for, accepted, refused, ended.
+//! It promises one answer to every request and one end to every connection. It refuses private data that no startup frame can carry.
+
+use core::ffi::{c_int, c_void};
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena::low::{QpState, RnrRetry};
+use verbena::{Error, Qp};
+
+use super::id::{self, Id};
+use super::link::{Link, Param};
+use super::resolve::wire_port;
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+use crate::home::{Home, home};
+use crate::qp::{self, Pair};
+use crate::query::READS;
+
+/// What a program said of a connection; the usual if it said nothing.
+struct Asked {
+    private_data: Vec<u8>,
+    inbound: u8,
+    outbound: u8,
+    rnr_retry: u8,
+    number: u32,
+}
+
+impl Asked {
+    /// # Safety
+    /// `param` is null or the program's.
+    unsafe fn new(param: *const rdma_conn_param) -> Result<Asked, Errno> {
+        // SAFETY: the caller's word.
+        let Some(param) = (unsafe { param.as_ref() }) else {
+            return Ok(Asked {
+                private_data: Vec::new(),
+                inbound: READS,
+                outbound: READS,
+                rnr_retry: 7,
+                number: 0,
+            });
+        };
+        // SAFETY: the caller's word.
+        let private_data = unsafe { bytes(param.private_data, param.private_data_len)? };
+        Ok(Asked {
+            private_data,
+            // More than there can be means as many as there can be.
+            inbound: param.responder_resources.min(READS),
+            outbound: param.initiator_depth.min(READS),
+            rnr_retry: param.rnr_retry_count,
+            number: param.qp_num,
+        })
+    }
+}
+
+/// # Safety
+/// `data` has `len` bytes.
+pub(super) unsafe fn bytes(data: *const c_void, len: u8) -> Result<Vec<u8>, Errno> {
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    if data.is_null() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's word.
+    Ok(unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec())
+}
+
+/// What a connection is made for.
+struct Joined<'a> {
+    pair: &'a Pair,
+    qp: &'a Qp,
+    c: *mut ibv_qp,
+    /// The program moves its queue pair through the states itself.
+    own: bool,
+}
+
+impl Id {
+    /// The queue pair of a connection: the identifier's, or one of the program's own.
+    ///
+    /// # Safety
+    /// `id` is this identifier.
+    unsafe fn joins<'a>(
+        &self,
+        id: *mut rdma_cm_id,
+        asked: &Asked,
+        home: &Home,
+    ) -> Result<Joined<'a>, Errno> {
+        // SAFETY: the caller's word.
+        let given = unsafe { (*id).qp };
+        let own = given.is_null();
+        let c = if own { home.pair(asked.number) } else { given };
+        // SAFETY: a queue pair that is there.
+        let pair = unsafe { qp::of(c)? };
+        let qp = pair.connection().ok_or(Errno::INVAL)?;
+        if own {
+            pair.manage();
+            self.inner.lock().own = Some(c);
+        }
+        if qp.state() == QpState::Reset {
+            qp.modify(QpState::Init);
+        }
+        let timeout = self.inner.lock().options.ack_timeout;
+        qp.set_manners(|manners| {
+            manners.ird = Some(asked.inbound.into());
+            manners.ord = Some(asked.outbound.into());
+            manners.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);
+            if let Some(timeout) = timeout {
+                manners.patience = patience(timeout);
+            }
+        });
+        home.join(pair.event_number(), &self.link);
+        Ok(Joined { pair, qp, c, own })
+    }
+}
+
+/// Retries are the usual ones.
+fn patience(timeout: u8) -> Option<Duration> {
+    let nanos = (4096_u64 << timeout) * 4 * 8;
+    (timeout > 0).then(|| Duration::from_nanos(nanos).max(Duration::from_secs(2)))
+}
+
+/// Connects to the peer that was resolved.
+///
+/// # Safety
+/// `id` was made here; `param` is null or the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_connect(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { connect(id, param) })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_connect`].
+unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
+    let (source, peer) = {
+        let inner = own.inner.lock();
+        (inner.source, inner.peer.ok_or(Errno::INVAL)?)
+    };
+    let home = home()?;
+    // SAFETY: the program's word.
+    let joined = unsafe { own.joins(id, &asked, &home)? };
+    let to = SocketAddr::new(peer.ip(), wire_port(peer.port())?);
+    let (link, at) = (own.link.clone(), Moved(joined.c));
+    let kind = if joined.own {
+        RDMA_CM_EVENT_CONNECT_RESPONSE
+    } else {
+        RDMA_CM_EVENT_ESTABLISHED
+    };
+    let depths = (asked.inbound, asked.outbound);
+    let done = move |answer: Result<Vec<u8>, Error>| match answer {
+        Ok(private_data) => {
+            at.reached(IBV_QPS_RTS);
+            let param = Param::Connection {
+                private_data,
+                depths,
+            };
+            link.established(kind, param);
+        }
+        Err(error) => refused(&link, &error),
+    };
+    let dialled = joined
+        .qp
+        .connect_from(source, to, &asked.private_data, done);
+    if let Err(error) = dialled {
+        match error.os_error() {
+            // The system knows already that nobody is there.
+            Some(_) => refused(&own.link, &error),
+            None => return Err(error.into()),
+        }
+    }
+    // SAFETY: the program's word.
+    unsafe { own.complete(id)? };
+    // SAFETY: the program's word: connected, if nobody else waits for it.
+    unsafe { own.note_port(id, joined.pair) };
+    Ok(())
+}
+
+/// A queue pair whose state its program can see.
+struct Moved(*mut ibv_qp);
+
+// SAFETY: one field of it is written, which programs only read.
+unsafe impl Send for Moved {}
+
+impl Moved {
+    fn reached(&self, state: u32) {
+        // SAFETY: a queue pair that is being connected is not destroyed before that has ended: whoever destroys it ends it,
+        // and is told of that before.
+        unsafe { (*self.0).state = state };
+    }
+}
+
+impl Id {
+    /// Writes down the port that a connection was made from.
+    ///
+    /// # Safety
+    /// `id` is this identifier.
+    unsafe fn note_port(&self, id: *mut rdma_cm_id, pair: &Pair) {
+        if let Some(Ok(Some((local, _)))) = pair.connection().map(Qp::ends) {
+            // SAFETY: the caller's word.
+            unsafe { self.place(id, Some(local), None) };
+        }
+    }
+}
+
+/// A connection that did not come about.
+fn refused(link: &Arc<Link>, error: &Error) {
+    crate::log::info(|| error.to_string());
+    let (kind, status, said) = if let Some(said) = error.rejection() {
+        // The consumer's own reason is in what it said.
+        (RDMA_CM_EVENT_REJECTED, 28, said.to_vec())
+    } else {
+        match error.os_error() {
+            // Nobody listens: a service that does not exist.
+            Some(libc::ECONNREFUSED) => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, Vec::new()),
+            Some(code) => (RDMA_CM_EVENT_UNREACHABLE, -code, Vec::new()),
+            None => (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT, Vec::new()),
+        }
+    };
+    link.tell(kind, status, Param::said(said));
+}
+
+/// Accepts somebody who came.
+///
+/// # Safety
+/// `id` was made here; `param` is null or the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_accept(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { accept(id, param) })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_accept`].
+unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
+    let home = home()?;
+    // SAFETY: the program's word.
+    let joined = unsafe { own.joins(id, &asked, &home)? };
+    let request = own.inner.lock().request.take().ok_or(Errno::INVAL)?;
+    let (link, at) = (own.link.clone(), Moved(joined.c));
+    let done = move |answer: Result<Vec<u8>, Error>| match answer {
+        Ok(_) => {
+            at.reached(IBV_QPS_RTS);
+            link.established(RDMA_CM_EVENT_ESTABLISHED, Param::NONE);
+        }
+        Err(error) => {
+            crate::log::info(|| error.to_string());
+            let status = error.os_error().unwrap_or(libc::ECONNABORTED);
+            link.tell(RDMA_CM_EVENT_CONNECT_ERROR, -status, Param::NONE);
+        }
+    };
+    request.accept_telling(joined.qp, &asked.private_data, done)?;
+    // SAFETY: the program's word.
+    unsafe { own.complete(id) }
+}
+
+/// Refuses somebody who came, with a reason that its program can read.
+///
+/// # Safety
+/// `id` was made here; `data` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_reject(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
+    // SAFETY: the program's word.
+    let said = unsafe { id::of(id).and_then(|own| Ok((own, bytes(data, len)?))) };
+    minus_one(said.and_then(|(own, data)| {
+        let request = own.inner.lock().request.take().ok_or(Errno::INVAL)?;
+        request.reject(&data);
+        Ok(())
+    }))
+}
+
+/// The same: there are no options of a connection's makers to disagree about.
+///
+/// # Safety
+/// As of [`verbena_rdma_reject`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
+    // SAFETY: the program's word.
+    unsafe { verbena_rdma_reject(id, data, len) }
+}
+
+/// Ends a connection: the peer sees it, and what is not done here is flushed.
+///
+/// # Safety
+/// `id` was made here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { disconnect(id) })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_disconnect`].
+unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let own = unsafe { id::of(id)? };
+    // SAFETY: the program's word.
+    let c = unsafe { (*id).qp };
+    let c = if c.is_null() {
+        own.inner.lock().own.ok_or(Errno::INVAL)?
+    } else {
+        c
+    };
+    // SAFETY: a queue pair that is there.
+    let pair = unsafe { qp::of(c)? };
+    pair.hang_up();
+    // SAFETY: the program waits for this call to change it.
+    unsafe { (*c).state = IBV_QPS_ERR };
+    if own.link.disconnected() {
+        // SAFETY: the program's word.
+        return unsafe { own.complete(id) };
+    }
+    Ok(())
+}
+
+/// The program has moved its own queue pair: the connection that was answered begins.
+///
+/// # Safety
+/// `id` was made here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the program's word. An identifier with a queue pair of its own is connected without this.
+    let known = unsafe { id::of(id).map(|own| own.inner.lock().own.is_some()) };
+    minus_one(known.and_then(|known| known.then_some(()).ok_or(Errno::INVAL)))
+}
+
+/// Tells the manager of an asynchronous event of a queue pair: it knows.
+///
+/// # Safety
+/// `id` was made here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { id::of(id) }.map(|_| ()))
+}
+
+/// Options of a connection's makers: there are none.
+#[unsafe(no_mangle)]
+pub extern "C" fn verbena_rdma_set_local_ece(_id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
+    minus_one(Err(Errno::NOSUPP))
+}
+
+/// Options of the peer's maker: there are none.
+#[unsafe(no_mangle)]
+pub extern "C" fn verbena_rdma_get_remote_ece(_id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
+    minus_one(Err(Errno::NOSUPP))
+}

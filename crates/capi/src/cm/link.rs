@@ -1,0 +1,163 @@
+//! What an identifier shares with its events and with whoever causes them: where to tell, and whether anybody still wants to know.
+//! It promises that nothing is told of an identifier that goes, that a connection ends once, and that who destroys an
+//! identifier can wait until its events are acknowledged. It refuses to follow the identifier's address: the program does.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena::Request;
+
+use crate::abi::*;
+use crate::mailbox::{Acks, Mailbox};
+
+/// What comes with an event.
+pub(crate) enum Param {
+    /// Nothing but the connection's numbers.
+    Connection {
+        private_data: Vec<u8>,
+        /// Reads and atomics that the peer wants of us, and that it serves.
+        depths: (u8, u8),
+    },
+    /// Where datagrams go.
+    Datagram {
+        private_data: Vec<u8>,
+        address: ibv_ah_attr,
+        number: u32,
+        key: u32,
+    },
+}
+
+impl Param {
+    pub(crate) const NONE: Param = Param::Connection {
+        private_data: Vec::new(),
+        depths: (0, 0),
+    };
+
+    pub(crate) fn said(private_data: Vec<u8>) -> Param {
+        Param::Connection {
+            private_data,
+            depths: (0, 0),
+        }
+    }
+}
+
+/// An event on its way to a program.
+pub(crate) struct Event {
+    pub(crate) link: Arc<Link>,
+    pub(crate) kind: u32,
+    pub(crate) status: c_int,
+    pub(crate) param: Param,
+    /// Somebody came: an identifier is made for it when the program takes the event.
+    pub(crate) request: Option<Request>,
+}
+
+// SAFETY: numbers, bytes and handles that may be used from anywhere; the one struct of C in it has no pointers.
+unsafe impl Send for Event {}
+
+/// Where events of several identifiers arrive.
+pub(crate) type Events = Mailbox<Event>;
+
+/// What an identifier shares.
+pub(crate) struct Link {
+    id: Address,
+    /// Changed when the identifier moves to another channel.
+    events: Mutex<Arc<Events>>,
+    gone: AtomicBool,
+    pub(crate) acks: Acks,
+    /// It is connected, and has not been told that this is over.
+    connected: AtomicBool,
+}
+
+struct Address(*mut rdma_cm_id);
+
+// SAFETY: an address that only the program follows.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Link {
+    pub(crate) fn new(id: *mut rdma_cm_id, events: Arc<Events>) -> Arc<Link> {
+        Arc::new(Link {
+            id: Address(id),
+            events: Mutex::new(events),
+            gone: AtomicBool::new(false),
+            acks: Acks::default(),
+            connected: AtomicBool::new(false),
+        })
+    }
+
+    /// The identifier, as its program knows it.
+    pub(crate) fn id(&self) -> *mut rdma_cm_id {
+        self.id.0
+    }
+
+    pub(crate) fn events(&self) -> Arc<Events> {
+        self.events.lock().clone()
+    }
+
+    /// Tells of something.
+    pub(crate) fn tell(self: &Arc<Link>, kind: u32, status: c_int, param: Param) {
+        self.put(kind, status, param, None);
+    }
+
+    pub(crate) fn put(
+        self: &Arc<Link>,
+        kind: u32,
+        status: c_int,
+        param: Param,
+        request: Option<Request>,
+    ) {
+        let event = Event {
+            link: self.clone(),
+            kind,
+            status,
+            param,
+            request,
+        };
+        // Under the lock that moving takes: an event must not arrive where the identifier is no more.
+        let events = self.events.lock();
+        events.put_if(event, || !self.gone.load(Ordering::Relaxed));
+    }
+
+    /// The connection is there.
+    pub(crate) fn established(self: &Arc<Link>, kind: u32, param: Param) {
+        self.connected.store(true, Ordering::Release);
+        self.tell(kind, 0, param);
+    }
+
+    /// The connection is over; true if that was news.
+    pub(crate) fn disconnected(self: &Arc<Link>) -> bool {
+        let news = self.connected.swap(false, Ordering::AcqRel);
+        if news {
+            self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+        }
+        news
+    }
+
+    /// Events go elsewhere from now on, those that wait included.
+    pub(crate) fn migrate(&self, to: &Arc<Events>) {
+        let mut events = self.events.lock();
+        if Arc::ptr_eq(&events, to) {
+            return;
+        }
+        let waiting = events.withdraw(|event| core::ptr::eq(&raw const *event.link, self));
+        for event in waiting {
+            to.put_if(event, || true);
+        }
+        *events = to.clone();
+    }
+
+    /// The identifier goes: what waits is dropped, and what its program was given is acknowledged.
+    pub(crate) fn close(&self) {
+        let events = self.events();
+        // Dropped without the lock: a request that is refused by that has locks of its own.
+        let waiting = events.withdraw_and(
+            |event| core::ptr::eq(&raw const *event.link, self),
+            || self.gone.store(true, Ordering::Relaxed),
+        );
+        drop(waiting);
+        self.acks.wait();
+    }
+}

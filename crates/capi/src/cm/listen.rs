@@ -1,0 +1,86 @@
+//! Listening: an identifier that others come to.
+//! It promises an event for everybody who comes, and an answer to everybody: whoever is not accepted when the listener goes is refused.
+//! It refuses more waiting requests than the program asked for.
+
+use core::ffi::c_int;
+use core::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+
+use verbena::Listener;
+
+use super::id::{self, Id};
+use super::link::{Link, Param};
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+
+/// Requests that wait for an answer if the program does not say how many.
+const BACKLOG: usize = 128;
+/// Requests that wait for an answer at most, whatever the program says.
+const MOST: usize = 4096;
+
+/// Listens.
+///
+/// # Safety
+/// `id` was made here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { listen(id, backlog) })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_listen`].
+unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let own = unsafe { id::of(id)? };
+    // SAFETY: the program's word.
+    if unsafe { (*id).ps } != RDMA_PS_TCP {
+        return Err(Errno::NOSUPP);
+    }
+    if own.inner.lock().bound.is_none() {
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let any = super::address::storage(any);
+        // SAFETY: an address of ours.
+        unsafe { super::resolve::bind(id, (&raw const any).cast())? };
+    }
+    own.listen(backlog)
+}
+
+impl Id {
+    fn listen(&self, backlog: c_int) -> Result<(), Errno> {
+        let backlog = match usize::try_from(backlog) {
+            Ok(0) | Err(_) => BACKLOG,
+            Ok(n) => n.min(MOST),
+        };
+        let mut inner = self.inner.lock();
+        if !inner.listeners.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        let berths = core::mem::take(&mut inner.berths);
+        for berth in berths {
+            let listener = Arc::new(berth.listen(backlog)?);
+            let (weak, link) = (Arc::downgrade(&listener), self.link.clone());
+            listener.on_request(Arc::new(move || hear(&weak, &link)));
+            inner.listeners.push(listener.clone());
+            // Who came before anybody was told.
+            hear(&Arc::downgrade(&listener), &self.link);
+        }
+        Ok(())
+    }
+}
+
+/// Tells of everybody who came.
+fn hear(listener: &Weak<Listener>, link: &Arc<Link>) {
+    let Some(listener) = listener.upgrade() else {
+        return;
+    };
+    while let Ok(Some(request)) = listener.try_next() {
+        let (inbound, outbound) = request.depths();
+        let short = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+        let param = Param::Connection {
+            private_data: request.private_data().to_vec(),
+            depths: (short(inbound), short(outbound)),
+        };
+        link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, Some(request));
+    }
+}

@@ -1,0 +1,67 @@
+//! What a program may ask of an identifier before it is used.
+//! It promises to keep what it accepts. It refuses options that it would have to ignore.
+
+use core::ffi::{c_int, c_void};
+
+use super::id;
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+
+/// What was asked for.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// An IPv6 wildcard leaves IPv4 alone.
+    pub(crate) family_only: bool,
+    /// 4.096 µs · 2^n is how long an acknowledgement may take.
+    pub(crate) ack_timeout: Option<u8>,
+}
+
+/// Sets an option.
+///
+/// # Safety
+/// `id` was made here; `value` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { id::of(id) };
+    minus_one(own.and_then(|own| {
+        // SAFETY: the program's word.
+        let number = unsafe { number(value, len)? };
+        let mut inner = own.inner.lock();
+        match (level as u32, name as u32) {
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => inner.options.family_only = number != 0,
+            // Addresses that others used a moment ago can always be taken.
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {}
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
+                let timeout = u8::try_from(number).map_err(|_| Errno::INVAL)?;
+                if timeout > 31 {
+                    return Err(Errno::INVAL);
+                }
+                inner.options.ack_timeout = Some(timeout);
+            }
+            _ => return Err(Errno(libc::ENOSYS)),
+        }
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `value` has `len` bytes.
+unsafe fn number(value: *const c_void, len: usize) -> Result<i64, Errno> {
+    if value.is_null() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's word.
+    match len {
+        1 => Ok(unsafe { value.cast::<u8>().read() }.into()),
+        // SAFETY: as above; programs do not always align it.
+        4 => Ok(unsafe { value.cast::<c_int>().read_unaligned() }.into()),
+        _ => Err(Errno::INVAL),
+    }
+}

@@ -1,0 +1,392 @@
+//! Queue pairs of identifiers: made with whatever the program leaves out, and ready to be connected.
+//! It promises that completion queues which the program did not bring are made, named after the identifier and with channels of
+//! their own. It refuses a second queue pair on one identifier.
+
+use core::ffi::c_int;
+use core::ptr;
+
+use super::id;
+use crate::abi::*;
+use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
+use crate::cq::{ibv_create_cq, ibv_destroy_cq};
+use crate::errno::{Errno, minus_one};
+use crate::qp::{self, ibv_destroy_qp, ibv_modify_qp};
+use crate::query::READS;
+use crate::srq::{ibv_create_srq, ibv_destroy_srq};
+
+/// The number that peers of a managed connection are said to have: one that nobody can call.
+const PEER: u32 = 1;
+
+/// Makes the queue pair of an identifier.
+///
+/// # Safety
+/// `id` was made here; `pd` is null or was made here; `attr` is the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { create(id, pd, attr) })
+}
+
+/// The same with parts that later releases added.
+///
+/// # Safety
+/// As of [`verbena_rdma_create_qp`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    // SAFETY: the program's word.
+    let Some(ex) = (unsafe { attr.as_mut() }) else {
+        return minus_one(Err(Errno::INVAL));
+    };
+    // SAFETY: the program's word.
+    minus_one(unsafe {
+        let pd = if ex.comp_mask & IBV_QP_INIT_ATTR_PD != 0 {
+            ex.pd
+        } else {
+            ptr::null_mut()
+        };
+        fill(id, pd, |pd, wanted| {
+            wanted(&mut ex.send_cq, &mut ex.recv_cq, &mut ex.srq, &ex.cap)?;
+            ex.pd = pd;
+            ex.comp_mask |= IBV_QP_INIT_ATTR_PD;
+            qp::create_managed_ex(ex)
+        })
+    })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_create_qp`].
+pub(crate) unsafe fn create(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    unsafe {
+        let attr = attr.as_mut().ok_or(Errno::INVAL)?;
+        fill(id, pd, |pd, wanted| {
+            wanted(
+                &mut attr.send_cq,
+                &mut attr.recv_cq,
+                &mut attr.srq,
+                &attr.cap,
+            )?;
+            qp::create_managed(pd, attr)
+        })
+    }
+}
+
+/// Fills in queues that the program left out.
+type Wanted<'a> = dyn FnMut(&mut *mut ibv_cq, &mut *mut ibv_cq, &mut *mut ibv_srq, &ibv_qp_cap) -> Result<(), Errno>
+    + 'a;
+
+/// Makes a queue pair by `make`, which is handed its domain and asks for the queues that are missing.
+///
+/// # Safety
+/// `id` was made here; `pd` is null or was made here.
+unsafe fn fill(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    make: impl FnOnce(*mut ibv_pd, &mut Wanted<'_>) -> Result<*mut ibv_qp, Errno>,
+) -> Result<(), Errno> {
+    // SAFETY: the program's word, all along.
+    unsafe {
+        let own = id::of(id)?;
+        own.open(id)?;
+        if !(*id).qp.is_null() {
+            return Err(Errno::INVAL);
+        }
+        let pd = if pd.is_null() { (*id).pd } else { pd };
+        let mut wanted = |send: &mut *mut ibv_cq,
+                          recv: &mut *mut ibv_cq,
+                          srq: &mut *mut ibv_srq,
+                          cap: &ibv_qp_cap| {
+            if send.is_null() {
+                queue(id, cap.max_send_wr, true)?;
+                *send = (*id).send_cq;
+            }
+            if recv.is_null() {
+                queue(id, cap.max_recv_wr, false)?;
+                *recv = (*id).recv_cq;
+            }
+            if srq.is_null() {
+                *srq = (*id).srq;
+            }
+            Ok(())
+        };
+        let made = make(pd, &mut wanted).and_then(|qp| {
+            let ready = prepare(qp);
+            if ready.is_err() {
+                ibv_destroy_qp(qp);
+            }
+            ready.map(|()| qp)
+        });
+        match made {
+            Ok(qp) => {
+                (*id).qp = qp;
+                (*id).pd = pd;
+                Ok(())
+            }
+            Err(errno) => {
+                drop_queues(id);
+                Err(errno)
+            }
+        }
+    }
+}
+
+/// Makes a completion queue of an identifier, unless it has it.
+///
+/// # Safety
+/// `id` was made here and has a device.
+unsafe fn queue(id: *mut rdma_cm_id, entries: u32, send: bool) -> Result<(), Errno> {
+    let none = |pointer: bool| if pointer { Err(Errno::NOMEM) } else { Ok(()) };
+    // SAFETY: the caller's word.
+    unsafe {
+        let has = if send { (*id).send_cq } else { (*id).recv_cq };
+        if !has.is_null() {
+            return Ok(());
+        }
+        let channel = ibv_create_comp_channel((*id).verbs);
+        none(channel.is_null())?;
+        let entries = c_int::try_from(entries.max(1)).map_err(|_| Errno::INVAL)?;
+        let cq = ibv_create_cq((*id).verbs, entries, id.cast(), channel, 0);
+        if cq.is_null() {
+            ibv_destroy_comp_channel(channel);
+            return Err(Errno::NOMEM);
+        }
+        if send {
+            ((*id).send_cq, (*id).send_cq_channel) = (cq, channel);
+        } else {
+            ((*id).recv_cq, (*id).recv_cq_channel) = (cq, channel);
+        }
+    }
+    Ok(())
+}
+
+/// Destroys the completion queues that were made for an identifier.
+///
+/// # Safety
+/// `id` was made here.
+unsafe fn drop_queues(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's word.
+    unsafe {
+        for (cq, channel) in [
+            (&mut (*id).recv_cq, &mut (*id).recv_cq_channel),
+            (&mut (*id).send_cq, &mut (*id).send_cq_channel),
+        ] {
+            if !cq.is_null() {
+                // One that something else uses stays.
+                ibv_destroy_cq(core::mem::replace(cq, ptr::null_mut()));
+            }
+            if !channel.is_null() {
+                ibv_destroy_comp_channel(core::mem::replace(channel, ptr::null_mut()));
+            }
+        }
+    }
+}
+
+/// Receives can be posted to it from now on; datagrams can be sent, too.
+///
+/// # Safety
+/// `qp` was just made.
+unsafe fn prepare(qp: *mut ibv_qp) -> Result<(), Errno> {
+    let step = |attr: &mut ibv_qp_attr, mask: u32| {
+        // SAFETY: the caller's word.
+        match unsafe { ibv_modify_qp(qp, attr, mask as c_int) } {
+            0 => Ok(()),
+            code => Err(Errno(code)),
+        }
+    };
+    // SAFETY: the caller's word.
+    let datagrams = unsafe { (*qp).qp_type } == IBV_QPT_UD;
+    let mut attr = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        port_num: 1,
+        qkey: RDMA_UDP_QKEY,
+        qp_access_flags: IBV_ACCESS_REMOTE_WRITE
+            | IBV_ACCESS_REMOTE_READ
+            | IBV_ACCESS_REMOTE_ATOMIC,
+        ..ibv_qp_attr::zeroed()
+    };
+    let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    if !datagrams {
+        return step(&mut attr, init | IBV_QP_ACCESS_FLAGS);
+    }
+    step(&mut attr, init | IBV_QP_QKEY)?;
+    attr.qp_state = IBV_QPS_RTR;
+    step(&mut attr, IBV_QP_STATE)?;
+    attr.qp_state = IBV_QPS_RTS;
+    step(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
+}
+
+/// Destroys the queue pair of an identifier, and the queues that were made for it.
+///
+/// # Safety
+/// `id` was made here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_destroy_qp(id: *mut rdma_cm_id) {
+    if id.is_null() {
+        return;
+    }
+    // SAFETY: the program's word.
+    unsafe {
+        let qp = core::mem::replace(&mut (*id).qp, ptr::null_mut());
+        if !qp.is_null() {
+            ibv_destroy_qp(qp);
+        }
+        drop_queues(id);
+    }
+}
+
+/// Makes the shared receive queue of an identifier.
+///
+/// # Safety
+/// `id` was made here; `pd` is null or was made here; `attr` is the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe {
+        id::of(id).and_then(|own| {
+            own.open(id)?;
+            if !(*id).srq.is_null() {
+                return Err(Errno::INVAL);
+            }
+            let pd = if pd.is_null() { (*id).pd } else { pd };
+            let srq = ibv_create_srq(pd, attr);
+            if srq.is_null() {
+                return Err(Errno::last());
+            }
+            (*id).srq = srq;
+            (*id).pd = pd;
+            Ok(())
+        })
+    })
+}
+
+/// The same with parts that later releases added; of these there is only the plain kind.
+///
+/// # Safety
+/// As of [`verbena_rdma_create_srq`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    // SAFETY: the program's word.
+    let Some(ex) = (unsafe { attr.as_mut() }) else {
+        return minus_one(Err(Errno::INVAL));
+    };
+    let has = |part| ex.comp_mask & part != 0;
+    if has(IBV_SRQ_INIT_ATTR_TYPE) && ex.srq_type != IBV_SRQT_BASIC {
+        return minus_one(Err(Errno::NOSUPP));
+    }
+    let mut init = ibv_srq_init_attr {
+        srq_context: ex.srq_context,
+        attr: ex.attr,
+    };
+    let pd = if has(IBV_SRQ_INIT_ATTR_PD) {
+        ex.pd
+    } else {
+        ptr::null_mut()
+    };
+    // SAFETY: the program's word.
+    let code = unsafe { verbena_rdma_create_srq(id, pd, &raw mut init) };
+    ex.attr = init.attr;
+    code
+}
+
+/// Destroys the shared receive queue of an identifier.
+///
+/// # Safety
+/// `id` was made here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_destroy_srq(id: *mut rdma_cm_id) {
+    if id.is_null() {
+        return;
+    }
+    // SAFETY: the program's word.
+    unsafe {
+        let srq = core::mem::replace(&mut (*id).srq, ptr::null_mut());
+        if !srq.is_null() {
+            ibv_destroy_srq(srq);
+        }
+    }
+}
+
+/// The attributes for the next state of a queue pair that the program moves itself.
+///
+/// # Safety
+/// `id` was made here; the others are the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { id::of(id) };
+    minus_one(own.and_then(|own| {
+        // SAFETY: the program's word.
+        let (Some(attr), Some(mask)) = (unsafe { (attr.as_mut(), mask.as_mut()) }) else {
+            return Err(Errno::INVAL);
+        };
+        let peer = own.inner.lock().peer;
+        let needs = match attr.qp_state {
+            IBV_QPS_INIT => {
+                attr.pkey_index = 0;
+                attr.port_num = 1;
+                attr.qp_access_flags =
+                    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+            }
+            IBV_QPS_RTR => {
+                let peer = peer.ok_or(Errno::INVAL)?;
+                attr.ah_attr = ibv_ah_attr::zeroed();
+                attr.ah_attr.grh.dgid = crate::port::gid_of(peer.ip());
+                attr.ah_attr.grh.hop_limit = 64;
+                attr.ah_attr.is_global = 1;
+                attr.ah_attr.port_num = 1;
+                attr.path_mtu = IBV_MTU_4096;
+                attr.dest_qp_num = PEER;
+                attr.rq_psn = 0;
+                attr.max_dest_rd_atomic = READS;
+                attr.min_rnr_timer = 12;
+                IBV_QP_STATE
+                    | IBV_QP_AV
+                    | IBV_QP_PATH_MTU
+                    | IBV_QP_DEST_QPN
+                    | IBV_QP_RQ_PSN
+                    | IBV_QP_MAX_DEST_RD_ATOMIC
+                    | IBV_QP_MIN_RNR_TIMER
+            }
+            IBV_QPS_RTS => {
+                attr.timeout = 14;
+                attr.retry_cnt = 7;
+                attr.rnr_retry = 7;
+                attr.sq_psn = 0;
+                attr.max_rd_atomic = READS;
+                IBV_QP_STATE
+                    | IBV_QP_TIMEOUT
+                    | IBV_QP_RETRY_CNT
+                    | IBV_QP_RNR_RETRY
+                    | IBV_QP_SQ_PSN
+                    | IBV_QP_MAX_QP_RD_ATOMIC
+            }
+            IBV_QPS_ERR => IBV_QP_STATE,
+            _ => return Err(Errno::INVAL),
+        };
+        *mask = needs as c_int;
+        Ok(())
+    }))
+}

@@ -1,0 +1,187 @@
+//! Addresses and ways: binding an identifier, and finding where a peer is.
+//! It promises that a program learns its own address and port before anything is sent. It refuses addresses that the host has not.
+
+use core::ffi::c_int;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use libc::sockaddr;
+
+use super::address::{read, towards};
+use super::id::{self, Id};
+use super::link::Param;
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+use crate::home::{config, home};
+use crate::{log, port};
+
+/// The port on the wire of a port that programs speak of (setting `cm_port_offset`).
+pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
+    let offset = config().map_or(0, |config| config.cm_port_offset);
+    if port == 0 {
+        return Ok(0);
+    }
+    port.checked_add(offset).ok_or(Errno(libc::EADDRNOTAVAIL))
+}
+
+/// The port that programs speak of, of one on the wire.
+pub(super) fn spoken_port(port: u16) -> u16 {
+    let offset = config().map_or(0, |config| config.cm_port_offset);
+    port.saturating_sub(offset)
+}
+
+/// Binds an identifier to an address of ours.
+///
+/// # Safety
+/// `id` was made here; `addr` is an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { bind(id, addr) })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_bind_addr`].
+pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let (own, at) = unsafe { (id::of(id)?, read(addr)?.ok_or(Errno::INVAL)?) };
+    if own.inner.lock().bound.is_some() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the program's word.
+    let at = match unsafe { (*id).ps } {
+        RDMA_PS_TCP => own.take_port(at)?,
+        _ => at,
+    };
+    own.inner.lock().bound = Some(at);
+    // SAFETY: the program's word.
+    unsafe {
+        own.place(id, Some(at), None);
+        if !at.ip().is_unspecified() {
+            own.open(id)?;
+        }
+    }
+    Ok(())
+}
+
+impl Id {
+    /// Takes a port for connections, so that it is known and nobody else's; returns the address with it.
+    fn take_port(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
+        let device = home()?.device.clone();
+        let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
+        let berth = device.berth(wire).map_err(|error| {
+            if error.os_error() == Some(libc::EADDRINUSE) {
+                log::warn(|| {
+                    format!(
+                        "TCP port {} is taken by another program; the setting `cm_port_offset` moves RDMA's ports away (the same for both sides)",
+                        wire.port()
+                    )
+                });
+            }
+            Errno::from(error)
+        })?;
+        let port = berth.local()?.port();
+        let mut inner = self.inner.lock();
+        let both = at.ip() == IpAddr::from([0; 16]) && !inner.options.family_only;
+        inner.berths.push(berth);
+        if both {
+            // Whoever else has the port for IPv4 keeps it.
+            let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+            inner.berths.extend(device.berth(v4).ok());
+        }
+        Ok(SocketAddr::new(at.ip(), spoken_port(port)))
+    }
+}
+
+/// Finds out where a peer is, and which address of ours leads there.
+///
+/// # Safety
+/// `id` was made here; `src` is null or an address, `dst` an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    src: *mut sockaddr,
+    dst: *mut sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { resolve_addr(id, src, dst) })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_resolve_addr`].
+pub(crate) unsafe fn resolve_addr(
+    id: *mut rdma_cm_id,
+    src: *const sockaddr,
+    dst: *const sockaddr,
+) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let (own, src, dst) = unsafe { (id::of(id)?, read(src)?, read(dst)?.ok_or(Errno::INVAL)?) };
+    let bound = own.inner.lock().bound;
+    let named = src.or(bound).filter(|at| !at.ip().is_unspecified());
+    let found = match named {
+        Some(named) => Ok(named),
+        None => towards(dst).map(|ip| {
+            let port = bound.or(src).map_or(0, |at| at.port());
+            SocketAddr::new(ip, port)
+        }),
+    };
+    match found {
+        Ok(local) => {
+            // SAFETY: the program's word.
+            unsafe {
+                own.place(id, Some(local), Some(dst));
+                own.open(id)?;
+            }
+            own.link.tell(RDMA_CM_EVENT_ADDR_RESOLVED, 0, Param::NONE);
+        }
+        Err(Errno(code)) => own.link.tell(RDMA_CM_EVENT_ADDR_ERROR, -code, Param::NONE),
+    }
+    // SAFETY: the program's word.
+    unsafe { own.complete(id) }
+}
+
+/// Finds the way to a peer whose address is known: IP has it.
+///
+/// # Safety
+/// `id` was made here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_resolve_route(
+    id: *mut rdma_cm_id,
+    _timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the program's word.
+    minus_one(unsafe { resolve_route(id) })
+}
+
+/// # Safety
+/// As of [`verbena_rdma_resolve_route`].
+pub(crate) unsafe fn resolve_route(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    // SAFETY: the program's word.
+    let own = unsafe { id::of(id)? };
+    {
+        let mut inner = own.inner.lock();
+        let (Some(peer), Some(local)) = (inner.peer, inner.source) else {
+            return Err(Errno::INVAL);
+        };
+        let mut path = Box::new(ibv_sa_path_rec {
+            dgid: port::gid_of(peer.ip()),
+            sgid: port::gid_of(local),
+            hop_limit: 64,
+            reversible: 1,
+            numb_path: 1,
+            pkey: u16::MAX,
+            mtu_selector: 2,
+            mtu: IBV_MTU_4096 as u8,
+            ..ibv_sa_path_rec::zeroed()
+        });
+        // SAFETY: the program's word; the path lives as long as the identifier.
+        unsafe {
+            (*id).route.path_rec = &raw mut *path;
+            (*id).route.num_paths = 1;
+        }
+        inner.path = Some(path);
+    }
+    own.link.tell(RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Param::NONE);
+    // SAFETY: the program's word.
+    unsafe { own.complete(id) }
+}

@@ -1,0 +1,98 @@
+//! Objects that were made and destroyed leave nothing: neither memory, nor descriptors, nor threads.
+//! Alone in its process, since it looks at all of it.
+
+mod common;
+
+use common::*;
+use core::ptr;
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+/// Resident memory in kilobytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Descriptors but for sockets: numbers of queue pairs rest for a while, and their ports stay open meanwhile (RC.md).
+fn descriptors() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|entry| {
+        let target = std::fs::read_link(entry.as_ref().unwrap().path());
+        !target.is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+    })
+    .count()
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn nothing_stays() {
+    objects();
+    devices();
+}
+
+fn objects() {
+    let wanted = Wanted {
+        told: true,
+        shared: 4,
+        operations: IBV_QP_EX_WITH_SEND.into(),
+        ..Wanted::default()
+    };
+    let side = Side::new(wanted);
+    let round = || {
+        // SAFETY: objects that are there, destroyed in order.
+        unsafe {
+            let pd = ibv_alloc_pd(side.context);
+            let mr = ibv_reg_mr(pd, side.memory.as_ptr().cast_mut().cast(), 64, 1);
+            let mw = alloc_mw(pd, IBV_MW_TYPE_2);
+            let cq = ibv_create_cq(side.context, 16, ptr::null_mut(), side.channel, 0);
+            let qp = side.make();
+            // A failure leaves nothing either.
+            let mut wrong = side.init_ex();
+            wrong.send_ops_flags = 1 << 30;
+            let create = slots(side.context).create_qp_ex.unwrap();
+            assert!(create(side.context, &raw mut wrong).is_null());
+            let mut attr = side.rtr_attr(0).0.ah_attr;
+            let ah = ibv_create_ah(pd, &raw mut attr);
+            assert_eq!(ibv_destroy_ah(ah), 0);
+            assert_eq!(ibv_destroy_qp(qp), 0);
+            assert_eq!(ibv_destroy_cq(cq), 0);
+            assert_eq!(dealloc_mw(mw), 0);
+            assert_eq!(ibv_dereg_mr(mr), 0);
+            assert_eq!(ibv_dealloc_pd(pd), 0);
+        }
+    };
+    let rounds: usize = std::env::var("ROUNDS").map_or(2000, |n| n.parse().unwrap());
+    for _ in 0..rounds {
+        round();
+    }
+    let before = (resident(), descriptors(), threads());
+    for _ in 0..rounds {
+        round();
+    }
+    let after = (resident(), descriptors(), threads());
+    println!("kilobytes, descriptors, threads: {before:?}, then {after:?}");
+    assert!(
+        after.0 < before.0 + 1024,
+        "{} kB more after {rounds} rounds",
+        after.0 - before.0
+    );
+    assert_eq!((before.1, before.2), (after.1, after.2));
+}
+
+fn devices() {
+    let round = |_| drop(pair(Wanted::default()));
+    (0..20).for_each(round);
+    let before = (resident(), descriptors(), threads());
+    (0..100).for_each(round);
+    let after = (resident(), descriptors(), threads());
+    assert!(after.0 < before.0 + 4096, "{before:?}, then {after:?}");
+    assert_eq!((before.1, before.2), (after.1, after.2));
+}

@@ -1,0 +1,107 @@
+//! The limits that the device tells of are those that it has: so many objects can be made, the next is refused for want of
+//! room, and all of them go again. Alone in its process, since it uses everything up.
+
+mod common;
+
+use common::*;
+use core::ptr;
+use std::ffi::c_int;
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+/// Makes `count` objects beside those that are there, is refused one more, and destroys all; then one can be made again.
+fn exhaust<T>(
+    what: &str,
+    count: usize,
+    make: impl Fn() -> *mut T,
+    destroy: impl Fn(*mut T) -> c_int,
+) {
+    let mut all = Vec::with_capacity(count);
+    for at in 0..count {
+        let object = make();
+        assert!(!object.is_null(), "{what} {at} of {count}: {}", errno());
+        all.push(object);
+    }
+    refused(make(), libc::ENOMEM, what);
+    for object in all {
+        assert_eq!(destroy(object), 0, "{what}");
+    }
+    let object = make();
+    assert!(!object.is_null(), "{what} again: {}", errno());
+    assert_eq!(destroy(object), 0, "{what}");
+}
+
+#[test]
+fn as_many_objects_as_the_device_says() {
+    let side = Side::new(Wanted {
+        shared: 4,
+        ..Wanted::default()
+    });
+    let mut device = ibv_device_attr::zeroed();
+    // SAFETY: objects that are there, and are destroyed once.
+    unsafe {
+        assert_eq!(ibv_query_device(side.context, &raw mut device), 0);
+        let others = |limit: c_int| limit as usize - 1;
+        exhaust(
+            "domains",
+            others(device.max_pd),
+            || ibv_alloc_pd(side.context),
+            |pd| ibv_dealloc_pd(pd),
+        );
+        exhaust(
+            "shared queues",
+            others(device.max_srq),
+            || {
+                let mut attr = ibv_srq_init_attr::zeroed();
+                attr.attr.max_wr = 1;
+                ibv_create_srq(side.pd, &raw mut attr)
+            },
+            |srq| ibv_destroy_srq(srq),
+        );
+        let at = side.memory.as_ptr().cast_mut();
+        exhaust(
+            "regions",
+            others(device.max_mr),
+            || ibv_reg_mr(side.pd, at.cast(), 64, 0),
+            |mr| ibv_dereg_mr(mr),
+        );
+    }
+    descriptors(&side);
+}
+
+/// Completion queues have a descriptor each: when the process may have no more, that is what is said, and nothing is lost.
+fn descriptors(side: &Side) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let many = || {
+        // SAFETY: objects that are there, and are destroyed once.
+        let make =
+            || unsafe { ibv_create_cq(side.context, 1, ptr::null_mut(), ptr::null_mut(), 0) };
+        let all: Vec<_> = core::iter::repeat_with(make)
+            .take_while(|cq| !cq.is_null())
+            .collect();
+        let number = errno();
+        for cq in &all {
+            // SAFETY: as above.
+            assert_eq!(unsafe { ibv_destroy_cq(*cq) }, 0);
+        }
+        (all.len(), number)
+    };
+    // SAFETY: numbers of this process, which runs nothing else.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        limit.rlim_cur = 300;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+    }
+    let (first, number) = many();
+    assert_eq!(number, libc::EMFILE);
+    assert!(first > 100, "{first}");
+    assert_eq!(many(), (first, libc::EMFILE), "as many as before");
+    // SAFETY: objects that are there.
+    let channel = unsafe { ibv_create_comp_channel(side.context) };
+    assert!(!channel.is_null());
+    // SAFETY: as above.
+    assert_eq!(unsafe { ibv_destroy_comp_channel(channel) }, 0);
+}

@@ -1,0 +1,150 @@
+//! C programs, compiled against the headers of the machine and run on the libraries that `cargo xtask dropin` made: what only
+//! a library in its final form can show. `cargo xtask test` makes it first; without it these tests say so and pass.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the libraries are, if they were made; a test run of the project always has them.
+fn libraries() -> Option<PathBuf> {
+    // Cargo runs tests from its target folder: target/debug/deps/programs-….
+    let test = std::env::current_exe().expect("a path");
+    let folder = test
+        .ancestors()
+        .nth(3)
+        .expect("a target folder")
+        .join("dropin");
+    let there = folder.join("libibverbs.so.1").is_file();
+    if !there {
+        let required = std::env::var_os("DROPIN_REQUIRED").is_some();
+        assert!(!required, "no libraries in {}", folder.display());
+        eprintln!("not tested: no libraries in {}", folder.display());
+    }
+    there.then_some(folder)
+}
+
+/// Compiles a program; nothing if the machine cannot, unless it must.
+fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/c")
+        .join(name)
+        .with_extension("c");
+    // A file of its own each time: tests run at once.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{name}-{count}"));
+    // The one that loads the libraries itself is not linked with them.
+    let linked = (name != "load").then(|| folder.join("libibverbs.so.1"));
+    let output = Command::new("gcc")
+        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .args(linked)
+        .arg("-ldl")
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Some(program),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let headers = said.contains("infiniband/verbs.h: No such file");
+            assert!(headers && std::env::var_os("CI").is_none(), "{said}");
+            eprintln!("not tested: no headers of libibverbs");
+            None
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "gcc: {error}");
+            eprintln!("not tested: no gcc");
+            None
+        }
+    }
+}
+
+/// Runs a program of ours; it must end well, say that it is fine, and nothing else.
+fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
+    let Some(folder) = libraries() else { return };
+    let Some(program) = compile(name, &folder) else {
+        return;
+    };
+    let mut child = Command::new(&program)
+        .args(args(&folder))
+        .env("LD_LIBRARY_PATH", &folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().expect("it is ours").is_none() {
+        if Instant::now() > end {
+            let _ = child.kill();
+            panic!("{name} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().expect("it has ended");
+    let said = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert_eq!(
+        said,
+        ("fine\n".to_owned(), String::new()),
+        "{:?}",
+        output.status
+    );
+    assert!(output.status.success(), "{:?}", output.status);
+}
+
+/// People look for their own mistakes with it: the library must run there.
+#[test]
+fn programs_run_under_valgrind() {
+    let Some(folder) = libraries() else { return };
+    let Some(program) = compile("hammer", &folder) else {
+        return;
+    };
+    let output = Command::new("timeout")
+        .args(["100", "valgrind", "-q"])
+        .arg(&program)
+        .arg("briefly")
+        .env("LD_LIBRARY_PATH", &folder)
+        .output()
+        .expect("timeout starts");
+    if output.status.code() == Some(127) {
+        eprintln!("not tested: no valgrind");
+        return;
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, b"fine\n", "{said}");
+    assert!(output.status.success(), "{said}");
+    // Nothing is touched that is not there. Of the system's calls it knows one less well than the kernel does.
+    assert!(!said.contains("Invalid "), "{said}");
+}
+
+#[test]
+fn threads_can_be_cancelled() {
+    run("cancel", |_| vec![]);
+}
+
+#[test]
+fn forked_children_have_a_device_of_their_own() {
+    run("fork", |_| vec![]);
+}
+
+#[test]
+fn a_program_can_leave_without_cleaning_up() {
+    run("leave", |_| vec![]);
+    run("leave", |_| vec!["quickly".to_owned()]);
+}
+
+#[test]
+fn threads_can_make_and_destroy_at_once() {
+    run("hammer", |_| vec![]);
+}
+
+#[test]
+fn the_libraries_are_one_engine_in_either_order() {
+    let path = |folder: &Path, name: &str| folder.join(name).display().to_string();
+    let (verbs, cm) = ("libibverbs.so.1", "librdmacm.so.1");
+    run("load", |folder| vec![path(folder, verbs), path(folder, cm)]);
+    run("load", |folder| vec![path(folder, cm), path(folder, verbs)]);
+}

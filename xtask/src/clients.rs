@@ -1,0 +1,218 @@
+//! `cargo xtask clients`: real, unmodified RDMA programs on the drop-in libraries, with time limits and a table.
+//! It promises that every program of the table either passes, fails or is loudly skipped, as root and as an ordinary user.
+//! It installs nothing (`packages` does) and leaves no process, namespace or folder behind.
+
+mod case;
+mod devices;
+mod faults;
+mod judge;
+mod namespace;
+mod perftest;
+mod pingpong;
+mod process;
+mod pyverbs;
+mod stage;
+mod table;
+mod trace;
+mod trial;
+mod ucx;
+mod user;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::step::Outcome;
+use crate::workspace::Workspace;
+use crate::{dropin, packages};
+use case::{Case, Place};
+use stage::Stage;
+use trial::{Account, Trial, Verdict};
+use user::User;
+
+/// The page with the last result.
+const PAGE: &str = "docs/clients.md";
+/// What stands above the table of that page.
+const HEAD: &str = include_str!("clients/head.md");
+/// The first port of a run, below those that the kernel hands out by itself.
+const PORTS: std::ops::Range<u16> = 21000..32000;
+
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// Run everything, not the quick set only
+    #[arg(long)]
+    long: bool,
+    /// Run only cases whose name contains this; may be repeated, and reaches the long set too
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// List the cases and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Write the result into docs/clients.md
+    #[arg(long)]
+    write: bool,
+    /// Take the libraries as they were last built
+    #[arg(long)]
+    no_build: bool,
+}
+
+impl Options {
+    fn wants(&self, case: &Case) -> bool {
+        if self.only.is_empty() {
+            return self.long || case.quick;
+        }
+        self.only
+            .iter()
+            .any(|part| case.name.contains(part.as_str()))
+    }
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    match perform(workspace, options)? {
+        Outcome::Passed => Ok(()),
+        Outcome::Lacking(what) => {
+            println!("!!! NOT EVERYTHING WAS TESTED: {what}");
+            Ok(())
+        }
+    }
+}
+
+/// For the test run, which has built the libraries before.
+pub(crate) fn test(workspace: &Workspace, long: bool) -> Result<Outcome> {
+    let options = Options {
+        long,
+        no_build: true,
+        ..Options::default()
+    };
+    perform(workspace, &options)
+}
+
+fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
+    let cases = all();
+    let wanted: Vec<&Case> = cases.iter().filter(|case| options.wants(case)).collect();
+    if wanted.is_empty() {
+        bail!("no case has such a name; `--list` shows them");
+    }
+    if options.list {
+        for case in &wanted {
+            let set = if case.quick { "quick" } else { "long" };
+            println!("{:<44} {set}", case.name);
+        }
+        return Ok(Outcome::Passed);
+    }
+    if !options.no_build {
+        dropin::test(workspace)?;
+    }
+    let stage = Stage::fill(workspace)?;
+    let start = Instant::now();
+    let mut accounts: Vec<Account> = Vec::new();
+    for (trial, port) in trials(&wanted).iter().zip(PORTS) {
+        let account = trial.run(&stage, port);
+        println!("{}", table::line(&account));
+        accounts.push(account);
+    }
+    if options.write {
+        let path = workspace.root.join(PAGE);
+        std::fs::write(&path, table::page(&accounts, &wanted, HEAD))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    println!(
+        "{} runs in {:.0} s",
+        accounts.len(),
+        start.elapsed().as_secs_f64()
+    );
+    conclude(&accounts)
+}
+
+/// A skip is a failure where nobody reads it.
+fn conclude(accounts: &[Account]) -> Result<Outcome> {
+    let [passed, skipped, failed] = table::counts(accounts);
+    let sentence = format!("{passed} passed, {skipped} skipped, {failed} failed");
+    println!("{sentence}");
+    if failed > 0 || (skipped > 0 && packages::in_ci()) {
+        bail!(sentence);
+    }
+    if skipped == 0 && user::is_root() {
+        return Ok(Outcome::Passed);
+    }
+    let first = accounts.iter().find_map(|account| match &account.verdict {
+        Verdict::Skipped(why) => Some(why.as_str()),
+        _ => None,
+    });
+    Ok(Outcome::Lacking(match first {
+        Some(why) => {
+            format!("{skipped} runs of real programs were skipped, the first because {why}")
+        }
+        None => "real programs ran as this user only, not as root".to_owned(),
+    }))
+}
+
+/// Every case as everyone we can be; namespaces belong to root alone.
+fn trials<'a>(cases: &[&'a Case]) -> Vec<Trial<'a>> {
+    let mut trials = Vec::new();
+    for case in cases {
+        for user in User::all() {
+            if user == User::Own || case.place == Place::Here {
+                trials.push(Trial { case, user });
+            }
+        }
+    }
+    trials
+}
+
+fn all() -> Vec<Case> {
+    let families = [
+        devices::cases(),
+        pingpong::cases(),
+        perftest::cases(),
+        ucx::cases(),
+        pyverbs::cases(),
+        faults::cases(),
+        trace::cases(),
+    ];
+    families.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_differ_and_fit_the_table() {
+        let cases = all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(names.iter().all(|name| name.len() <= 44), "{names:?}");
+        assert!(cases.len() * 2 < PORTS.len());
+    }
+
+    #[test]
+    fn a_pair_agrees_on_a_port_and_its_client_has_a_peer() {
+        for case in all().iter().filter(|case| case.sides.len() == 2) {
+            for side in &case.sides {
+                assert!(
+                    side.command.iter().any(|word| word == case::PORT),
+                    "{}",
+                    case.name
+                );
+            }
+            let client = &case.sides[1].command;
+            assert!(
+                client.iter().any(|word| word == case::PEER),
+                "{}",
+                case.name
+            );
+        }
+    }
+
+    #[test]
+    fn noise_has_a_reason() {
+        for case in all() {
+            for noise in case.sides.iter().flat_map(|side| &side.noise) {
+                assert!(!noise.part.is_empty() && !noise.reason.is_empty());
+            }
+        }
+    }
+}

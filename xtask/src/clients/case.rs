@@ -1,0 +1,179 @@
+//! What one run of real programs is: the command lines of its sides, what disturbs them, and what they must say.
+//! It promises that everything a case depends on stands in the case: nothing is judged by a rule hidden elsewhere.
+//! It starts nothing; ports and addresses are filled in when it runs.
+
+use std::time::Duration;
+
+/// Stands in an argument for the TCP port of the run; each run has its own.
+pub(crate) const PORT: &str = "{port}";
+/// Stands in an argument for the address at which the first side is reached.
+pub(crate) const PEER: &str = "{peer}";
+/// Stands in an argument for the folder with our own scripts.
+pub(crate) const SCRIPTS: &str = "{scripts}";
+
+/// How a side must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With exit code 0, and nothing on standard error but the noise the side names.
+    Success,
+    /// With another exit code, by itself and not by a signal; it may complain on standard error.
+    Failure,
+    /// By the signal that the case's disturbance sends.
+    Killed,
+    /// As [`Ending::Failure`], or not at all: who only waits for a peer is told nothing of its death on any adapter.
+    Bereft,
+}
+
+/// A message on standard error that is no complaint about us.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Noise {
+    /// Part of the line.
+    pub(crate) part: &'static str,
+    /// Why it is there on any adapter.
+    pub(crate) reason: &'static str,
+}
+
+/// One process of a case.
+#[derive(Debug, Clone)]
+pub(crate) struct Side {
+    /// Program and arguments.
+    pub(crate) command: Vec<String>,
+    /// Further environment.
+    pub(crate) env: Vec<(&'static str, String)>,
+    /// Options of `verbena run`; `None` starts the program without Verbena.
+    pub(crate) launch: Option<Vec<String>>,
+    pub(crate) ending: Ending,
+    /// What standard output must hold, and what not.
+    pub(crate) says: Vec<String>,
+    pub(crate) silent_about: Vec<String>,
+    pub(crate) noise: Vec<Noise>,
+    /// Judges the system calls, if they are to be recorded.
+    pub(crate) trace: Option<TraceCheck>,
+}
+
+/// Looks at the lines that strace wrote; the answer goes into the table, the complaint is a failure.
+pub(crate) type TraceCheck = fn(&str) -> Result<String, String>;
+
+impl Side {
+    pub(crate) fn new<I: IntoIterator<Item: Into<String>>>(command: I) -> Side {
+        Side {
+            command: command.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            launch: Some(Vec::new()),
+            ending: Ending::Success,
+            says: Vec::new(),
+            silent_about: Vec::new(),
+            noise: Vec::new(),
+            trace: None,
+        }
+    }
+
+    pub(crate) fn says(mut self, text: impl Into<String>) -> Side {
+        self.says.push(text.into());
+        self
+    }
+
+    pub(crate) fn silent_about(mut self, text: impl Into<String>) -> Side {
+        self.silent_about.push(text.into());
+        self
+    }
+
+    pub(crate) fn program(&self) -> &str {
+        self.command.first().map_or("", String::as_str)
+    }
+}
+
+/// What is done to a side while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disturbance {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, and SIGCONT after this time.
+    Pause(Duration),
+}
+
+/// Where the sides run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Both on this machine as it is.
+    Here,
+    /// Each in its own network namespace, joined by a veth pair; only root can make them.
+    Namespaces,
+}
+
+/// Which number of the last side's output the table shows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Figure {
+    None,
+    /// perftest's typical latency; above the limit (µs), if there is one, the case fails.
+    Latency(Option<f64>),
+    /// perftest's average bandwidth.
+    Bandwidth,
+    /// Microseconds per iteration of a pingpong.
+    PerIteration,
+}
+
+/// One run of one or two programs.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    /// `family/what/how`, as the table and `--only` know it.
+    pub(crate) name: String,
+    /// Belongs to the quick set.
+    pub(crate) quick: bool,
+    /// The server first.
+    pub(crate) sides: Vec<Side>,
+    pub(crate) limit: Duration,
+    /// Which side it happens to, how long after the last side started, and what it is.
+    pub(crate) disturbance: Option<(usize, Duration, Disturbance)>,
+    pub(crate) place: Place,
+    pub(crate) figure: Figure,
+}
+
+impl Case {
+    /// A program alone.
+    pub(crate) fn alone(name: impl Into<String>, side: Side) -> Case {
+        Case {
+            name: name.into(),
+            quick: true,
+            sides: vec![side],
+            limit: Duration::from_secs(30),
+            disturbance: None,
+            place: Place::Here,
+            figure: Figure::None,
+        }
+    }
+
+    /// A server that listens at [`PORT`], and a client that is given [`PEER`].
+    pub(crate) fn pair(name: impl Into<String>, server: Side, client: Side) -> Case {
+        let mut case = Case::alone(name, server);
+        case.sides.push(client);
+        case
+    }
+
+    pub(crate) fn limit(mut self, seconds: u64) -> Case {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// Leave it out of the quick set unless the condition holds.
+    pub(crate) fn quick_if(mut self, quick: bool) -> Case {
+        self.quick = quick;
+        self
+    }
+
+    pub(crate) fn figure(mut self, figure: Figure) -> Case {
+        self.figure = figure;
+        self
+    }
+
+    /// The programs that must be installed.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &str> {
+        let traced = self.sides.iter().any(|side| side.trace.is_some());
+        let further = [(traced, "strace"), (self.place == Place::Namespaces, "ip")];
+        self.sides.iter().map(Side::program).chain(
+            further
+                .into_iter()
+                .filter_map(|(needed, name)| needed.then_some(name)),
+        )
+    }
+}

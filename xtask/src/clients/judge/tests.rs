@@ -1,0 +1,90 @@
+//! Judgements on texts as the programs print them.
+//! It promises that each way to fail is seen to fail.
+//! It starts nothing.
+
+use super::super::case::Noise;
+use super::*;
+
+const LATENCY: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n \
+    2       1000          5.72           6029.91      1035.37  	       1326.34     	1434.27		4537.24 		6029.91\n----\n";
+const BANDWIDTH: &str = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+    65536      1000             1210.00            1180.25		   0.018884\n";
+
+#[test]
+fn a_good_end_has_no_findings() {
+    let good = Side::new(["p"]).says("yes").silent_about("no");
+    assert!(side(&good, End::Code(0), "yes", "").is_empty());
+}
+
+#[test]
+fn every_wrong_end_is_a_finding() {
+    let ends = [
+        End::Code(0),
+        End::Code(1),
+        End::Signal(9),
+        End::Signal(11),
+        End::Late,
+    ];
+    let mut table = String::new();
+    for wanted in [
+        Ending::Success,
+        Ending::Failure,
+        Ending::Killed,
+        Ending::Bereft,
+    ] {
+        let marks = ends.map(|end| {
+            if ending(wanted, end).is_none() {
+                "+"
+            } else {
+                "-"
+            }
+        });
+        table += &format!("{wanted:?} {}\n", marks.concat());
+    }
+    assert_eq!(
+        table,
+        "Success +----\nFailure -+---\nKilled --+--\nBereft -+--+\n"
+    );
+}
+
+#[test]
+fn text_is_wanted_or_unwanted() {
+    let picky = Side::new(["p"]).says("yes").silent_about("no");
+    assert_eq!(side(&picky, End::Code(0), "no", "").len(), 2);
+}
+
+#[test]
+fn standard_error_is_empty_but_for_noise() {
+    let mut quiet = Side::new(["p"]);
+    assert_eq!(side(&quiet, End::Code(0), "", "oh\n").len(), 1);
+    quiet.noise.push(Noise {
+        part: "oh",
+        reason: "test",
+    });
+    assert!(side(&quiet, End::Code(0), "", "oh\n\n").is_empty());
+    assert_eq!(side(&quiet, End::Code(0), "", "oh\nwell\n").len(), 1);
+    // Who is meant to fail may say why.
+    quiet.ending = Ending::Failure;
+    assert!(side(&quiet, End::Code(1), "", "well\n").is_empty());
+}
+
+#[test]
+fn figures_are_read_from_the_last_row() {
+    assert_eq!(
+        figure(Figure::Bandwidth, BANDWIDTH).unwrap(),
+        "1180 MiB/s at 65536 B"
+    );
+    assert_eq!(
+        figure(Figure::Latency(None), LATENCY).unwrap(),
+        "1035.4 µs at 2 B"
+    );
+    assert!(figure(Figure::Latency(None), "nothing").is_err());
+    let text = "10 iters in 0.44 seconds = 43.68 usec/iter\n";
+    assert_eq!(figure(Figure::PerIteration, text).unwrap(), "43.68 µs");
+}
+
+#[test]
+fn a_latency_above_its_limit_is_a_finding() {
+    assert!(figure(Figure::Latency(Some(1000.0)), LATENCY).is_err());
+    assert!(figure(Figure::Latency(Some(1100.0)), LATENCY).is_ok());
+}

@@ -1,0 +1,66 @@
+//! Two network namespaces joined by a veth pair: two machines, as far as addresses and routes go.
+//! It promises to take them away again, even after a failure, and to use names that carry our process number.
+//! It needs root; it does not touch the interfaces that are there.
+
+use anyhow::Result;
+
+use crate::command::Tool;
+
+/// The addresses of the two ends, from the block that is kept for documentation and tests.
+const ADDRESSES: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
+
+/// The two namespaces.
+pub(crate) struct Namespaces {
+    names: [String; 2],
+}
+
+impl Namespaces {
+    pub(crate) fn create() -> Result<Namespaces> {
+        let id = std::process::id();
+        let names = ["a", "b"].map(|end| format!("verbena-{id}-{end}"));
+        // An interface's name has at most 15 bytes.
+        let links = ["a", "b"].map(|end| format!("vb{id}{end}"));
+        // From here on the drop takes away what there is, also if a later step fails.
+        let namespaces = Namespaces { names };
+        for name in &namespaces.names {
+            ip(&["netns", "add", name])?;
+        }
+        let [left, right] = &links;
+        ip(&["link", "add", left, "type", "veth", "peer", "name", right])?;
+        for ((name, link), address) in namespaces.names.iter().zip(&links).zip(ADDRESSES) {
+            ip(&["link", "set", link, "netns", name])?;
+            let address = format!("{address}/24");
+            ip(&["-n", name, "address", "add", &address, "dev", link])?;
+            ip(&["-n", name, "link", "set", link, "up"])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+        }
+        Ok(namespaces)
+    }
+
+    /// What to write before a command so that it runs at this end.
+    pub(crate) fn enter(&self, side: usize) -> Vec<String> {
+        let name = self.names[side % self.names.len()].clone();
+        let words = ["ip", "netns", "exec"].map(ToOwned::to_owned);
+        words.into_iter().chain([name]).collect()
+    }
+
+    /// The address of the first side.
+    pub(crate) fn peer() -> &'static str {
+        ADDRESSES[0]
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // A pair of interfaces goes with the first of its namespaces.
+            if let Err(error) = ip(&["netns", "del", name]) {
+                println!("cannot remove the network namespace {name}: {error:#}");
+            }
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    Tool::new("ip").args(arguments).run_quietly()
+}

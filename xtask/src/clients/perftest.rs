@@ -1,0 +1,107 @@
+//! perftest without rdma_cm: send, write, read and atomics, latency and bandwidth, over RC and where it allows over UC and UD.
+//! It promises to run what the tool's own rules allow and nothing else; its figures are information.
+//! One figure is judged: `ib_write_lat` watches memory and never calls us, and must not collapse.
+
+use super::case::{Case, Figure, PEER, PORT, Place, Side};
+
+/// Above this (µs) a latency that needs our thread alone counts as collapsed: it is a scheduler's slice, not a wire.
+const COLLAPSE: f64 = 200.0;
+
+/// One of the eight tools.
+#[derive(Clone, Copy)]
+struct Tool {
+    verb: &'static str,
+    bandwidth: bool,
+}
+
+/// Options under a name, and whether they belong to the quick set.
+type Variant = (&'static str, &'static [&'static str], bool);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for verb in ["send", "write", "read", "atomic"] {
+        for bandwidth in [false, true] {
+            let tool = Tool { verb, bandwidth };
+            for (name, options, quick) in tool.variants() {
+                cases.push(tool.case(name, options).quick_if(quick));
+            }
+        }
+    }
+    for bandwidth in [false, true] {
+        let tool = Tool {
+            verb: "send",
+            bandwidth,
+        };
+        let mut across = tool.case("rc", &[]);
+        across.name = format!("namespaces/{}", tool.program());
+        across.place = Place::Namespaces;
+        cases.push(across);
+    }
+    cases
+}
+
+impl Tool {
+    fn program(self) -> String {
+        let kind = if self.bandwidth { "bw" } else { "lat" };
+        format!("ib_{}_{kind}", self.verb)
+    }
+
+    fn variants(self) -> Vec<Variant> {
+        let mut all: Vec<Variant> = vec![("rc", &[], true)];
+        // Atomics have one size, and who watches memory cannot sleep. The tool measures the processor's clock anew
+        // for each size, which takes it half a second: all sizes are quick once only.
+        if self.verb != "atomic" {
+            let quick = self.verb == "send" && self.bandwidth;
+            all.push(("all", &["-a", "-n", "50"], quick));
+        }
+        if self.verb != "write" || self.bandwidth {
+            all.push(("events", &["-e"], true));
+        }
+        if self.bandwidth {
+            all.push(("both", &["-b"], true));
+            all.push(("eight", &["-q", "8"], true));
+            all.push(("both-eight-events", &["-b", "-q", "8", "-e"], false));
+            all.push(("list", &["-l", "8"], false));
+            all.push(("long", &["-n", "20000", "-s", "4096"], false));
+        }
+        if matches!(self.verb, "send" | "write") {
+            all.push(("uc", &["-c", "UC"], true));
+            all.push(("uc-all", &["-c", "UC", "-a", "-n", "50"], false));
+        }
+        if self.verb == "send" {
+            all.push(("ud", &["-c", "UD", "-s", "2048"], true));
+            all.push(("ud-events", &["-c", "UD", "-s", "2048", "-e"], false));
+            all.push(("srq", &["--use-srq"], true));
+        }
+        if self.verb == "send" && self.bandwidth {
+            all.push(("srq-eight", &["--use-srq", "-q", "8"], false));
+            all.push(("ud-both", &["-c", "UD", "-s", "2048", "-b"], false));
+        }
+        if self.verb == "atomic" {
+            all.push(("compare", &["-A", "CMP_AND_SWAP"], true));
+        }
+        all
+    }
+
+    fn case(self, name: &str, options: &[&str]) -> Case {
+        let program = self.program();
+        let side = |last: &[&str]| {
+            // -F: the frequency of this machine's processors is none of our business.
+            let all = [&["-F", "-p", PORT][..], options, last].concat();
+            let words = all.into_iter().map(str::to_owned);
+            Side::new(std::iter::once(program.clone()).chain(words)).says("#bytes")
+        };
+        let figure = match (self.bandwidth, self.verb, name) {
+            (true, _, _) => Figure::Bandwidth,
+            (false, "write", "rc") => Figure::Latency(Some(COLLAPSE)),
+            (false, _, _) => Figure::Latency(None),
+        };
+        Case::pair(
+            format!("perftest/{program}/{name}"),
+            side(&[]),
+            side(&[PEER]),
+        )
+        .limit(120)
+        .figure(figure)
+    }
+}

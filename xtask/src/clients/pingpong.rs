@@ -1,0 +1,114 @@
+//! The pingpongs of ibverbs-utils: RC, UC, SRQ and UD, polling and by events, from 8 bytes to a mebibyte.
+//! It promises the ten thousand rounds of every size in the long set; in the quick set the largest have fewer.
+//! They exchange addresses over TCP, which an iWARP adapter has no use for: RoCE only.
+
+use super::case::{Case, Figure, PEER, PORT, Place, Side};
+
+/// What the tools are asked for everywhere: the address that index 0 of the GID table holds.
+const COMMON: [&str; 4] = ["-g", "0", "-p", PORT];
+const ROUNDS: u64 = 10_000;
+const MEBIBYTE: u64 = 1 << 20;
+
+/// The tool's letters, its sizes, and further options of its own.
+struct Tool {
+    kind: &'static str,
+    sizes: &'static [u64],
+    quick: &'static [u64],
+    further: &'static [(&'static str, &'static [&'static str])],
+}
+
+const STREAM: &[u64] = &[8, 64, 1024, 4096, 65536, MEBIBYTE];
+const STREAM_QUICK: &[u64] = &[8, 4096, MEBIBYTE];
+/// A datagram fits into one packet; the tool takes no more than the port's MTU.
+const DATAGRAM: &[u64] = &[8, 64, 1024, 2048, 4096];
+const DATAGRAM_QUICK: &[u64] = &[8, 2048];
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        kind: "rc",
+        sizes: STREAM,
+        quick: STREAM_QUICK,
+        further: &[("new", &["-N"]), ("mtu", &["-m", "4096"])],
+    },
+    Tool {
+        kind: "uc",
+        sizes: STREAM,
+        quick: STREAM_QUICK,
+        further: &[],
+    },
+    Tool {
+        kind: "srq",
+        sizes: STREAM,
+        quick: STREAM_QUICK,
+        further: &[("one", &["-q", "1"])],
+    },
+    Tool {
+        kind: "ud",
+        sizes: DATAGRAM,
+        quick: DATAGRAM_QUICK,
+        further: &[],
+    },
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for tool in TOOLS {
+        for &size in tool.sizes {
+            let quick = tool.quick.contains(&size);
+            for (word, mode) in [("poll", &[][..]), ("events", &["-e"][..])] {
+                let name = format!("pingpong/{}/{size}/{word}", tool.kind);
+                // Validation is part of the quick set for every size.
+                cases.push(sized(
+                    &format!("{name}/check"),
+                    tool,
+                    size,
+                    mode,
+                    &["-c"],
+                    quick,
+                ));
+                cases.push(sized(&name, tool, size, mode, &[], false));
+            }
+        }
+        for (word, options) in tool.further {
+            let name = format!("pingpong/{}/{word}", tool.kind);
+            cases.push(pair(&name, tool.kind, options, ROUNDS));
+            let name = format!("pingpong/{}/{word}/events", tool.kind);
+            let options = [options, &["-e"][..]].concat();
+            cases.push(pair(&name, tool.kind, &options, ROUNDS).quick_if(false));
+        }
+        // A name that says what the default is: sixteen queue pairs on one shared receive queue.
+        if tool.kind == "srq" {
+            cases.push(pair("pingpong/srq/sixteen", "srq", &["-q", "16"], ROUNDS));
+        }
+    }
+    for kind in ["rc", "ud"] {
+        let mut across = pair(&format!("namespaces/{kind}_pingpong"), kind, &["-c"], 1000);
+        across.place = Place::Namespaces;
+        cases.push(across);
+    }
+    cases
+}
+
+/// One of a size; what is large and quick at once has fewer rounds.
+fn sized(name: &str, tool: &Tool, size: u64, mode: &[&str], how: &[&str], quick: bool) -> Case {
+    let size_text = size.to_string();
+    let options = [&["-s", size_text.as_str()], mode, how].concat();
+    if quick && size >= MEBIBYTE {
+        return pair(name, tool.kind, &options, 200);
+    }
+    pair(name, tool.kind, &options, ROUNDS).quick_if(quick)
+}
+
+/// Server and client with the same options.
+pub(crate) fn pair(name: &str, kind: &str, options: &[&str], rounds: u64) -> Case {
+    let side = |last: &[&str]| {
+        let program = format!("ibv_{kind}_pingpong");
+        let rounds = rounds.to_string();
+        let all = [&COMMON, &["-n", rounds.as_str()][..], options, last].concat();
+        let words = all.into_iter().map(str::to_owned);
+        Side::new(std::iter::once(program).chain(words)).says("usec/iter")
+    };
+    Case::pair(name, side(&[]), side(&[PEER]))
+        .limit(120)
+        .figure(Figure::PerIteration)
+}

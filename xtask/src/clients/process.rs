@@ -1,0 +1,203 @@
+//! A started program: its own process group, output into files, an end that is waited for with a limit.
+//! It promises that nothing of the group is left when it is dropped, whatever happened.
+//! It judges nothing, and it signals no process but those it started.
+
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::user::User;
+use crate::command::{Tool, find, quoted};
+
+/// How often an end or a listening socket is looked for.
+const TICK: Duration = Duration::from_millis(5);
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Code(i32),
+    Signal(i32),
+    /// It had not ended when the limit came, and was killed.
+    Late,
+}
+
+/// A program to start.
+pub(crate) struct Start<'a> {
+    pub(crate) command: &'a [String],
+    pub(crate) env: &'a [(&'static str, String)],
+    pub(crate) user: User,
+    pub(crate) folder: &'a Path,
+    /// The files with its output begin with this.
+    pub(crate) label: &'a str,
+}
+
+/// A program that was started.
+pub(crate) struct Process {
+    child: Child,
+    group: Pid,
+    end: Option<End>,
+    pub(crate) shown: String,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Start<'_> {
+    pub(crate) fn start(&self) -> Result<Process> {
+        let (program, arguments) = self.command.split_first().context("an empty command")?;
+        let out = self.folder.join(format!("{}.out", self.label));
+        let err = self.folder.join(format!("{}.err", self.label));
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.folder)
+            .stdin(Stdio::null())
+            .stdout(create(&out)?)
+            .stderr(create(&err)?)
+            .process_group(0);
+        if let User::Other(id) = self.user {
+            // Without a word on groups, `uid` also clears the supplementary ones.
+            command.uid(id).gid(id);
+            // Ours is not for this user to read.
+            command.env("HOME", self.folder);
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start `{program}`"))?;
+        let group = Pid::from_child(&child);
+        let shown: Vec<String> = self.command.iter().map(|arg| quoted(arg)).collect();
+        let env: Vec<String> = self.env.iter().map(|(n, v)| format!("{n}={v} ")).collect();
+        Ok(Process {
+            child,
+            group,
+            end: None,
+            shown: format!("{}{}", env.concat(), shown.join(" ")),
+            out,
+            err,
+        })
+    }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+impl Process {
+    /// Wait until it listens on the TCP port, in whatever network namespace it is; `false` if it ended or the time did.
+    pub(crate) fn listens(&mut self, port: u16, until: Instant) -> Result<bool> {
+        let pid = self.child.id();
+        while self.end_now()?.is_none() && Instant::now() < until {
+            for table in ["tcp", "tcp6"] {
+                let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}"));
+                if text.is_ok_and(|text| listening(&text, port)) {
+                    return Ok(true);
+                }
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(false)
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn end_now(&mut self) -> Result<Option<End>> {
+        if self.end.is_none() {
+            self.end = self.child.try_wait()?.map(End::of);
+        }
+        Ok(self.end)
+    }
+
+    /// Wait for its end; after the time it is killed, its stacks printed first if that is wanted and gdb is there.
+    pub(crate) fn wait(&mut self, until: Instant, stacks: bool) -> Result<End> {
+        while Instant::now() < until {
+            if let Some(end) = self.end_now()? {
+                return Ok(end);
+            }
+            std::thread::sleep(TICK);
+        }
+        if let Some(end) = self.end_now()? {
+            return Ok(end);
+        }
+        if stacks {
+            self.print_stacks();
+        }
+        self.signal(Signal::KILL);
+        self.child.wait()?;
+        self.end = Some(End::Late);
+        Ok(End::Late)
+    }
+
+    /// To the whole group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.end.is_none() {
+            // It may have ended in this moment: that shows when it is waited for.
+            let _ = kill_process_group(self.group, signal);
+        }
+    }
+
+    pub(crate) fn output(&self) -> String {
+        read(&self.out)
+    }
+
+    pub(crate) fn complaints(&self) -> String {
+        read(&self.err)
+    }
+
+    fn print_stacks(&self) {
+        if find("gdb").is_none() {
+            return;
+        }
+        let stacks = Tool::new("timeout")
+            .args(["20", "gdb", "-nx", "-batch", "-p"])
+            .arg(self.child.id().to_string())
+            .args(["-ex", "thread apply all bt 25"])
+            .env("DEBUGINFOD_URLS", "")
+            .output();
+        if let Ok(text) = stacks {
+            println!("    stacks of `{}`:\n{text}", self.shown);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Children of a process that has ended may still be there, so the group is signalled in any case.
+        let _ = kill_process_group(self.group, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl End {
+    fn of(status: ExitStatus) -> End {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => End::Code(code),
+            (None, signal) => End::Signal(signal.unwrap_or(0)),
+        }
+    }
+}
+
+/// Programs may print what is not UTF-8.
+fn read(path: &Path) -> String {
+    std::fs::read(path).map_or_else(
+        |error| format!("({}: {error})", path.display()),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}
+
+/// Whether a table of `/proc/net` has a listening socket at the port.
+fn listening(table: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let suffix = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let local = words.next().is_some_and(|word| word.ends_with(&suffix));
+        local && words.nth(1) == Some(LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! A process with its limits, on programs that every machine has.
+//! It promises short runs: no test waits longer than a second for an end.
+//! It needs no RDMA.
+
+use super::*;
+
+fn start(label: &str, command: &[&str]) -> Process {
+    let folder = std::env::temp_dir();
+    let label = format!("verbena-process-{label}-{}", std::process::id());
+    let command: Vec<String> = command.iter().map(ToString::to_string).collect();
+    Start {
+        command: &command,
+        env: &[("WORD", "bird".into())],
+        user: User::Own,
+        folder: &folder,
+        label: &label,
+    }
+    .start()
+    .unwrap()
+}
+
+fn soon(milliseconds: u64) -> Instant {
+    Instant::now() + Duration::from_millis(milliseconds)
+}
+
+impl Process {
+    fn forget_files(&self) {
+        for path in [&self.out, &self.err] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn output_complaints_and_code_are_kept() {
+    let mut process = start("kept", &["sh", "-c", "echo $WORD; echo no >&2; exit 3"]);
+    assert_eq!(process.wait(soon(5000), false).unwrap(), End::Code(3));
+    assert_eq!(process.output(), "bird\n");
+    assert_eq!(process.complaints(), "no\n");
+    process.forget_files();
+}
+
+#[test]
+fn a_signal_is_told_from_a_code() {
+    let mut process = start("signal", &["sh", "-c", "kill -9 $$"]);
+    assert_eq!(process.wait(soon(5000), false).unwrap(), End::Signal(9));
+    process.forget_files();
+}
+
+#[test]
+fn a_group_that_does_not_end_is_killed_whole() {
+    let mut process = start("late", &["sh", "-c", "sleep 100 & echo $!; wait"]);
+    while process.output().is_empty() {
+        std::thread::sleep(TICK);
+    }
+    let inner = process.output();
+    assert_eq!(process.wait(soon(50), false).unwrap(), End::Late);
+    process.forget_files();
+    drop(process);
+    let gone = |pid: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
+    };
+    let until = soon(5000);
+    while gone(inner.trim()) && Instant::now() < until {
+        std::thread::sleep(TICK);
+    }
+    assert!(!gone(inner.trim()), "{inner} still runs");
+}
+
+#[test]
+fn listening_sockets_are_recognised() {
+    let table = "  sl  local_address rem_address   st\n\
+                 0: 0100007F:4A38 00000000:0000 0A 00000000\n\
+                 1: 0100007F:4A39 0100007F:4A38 01 00000000\n";
+    assert!(listening(table, 0x4A38));
+    assert!(!listening(table, 0x4A39));
+    assert!(!listening(table, 0x4A3A));
+}

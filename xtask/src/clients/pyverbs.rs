@@ -1,0 +1,15 @@
+//! Our own scripts on `python3-pyverbs`: the objects of verbs through yet another language, with every byte checked.
+//! It promises traffic of each kind between two queue pairs of one process.
+//! The interpreter is Debian's, since that is where the package is.
+
+use super::case::{Case, SCRIPTS, Side};
+
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::alone("pyverbs/rc", script("pyverbs_rc.py").says("all good")).limit(60)]
+}
+
+pub(crate) fn script(name: &str) -> Side {
+    Side::new([PYTHON.to_owned(), format!("{SCRIPTS}/{name}")])
+}

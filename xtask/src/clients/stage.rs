@@ -1,0 +1,77 @@
+//! The folder a run of the clients works in: libraries, the `verbena` command, our scripts, and the programs' output.
+//! It promises that an ordinary user can read it and run what is in it, and that it is gone when the run ends.
+//! It refuses to use the target folder directly, which may lie where only its owner can look.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::dropin;
+use crate::workspace::Workspace;
+
+const COMMAND: &str = "verbena";
+/// Where our own scripts are kept in the source tree.
+const SCRIPTS: &str = "xtask/clients";
+
+/// The folder, filled.
+pub(crate) struct Stage {
+    folder: PathBuf,
+}
+
+impl Stage {
+    /// Copy everything into a new folder; the libraries must have been made.
+    pub(crate) fn fill(workspace: &Workspace) -> Result<Stage> {
+        let name = format!("verbena-clients-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let stage = Stage { folder };
+        for library in dropin::LIBRARIES {
+            stage.copy(&dropin::folder(workspace).join(library))?;
+        }
+        workspace
+            .cargo()
+            .args(["build", "--package", "verbena-cli", "--bin", COMMAND])
+            .run()?;
+        stage.copy(&workspace.target.join("debug").join(COMMAND))?;
+        let scripts = workspace.root.join(SCRIPTS);
+        let entries = std::fs::read_dir(&scripts)
+            .with_context(|| format!("cannot read {}", scripts.display()))?;
+        for entry in entries {
+            stage.copy(&entry?.path())?;
+        }
+        // The output files are ours, but strace writes its own as the user who runs it.
+        open_to(&stage.folder, 0o1777)?;
+        Ok(stage)
+    }
+
+    fn copy(&self, from: &Path) -> Result<()> {
+        let name = from.file_name().context("a path without a name")?;
+        let to = self.folder.join(name);
+        std::fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        open_to(&to, 0o755)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The `verbena` command, beside its libraries.
+    pub(crate) fn command(&self) -> String {
+        self.folder.join(COMMAND).to_string_lossy().into_owned()
+    }
+}
+
+fn open_to(path: &Path, mode: u32) -> Result<()> {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .with_context(|| format!("cannot set the mode of {}", path.display()))
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            println!("cannot remove {}: {error}", self.folder.display());
+        }
+    }
+}

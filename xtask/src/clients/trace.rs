@@ -1,0 +1,139 @@
+//! System calls, as strace sees them: none of ours while a program is idle, and only sockets and timers while it polls.
+//! It promises to look at our threads and at the moments between two marks that the script writes.
+//! What the program itself calls is its own affair.
+
+use std::collections::BTreeMap;
+
+use super::case::Case;
+use super::{pingpong, pyverbs};
+
+/// What the script writes to standard output before and after its rest.
+const BEGIN: &str = "rest begins";
+const END: &str = "rest ends";
+
+/// What a thread of ours and a polling program may call once everything is connected.
+const ALLOWED: &[&str] = &[
+    "read",
+    "readv",
+    "recvfrom",
+    "recvmsg",
+    "recvmmsg",
+    "write",
+    "writev",
+    "sendto",
+    "sendmsg",
+    "sendmmsg",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "poll",
+    "ppoll",
+    "timerfd_settime",
+    "clock_gettime",
+    "clock_nanosleep",
+    "nanosleep",
+    "sched_yield",
+    "futex",
+    "restart_syscall",
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut rest = pyverbs::script("pyverbs_idle.py").says(END);
+    rest.trace = Some(idle);
+    let mut polling = pingpong::pair("trace/polling", "rc", &[], 2000);
+    for side in &mut polling.sides {
+        side.trace = Some(self::polling);
+    }
+    vec![Case::alone("trace/idle", rest), polling]
+}
+
+/// Between the marks only the script's own thread may call anything.
+fn idle(trace: &str) -> Result<String, String> {
+    let own = trace
+        .lines()
+        .find(|line| line.contains(BEGIN))
+        .and_then(thread)
+        .ok_or("the script did not come to its rest")?;
+    let rest: Vec<&str> = trace
+        .lines()
+        .skip_while(|line| !line.contains(BEGIN))
+        .take_while(|line| !line.contains(END))
+        .collect();
+    let ours: Vec<&&str> = rest
+        .iter()
+        .filter(|line| thread(line).is_some_and(|id| id != own))
+        .collect();
+    match ours.first() {
+        None => Ok("no call".to_owned()),
+        Some(first) => Err(format!(
+            "{} system calls of our threads during 2 s of rest, the first: {first}",
+            ours.len()
+        )),
+    }
+}
+
+/// In the middle half of the record, by what is called.
+fn polling(trace: &str) -> Result<String, String> {
+    let lines: Vec<&str> = trace.lines().collect();
+    let quarter = lines.len() / 4;
+    let middle = lines
+        .get(quarter..lines.len() - quarter)
+        .unwrap_or_default();
+    let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in middle.iter().filter_map(|line| call(line)) {
+        *calls.entry(name).or_default() += 1;
+    }
+    let strange = calls.iter().find(|(name, _)| !ALLOWED.contains(name));
+    match strange {
+        Some((name, count)) => Err(format!("{count} calls of `{name}` while it polls")),
+        None if calls.is_empty() => Err("strace recorded nothing".to_owned()),
+        None => {
+            let each: Vec<String> = calls.iter().map(|(n, c)| format!("{n} {c}")).collect();
+            Ok(each.join(", "))
+        }
+    }
+}
+
+/// Lines read `ID call(…) = result`, `ID <... call resumed> …` or `ID +++ exited …`.
+fn thread(line: &str) -> Option<u32> {
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn call(line: &str) -> Option<&str> {
+    let rest = line.split_once(' ')?.1.trim_start();
+    let name = rest.split_once('(')?.0;
+    let word = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    word.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rest_belongs_to_the_script() {
+        let good = "7 write(1, \"rest begins\\n\", 12) = 12\n7 clock_nanosleep(0) = 0\n\
+                    7 write(1, \"rest ends\\n\", 10) = 10\n8 read(3) = 1\n";
+        assert!(idle(good).is_ok());
+        let bad = good.replace("7 clock", "9 epoll_wait(4) = 0\n7 clock");
+        assert!(idle(&bad).unwrap_err().starts_with("1 system calls"));
+        assert!(idle("").is_err());
+    }
+
+    #[test]
+    fn strange_calls_are_named() {
+        let good = "7 read(3) = 1\n".repeat(20);
+        assert_eq!(polling(&good).unwrap(), "read 10");
+        let bad = format!("{good}8 mmap(0) = 1\n{good}");
+        assert!(polling(&bad).unwrap_err().contains("`mmap`"));
+        assert!(polling("").is_err());
+    }
+
+    #[test]
+    fn lines_are_taken_apart() {
+        assert_eq!(call("12  sendto(4, \"\") = 3"), Some("sendto"));
+        assert_eq!(call("12 <... read resumed>) = 1"), None);
+        assert_eq!(call("12 +++ exited with 0 +++"), None);
+        assert_eq!(thread("12 read(1) = 1"), Some(12));
+    }
+}

@@ -1,0 +1,250 @@
+//! One case, run as one user: its processes started in order, disturbed, waited for and judged.
+//! It promises an end within the case's limit, and an account of everything the programs said if they failed.
+//! It refuses to pass what it could not run: that is a skip with a reason.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use rustix::process::Signal;
+
+use super::case::{Case, Disturbance, Ending, PEER, PORT, Place, SCRIPTS, Side};
+use super::judge;
+use super::namespace::Namespaces;
+use super::process::{Process, Start};
+use super::stage::Stage;
+use super::user::{User, is_root};
+use crate::command::find;
+
+/// How long a server may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// With the figure for the table, or nothing.
+    Passed(String),
+    Skipped(String),
+    Failed(String),
+}
+
+/// A case and a user, not yet run.
+pub(crate) struct Trial<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) user: User,
+}
+
+/// How it went.
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) user: User,
+    pub(crate) quick: bool,
+    pub(crate) verdict: Verdict,
+    pub(crate) took: Duration,
+}
+
+impl Trial<'_> {
+    pub(crate) fn run(&self, stage: &Stage, port: u16) -> Account {
+        let start = Instant::now();
+        let verdict = match self.obstacle() {
+            Some(obstacle) => Verdict::Skipped(obstacle),
+            None => match self.play(stage, port) {
+                Ok(figure) => Verdict::Passed(figure),
+                Err(error) => Verdict::Failed(format!("{error:#}")),
+            },
+        };
+        Account {
+            name: self.case.name.clone(),
+            user: self.user,
+            quick: self.case.quick,
+            verdict,
+            took: start.elapsed(),
+        }
+    }
+
+    /// Why it cannot run here.
+    fn obstacle(&self) -> Option<String> {
+        let missing = self.case.programs().find(|name| find(name).is_none());
+        if let Some(name) = missing {
+            return Some(format!("`{name}` is not installed"));
+        }
+        let root_needed = self.case.place == Place::Namespaces && !is_root();
+        root_needed.then(|| "network namespaces need root".to_owned())
+    }
+
+    fn play(&self, stage: &Stage, port: u16) -> Result<String> {
+        let namespaces = match self.case.place {
+            Place::Here => None,
+            Place::Namespaces => Some(Namespaces::create()?),
+        };
+        let until = Instant::now() + self.case.limit;
+        let mut processes = Vec::new();
+        for (index, side) in self.case.sides.iter().enumerate() {
+            let label = format!("{port}-{index}");
+            let mut command = namespaces.as_ref().map_or(Vec::new(), |n| n.enter(index));
+            command.extend(traced(side, stage, &label));
+            command.extend(launched(side, stage));
+            let peer = namespaces
+                .as_ref()
+                .map_or("127.0.0.1", |_| Namespaces::peer());
+            for word in &mut command {
+                *word = filled(word, port, peer, stage);
+            }
+            let process = Start {
+                command: &command,
+                env: &side.env,
+                user: self.user,
+                folder: stage.folder(),
+                label: &label,
+            };
+            processes.push(process.start()?);
+            let last = index + 1 == self.case.sides.len();
+            if !last {
+                self.await_listening(&mut processes, port)?;
+            }
+        }
+        self.disturb(&mut processes)?;
+        let mut findings = Vec::new();
+        let mut ends = Vec::new();
+        // The client first: once it has ended, its server has little time left to need.
+        for (process, side) in processes.iter_mut().zip(&self.case.sides).rev() {
+            // Where nothing may happen, nobody needs to see where it hangs.
+            let curious = side.ending != Ending::Bereft;
+            ends.push(process.wait(until, curious)?);
+        }
+        ends.reverse();
+        let mut figures = Vec::new();
+        for (index, ((side, process), end)) in self
+            .case
+            .sides
+            .iter()
+            .zip(&processes)
+            .zip(&ends)
+            .enumerate()
+        {
+            let (output, complaints) = (process.output(), process.complaints());
+            findings.extend(
+                judge::side(side, *end, &output, &complaints)
+                    .into_iter()
+                    .map(|finding| format!("{}: {finding}", side.program())),
+            );
+            if let Some(check) = side.trace {
+                match check(&read_trace(stage, &format!("{port}-{index}"))) {
+                    Ok(figure) => figures.push(figure),
+                    Err(finding) => findings.push(finding),
+                }
+            }
+            if index + 1 == processes.len() && findings.is_empty() {
+                match judge::figure(self.case.figure, &output) {
+                    Ok(figure) => figures.push(figure),
+                    Err(finding) => findings.push(finding),
+                }
+            }
+        }
+        if findings.is_empty() {
+            figures.retain(|figure| !figure.is_empty());
+            return Ok(figures.join("; "));
+        }
+        self.tell(&processes, &findings);
+        bail!("{}", findings.join("; "))
+    }
+
+    fn await_listening(&self, processes: &mut [Process], port: u16) -> Result<()> {
+        let Some(server) = processes.last_mut() else {
+            return Ok(());
+        };
+        if server.listens(port, Instant::now() + PATIENCE)? {
+            return Ok(());
+        }
+        let finding = format!("the server does not listen on port {port}");
+        self.tell(processes, std::slice::from_ref(&finding));
+        bail!(finding)
+    }
+
+    fn disturb(&self, processes: &mut [Process]) -> Result<()> {
+        let Some((side, after, disturbance)) = self.case.disturbance else {
+            return Ok(());
+        };
+        let Some(process) = processes.get_mut(side) else {
+            bail!("the case disturbs side {side}, which it has not");
+        };
+        std::thread::sleep(after);
+        if process.end_now()?.is_some() {
+            let finding = "it ended before it could be disturbed".to_owned();
+            self.tell(processes, std::slice::from_ref(&finding));
+            bail!(finding)
+        }
+        match disturbance {
+            Disturbance::Kill => process.signal(Signal::KILL),
+            Disturbance::Pause(time) => {
+                process.signal(Signal::STOP);
+                std::thread::sleep(time);
+                process.signal(Signal::CONT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything a person needs to see why.
+    fn tell(&self, processes: &[Process], findings: &[String]) {
+        let mut text = format!("!!! {} as {}:\n", self.case.name, self.user);
+        for finding in findings {
+            let _ = writeln!(text, "    {finding}");
+        }
+        for process in processes {
+            let _ = writeln!(text, "    $ {}", process.shown);
+            for (name, content) in [("out", process.output()), ("err", process.complaints())] {
+                for line in tail(&content) {
+                    let _ = writeln!(text, "      {name}: {line}");
+                }
+            }
+        }
+        print!("{text}");
+    }
+}
+
+/// The last lines, where the trouble is.
+fn tail(text: &str) -> Vec<&str> {
+    const LINES: usize = 40;
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(LINES);
+    lines[from..].to_vec()
+}
+
+fn traced(side: &Side, stage: &Stage, label: &str) -> Vec<String> {
+    let Some(_) = side.trace else {
+        return Vec::new();
+    };
+    let file = trace_file(stage, label);
+    ["strace", "-f", "-qq", "-o", &file]
+        .map(ToOwned::to_owned)
+        .to_vec()
+}
+
+fn trace_file(stage: &Stage, label: &str) -> String {
+    let path = stage.folder().join(format!("{label}.strace"));
+    path.to_string_lossy().into_owned()
+}
+
+fn read_trace(stage: &Stage, label: &str) -> String {
+    std::fs::read(trace_file(stage, label))
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
+}
+
+fn launched(side: &Side, stage: &Stage) -> Vec<String> {
+    let mut command = Vec::new();
+    if let Some(options) = &side.launch {
+        command.extend([stage.command(), "run".to_owned()]);
+        command.extend(options.iter().cloned());
+        command.push("--".to_owned());
+    }
+    command.extend(side.command.iter().cloned());
+    command
+}
+
+fn filled(word: &str, port: u16, peer: &str, stage: &Stage) -> String {
+    word.replace(PORT, &port.to_string())
+        .replace(PEER, peer)
+        .replace(SCRIPTS, &stage.folder().to_string_lossy())
+}

@@ -1,0 +1,77 @@
+//! UCX: whether it sees the adapter, and its own benchmark over `rc_verbs` and `ud_verbs` at the lower (UCT) level.
+//! It promises the counter-test too: without the shim UCX finds no device file and skips the adapter.
+//! Connections through rdma_cm are no part of it yet.
+
+use super::case::{Case, Noise, PEER, PORT, Side};
+
+const DEVICE: &str = "verbena0:1";
+
+pub(crate) fn cases() -> Vec<Case> {
+    let info = || Side::new(["ucx_info", "-d"]);
+    let mut seen = info().says("rc_verbs").says("ud_verbs").says(DEVICE);
+    seen.silent_about.push("failed to open interface".into());
+    seen.noise.extend(RDMACM);
+    let mut unseen = info().silent_about("rc_verbs").silent_about(DEVICE);
+    unseen.launch = None;
+    let mut cases = vec![
+        Case::alone("ucx/info", seen),
+        Case::alone("ucx/info/without", unseen),
+    ];
+    for transport in ["rc_verbs", "ud_verbs"] {
+        for (test, further, quick) in TESTS {
+            // A datagram queue pair has neither Write nor Read.
+            if transport == "ud_verbs" && !test.starts_with("am_") {
+                continue;
+            }
+            cases.push(benchmark(transport, test, further).quick_if(*quick));
+        }
+    }
+    cases
+}
+
+/// `ucx_info` tries the connection manager of librdmacm as well, which says that it is not there yet.
+const RDMACM: [Noise; 1] = [Noise {
+    part: "rdma_cm is not there yet",
+    reason: "ucx_info asks for a connection manager too, and rdma_cm says so until it exists",
+}];
+
+/// Test, its options, and whether it is quick.
+const TESTS: &[(&str, &[&str], bool)] = &[
+    ("am_lat", &["-n", "10000"], true),
+    (
+        "am_lat",
+        &["-n", "1000", "-D", "bcopy", "-s", "1024"],
+        false,
+    ),
+    (
+        "am_lat",
+        &["-n", "1000", "-D", "zcopy", "-s", "1024"],
+        false,
+    ),
+    ("am_bw", &["-n", "10000", "-D", "bcopy", "-s", "1024"], true),
+    ("put_lat", &["-n", "10000"], true),
+    (
+        "put_bw",
+        &["-n", "2000", "-D", "zcopy", "-s", "65536"],
+        true,
+    ),
+    ("get", &["-n", "2000", "-D", "zcopy", "-s", "65536"], true),
+    ("fadd", &["-n", "1000"], true),
+    ("cswap", &["-n", "1000"], false),
+];
+
+fn benchmark(transport: &str, test: &str, further: &[&str]) -> Case {
+    let side = |last: &[&str]| {
+        let head = [
+            "-d", DEVICE, "-x", transport, "-t", test, "-w", "100", "-p", PORT,
+        ];
+        let words = [&["ucx_perftest"][..], &head, further, last].concat();
+        Side::new(words)
+    };
+    let layout = further.iter().find(|word| word.ends_with("copy"));
+    let name = match layout {
+        Some(layout) => format!("ucx/{transport}/{test}/{layout}"),
+        None => format!("ucx/{transport}/{test}"),
+    };
+    Case::pair(name, side(&[]), side(&[PEER]).says("Final")).limit(60)
+}
