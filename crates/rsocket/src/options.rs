@@ -54,7 +54,7 @@ impl Default for Options {
             messages: 384,
             inline: 256,
             maps: 0,
-            polling: Duration::from_micros(10),
+            polling: Duration::from_micros(50),
             recv_timeout: None,
             send_timeout: None,
             linger: Linger::Usual,
