@@ -11,6 +11,7 @@ mod perftest;
 mod pingpong;
 mod process;
 mod pyverbs;
+mod rsockets;
 mod stage;
 mod table;
 mod trace;
@@ -168,6 +169,7 @@ fn all() -> Vec<Case> {
         perftest::cases(),
         ucx::cases(),
         pyverbs::cases(),
+        rsockets::cases(),
         faults::cases(),
         trace::cases(),
     ];

@@ -18,8 +18,9 @@ use exports::Exports;
 pub(crate) const LIBIBVERBS: &str = "libibverbs.so.1";
 pub(crate) const LIBRDMACM: &str = "librdmacm.so.1";
 pub(crate) const SHIM: &str = "libverbena-uverbs.so";
+pub(crate) const PRELOAD: &str = "libverbena-rsocket.so";
 /// Everything that is made.
-pub(crate) const LIBRARIES: &[&str] = &[LIBIBVERBS, LIBRDMACM, SHIM];
+pub(crate) const LIBRARIES: &[&str] = &[LIBIBVERBS, LIBRDMACM, SHIM, PRELOAD];
 
 /// A name under this prefix stands behind one of another name.
 const PREFIX: &str = "verbena_";

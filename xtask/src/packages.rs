@@ -103,6 +103,8 @@ const NEEDED: &[Needed] = &[
         "libfabric-bin",
         "libfabric on the drop-in libraries",
     ),
+    program("nc", "netcat-openbsd", "a program under the socket shim"),
+    program("iperf3", "iperf3", "a program under the socket shim"),
     program("ucx_info", "ucx-utils", "UCX on the drop-in libraries"),
     program(
         "/usr/bin/python3",

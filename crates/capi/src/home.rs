@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, RwLock};
 use verbena::low::Personality;
 use verbena::{Config, Device, Event, Handler, HandlerOptions};
+use verbena_rsocket::Net;
 
 use crate::abi::*;
 use crate::cm::Link;
@@ -40,6 +41,8 @@ pub(crate) enum Subject {
 /// The adapter and what the C face knows of it.
 pub(crate) struct Home {
     pub(crate) device: Device,
+    /// Where stream sockets connect.
+    pub(crate) net: Arc<Net>,
     ears: RwLock<HashMap<Subject, Arc<Ear>>>,
     /// Queue pairs by the number that their programs know.
     pairs: RwLock<HashMap<u32, Address>>,
@@ -59,6 +62,7 @@ impl Home {
             return Err(Errno::NODEV);
         }
         let home = Arc::new(Home {
+            net: Net::new(device.clone()),
             device,
             ears: RwLock::default(),
             pairs: RwLock::default(),
@@ -136,6 +140,9 @@ impl Home {
     }
 
     fn tell(&self, event: Event) {
+        if self.net.tell(event) {
+            return;
+        }
         let (subject, what) = match event {
             Event::CqOverflow { cq } => (Subject::Cq(cq), IBV_EVENT_CQ_ERR),
             Event::SrqLimit { srq } => (Subject::Srq(srq), IBV_EVENT_SRQ_LIMIT_REACHED),

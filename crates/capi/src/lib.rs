@@ -2,7 +2,7 @@
 //! It promises the original's symbols, layouts, errors and waiting rules, so that such a program does not notice.
 //! It refuses to be an adapter: every call is turned into one of the Rust face, and what that cannot do is refused.
 //!
-//! Reading order: [`abi`] (layouts and constants, byte by byte) → `stubs` (names that only fail).
+//! Reading order: [`abi`] (layouts and constants, byte by byte) → `stubs` (names that only fail) → `rsockets`.
 
 #![allow(
     non_camel_case_types,
@@ -35,6 +35,7 @@ mod pd;
 mod port;
 mod qp;
 mod query;
+mod rsockets;
 mod scatter;
 mod srq;
 mod stubs;

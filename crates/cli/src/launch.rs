@@ -16,6 +16,7 @@ pub mod shell;
 const LIBIBVERBS: &str = "libibverbs.so.1";
 const LIBRDMACM: &str = "librdmacm.so.1";
 const SHIM: &str = "libverbena-uverbs.so";
+const SOCKETS: &str = "libverbena-rsocket.so";
 
 /// Where the dynamic linker looks first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -40,7 +41,7 @@ impl Libraries {
             None => near(command),
         };
         let complete = |folder: &&PathBuf| {
-            let all = [LIBIBVERBS, LIBRDMACM, SHIM];
+            let all = [LIBIBVERBS, LIBRDMACM, SHIM, SOCKETS];
             all.iter().all(|name| folder.join(name).is_file())
         };
         let Some(found) = candidates.iter().find(complete) else {
@@ -59,14 +60,24 @@ impl Libraries {
         Ok(Libraries { folder })
     }
 
-    /// The variables that lead the dynamic linker here, and keep what `now` tells they were.
-    pub fn variables(&self, now: impl Fn(&str) -> Option<OsString>) -> Vec<Variable> {
+    /// The variables that lead the dynamic linker here, and keep what `now` tells they were. With `sockets` the program's
+    /// TCP sockets become rsockets.
+    pub fn variables(
+        &self,
+        sockets: bool,
+        now: impl Fn(&str) -> Option<OsString>,
+    ) -> Vec<Variable> {
         let path = prepended(self.folder.as_os_str(), now(LIBRARY_PATH));
-        let shim = self.folder.join(SHIM).into_os_string();
-        // There a blank separates too; the bare name is found through the other variable.
-        let blank = shim.as_bytes().iter().any(u8::is_ascii_whitespace);
-        let shim = if blank { SHIM.into() } else { shim };
-        let preload = prepended(&shim, now(PRELOAD));
+        let mut preload = now(PRELOAD);
+        let names = [SOCKETS].into_iter().filter(|_| sockets).chain([SHIM]);
+        for name in names {
+            let library = self.folder.join(name).into_os_string();
+            // There a blank separates too; the bare name is found through the other variable.
+            let blank = library.as_bytes().iter().any(u8::is_ascii_whitespace);
+            let library = if blank { name.into() } else { library };
+            preload = Some(prepended(&library, preload));
+        }
+        let preload = preload.unwrap_or_default();
         vec![(LIBRARY_PATH.into(), path), (PRELOAD.into(), preload)]
     }
 }

@@ -6,7 +6,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libverbena-uverbs.so"];
+const LIBRARIES: [&str; 4] = [
+    "libibverbs.so.1",
+    "librdmacm.so.1",
+    "libverbena-uverbs.so",
+    "libverbena-rsocket.so",
+];
 
 /// A folder of one test, gone at its end.
 struct Folder(PathBuf);

@@ -48,12 +48,14 @@ pub(crate) struct Process {
 
 impl Start<'_> {
     pub(crate) fn start(&self) -> Result<Process> {
-        let (program, arguments) = self.command.split_first().context("an empty command")?;
+        let program = self.command.first().context("an empty command")?;
         let out = self.folder.join(format!("{}.out", self.label));
         let err = self.folder.join(format!("{}.err", self.label));
-        let mut command = Command::new(program);
+        let mut command = Command::new("setpriv");
         command
-            .args(arguments)
+            // If we are interrupted, it must not run on.
+            .args(["--pdeathsig", "KILL"])
+            .args(self.command)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(self.folder)
             .stdin(Stdio::null())

@@ -1,6 +1,6 @@
 //! UCX: whether it sees the adapter, and its own benchmark over `rc_verbs` and `ud_verbs` at the lower (UCT) level.
 //! It promises the counter-test too: without the shim UCX finds no device file and skips the adapter.
-//! Connections through rdma_cm are no part of it yet.
+//! Connections through rdma_cm are no part of it yet, nor are atomics, which UCX does not offer over `rc_verbs`.
 
 use super::case::{Case, Noise, PEER, PORT, Side};
 
@@ -56,8 +56,6 @@ const TESTS: &[(&str, &[&str], bool)] = &[
         true,
     ),
     ("get", &["-n", "2000", "-D", "zcopy", "-s", "65536"], true),
-    ("fadd", &["-n", "1000"], true),
-    ("cswap", &["-n", "1000"], false),
 ];
 
 fn benchmark(transport: &str, test: &str, further: &[&str]) -> Case {

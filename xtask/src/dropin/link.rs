@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 
 use super::exports::Exports;
-use super::{LIBIBVERBS, LIBRARIES, LIBRDMACM, SHIM, folder, sources};
+use super::{LIBIBVERBS, LIBRARIES, LIBRDMACM, PRELOAD, SHIM, folder, sources};
 use crate::command::{Tool, find};
 use crate::workspace::Workspace;
 
@@ -65,6 +65,7 @@ impl<'a> Linker<'a> {
             .cargo()
             .args(["build", "--profile", self.profile])
             .args(["--package", "verbena-capi", "--package", "verbena-shim"])
+            .args(["--package", "verbena-preload"])
             .run()
     }
 
@@ -109,11 +110,14 @@ impl<'a> Linker<'a> {
             changed |= write_if_changed(&work.join(name), &text)?;
         }
         let shim_map = self.workspace.root.join("crates/shim/exports.map");
+        let preload_map = self.workspace.root.join("crates/preload/exports.map");
         // Ourselves too: the way of linking is written here.
         let inputs = [
             self.archive("verbena_capi"),
             self.archive("verbena_shim"),
+            self.archive("verbena_preload"),
             shim_map.clone(),
+            preload_map.clone(),
             std::env::current_exe()?,
         ];
         let outputs: Vec<PathBuf> = LIBRARIES.iter().map(|name| out.join(name)).collect();
@@ -123,7 +127,8 @@ impl<'a> Linker<'a> {
         }
         self.libibverbs()?;
         self.librdmacm()?;
-        self.shim(&shim_map)?;
+        self.preloaded(SHIM, "verbena_shim", &shim_map)?;
+        self.preloaded(PRELOAD, "verbena_preload", &preload_map)?;
         for (name, path) in LIBRARIES.iter().zip(&outputs) {
             std::fs::rename(work.join(name), path)
                 .with_context(|| format!("cannot move {name} to {}", out.display()))?;
@@ -163,10 +168,10 @@ impl<'a> Linker<'a> {
             .run()
     }
 
-    fn shim(&self, map: &Path) -> Result<()> {
-        // Without the names and lines of the standard library: nobody debugs two comparisons.
-        let tool = self.gcc(SHIM, map).arg("-s");
-        self.whole(tool, "verbena_shim").args(SYSTEM).run()
+    fn preloaded(&self, name: &str, crate_name: &str, map: &Path) -> Result<()> {
+        // Without the names and lines of the standard library: nobody debugs a few comparisons.
+        let tool = self.gcc(name, map).arg("-s");
+        self.whole(tool, crate_name).args(SYSTEM).run()
     }
 }
 

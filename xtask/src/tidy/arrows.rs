@@ -57,6 +57,7 @@ const NIC: &str = "verbena-nic";
 const ENGINE: &str = "verbena-engine";
 const SIM: &str = "verbena-sim";
 const VERBENA: &str = "verbena";
+const RSOCKET: &str = "verbena-rsocket";
 
 /// The rings, from the inside out. A new package gets its line here.
 const ARROWS: &[Arrow] = &[
@@ -67,8 +68,10 @@ const ARROWS: &[Arrow] = &[
     free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
     free(SIM, &[NIC, MEM, STREAM, WIRE]),
     free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
-    free("verbena-capi", &[VERBENA]),
+    free(RSOCKET, &[VERBENA]),
+    free("verbena-capi", &[VERBENA, RSOCKET]),
     pure("verbena-shim", &[], &["libc"]),
+    pure("verbena-preload", &[], &["libc"]),
     free("verbena-cli", &[VERBENA, SIM, STREAM, WIRE]),
     free("xtask", &[]),
     Arrow {

@@ -25,34 +25,7 @@ stubs! {
     verbena_rdma_resolve_addrinfo => minus_one;
     verbena_rdma_write_cm_event => minus_one;
     // rsocket
-    verbena_raccept => minus_one;
-    verbena_rbind => minus_one;
-    verbena_rclose => minus_one;
-    verbena_rconnect => minus_one;
     verbena_repoll_create => minus_one;
     verbena_repoll_ctl => minus_one;
     verbena_repoll_wait => minus_one;
-    verbena_rfcntl => minus_one;
-    verbena_rgetpeername => minus_one;
-    verbena_rgetsockname => minus_one;
-    verbena_rgetsockopt => minus_one;
-    verbena_riomap => minus_one;
-    verbena_riounmap => minus_one;
-    verbena_riowrite => minus_one;
-    verbena_rlisten => minus_one;
-    verbena_rpoll => minus_one;
-    verbena_rread => minus_one;
-    verbena_rreadv => minus_one;
-    verbena_rrecv => minus_one;
-    verbena_rrecvfrom => minus_one;
-    verbena_rrecvmsg => minus_one;
-    verbena_rselect => minus_one;
-    verbena_rsend => minus_one;
-    verbena_rsendmsg => minus_one;
-    verbena_rsendto => minus_one;
-    verbena_rsetsockopt => minus_one;
-    verbena_rshutdown => minus_one;
-    verbena_rsocket => minus_one;
-    verbena_rwrite => minus_one;
-    verbena_rwritev => minus_one;
 }

@@ -17,6 +17,7 @@ pub(crate) const EXAMPLE: &str = "\
 Examples:
   verbena run ibv_devinfo
   verbena run --personality iwarp --set crc=on -- ib_send_lat -d verbena0 peer
+  verbena run --rsockets -- iperf3 -s
 
 Exit codes: those of the program; 126 if it cannot be executed, 127 if it is not found,
 2 if the libraries are missing or a setting is wrong.";
@@ -45,6 +46,9 @@ pub(crate) struct Wanted {
     /// A setting of docs/configuration.md; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// The program's TCP sockets become rsockets (docs/rsockets.md); so must its peer's
+    #[arg(long)]
+    rsockets: bool,
 }
 
 impl Wanted {
@@ -62,7 +66,7 @@ impl Wanted {
         let settings = wishes.variables(std::env::vars_os())?;
         let command = std::env::current_exe().unwrap_or_default();
         let libraries = Libraries::find(self.libs.as_deref(), &command)?;
-        let mut all = libraries.variables(|name| std::env::var_os(name));
+        let mut all = libraries.variables(self.rsockets, |name| std::env::var_os(name));
         all.extend(settings);
         Ok(all)
     }

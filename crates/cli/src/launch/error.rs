@@ -33,7 +33,7 @@ impl fmt::Display for Error {
             Error::NoLibraries(folders) => {
                 write!(
                     f,
-                    "libibverbs.so.1, librdmacm.so.1 and libverbena-uverbs.so are not together in any of:"
+                    "libibverbs.so.1, librdmacm.so.1, libverbena-uverbs.so and libverbena-rsocket.so are not together in any of:"
                 )?;
                 for folder in folders {
                     write!(f, " {}", folder.display())?;

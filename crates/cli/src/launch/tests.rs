@@ -17,7 +17,7 @@ impl Folder {
     fn with_libraries(&self, name: &str) -> PathBuf {
         let folder = self.0.join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        for library in [LIBIBVERBS, LIBRDMACM, SHIM] {
+        for library in [LIBIBVERBS, LIBRDMACM, SHIM, SOCKETS] {
             std::fs::write(folder.join(library), "").unwrap();
         }
         folder
@@ -70,19 +70,29 @@ fn what_was_there_is_kept_behind() {
     let libraries = Libraries {
         folder: "/l".into(),
     };
-    let fresh = libraries.variables(|_| None);
+    let fresh = libraries.variables(false, |_| None);
     assert_eq!(value(&fresh, "LD_LIBRARY_PATH"), "/l");
     assert_eq!(value(&fresh, "LD_PRELOAD"), "/l/libverbena-uverbs.so");
-    let empty = libraries.variables(|_| Some("".into()));
+    let empty = libraries.variables(false, |_| Some("".into()));
     assert_eq!(empty, fresh, "an empty entry would be the current folder");
-    let kept = libraries.variables(|name| Some(format!("/{name}:/x").into()));
+    let kept = libraries.variables(false, |name| Some(format!("/{name}:/x").into()));
     assert_eq!(value(&kept, "LD_LIBRARY_PATH"), "/l:/LD_LIBRARY_PATH:/x");
     assert_eq!(
         value(&kept, "LD_PRELOAD"),
         "/l/libverbena-uverbs.so:/LD_PRELOAD:/x"
     );
-    let again = libraries.variables(|name| Some(value(&kept, name).into()));
+    let again = libraries.variables(false, |name| Some(value(&kept, name).into()));
     assert_eq!(again, kept, "a second time adds nothing");
+}
+
+#[test]
+fn sockets_are_taken_over_only_if_somebody_asks() {
+    let libraries = Libraries {
+        folder: "/l".into(),
+    };
+    let all = libraries.variables(true, |_| None);
+    let both = "/l/libverbena-uverbs.so:/l/libverbena-rsocket.so";
+    assert_eq!(value(&all, "LD_PRELOAD"), both);
 }
 
 #[test]
@@ -90,7 +100,7 @@ fn a_blank_in_the_folder_is_no_separator() {
     let libraries = Libraries {
         folder: "/my libs".into(),
     };
-    let all = libraries.variables(|_| None);
+    let all = libraries.variables(false, |_| None);
     assert_eq!(value(&all, "LD_LIBRARY_PATH"), "/my libs");
     assert_eq!(value(&all, "LD_PRELOAD"), SHIM);
 }

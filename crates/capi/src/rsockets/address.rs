@@ -1,0 +1,106 @@
+//! Addresses as C programs have them.
+//! It promises to read and write no more than the program says there is. It refuses families other than IPv4 and IPv6.
+
+use core::ffi::c_int;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use core::{mem, ptr};
+
+use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+
+use crate::errno::Errno;
+
+/// The address that a program names. IPv4 inside IPv6 becomes plain IPv4.
+///
+/// # Safety
+/// `at` is null or begins `len` bytes.
+pub(super) unsafe fn read(at: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
+    let len = len as usize;
+    if at.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    if len < size_of::<sa_family_t>() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the family is the first member, and it is there; it need not be aligned.
+    let family = unsafe { ptr::read_unaligned(&raw const (*at).sa_family) };
+    match c_int::from(family) {
+        libc::AF_INET if len >= size_of::<sockaddr_in>() => {
+            // SAFETY: the family and the length say so.
+            let v4 = unsafe { ptr::read_unaligned(at.cast::<sockaddr_in>()) };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+        }
+        libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
+            // SAFETY: the family and the length say so.
+            let v6 = unsafe { ptr::read_unaligned(at.cast::<sockaddr_in6>()) };
+            let (ip, port) = (
+                Ipv6Addr::from(v6.sin6_addr.s6_addr),
+                u16::from_be(v6.sin6_port),
+            );
+            Ok(match ip.to_ipv4_mapped() {
+                Some(v4) => SocketAddr::new(v4.into(), port),
+                None => SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into(),
+            })
+        }
+        libc::AF_INET | libc::AF_INET6 => Err(Errno::INVAL),
+        _ => Err(Errno(libc::EAFNOSUPPORT)),
+    }
+}
+
+/// An address in the form of the socket's family, cut to the room there is; `len` says how long it really is.
+///
+/// # Safety
+/// `len` is null or points to the bytes that there are at `at`, which may be null too.
+pub(super) unsafe fn write(
+    address: SocketAddr,
+    family: c_int,
+    at: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    if at.is_null() || len.is_null() {
+        return Ok(());
+    }
+    // SAFETY: not null, and the caller's.
+    let room = unsafe { *len } as usize;
+    let port = address.port().to_be();
+    let copy = |from: *const u8, size: usize| {
+        // SAFETY: `from` begins `size` bytes of ours, and there is room for as many as are copied.
+        unsafe {
+            ptr::copy_nonoverlapping(from, at.cast::<u8>(), size.min(room));
+            *len = size as socklen_t;
+        }
+    };
+    let v6 = match address {
+        SocketAddr::V6(v6) => v6,
+        SocketAddr::V4(v4) if family == libc::AF_INET6 => {
+            SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)
+        }
+        SocketAddr::V4(v4) => {
+            // SAFETY: zeroes are a value of it.
+            let mut out: sockaddr_in = unsafe { mem::zeroed() };
+            out.sin_family = libc::AF_INET as sa_family_t;
+            out.sin_port = port;
+            out.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+            copy((&raw const out).cast(), size_of_val(&out));
+            return Ok(());
+        }
+    };
+    // SAFETY: zeroes are a value of it.
+    let mut out: sockaddr_in6 = unsafe { mem::zeroed() };
+    out.sin6_family = libc::AF_INET6 as sa_family_t;
+    out.sin6_port = port;
+    out.sin6_addr.s6_addr = v6.ip().octets();
+    out.sin6_scope_id = v6.scope_id();
+    copy((&raw const out).cast(), size_of_val(&out));
+    Ok(())
+}
+
+/// What a socket without an address is called.
+pub(super) fn none(family: c_int) -> SocketAddr {
+    let ip: IpAddr = if family == libc::AF_INET6 {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    SocketAddr::new(ip, 0)
+}

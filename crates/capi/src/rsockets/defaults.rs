@@ -1,0 +1,60 @@
+//! What sockets are like unless a program says: the administrator's files, as the original has them (`man 7 rsocket`).
+//! It promises that a file that is not there or holds no number changes nothing. It refuses to look twice.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use verbena_rsocket::Options;
+
+/// Where the files are.
+const FOLDER: &str = "/etc/rdma/rsocket";
+
+/// The defaults of this process.
+pub(super) fn options() -> Options {
+    static READ: OnceLock<Options> = OnceLock::new();
+    *READ.get_or_init(|| read(Path::new(FOLDER)))
+}
+
+fn read(folder: &Path) -> Options {
+    let mut options = Options::default();
+    let number = |name: &str| -> Option<usize> {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    for (name, place) in [
+        ("mem_default", &mut options.recv_buffer),
+        ("wmem_default", &mut options.send_buffer),
+        ("sqsize_default", &mut options.sends),
+        ("rqsize_default", &mut options.messages),
+        ("inline_default", &mut options.inline),
+        ("iomap_size", &mut options.maps),
+    ] {
+        if let Some(number) = number(name) {
+            *place = number;
+        }
+    }
+    if let Some(micros) = number("polling_time") {
+        options.polling = Duration::from_micros(micros as u64);
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_with_numbers_count_and_others_do_not() {
+        let folder = std::env::temp_dir().join(format!("verbena-rsocket-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("mem_default"), "1000000\n").unwrap();
+        std::fs::write(folder.join("polling_time"), "25").unwrap();
+        std::fs::write(folder.join("sqsize_default"), "many").unwrap();
+        let options = read(&folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(options.recv_buffer, 1_000_000);
+        assert_eq!(options.polling, Duration::from_micros(25));
+        assert_eq!(options.sends, Options::default().sends);
+    }
+}

@@ -1,0 +1,155 @@
+//! Receiving: `rrecv` and its kin.
+//! It promises what came, even if a signal or an error came behind it. It refuses urgent data and control data.
+
+use core::ffi::{c_int, c_void};
+
+use libc::{iovec, msghdr, sockaddr, socklen_t};
+use verbena_rsocket::Flags;
+
+use super::table::{Entry, Socket};
+use super::{address, checked, count, room, table};
+use crate::errno::Errno;
+
+fn flags(flags: c_int) -> Result<Flags, Errno> {
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        return Err(Errno::NOSUPP);
+    }
+    let rows = [
+        (libc::MSG_DONTWAIT, Flags::DONT_WAIT),
+        (libc::MSG_PEEK, Flags::PEEK),
+        (libc::MSG_WAITALL, Flags::WAIT_ALL),
+    ];
+    let set = rows.into_iter().filter(|(bit, _)| flags & bit != 0);
+    Ok(set.fold(Flags::default(), |all, (_, flag)| all | flag))
+}
+
+/// Receives bytes.
+///
+/// # Safety
+/// There is room for `len` bytes at `buf`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rrecv(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+    how: c_int,
+) -> isize {
+    count(table::get(socket).and_then(|entry| match entry {
+        // SAFETY: the program's word.
+        Entry::Stream(own) => Ok(own.stream.recv(unsafe { room(buf, len) }?, flags(how)?)?),
+        // SAFETY: the program's word, to the C library.
+        Entry::Datagram => checked(unsafe { libc::recv(socket, buf, len, how) }),
+    }))
+}
+
+/// Receives bytes, and says from whom.
+///
+/// # Safety
+/// There is room for `len` bytes at `buf`; the others are null or the program's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rrecvfrom(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+    how: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> isize {
+    count(table::get(socket).and_then(|entry| match entry {
+        Entry::Stream(own) => {
+            // SAFETY: the program's word.
+            let n = own.stream.recv(unsafe { room(buf, len) }?, flags(how)?)?;
+            if let Ok(peer) = own.stream.peer() {
+                // SAFETY: the program's word.
+                unsafe { address::write(peer, own.family, addr, addrlen) }?;
+            }
+            Ok(n)
+        }
+        // SAFETY: the program's word, to the C library.
+        Entry::Datagram => checked(unsafe { libc::recvfrom(socket, buf, len, how, addr, addrlen) }),
+    }))
+}
+
+/// Receives bytes.
+///
+/// # Safety
+/// There is room for `len` bytes at `buf`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rread(socket: c_int, buf: *mut c_void, len: usize) -> isize {
+    // SAFETY: the program's word.
+    unsafe { verbena_rrecv(socket, buf, len, 0) }
+}
+
+/// Receives into several pieces.
+///
+/// # Safety
+/// `iov` begins `iovcnt` pieces, which are the program's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+    count(table::get(socket).and_then(|entry| match entry {
+        Entry::Stream(own) => {
+            let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
+            // SAFETY: the program's word.
+            unsafe { recv_all(&own, iov, pieces, Flags::default()) }
+        }
+        // SAFETY: the program's word, to the C library.
+        Entry::Datagram => checked(unsafe { libc::readv(socket, iov, iovcnt) }),
+    }))
+}
+
+/// Receives into several pieces; there is no control data.
+///
+/// # Safety
+/// `msg` and all it names are the program's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rrecvmsg(socket: c_int, msg: *mut msghdr, how: c_int) -> isize {
+    count(table::get(socket).and_then(|entry| match entry {
+        Entry::Stream(own) => {
+            // SAFETY: the program's word.
+            let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
+            // SAFETY: the program's word.
+            let n = unsafe { recv_all(&own, msg.msg_iov, msg.msg_iovlen as usize, flags(how)?) }?;
+            (msg.msg_namelen, msg.msg_controllen, msg.msg_flags) = (0, 0, 0);
+            Ok(n)
+        }
+        // SAFETY: the program's word, to the C library.
+        Entry::Datagram => checked(unsafe { libc::recvmsg(socket, msg, how) }),
+    }))
+}
+
+/// # Safety
+/// `iov` begins `pieces` pieces, which are the program's.
+unsafe fn recv_all(
+    own: &Socket,
+    iov: *const iovec,
+    pieces: usize,
+    mut flags: Flags,
+) -> Result<usize, Errno> {
+    if pieces > libc::UIO_MAXIOV as usize {
+        return Err(Errno::INVAL);
+    }
+    if pieces > 1 && flags.contains(Flags::PEEK) {
+        // The pieces would all show the same bytes.
+        return Err(Errno::NOSUPP);
+    }
+    if iov.is_null() {
+        return if pieces == 0 { Ok(0) } else { Err(Errno(libc::EFAULT)) };
+    }
+    // SAFETY: the program's word.
+    let iov = unsafe { core::slice::from_raw_parts(iov, pieces) };
+    let mut done = 0;
+    for piece in iov.iter().filter(|piece| piece.iov_len > 0) {
+        // SAFETY: the program's word.
+        let into = unsafe { room(piece.iov_base, piece.iov_len) }?;
+        match own.stream.recv(into, flags) {
+            Ok(n) if n < into.len() => return Ok(done + n),
+            Ok(n) => done += n,
+            Err(_) if done > 0 => return Ok(done),
+            Err(error) => return Err(error.into()),
+        }
+        if !flags.contains(Flags::WAIT_ALL) {
+            flags = flags | Flags::DONT_WAIT;
+        }
+    }
+    Ok(done)
+}

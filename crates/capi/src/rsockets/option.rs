@@ -1,0 +1,287 @@
+//! Options of sockets, and the flag that says whether calls wait.
+//! It promises that what was set is what is told, and that sizes count for connections made later. It refuses options that it
+//! does not know: `ENOPROTOOPT`.
+
+use core::ffi::{c_int, c_long, c_void};
+use std::time::Duration;
+
+use libc::{linger, socklen_t, timeval};
+use verbena_rsocket::{Linger, Options};
+
+use super::table::{Entry, Socket};
+use super::{answer, checked, table};
+use crate::errno::Errno;
+
+/// Options of this protocol's own, and their level (`rdma/rsocket.h`).
+const SOL_RDMA: c_int = 0x10000;
+const RDMA_SQSIZE: c_int = 0;
+const RDMA_RQSIZE: c_int = 1;
+const RDMA_INLINE: c_int = 2;
+const RDMA_IOMAPSIZE: c_int = 3;
+
+/// Options that are kept and told, and have no consequence here.
+const WORDS: &[(c_int, c_int)] = &[
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+];
+
+/// The size that an option is about.
+fn size(options: &mut Options, level: c_int, name: c_int) -> Option<&mut usize> {
+    Some(match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => &mut options.recv_buffer,
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => &mut options.send_buffer,
+        (SOL_RDMA, RDMA_SQSIZE) => &mut options.sends,
+        (SOL_RDMA, RDMA_RQSIZE) => &mut options.messages,
+        (SOL_RDMA, RDMA_INLINE) => &mut options.inline,
+        (SOL_RDMA, RDMA_IOMAPSIZE) => &mut options.maps,
+        _ => return None,
+    })
+}
+
+/// A value that the program has.
+///
+/// # Safety
+/// `at` is null or begins `len` bytes, and any bytes are a `T`.
+unsafe fn value<T: Copy>(at: *const c_void, len: socklen_t) -> Result<T, Errno> {
+    if at.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    if (len as usize) < size_of::<T>() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: long enough, and any bytes will do, says the caller.
+    Ok(unsafe { at.cast::<T>().read_unaligned() })
+}
+
+/// Sets an option.
+///
+/// # Safety
+/// `at` begins `len` bytes.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rsetsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    at: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    answer(table::get(socket).and_then(|entry| match entry {
+        Entry::Stream(own) => {
+            // SAFETY: the program's word.
+            unsafe { set(&own, level, name, at, len) }?;
+            Ok(0)
+        }
+        // Sizes of queues mean nothing to a datagram socket.
+        Entry::Datagram if level == SOL_RDMA => Ok(0),
+        Entry::Datagram => {
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::setsockopt(socket, level, name, at, len) };
+            Ok(checked(done as isize)? as c_int)
+        }
+    }))
+}
+
+/// # Safety
+/// As [`verbena_rsetsockopt`].
+unsafe fn set(
+    own: &Socket,
+    level: c_int,
+    name: c_int,
+    at: *const c_void,
+    len: socklen_t,
+) -> Result<(), Errno> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            // SAFETY: numbers.
+            let linger: linger = unsafe { value(at, len) }?;
+            let seconds = u64::try_from(linger.l_linger).map_err(|_| Errno::INVAL)?;
+            own.stream.set_options(|options| {
+                options.linger = match linger.l_onoff {
+                    0 => Linger::Usual,
+                    _ => Linger::For(Duration::from_secs(seconds)),
+                }
+            });
+            return Ok(());
+        }
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => {
+            // SAFETY: numbers.
+            let time: timeval = unsafe { value(at, len) }?;
+            let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno(libc::EDOM))?;
+            let micros = u64::try_from(time.tv_usec).map_err(|_| Errno(libc::EDOM))?;
+            let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            let time = (!time.is_zero()).then_some(time);
+            own.stream.set_options(|options| match name {
+                libc::SO_RCVTIMEO => options.recv_timeout = time,
+                _ => options.send_timeout = time,
+            });
+            return Ok(());
+        }
+        _ => {}
+    }
+    // SAFETY: a number.
+    let number = unsafe { value::<c_int>(at, len) };
+    let is_size = size(&mut own.stream.options(), level, name).is_some();
+    if is_size {
+        let number = usize::try_from(number?).map_err(|_| Errno::INVAL)?;
+        own.stream.set_options(|options| {
+            if let Some(place) = size(options, level, name) {
+                *place = number;
+            }
+        });
+        return Ok(());
+    }
+    if !WORDS.contains(&(level, name)) {
+        return Err(Errno(libc::ENOPROTOOPT));
+    }
+    let number = number?;
+    let mut words = own.words.lock();
+    words.retain(|(l, n, _)| (*l, *n) != (level, name));
+    words.push((level, name, number));
+    Ok(())
+}
+
+/// Tells an option.
+///
+/// # Safety
+/// `len` points to how many bytes there are at `at`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rgetsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    at: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    answer(table::get(socket).and_then(|entry| match entry {
+        Entry::Stream(own) => {
+            // SAFETY: the program's word.
+            unsafe { get(&own, level, name, at, len) }?;
+            Ok(0)
+        }
+        Entry::Datagram => {
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::getsockopt(socket, level, name, at, len) };
+            Ok(checked(done as isize)? as c_int)
+        }
+    }))
+}
+
+/// # Safety
+/// As [`verbena_rgetsockopt`].
+unsafe fn get(
+    own: &Socket,
+    level: c_int,
+    name: c_int,
+    at: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    if at.is_null() || len.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    let mut options = own.stream.options();
+    let timed = |time: Option<Duration>| {
+        let time = time.unwrap_or_default();
+        timeval {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_usec: time.subsec_micros().into(),
+        }
+    };
+    let number = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            let (l_onoff, l_linger) = match options.linger {
+                Linger::Usual => (0, 0),
+                Linger::For(time) => (1, time.as_secs() as c_int),
+            };
+            // SAFETY: the program's word.
+            return unsafe { put(linger { l_onoff, l_linger }, at, len) };
+        }
+        // SAFETY: the program's word.
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            return unsafe { put(timed(options.recv_timeout), at, len) };
+        }
+        // SAFETY: the program's word.
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+            return unsafe { put(timed(options.send_timeout), at, len) };
+        }
+        (libc::SOL_SOCKET, libc::SO_ERROR) => {
+            let error = own.stream.take_error();
+            error.map_or(0, |error| Errno::from(error).0)
+        }
+        (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => own.family,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => own.stream.is_listening().into(),
+        _ => match size(&mut options, level, name) {
+            Some(size) => c_int::try_from(*size).unwrap_or(c_int::MAX),
+            None => word(own, level, name)?,
+        },
+    };
+    // SAFETY: the program's word.
+    unsafe { put(number, at, len) }
+}
+
+fn word(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
+    if !WORDS.contains(&(level, name)) {
+        return Err(Errno(libc::ENOPROTOOPT));
+    }
+    let words = own.words.lock();
+    let set = words.iter().find(|(l, n, _)| (*l, *n) == (level, name));
+    Ok(set.map_or(0, |(_, _, number)| *number))
+}
+
+/// # Safety
+/// `len` points to how many bytes there are at `at`.
+unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
+    // SAFETY: the caller's word; as many bytes as there is room for, of a value of ours.
+    unsafe {
+        let room = (*len as usize).min(size_of::<T>());
+        core::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), at.cast(), room);
+        *len = room as socklen_t;
+    }
+    Ok(())
+}
+
+/// Asks for or sets the flags of a socket. In C its last argument may be left out; it is looked at only if it is there.
+///
+/// # Safety
+/// None is needed.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rfcntl(socket: c_int, command: c_int, argument: c_long) -> c_int {
+    answer(table::get(socket).and_then(|entry| match (entry, command) {
+        (Entry::Stream(own), libc::F_GETFL) => {
+            let flag = if own.stream.is_nonblocking() {
+                libc::O_NONBLOCK
+            } else {
+                0
+            };
+            Ok(libc::O_RDWR | flag)
+        }
+        (Entry::Stream(own), libc::F_SETFL) => {
+            let wanted = argument & c_long::from(libc::O_NONBLOCK) != 0;
+            own.stream.set_nonblocking(wanted);
+            Ok(0)
+        }
+        (Entry::Datagram, _) | (_, libc::F_GETFD | libc::F_SETFD) => {
+            // SAFETY: flags of a descriptor of ours.
+            let done = unsafe { libc::fcntl(socket, command, argument) };
+            Ok(checked(done as isize)? as c_int)
+        }
+        _ => Err(Errno::INVAL),
+    }))
+}

@@ -1,0 +1,238 @@
+//! Waiting for several sockets and descriptors at once: `rpoll` and `rselect`.
+//! It promises that nothing is missed and that a thread sleeps when there is nothing to do: it polls for a few microseconds,
+//! then waits for a descriptor of its own that every socket rings. It refuses signal masks.
+
+use core::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{fd_set, nfds_t, pollfd, timeval};
+use verbena_rsocket::{Alarm, Readiness};
+
+use super::table::{Entry, Socket};
+use super::{answer, defaults, last, table};
+use crate::errno::Errno;
+
+/// Waits until one of them is ready; returns how many are.
+///
+/// # Safety
+/// `fds` begins `nfds` entries.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
+    if fds.is_null() || nfds == 0 {
+        // SAFETY: the program's word, to the C library.
+        return unsafe { libc::poll(fds, nfds, timeout) };
+    }
+    // SAFETY: the program's word.
+    let fds = unsafe { core::slice::from_raw_parts_mut(fds, nfds as usize) };
+    let until = u64::try_from(timeout).ok();
+    let until = until.map(|millis| Instant::now() + Duration::from_millis(millis));
+    answer(wait(fds, until))
+}
+
+/// What a program waits for.
+struct Wanted<'a> {
+    fds: &'a mut [pollfd],
+    sockets: Vec<Option<Arc<Socket>>>,
+    /// The descriptors that are no sockets of ours, and room for one more; ours are passed over.
+    others: Vec<pollfd>,
+    mixed: bool,
+}
+
+fn wait(fds: &mut [pollfd], until: Option<Instant>) -> Result<c_int, Errno> {
+    let mut wanted = Wanted::new(fds);
+    if wanted.sockets.iter().all(Option::is_none) {
+        return wanted.only_others(until);
+    }
+    let spin = Instant::now() + defaults::options().polling;
+    loop {
+        let ready = wanted.look()?;
+        let now = Instant::now();
+        if ready > 0 || until.is_some_and(|until| now >= until) {
+            return Ok(ready);
+        }
+        if now >= spin {
+            break;
+        }
+        core::hint::spin_loop();
+    }
+    let alarm = Alarm::mine()?;
+    let sockets = wanted.sockets.iter().flatten();
+    let _watches: Vec<_> = sockets.map(|own| own.stream.watch(&alarm)).collect();
+    loop {
+        alarm.silence();
+        for own in wanted.sockets.iter().flatten() {
+            own.stream.arm();
+        }
+        let ready = wanted.look()?;
+        if ready > 0 || until.is_some_and(|until| Instant::now() >= until) {
+            return Ok(ready);
+        }
+        wanted.sleep(&alarm, until)?;
+    }
+}
+
+impl Wanted<'_> {
+    fn new(fds: &mut [pollfd]) -> Wanted<'_> {
+        let own = |fd: &pollfd| match table::get(fd.fd) {
+            Ok(Entry::Stream(own)) => Some(own),
+            _ => None,
+        };
+        let sockets: Vec<_> = fds.iter().map(own).collect();
+        let mut others: Vec<pollfd> = fds.to_vec();
+        for (fd, own) in others.iter_mut().zip(&sockets) {
+            if own.is_some() {
+                fd.fd = -1;
+            }
+            fd.revents = 0;
+        }
+        let mixed = others.iter().any(|fd| fd.fd >= 0);
+        Wanted {
+            fds,
+            sockets,
+            others,
+            mixed,
+        }
+    }
+
+    /// Looks without waiting.
+    fn look(&mut self) -> Result<c_int, Errno> {
+        if self.mixed {
+            poll(&mut self.others, 0)?;
+        }
+        let mut ready = 0;
+        for ((fd, own), other) in self.fds.iter_mut().zip(&self.sockets).zip(&self.others) {
+            fd.revents = match own {
+                Some(own) => events(own.stream.readiness(), fd.events),
+                None => other.revents,
+            };
+            ready += c_int::from(fd.revents != 0);
+        }
+        Ok(ready)
+    }
+
+    /// Sleeps until something may be ready. Inside the C library and without any lock: the thread may be cancelled.
+    fn sleep(&mut self, alarm: &Alarm, until: Option<Instant>) -> Result<(), Errno> {
+        let count = self.others.len();
+        self.others.push(pollfd {
+            fd: alarm.as_fd().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        let slept = poll(&mut self.others, millis(until));
+        self.others.truncate(count);
+        slept.map(drop)
+    }
+
+    fn only_others(&mut self, until: Option<Instant>) -> Result<c_int, Errno> {
+        let ready = poll(self.fds, millis(until))?;
+        Ok(ready)
+    }
+}
+
+fn poll(fds: &mut [pollfd], timeout: c_int) -> Result<c_int, Errno> {
+    // SAFETY: as many entries as it says.
+    let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) };
+    if n < 0 { Err(last()) } else { Ok(n) }
+}
+
+/// Milliseconds that are left, rounded up; -1 for ever.
+fn millis(until: Option<Instant>) -> c_int {
+    let Some(until) = until else { return -1 };
+    let left = until.saturating_duration_since(Instant::now());
+    c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
+}
+
+fn events(ready: Readiness, wanted: i16) -> i16 {
+    let rows = [
+        (ready.readable, libc::POLLIN | libc::POLLRDNORM),
+        (ready.writable, libc::POLLOUT | libc::POLLWRNORM),
+    ];
+    let asked = rows.into_iter().filter(|(is, _)| *is);
+    let asked = asked.fold(0, |all, (_, bits)| all | bits) & wanted;
+    let rows = [(ready.error, libc::POLLERR), (ready.hangup, libc::POLLHUP)];
+    let told = rows.into_iter().filter(|(is, _)| *is);
+    told.fold(asked, |all, (_, bit)| all | bit)
+}
+
+/// Waits until a descriptor of the sets is ready; returns how many are.
+///
+/// # Safety
+/// The sets and the time are null or the program's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn verbena_rselect(
+    nfds: c_int,
+    readfds: *mut fd_set,
+    writefds: *mut fd_set,
+    exceptfds: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the program's word.
+    answer(unsafe { select(nfds, [readfds, writefds, exceptfds], timeout) })
+}
+
+/// What is asked for each set, and what puts a descriptor into it.
+const SETS: [(i16, i16); 3] = [
+    (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
+    (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
+    (libc::POLLPRI, libc::POLLPRI),
+];
+
+/// # Safety
+/// As [`verbena_rselect`].
+unsafe fn select(
+    nfds: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: *const timeval,
+) -> Result<c_int, Errno> {
+    if !(0..=libc::FD_SETSIZE as c_int).contains(&nfds) {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: null or the program's.
+    let until = match unsafe { timeout.as_ref() } {
+        None => None,
+        Some(time) => {
+            let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
+            let micros = u64::try_from(time.tv_usec).map_err(|_| Errno::INVAL)?;
+            Some(Instant::now() + Duration::from_secs(seconds) + Duration::from_micros(micros))
+        }
+    };
+    let mut fds = Vec::new();
+    for fd in 0..nfds {
+        let mut wanted = 0;
+        for (set, (ask, _)) in sets.iter().zip(SETS) {
+            // SAFETY: not null, and `fd` is below its size.
+            if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
+                wanted |= ask;
+            }
+        }
+        if wanted != 0 {
+            fds.push(pollfd {
+                fd,
+                events: wanted,
+                revents: 0,
+            });
+        }
+    }
+    wait(&mut fds, until)?;
+    if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
+        return Err(Errno(libc::EBADF));
+    }
+    let mut ready = 0;
+    for (set, (ask, tell)) in sets.into_iter().zip(SETS) {
+        if set.is_null() {
+            continue;
+        }
+        // SAFETY: not null, and the program's.
+        unsafe { libc::FD_ZERO(set) };
+        for fd in &fds {
+            if fd.events & ask != 0 && fd.revents & tell != 0 {
+                // SAFETY: below the size of the set.
+                unsafe { libc::FD_SET(fd.fd, set) };
+                ready += 1;
+            }
+        }
+    }
+    Ok(ready)
+}

@@ -1,0 +1,91 @@
+//! Which number is which socket.
+//! It promises that a number is a descriptor of this process as long as the socket lives, so that no other thing gets it.
+//! It refuses numbers that were not given out here.
+
+use core::ffi::c_int;
+use std::collections::HashMap;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::LazyLock;
+
+use parking_lot::{Mutex, RwLock};
+use verbena_rsocket::Stream;
+
+use crate::errno::Errno;
+use crate::home::Home;
+
+/// A socket.
+#[derive(Clone)]
+pub(super) enum Entry {
+    Stream(Arc<Socket>),
+    /// A plain UDP socket of the system, whose descriptor the number is.
+    Datagram,
+}
+
+/// A stream socket and what C programs know of it.
+pub(super) struct Socket {
+    // Before the descriptor: its number must not be given to another while this one closes.
+    pub(super) stream: Stream,
+    /// `AF_INET` or `AF_INET6`.
+    pub(super) family: c_int,
+    /// Options without consequence, as they were set: level, name, value.
+    pub(super) words: Mutex<Vec<(c_int, c_int, c_int)>>,
+    /// Memory that was mapped for this side only: address and length.
+    pub(super) local: Mutex<Vec<(usize, usize)>>,
+    pub(super) home: Arc<Home>,
+    _fd: OwnedFd,
+}
+
+static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
+
+/// The socket of this number.
+pub(super) fn get(number: c_int) -> Result<Entry, Errno> {
+    let found = TABLE.read().get(&number).cloned();
+    found.ok_or(Errno(libc::EBADF))
+}
+
+/// The stream socket of this number.
+pub(super) fn stream(number: c_int) -> Result<Arc<Socket>, Errno> {
+    match get(number)? {
+        Entry::Stream(socket) => Ok(socket),
+        Entry::Datagram => Err(Errno::NOSUPP),
+    }
+}
+
+/// Gives a stream socket a number.
+pub(super) fn add(
+    home: Arc<Home>,
+    stream: Stream,
+    family: c_int,
+    cloexec: bool,
+) -> Result<c_int, Errno> {
+    let flags = if cloexec { libc::EFD_CLOEXEC } else { 0 };
+    // SAFETY: makes a descriptor.
+    let number = unsafe { libc::eventfd(0, flags | libc::EFD_NONBLOCK) };
+    if number < 0 {
+        return Err(super::last());
+    }
+    // SAFETY: just made, and nobody else's.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    let socket = Socket {
+        stream,
+        family,
+        words: Mutex::default(),
+        local: Mutex::default(),
+        home,
+        _fd: fd,
+    };
+    TABLE.write().insert(number, Entry::Stream(Arc::new(socket)));
+    Ok(number)
+}
+
+/// A descriptor of the system is a datagram socket.
+pub(super) fn add_datagram(number: c_int) {
+    TABLE.write().insert(number, Entry::Datagram);
+}
+
+/// The number means nothing any more.
+pub(super) fn remove(number: c_int) -> Result<Entry, Errno> {
+    let gone = TABLE.write().remove(&number);
+    gone.ok_or(Errno(libc::EBADF))
+}

@@ -1,0 +1,49 @@
+//! `fcntl` and `ioctl`, whose last argument may be anything: it is passed on as it came.
+//! It promises that flags of rsockets are heeded. It refuses other questions about them.
+
+use core::ffi::{c_int, c_long, c_ulong};
+
+use crate::mine;
+use crate::next::{next, ours, refuse};
+
+/// As the C library's, for rsockets too.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    if mine::is(fd) {
+        return ours!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
+    }
+    next!(fcntl(fd => c_int, command => c_int, argument => c_long) -> c_int)
+}
+
+/// As the C library's, for rsockets too.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    if mine::is(fd) {
+        return ours!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
+    }
+    next!(fcntl64(fd => c_int, command => c_int, argument => c_long) -> c_int)
+}
+
+/// As the C library's; of rsockets only whether calls wait can be said.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
+    if !mine::is(fd) {
+        return next!(ioctl(fd => c_int, request => c_ulong, argument => *mut c_int) -> c_int);
+    }
+    if request != libc::FIONBIO as c_ulong || argument.is_null() {
+        return refuse(libc::EINVAL);
+    }
+    // SAFETY: not null, and for this request it is a number of the program's.
+    let on = unsafe { *argument } != 0;
+    let flag = if on { c_long::from(libc::O_NONBLOCK) } else { 0 };
+    ours!(rfcntl(fd => c_int, libc::F_SETFL => c_int, flag => c_long) -> c_int)
+}

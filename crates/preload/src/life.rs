@@ -1,0 +1,146 @@
+//! How descriptors become rsockets and cease to be: `socket`, `accept`, `close`, and what would make another of one.
+//! It promises that only TCP sockets are turned into rsockets. It refuses copies of a descriptor and event loops of the kernel.
+
+use core::ffi::{c_int, c_long, c_void};
+
+use libc::{off_t, size_t, sockaddr, socklen_t, ssize_t};
+
+use crate::mine;
+use crate::next::{next, ours, refuse};
+
+/// Bits of a type that are no type.
+const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+
+pub(crate) fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && kind & !FLAGS == libc::SOCK_STREAM
+        && matches!(protocol, 0 | libc::IPPROTO_TCP)
+}
+
+/// Notes a new rsocket.
+fn note(fd: c_int) -> c_int {
+    if fd >= 0 && !mine::add(fd) {
+        ours!(rclose(fd => c_int) -> c_int);
+        return refuse(libc::EMFILE);
+    }
+    fd
+}
+
+/// As the C library's, but TCP sockets are rsockets.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if is_tcp(domain, kind, protocol) {
+        return note(ours!(rsocket(domain => c_int, kind => c_int, protocol => c_int) -> c_int));
+    }
+    next!(socket(domain => c_int, kind => c_int, protocol => c_int) -> c_int)
+}
+
+/// As the C library's, for rsockets too.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if mine::is(fd) {
+        return note(ours!(raccept(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t) -> c_int));
+    }
+    next!(accept(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t) -> c_int)
+}
+
+/// As the C library's, for rsockets too.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn accept4(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    if !mine::is(fd) {
+        return next!(accept4(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t, flags => c_int) -> c_int);
+    }
+    // SAFETY: the program's word.
+    let made = unsafe { accept(fd, addr, len) };
+    if made >= 0 {
+        for (flag, command, value) in [
+            (libc::SOCK_NONBLOCK, libc::F_SETFL, libc::O_NONBLOCK),
+            (libc::SOCK_CLOEXEC, libc::F_SETFD, libc::FD_CLOEXEC),
+        ] {
+            if flags & flag != 0 {
+                let value = c_long::from(value);
+                ours!(rfcntl(made => c_int, command => c_int, value => c_long) -> c_int);
+            }
+        }
+    }
+    made
+}
+
+/// As the C library's, for rsockets too.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // Forgotten before: whoever gets the number next must not be taken for an rsocket.
+    if mine::remove(fd) {
+        return ours!(rclose(fd => c_int) -> c_int);
+    }
+    next!(close(fd => c_int) -> c_int)
+}
+
+/// As the C library's; an rsocket cannot be copied.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    if mine::is(fd) {
+        return refuse(libc::EOPNOTSUPP);
+    }
+    next!(dup(fd => c_int) -> c_int)
+}
+
+/// As the C library's; an rsocket cannot be copied, and one that is overwritten is closed.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if mine::is(fd) {
+        return if fd == to { fd } else { refuse(libc::EOPNOTSUPP) };
+    }
+    if mine::is(to) {
+        // SAFETY: the program gives it up.
+        unsafe { close(to) };
+    }
+    next!(dup2(fd => c_int, to => c_int) -> c_int)
+}
+
+/// As the C library's; an rsocket cannot be in the kernel's event loop.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut c_void) -> c_int {
+    if mine::is(fd) {
+        return refuse(libc::EPERM);
+    }
+    next!(epoll_ctl(epoll => c_int, op => c_int, fd => c_int, event => *mut c_void) -> c_int)
+}
+
+/// As the C library's; a program that cannot send a file into an rsocket this way reads and writes itself.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+    if mine::is(to) || mine::is(from) {
+        return refuse(libc::EINVAL) as ssize_t;
+    }
+    next!(sendfile(to => c_int, from => c_int, at => *mut off_t, len => size_t) -> ssize_t)
+}

@@ -1,0 +1,110 @@
+//! Calls with one descriptor that mean the same for an rsocket: a table.
+//! It promises that a descriptor that is not ours reaches the C library with every argument as it was. It refuses nothing.
+
+use core::ffi::{c_int, c_void};
+
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+use crate::mine;
+use crate::next::{next, ours};
+
+/// Defines functions: the C library's name, the arguments behind the descriptor, the result, and Verbena's name.
+macro_rules! plain {
+    ($( $name:ident($( $arg:ident: $ty:ty ),*) -> $ret:ty = $own:ident; )+) => {
+        $(
+            /// As the C library's, for rsockets too.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name(fd: c_int $( , $arg: $ty )*) -> $ret {
+                if mine::is(fd) {
+                    ours!($own(fd => c_int $( , $arg => $ty )*) -> $ret)
+                } else {
+                    next!($name(fd => c_int $( , $arg => $ty )*) -> $ret)
+                }
+            }
+        )+
+    };
+}
+
+plain! {
+    bind(addr: *const sockaddr, len: socklen_t) -> c_int = rbind;
+    listen(backlog: c_int) -> c_int = rlisten;
+    connect(addr: *const sockaddr, len: socklen_t) -> c_int = rconnect;
+    shutdown(how: c_int) -> c_int = rshutdown;
+    getpeername(addr: *mut sockaddr, len: *mut socklen_t) -> c_int = rgetpeername;
+    getsockname(addr: *mut sockaddr, len: *mut socklen_t) -> c_int = rgetsockname;
+    getsockopt(level: c_int, name: c_int, at: *mut c_void, len: *mut socklen_t) -> c_int = rgetsockopt;
+    setsockopt(level: c_int, name: c_int, at: *const c_void, len: socklen_t) -> c_int = rsetsockopt;
+    send(buf: *const c_void, len: size_t, flags: c_int) -> ssize_t = rsend;
+    sendto(buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addrlen: socklen_t) -> ssize_t = rsendto;
+    sendmsg(msg: *const msghdr, flags: c_int) -> ssize_t = rsendmsg;
+    write(buf: *const c_void, len: size_t) -> ssize_t = rwrite;
+    writev(iov: *const iovec, count: c_int) -> ssize_t = rwritev;
+    recv(buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t = rrecv;
+    recvfrom(buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addrlen: *mut socklen_t) -> ssize_t = rrecvfrom;
+    recvmsg(msg: *mut msghdr, flags: c_int) -> ssize_t = rrecvmsg;
+    read(buf: *mut c_void, len: size_t) -> ssize_t = rread;
+    readv(iov: *const iovec, count: c_int) -> ssize_t = rreadv;
+}
+
+/// Ends a program that is about to write beyond its own memory, as the C library does.
+fn check(len: size_t, room: size_t) {
+    if len > room {
+        // SAFETY: ends the process.
+        unsafe { libc::abort() }
+    }
+}
+
+/// What `read` is in programs that are built with checks.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
+    check(len, room);
+    // SAFETY: the program's word.
+    unsafe { read(fd, buf, len) }
+}
+
+/// What `recv` is in programs that are built with checks.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    check(len, room);
+    // SAFETY: the program's word.
+    unsafe { recv(fd, buf, len, flags) }
+}
+
+/// What `recvfrom` is in programs that are built with checks.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> ssize_t {
+    check(len, room);
+    // SAFETY: the program's word.
+    unsafe { recvfrom(fd, buf, len, flags, addr, addrlen) }
+}

@@ -1,0 +1,44 @@
+//! What is turned into an rsocket, and what is passed on.
+
+use crate::life::is_tcp;
+use crate::mine;
+
+#[test]
+fn only_tcp_is_turned() {
+    let stream = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    assert!(is_tcp(libc::AF_INET, stream, 0));
+    assert!(is_tcp(libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_TCP));
+    assert!(!is_tcp(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP));
+    assert!(!is_tcp(libc::AF_INET, libc::SOCK_DGRAM, 0));
+    assert!(!is_tcp(libc::AF_UNIX, libc::SOCK_STREAM, 0));
+}
+
+#[test]
+fn a_descriptor_is_ours_until_it_is_closed() {
+    assert!(!mine::is(777) && !mine::is(-1) && !mine::is(1 << 20));
+    assert!(mine::add(777) && mine::is(777));
+    assert!(mine::remove(777) && !mine::remove(777));
+    assert!(!mine::add(-1) && !mine::add(1 << 20), "no place for them");
+}
+
+#[test]
+fn what_is_not_ours_reaches_the_c_library() {
+    let mut ends = [0; 2];
+    // SAFETY: makes two descriptors; the calls below are this library's, with memory of the test's.
+    unsafe {
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        assert_eq!(crate::plain::write(ends[1], c"hello".as_ptr().cast(), 5), 5);
+        let mut fd = libc::pollfd {
+            fd: ends[0],
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        assert_eq!(crate::wait::poll(&raw mut fd, 1, 1000), 1);
+        let mut got = [0_u8; 9];
+        assert_eq!(crate::plain::read(ends[0], got.as_mut_ptr().cast(), 9), 5);
+        assert_eq!(&got[..5], b"hello");
+        assert_eq!(crate::life::close(ends[0]), 0);
+        assert_eq!(crate::life::close(ends[1]), 0);
+        assert_eq!(crate::life::close(ends[1]), -1);
+    }
+}

@@ -1,0 +1,113 @@
+//! How a thread waits for sockets: a descriptor of its own that every socket it watches rings.
+//! It promises that nothing is missed by who watches, arms, looks and then waits; a ring of before only costs one more look.
+//! It refuses to be shared between threads, or between a process and its forked child.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use verbena::low::Channel;
+
+use crate::error::Error;
+
+/// A thread's descriptor to wait at; readable when a socket that it watches has news.
+#[derive(Debug, Clone)]
+pub struct Alarm(Arc<Channel>);
+
+thread_local! {
+    /// With the process it was made in: a forked child must not take the rings of its parent.
+    static MINE: RefCell<Option<(u32, Alarm)>> = const { RefCell::new(None) };
+}
+
+impl Alarm {
+    /// This thread's.
+    pub fn mine() -> Result<Alarm, Error> {
+        let process = std::process::id();
+        MINE.with_borrow_mut(|mine| match mine {
+            Some((of, alarm)) if *of == process => Ok(alarm.clone()),
+            _ => {
+                let channel = Channel::new().map_err(verbena::Error::from)?;
+                let alarm = Alarm(Arc::new(channel));
+                *mine = Some((process, alarm.clone()));
+                Ok(alarm)
+            }
+        })
+    }
+
+    /// Forgets what was rung; then look at the sockets.
+    pub fn silence(&self) {
+        while self.0.try_take() {}
+    }
+
+    /// Waits for a ring; without a deadline inside the C library, where a signal may restart it and a thread may be
+    /// cancelled, so no lock may be held. [`Error::WouldBlock`] when the time is over.
+    pub fn wait(&self, until: Option<Instant>) -> Result<(), Error> {
+        let Some(until) = until else {
+            return match self.0.take() {
+                Ok(_) => Ok(()),
+                Err(error) if error.code() == Errno::INTR.raw_os_error() => Err(Error::Interrupted),
+                Err(error) => Err(verbena::Error::from(error).into()),
+            };
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timespec(left))) {
+            Ok(0) => Err(Error::WouldBlock),
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Interrupted),
+        }
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Who waits for a socket.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters(Mutex<Vec<Arc<Channel>>>);
+
+impl Waiters {
+    /// There is news. Waits for nothing.
+    pub(crate) fn ring(&self) {
+        for channel in self.0.lock().iter() {
+            channel.ring();
+        }
+    }
+
+    pub(crate) fn add(self: &Arc<Waiters>, alarm: &Alarm) -> Watch {
+        self.0.lock().push(alarm.0.clone());
+        Watch {
+            waiters: self.clone(),
+            channel: alarm.0.clone(),
+        }
+    }
+}
+
+/// A socket rings an alarm as long as this lives.
+#[derive(Debug)]
+pub struct Watch {
+    waiters: Arc<Waiters>,
+    channel: Arc<Channel>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut all = self.waiters.0.lock();
+        if let Some(at) = all.iter().position(|one| Arc::ptr_eq(one, &self.channel)) {
+            all.swap_remove(at);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Stream sockets on queue pairs: bind, listen, accept, connect, send, receive, shut down, as programs know them (docs/rsockets.md).
+//! It promises the order and the ends of a TCP socket, bounded memory per socket, and that no peer can make a call crash or spin.
+//! It refuses descriptors and C's numbers: the C face gives a socket its descriptor and an error its number.
+//!
+//! Reading order: `hello` (what both sides say first) → `word` (control messages) → `credit` (who may send how much) →
+//! `link` (one connection on one queue pair) → [`Stream`] (the socket) → [`Alarm`] (how a thread waits for several).
+//!
+//! ```
+//! use verbena_rsocket::{Flags, Net, Stream};
+//!
+//! let net = Net::open(verbena::Device::open()?);
+//! let listener = Stream::new(&net);
+//! listener.bind("127.0.0.1:0".parse().expect("an address"))?;
+//! listener.listen(16)?;
+//! let client = Stream::new(&net);
+//! let server = std::thread::scope(|scope| {
+//!     let accepting = scope.spawn(|| listener.accept());
+//!     client.connect(listener.local()?)?;
+//!     accepting.join().expect("no panic")
+//! })?;
+//! client.send(b"hello", Flags::default())?;
+//! let mut got = [0; 5];
+//! assert_eq!(server.recv(&mut got, Flags::WAIT_ALL)?, 5);
+//! assert_eq!(&got, b"hello");
+//! # Ok::<(), verbena_rsocket::Error>(())
+//! ```
+
+#![deny(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+mod alarm;
+mod credit;
+mod error;
+mod hello;
+mod link;
+mod net;
+mod options;
+mod stream;
+mod word;
+
+pub use alarm::{Alarm, Watch};
+pub use error::Error;
+pub use net::Net;
+pub use options::{Linger, Options};
+pub use stream::{Flags, Half, Readiness, Stream};

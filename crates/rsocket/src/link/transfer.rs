@@ -1,0 +1,221 @@
+//! Bytes out and in: through the send buffer into the peer's ring, and out of our own ring.
+//! It promises that bytes arrive in the order of the calls, and that a copy is made without the lock that others need.
+//! It refuses to wait: as much as goes now, or [`Error::WouldBlock`].
+
+use verbena::low::{Data, Flags, Remote, SendOp, SendWr};
+
+use super::{CONTROL, Flow, Link, Phase};
+use crate::error::Error;
+use crate::word::Word;
+
+/// Bytes of one message at most: the peer reads the first while the next are under way.
+const PIECE: usize = 64 << 10;
+
+/// Where bytes go.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Aim {
+    /// Into the peer's ring, as the next of the stream.
+    Ring,
+    /// Into memory that the peer has mapped at this offset.
+    Mapped(u64),
+}
+
+/// Bytes that may leave now.
+struct Piece {
+    len: usize,
+    /// Where in the send buffer; none if they go inline.
+    stock: Option<usize>,
+    to: Remote,
+}
+
+impl Link {
+    /// Free bytes of the send buffer, in one piece.
+    fn free_stock(&self, flow: &Flow) -> usize {
+        let all = self.stock.len() as u64;
+        let free = all - (flow.stock.0 - flow.stock.1);
+        free.min(all - flow.stock.0 % all) as usize
+    }
+
+    pub(super) fn has_stock(&self, flow: &Flow) -> bool {
+        self.free_stock(flow) > 0
+    }
+
+    /// Sends as much as goes now.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Error> {
+        self.push(bytes, Aim::Ring)
+    }
+
+    pub(super) fn push(&self, bytes: &[u8], aim: Aim) -> Result<usize, Error> {
+        let _one = self.writing.lock();
+        let mut done = 0;
+        while done < bytes.len() {
+            let aim = match aim {
+                Aim::Ring => Aim::Ring,
+                Aim::Mapped(offset) => Aim::Mapped(offset.saturating_add(done as u64)),
+            };
+            let rest = &bytes[done..];
+            match self.reserve(rest.len(), aim) {
+                Ok(piece) => {
+                    self.post(&rest[..piece.len], &piece, aim)?;
+                    done += piece.len;
+                }
+                // What went before counts; the reason comes with the next call.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes room for a piece; completions are looked at only if there seems to be none.
+    fn reserve(&self, len: usize, aim: Aim) -> Result<Piece, Error> {
+        let mut flow = self.flow.lock();
+        match self.try_reserve(&mut flow, len, aim) {
+            Err(Error::WouldBlock | Error::Unmapped { .. }) => {
+                self.turn(&mut flow);
+                self.try_reserve(&mut flow, len, aim)
+            }
+            done => done,
+        }
+    }
+
+    fn try_reserve(&self, flow: &mut Flow, len: usize, aim: Aim) -> Result<Piece, Error> {
+        self.check_sending(flow)?;
+        let free = self.free_stock(flow);
+        if flow.sends >= self.options.sends || free == 0 {
+            return Err(Error::WouldBlock);
+        }
+        let inline = len <= self.options.inline;
+        let most = if inline { len } else { len.min(free).min(PIECE) };
+        let (len, to) = match aim {
+            Aim::Ring => {
+                let (outgoing, ring) = flow.peer.as_mut().ok_or(Error::WouldBlock)?;
+                let len = usize::try_from(outgoing.room()).unwrap_or(most).min(most);
+                if len == 0 {
+                    return Err(Error::WouldBlock);
+                }
+                let at = outgoing.send(len as u64);
+                (len, ring.slice(at, len as u64)?)
+            }
+            Aim::Mapped(offset) => flow.mapped(offset, most)?,
+        };
+        flow.sends += 1;
+        let mut stock = None;
+        if !inline {
+            stock = Some((flow.stock.0 % self.stock.len() as u64) as usize);
+            flow.stock.0 += len as u64;
+        }
+        let to = to.place();
+        Ok(Piece { len, stock, to })
+    }
+
+    pub(super) fn check_sending(&self, flow: &Flow) -> Result<(), Error> {
+        match &flow.phase {
+            Phase::Joining => Err(Error::WouldBlock),
+            Phase::Failed(error) => Err(error.clone()),
+            Phase::Joined if flow.ended => Err(Error::Pipe),
+            Phase::Joined if flow.lost && flow.peer_ended => Err(Error::Pipe),
+            Phase::Joined if flow.lost => Err(Error::Reset),
+            Phase::Joined => Ok(()),
+        }
+    }
+
+    fn post(&self, bytes: &[u8], piece: &Piece, aim: Aim) -> Result<(), Error> {
+        let op = SendOp::Write {
+            remote: piece.to,
+            // What goes into the ring is announced; the peer is not told of the rest.
+            immediate: matches!(aim, Aim::Ring).then_some(bytes.len() as u32),
+        };
+        let posted = match piece.stock {
+            None => self.qp.post_send(&[SendWr {
+                id: 0,
+                op,
+                flags: Flags::SIGNALED,
+                data: Data::Inline(bytes),
+            }]),
+            Some(at) => {
+                self.stock.write_at(at, bytes)?;
+                let place = self.stock.sge(at, bytes.len())?;
+                self.qp.post_send(&[SendWr {
+                    id: bytes.len() as u64,
+                    op,
+                    flags: Flags::SIGNALED,
+                    data: Data::Gather(&[place]),
+                }])
+            }
+        };
+        if posted.is_err() {
+            let mut flow = self.flow.lock();
+            flow.sends -= 1;
+            flow.lost = true;
+            return Err(Error::Reset);
+        }
+        Ok(())
+    }
+
+    /// Reads what is there, at most what `into` holds; zero bytes are the end.
+    pub(crate) fn recv(&self, into: &mut [u8], peek: bool) -> Result<usize, Error> {
+        let _one = self.reading.lock();
+        let mut done = 0;
+        while done < into.len() {
+            let skip = if peek { done as u64 } else { 0 };
+            let (at, len) = self.next_piece(skip, done == 0)?;
+            let len = usize::try_from(len).unwrap_or(usize::MAX).min(into.len() - done);
+            if len == 0 {
+                break;
+            }
+            self.ring.read_at(at as usize, &mut into[done..done + len])?;
+            done += len;
+            if !peek {
+                let mut flow = self.flow.lock();
+                flow.incoming.consume(len as u64);
+                self.pay(&mut flow);
+            }
+        }
+        Ok(done)
+    }
+
+    /// The next bytes that wait; if there are none and some are `needed`, why not. No bytes are the end.
+    fn next_piece(&self, skip: u64, needed: bool) -> Result<(u64, u64), Error> {
+        let mut flow = self.flow.lock();
+        let piece = flow.incoming.piece(skip);
+        if piece.1 > 0 || !needed {
+            return Ok(piece);
+        }
+        self.turn(&mut flow);
+        let piece = flow.incoming.piece(skip);
+        match &flow.phase {
+            _ if piece.1 > 0 => Ok(piece),
+            Phase::Failed(error) => Err(error.clone()),
+            Phase::Joining => Err(Error::WouldBlock),
+            Phase::Joined if flow.peer_ended || flow.deaf => Ok(piece),
+            Phase::Joined if flow.lost => Err(Error::Reset),
+            Phase::Joined => Err(Error::WouldBlock),
+        }
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        let mut flow = self.flow.lock();
+        self.turn(&mut flow);
+        flow.incoming.waiting()
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn end(&self) -> Result<(), Error> {
+        let _one = self.writing.lock();
+        let mut flow = self.flow.lock();
+        self.turn(&mut flow);
+        match self.check_sending(&flow) {
+            Ok(()) if flow.sends >= self.options.sends + CONTROL => Err(Error::WouldBlock),
+            Ok(()) => {
+                flow.ended = true;
+                self.say(&mut flow, Word::End);
+                self.news.waiters.ring();
+                Ok(())
+            }
+            Err(Error::Pipe) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

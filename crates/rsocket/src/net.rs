@@ -1,0 +1,78 @@
+//! The adapter as sockets see it: where connections are made, and who is told when one ends.
+//! It promises that a connection whose end the adapter reports is told, whoever else listens to the adapter's events.
+//! It refuses to own the adapter's events where somebody hands them on: the C face does.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use verbena::{Device, Event};
+
+use crate::alarm::Waiters;
+
+/// What others leave for a connection; never locked while the adapter is called.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// How connecting ended.
+    pub(crate) answer: Mutex<Option<Result<Vec<u8>, verbena::Error>>>,
+    /// The connection is over.
+    pub(crate) lost: AtomicBool,
+    pub(crate) waiters: Arc<Waiters>,
+}
+
+/// Where sockets connect.
+#[derive(Debug)]
+pub struct Net {
+    pub(crate) device: Device,
+    /// Connections by queue pair.
+    links: Mutex<HashMap<u32, Weak<News>>>,
+}
+
+impl Net {
+    /// On a device whose events somebody hands to [`tell`](Net::tell).
+    pub fn new(device: Device) -> Arc<Net> {
+        Arc::new(Net {
+            device,
+            links: Mutex::default(),
+        })
+    }
+
+    /// On a device whose events nobody else wants.
+    pub fn open(device: Device) -> Arc<Net> {
+        let net = Net::new(device);
+        let weak = Arc::downgrade(&net);
+        net.device.on_event(move |event| {
+            if let Some(net) = weak.upgrade() {
+                net.tell(event);
+            }
+        });
+        net
+    }
+
+    /// Something happened to a queue pair; false if it is none of ours. Waits for nothing.
+    pub fn tell(&self, event: Event) -> bool {
+        let qp = match event {
+            Event::Disconnected { qp }
+            | Event::QpFatal { qp }
+            | Event::QpAccess { qp }
+            | Event::QpRequest { qp } => qp,
+            _ => return false,
+        };
+        let found = self.links.lock().get(&qp).cloned();
+        let Some(news) = found else { return false };
+        if let Some(news) = news.upgrade() {
+            news.lost.store(true, Ordering::Release);
+            news.waiters.ring();
+        }
+        true
+    }
+
+    pub(crate) fn joined(&self, qp: u32, news: &Arc<News>) {
+        self.links.lock().insert(qp, Arc::downgrade(news));
+    }
+
+    pub(crate) fn parted(&self, qp: u32) {
+        self.links.lock().remove(&qp);
+    }
+}

@@ -1,0 +1,158 @@
+//! How a socket comes by its connection: bind, listen, accept, connect.
+//! It promises that a request that is no rsocket's is turned away and does not disturb who accepts.
+//! It refuses a port of the program's own choice for outgoing connections; its address is heeded.
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
+
+use super::{State, Stream};
+use crate::alarm::Waiters;
+use crate::error::Error;
+use crate::hello::Hello;
+use crate::link::{Link, Phase};
+use crate::net::News;
+
+/// The unspecified IPv4 address.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+fn news(waiters: &Arc<Waiters>) -> Arc<News> {
+    Arc::new(News {
+        answer: Mutex::new(None),
+        lost: AtomicBool::new(false),
+        waiters: waiters.clone(),
+    })
+}
+
+impl Stream {
+    /// Takes an address; port 0 finds a free one.
+    pub fn bind(&self, at: SocketAddr) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        match &*state {
+            State::Fresh(None) => {}
+            State::Closed => return Err(Error::Closed),
+            _ => return Err(Error::Invalid("the socket has an address already")),
+        }
+        *state = State::Fresh(Some(self.net.device.berth(at)?));
+        Ok(())
+    }
+
+    /// Listens; at most `backlog` requests wait.
+    pub fn listen(&self, backlog: usize) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let berth = match core::mem::replace(&mut *state, State::Fresh(None)) {
+            State::Fresh(Some(berth)) => berth,
+            State::Fresh(None) => self.net.device.berth(ANY)?,
+            other => {
+                let listens = matches!(other, State::Listening(_));
+                *state = other;
+                // Again is fine, with the backlog of before.
+                let refused = Error::Invalid("only a socket without a connection can listen");
+                return listens.then_some(()).ok_or(refused);
+            }
+        };
+        let listener = berth.listen(backlog.max(1))?;
+        let waiters = self.waiters.clone();
+        listener.on_request(Arc::new(move || waiters.ring()));
+        *state = State::Listening(Arc::new(listener));
+        Ok(())
+    }
+
+    /// The next connection.
+    pub fn accept(&self) -> Result<Stream, Error> {
+        if self.is_nonblocking() {
+            return self.try_accept();
+        }
+        self.wait(None, || self.try_accept())
+    }
+
+    fn try_accept(&self) -> Result<Stream, Error> {
+        let listener = match &*self.state.lock() {
+            State::Listening(listener) => listener.clone(),
+            State::Closed => return Err(Error::Closed),
+            _ => return Err(Error::Invalid("the socket does not listen")),
+        };
+        while let Some(request) = listener.try_next()? {
+            let Ok(hello) = Hello::from_bytes(request.private_data()) else {
+                request.reject(b"");
+                continue;
+            };
+            let stream = Stream::with(&self.net, self.options());
+            let news = news(&stream.waiters);
+            match Link::accept(&self.net, news, self.options(), request, &hello) {
+                Ok(link) => {
+                    *stream.state.lock() = State::Linked(Arc::new(link));
+                    return Ok(stream);
+                }
+                // The peer went away meanwhile.
+                Err(Error::Adapter(error)) if error.fault() == verbena::Fault::Peer => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::WouldBlock)
+    }
+
+    /// Connects. A socket that does not wait is told [`Error::InProgress`], is writable when it is done, and has an error
+    /// to tell if it failed.
+    pub fn connect(&self, to: SocketAddr) -> Result<(), Error> {
+        let link = {
+            let mut state = self.state.lock();
+            match &*state {
+                State::Fresh(berth) => {
+                    let bound = berth.as_ref().map(verbena::Berth::local).transpose()?;
+                    let from = bound.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
+                    // Without waiters to ring first: nobody waits for a socket that is nothing.
+                    let news = news(&self.waiters);
+                    let link = Link::dial(&self.net, news, self.options(), from, to)?;
+                    *state = State::Linked(Arc::new(link));
+                    None
+                }
+                State::Linked(link) => Some(link.clone()),
+                State::Listening(_) => return Err(Error::Invalid("the socket listens")),
+                State::Closed => return Err(Error::Closed),
+            }
+        };
+        if let Some(link) = link {
+            return self.connect_again(&link);
+        }
+        *self.error.lock() = None;
+        if self.is_nonblocking() {
+            return Err(Error::InProgress);
+        }
+        self.wait(None, || self.joined())
+    }
+
+    /// Somebody asks to connect a socket that has begun to.
+    fn connect_again(&self, link: &Arc<Link>) -> Result<(), Error> {
+        match link.phase() {
+            Phase::Joining if self.is_nonblocking() => Err(Error::Already),
+            // A signal came to whoever waited before.
+            Phase::Joining => self.wait(None, || self.joined()),
+            Phase::Joined => Err(Error::Connected),
+            Phase::Failed(error) => {
+                self.fail(&error);
+                Err(self.error.lock().take().unwrap_or(error))
+            }
+        }
+    }
+
+    fn joined(&self) -> Result<(), Error> {
+        let link = self.link()?;
+        match link.phase() {
+            Phase::Joining => Err(Error::WouldBlock),
+            Phase::Joined => Ok(()),
+            Phase::Failed(error) => {
+                self.fail(&error);
+                Err(self.error.lock().take().unwrap_or(error))
+            }
+        }
+    }
+
+    /// The connection stands; false while it is being made.
+    pub fn is_connected(&self) -> bool {
+        let link = self.link();
+        link.is_ok_and(|link| matches!(link.phase(), Phase::Joined))
+    }
+}

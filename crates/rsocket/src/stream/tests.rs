@@ -1,0 +1,452 @@
+//! Two sockets of one process talk: every call, both ends of every stream, and peers that do not keep to the rules.
+
+use std::sync::OnceLock;
+use std::thread;
+
+use verbena::low::{Data, Flags as WrFlags, SendOp, SendWr};
+use verbena::{Access, Device, Qp, QpOptions};
+
+use super::*;
+use crate::hello::Hello;
+
+fn net() -> &'static Arc<Net> {
+    static NET: OnceLock<Arc<Net>> = OnceLock::new();
+    NET.get_or_init(|| Net::open(Device::open().unwrap()))
+}
+
+fn listener() -> Stream {
+    let listener = Stream::new(net());
+    listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    listener.listen(64).unwrap();
+    listener
+}
+
+fn pair_with(options: Options) -> (Stream, Stream) {
+    let listener = listener();
+    listener.set_options(|mine| *mine = options);
+    let client = Stream::with(net(), options);
+    let server = thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept().unwrap());
+        client.connect(listener.local().unwrap()).unwrap();
+        accepting.join().unwrap()
+    });
+    (client, server)
+}
+
+fn pair() -> (Stream, Stream) {
+    pair_with(Options::default())
+}
+
+/// Bytes that differ from place to place.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn bytes_of_all_sizes_come_back() {
+    let small = Options {
+        recv_buffer: 3000,
+        send_buffer: 5000,
+        sends: 5,
+        messages: 4,
+        ..Options::default()
+    };
+    for options in [Options::default(), small] {
+        let (client, server) = pair_with(options);
+        let echo = thread::spawn(move || {
+            let mut buf = vec![0; 70_000];
+            loop {
+                let n = server.recv(&mut buf, Flags::default()).unwrap();
+                if n == 0 {
+                    return server.shutdown(Half::Write).unwrap();
+                }
+                assert_eq!(server.send(&buf[..n], Flags::default()).unwrap(), n);
+            }
+        });
+        for (at, len) in [1, 2, 255, 256, 257, 4096, 65_536, 65_537, 2_999, 1 << 20, 3_000_001]
+            .into_iter()
+            .enumerate()
+        {
+            let sent = pattern(len, at as u64 + 5);
+            let mut got = vec![0; len];
+            thread::scope(|scope| {
+                scope.spawn(|| assert_eq!(client.send(&sent, Flags::default()).unwrap(), len));
+                assert_eq!(client.recv(&mut got, Flags::WAIT_ALL).unwrap(), len);
+            });
+            assert!(sent == got, "{len} bytes differ");
+        }
+        client.shutdown(Half::Write).unwrap();
+        assert_eq!(client.recv(&mut [0; 9], Flags::default()).unwrap(), 0);
+        echo.join().unwrap();
+    }
+}
+
+#[test]
+fn a_full_socket_takes_a_part_and_then_nothing() {
+    let (client, server) = pair();
+    client.set_nonblocking(true);
+    let sent = pattern(4 << 20, 3);
+    let mut done = 0;
+    wait_for("it fills", || match client.send(&sent[done..], Flags::default()) {
+        Ok(n) => {
+            done += n;
+            assert!(done < sent.len(), "nobody reads");
+            false
+        }
+        Err(error) => {
+            assert!(error.is_would_block(), "{error}");
+            done >= Options::default().recv_buffer
+        }
+    });
+    assert_eq!(done, Options::default().recv_buffer);
+    assert!(!client.readiness().writable);
+    let mut got = vec![0; done];
+    assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), done);
+    assert!(got == sent[..done]);
+    wait_for("there is room again", || client.readiness().writable);
+    assert!(client.send(b"x", Flags::default()).is_ok());
+}
+
+#[test]
+fn peeking_leaves_what_is_there() {
+    let (client, server) = pair();
+    client.send(b"hello", Flags::default()).unwrap();
+    let mut got = [0; 5];
+    let peek = Flags::PEEK | Flags::WAIT_ALL;
+    assert_eq!(server.recv(&mut got, peek).unwrap(), 5);
+    assert_eq!(server.recv(&mut got[..3], Flags::PEEK).unwrap(), 3);
+    assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 5);
+    assert_eq!(&got, b"hello");
+    let nothing = server.recv(&mut got, Flags::DONT_WAIT | Flags::PEEK);
+    assert!(nothing.unwrap_err().is_would_block());
+    client.close();
+    assert_eq!(server.recv(&mut got, peek).unwrap(), 0, "the end is no wait");
+}
+
+#[test]
+fn each_half_ends_by_itself() {
+    let (client, server) = pair();
+    client.send(b"last words", Flags::default()).unwrap();
+    client.shutdown(Half::Write).unwrap();
+    assert!(matches!(client.send(b"x", Flags::default()), Err(Error::Pipe)));
+    let mut got = [0; 10];
+    assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), 10);
+    assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 0);
+    assert!(server.readiness().readable && !server.readiness().hangup);
+    server.send(b"the other way", Flags::default()).unwrap();
+    let mut got = [0; 13];
+    assert_eq!(client.recv(&mut got, Flags::WAIT_ALL).unwrap(), 13);
+    server.shutdown(Half::Both).unwrap();
+    assert_eq!(client.recv(&mut got, Flags::default()).unwrap(), 0);
+    assert!(client.readiness().hangup && !client.readiness().error);
+}
+
+#[test]
+fn whoever_does_not_want_to_read_is_not_kept() {
+    let (client, _server) = pair();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.recv(&mut [0; 9], Flags::default()).unwrap());
+        thread::sleep(Duration::from_millis(50));
+        client.shutdown(Half::Read).unwrap();
+        assert_eq!(waiting.join().unwrap(), 0);
+    });
+}
+
+#[test]
+fn closing_wakes_who_waits_and_delivers_what_was_sent() {
+    let (client, server) = pair();
+    let sent = pattern(300_000, 8);
+    client.send(&sent, Flags::default()).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.recv(&mut [0; 9], Flags::default()));
+        thread::sleep(Duration::from_millis(50));
+        client.close();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
+    });
+    let mut got = vec![0; sent.len()];
+    assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), sent.len());
+    assert!(got == sent);
+    assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 0);
+    wait_for("nobody is there", || {
+        matches!(server.send(b"x", Flags::default()), Err(Error::Pipe))
+    });
+}
+
+#[test]
+fn connecting_without_waiting() {
+    let listener = listener();
+    listener.set_nonblocking(true);
+    assert!(listener.accept().unwrap_err().is_would_block());
+    assert!(!listener.readiness().readable);
+    let client = Stream::new(net());
+    client.set_nonblocking(true);
+    let begun = client.connect(listener.local().unwrap());
+    assert!(matches!(begun, Err(Error::InProgress)));
+    let again = client.connect(listener.local().unwrap());
+    assert!(matches!(again, Err(Error::Already | Error::Connected)), "{again:?}");
+    wait_for("somebody comes", || listener.readiness().readable);
+    let server = listener.accept().unwrap();
+    wait_for("it is connected", || client.readiness().writable);
+    assert!(client.take_error().is_none() && client.is_connected());
+    assert!(matches!(client.connect(listener.local().unwrap()), Err(Error::Connected)));
+    assert_eq!(client.peer().unwrap(), listener.local().unwrap());
+    assert_eq!(client.local().unwrap(), server.peer().unwrap());
+    assert!(client.recv(&mut [0], Flags::default()).unwrap_err().is_would_block());
+}
+
+#[test]
+fn nobody_there_is_an_error_once() {
+    let free = {
+        let listener = listener();
+        listener.local().unwrap()
+    };
+    let client = Stream::new(net());
+    let refused = client.connect(free).unwrap_err();
+    assert!(matches!(refused, Error::Adapter(_) | Error::Refused(_)), "{refused}");
+    client.set_nonblocking(true);
+    let begun = client.connect(free);
+    assert!(matches!(begun, Err(Error::InProgress)), "it may try again");
+    wait_for("it has failed", || client.readiness().error);
+    assert!(client.readiness().writable);
+    assert!(client.take_error().is_some());
+    assert!(client.take_error().is_none());
+}
+
+#[test]
+fn many_sockets_and_one_alarm() {
+    const MANY: usize = 40;
+    let pairs: Vec<_> = (0..MANY).map(|_| pair()).collect();
+    let alarm = Alarm::mine().unwrap();
+    let watches: Vec<_> = pairs.iter().map(|(client, _)| client.watch(&alarm)).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for (_, server) in &pairs {
+                thread::sleep(Duration::from_millis(2));
+                server.send(b"x", Flags::default()).unwrap();
+            }
+        });
+        let mut left = MANY;
+        let end = Instant::now() + Duration::from_secs(20);
+        while left > 0 {
+            alarm.silence();
+            pairs.iter().for_each(|(client, _)| client.arm());
+            let ready = pairs.iter().filter(|(client, _)| client.readiness().readable);
+            let read = ready.map(|(client, _)| client.recv(&mut [0; 2], Flags::DONT_WAIT).unwrap());
+            let read: usize = read.sum();
+            left -= read;
+            if read == 0 {
+                alarm.wait(Some(end)).unwrap();
+            }
+        }
+    });
+    drop(watches);
+}
+
+#[test]
+fn a_time_limit_ends_waiting() {
+    let (client, _server) = pair();
+    client.set_options(|mine| mine.recv_timeout = Some(Duration::from_millis(30)));
+    let start = Instant::now();
+    assert!(client.recv(&mut [0], Flags::default()).unwrap_err().is_would_block());
+    assert!(start.elapsed() >= Duration::from_millis(30));
+}
+
+#[test]
+#[allow(unsafe_code, reason = "registering memory")]
+fn the_peer_writes_mapped_memory() {
+    let mapping = Options {
+        maps: 2,
+        ..Options::default()
+    };
+    let (client, server) = pair_with(mapping);
+    let register = |stream: &Stream, len: usize| {
+        let at = Box::leak(vec![0_u8; len].into_boxed_slice()).as_mut_ptr();
+        let pd = stream.pd().unwrap();
+        // SAFETY: leaked, and looked at only while nobody writes it.
+        let mr = unsafe { verbena::Mr::register(&pd, at, len, Access::ALL) };
+        (at as usize, mr.unwrap())
+    };
+    let (key, mr) = register(&server, 200_000);
+    server.map(key, mr, 1000).unwrap();
+    let (other, mr) = register(&server, 8);
+    assert!(matches!(server.map(other, mr, 1000), Err(Error::Invalid(_))));
+    server.send(b"!", Flags::default()).unwrap();
+    client.recv(&mut [0], Flags::default()).unwrap();
+    let sent = pattern(150_000, 4);
+    assert_eq!(client.write_mapped(&sent, 2000, Flags::default()).unwrap(), sent.len());
+    let beyond = client.write_mapped(b"x", 201_000, Flags::default());
+    assert!(matches!(beyond, Err(Error::Unmapped { offset: 201_000 })));
+    client.send(b"!", Flags::default()).unwrap();
+    server.recv(&mut [0], Flags::default()).unwrap();
+    // SAFETY: leaked above, and the peer has written what it wanted to.
+    let there = unsafe { core::slice::from_raw_parts((key + 1000) as *const u8, sent.len()) };
+    assert!(there == sent);
+    server.unmap(key, 200_000).unwrap();
+    assert!(server.unmap(key, 200_000).is_err());
+    server.send(b"!", Flags::default()).unwrap();
+    client.recv(&mut [0], Flags::default()).unwrap();
+    let gone = client.write_mapped(b"x", 2000, Flags::default());
+    assert!(matches!(gone, Err(Error::Unmapped { .. })));
+    let (unmapping, _peer) = pair();
+    let (key, mr) = register(&unmapping, 64);
+    assert!(matches!(unmapping.map(key, mr, 0), Err(Error::Full { limit: 0, .. })));
+}
+
+/// A peer that speaks verbs and says what it likes.
+struct Rogue {
+    qp: Qp,
+    _cq: verbena::Cq,
+    _memory: verbena::Memory,
+}
+
+impl Rogue {
+    /// One that has said a good hello to somebody who accepted.
+    fn connected() -> (Rogue, Stream, Hello) {
+        let listener = listener();
+        let device = &net().device;
+        let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
+        let memory = pd.memory(4096, Access::ALL).unwrap();
+        let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+        let hello = Hello {
+            ring: memory.remote(),
+            messages: 4,
+        };
+        let joining = qp.connect(listener.local().unwrap(), &hello.to_bytes());
+        let server = listener.accept().unwrap();
+        let said = joining.unwrap().wait().unwrap();
+        let theirs = Hello::from_bytes(&said).unwrap();
+        let rogue = Rogue {
+            qp,
+            _cq: cq,
+            _memory: memory,
+        };
+        (rogue, server, theirs)
+    }
+
+    fn post(&self, op: SendOp, bytes: &[u8]) {
+        let send = SendWr {
+            id: 1,
+            op,
+            flags: WrFlags::NONE,
+            data: Data::Inline(bytes),
+        };
+        self.qp.post_send(&[send]).unwrap();
+    }
+}
+
+#[test]
+fn a_hello_that_is_none_is_turned_away_and_others_are_served() {
+    let listener = listener();
+    let device = &net().device;
+    let cq = device.cq(64).unwrap();
+    for said in [&b""[..], b"VRS1", &[0; 32], &[0xff; 200]] {
+        let qp = Qp::new(&device.pd().unwrap(), &cq, &cq, QpOptions::default()).unwrap();
+        let joining = qp.connect(listener.local().unwrap(), said).unwrap();
+        let client = Stream::new(net());
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| client.connect(listener.local().unwrap()));
+            listener.accept().unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        assert!(joining.wait().is_err(), "{said:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_no_hello_is_an_error() {
+    let device = &net().device;
+    let listener = device.listen("127.0.0.1:0").unwrap();
+    let client = Stream::new(net());
+    let cq = device.cq(64).unwrap();
+    let qp = Qp::new(&device.pd().unwrap(), &cq, &cq, QpOptions::default()).unwrap();
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| client.connect(listener.local().unwrap()));
+        let request = listener.next().wait().unwrap();
+        request.accept_on(&qp, b"something else").unwrap().wait().unwrap();
+        let refused = connecting.join().unwrap().unwrap_err();
+        assert!(matches!(refused, Error::Stranger(_)), "{refused}");
+    });
+}
+
+#[test]
+fn a_rogue_is_hung_up_on() {
+    let send = SendOp::Send {
+        invalidate: None,
+        immediate: None,
+    };
+    let words: [&[u8]; 6] = [
+        b"",
+        b"gibberish",
+        &[0xff; 40],
+        // A credit for what was never sent.
+        &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 9],
+        // Longer than any word.
+        &[1; 41],
+        &[2, 0, 0, 0, 0, 0, 0, 1],
+    ];
+    for word in words {
+        let (rogue, server, _) = Rogue::connected();
+        rogue.post(send, word);
+        let end = server.recv(&mut [0; 9], Flags::default());
+        assert!(matches!(end, Err(Error::Reset)), "{word:?}: {end:?}");
+        assert!(server.readiness().error && server.readiness().hangup);
+    }
+}
+
+#[test]
+fn a_rogue_cannot_announce_what_it_did_not_write() {
+    for (len, announced) in [(4_usize, 5_u32), (0, 0), (4, u32::MAX)] {
+        let (rogue, server, hello) = Rogue::connected();
+        let op = SendOp::Write {
+            remote: hello.ring.place(),
+            immediate: Some(announced),
+        };
+        rogue.post(op, &vec![7; len]);
+        let end = server.recv(&mut [0; 9], Flags::default());
+        assert!(matches!(end, Err(Error::Reset)), "{len}, {announced}: {end:?}");
+    }
+}
+
+#[test]
+fn a_rogue_cannot_write_beside_the_ring_or_read_it() {
+    let (rogue, server, hello) = Rogue::connected();
+    let mut place = hello.ring.place();
+    place.to = verbena::low::To::new(place.to.get() + hello.ring.len());
+    let op = SendOp::Write {
+        remote: place,
+        immediate: Some(4),
+    };
+    rogue.post(op, &[7; 4]);
+    let end = server.recv(&mut [0; 9], Flags::default());
+    assert!(matches!(end, Err(Error::Reset)), "{end:?}");
+}
+
+#[test]
+fn a_peer_that_goes_without_a_word_is_a_broken_connection() {
+    let (rogue, server, hello) = Rogue::connected();
+    let op = SendOp::Write {
+        remote: hello.ring.place(),
+        immediate: Some(4),
+    };
+    rogue.post(op, b"once");
+    wait_for("it came", || server.waiting().unwrap() == 4);
+    drop(rogue);
+    let mut got = [0; 9];
+    assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 4);
+    let end = server.recv(&mut got, Flags::default());
+    assert!(matches!(end, Err(Error::Reset)), "{end:?}");
+    assert!(matches!(server.send(b"x", Flags::default()), Err(Error::Reset)));
+}

@@ -1,0 +1,183 @@
+//! Sending and receiving, and memory that the peer writes by offset.
+//! It promises that what was moved before an error or a signal is told as moved. It refuses to hide an error: the next call tells it.
+
+use core::ops::BitOr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use verbena::{Mr, Pd};
+
+use super::Stream;
+use crate::error::Error;
+use crate::link::Link;
+
+/// How one call shall behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// Does not wait.
+    pub const DONT_WAIT: Flags = Flags(1);
+    /// Leaves what was read where it is.
+    pub const PEEK: Flags = Flags(2);
+    /// Waits until all is there.
+    pub const WAIT_ALL: Flags = Flags(4);
+
+    /// All flags of `other` are set.
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+
+    fn bitor(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+impl Stream {
+    /// Sends: all of it, or as much as goes if it is not to wait; a send that was interrupted says how much went.
+    pub fn send(&self, bytes: &[u8], flags: Flags) -> Result<usize, Error> {
+        let link = self.link()?;
+        self.push(&link, bytes, flags, |rest, _| link.send(rest))
+    }
+
+    fn push(
+        &self,
+        link: &Arc<Link>,
+        bytes: &[u8],
+        flags: Flags,
+        push: impl Fn(&[u8], usize) -> Result<usize, Error>,
+    ) -> Result<usize, Error> {
+        let waits = !self.is_nonblocking() && !flags.contains(Flags::DONT_WAIT);
+        if bytes.is_empty() {
+            return link.send(bytes);
+        }
+        let mut done = 0;
+        let mut until = None;
+        while done < bytes.len() {
+            let pushed = match push(&bytes[done..], done) {
+                Err(Error::WouldBlock) if waits => {
+                    let timeout = self.options().send_timeout;
+                    until = until.or(timeout.map(|time| Instant::now() + time));
+                    self.wait(until, || {
+                        self.still(link)?;
+                        push(&bytes[done..], done)
+                    })
+                }
+                pushed => pushed,
+            };
+            match pushed {
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if !waits {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whoever waits stops when the socket is closed.
+    fn still(&self, link: &Arc<Link>) -> Result<(), Error> {
+        let now = self.link()?;
+        Arc::ptr_eq(&now, link).then_some(()).ok_or(Error::Closed)
+    }
+
+    /// Receives what is there, and waits for a first byte if it may; no bytes are the end of the stream.
+    pub fn recv(&self, into: &mut [u8], flags: Flags) -> Result<usize, Error> {
+        let link = self.link()?;
+        let waits = !self.is_nonblocking() && !flags.contains(Flags::DONT_WAIT);
+        let peek = flags.contains(Flags::PEEK);
+        if into.is_empty() {
+            return Ok(0);
+        }
+        let timeout = self.options().recv_timeout;
+        let until = timeout.map(|time| Instant::now() + time);
+        let all = flags.contains(Flags::WAIT_ALL) && waits;
+        if all && peek {
+            return self.peek_all(&link, into, until);
+        }
+        let mut done = 0;
+        loop {
+            let rest = &mut into[done..];
+            let got = match link.recv(rest, peek) {
+                Err(Error::WouldBlock) if waits => self.wait(until, || {
+                    self.still(&link)?;
+                    link.recv(rest, peek)
+                }),
+                got => got,
+            };
+            match got {
+                Ok(0) => return Ok(done),
+                Ok(n) => done += n,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+            if !all || done == into.len() {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// As much as was asked for or as can ever be there, without taking it.
+    fn peek_all(
+        &self,
+        link: &Arc<Link>,
+        into: &mut [u8],
+        until: Option<Instant>,
+    ) -> Result<usize, Error> {
+        let wanted = into.len();
+        let waited = self.wait(until, || {
+            self.still(link)?;
+            let state = link.state();
+            let enough = link.waiting() >= wanted as u64;
+            (enough || state.failed || link.is_finished())
+                .then_some(())
+                .ok_or(Error::WouldBlock)
+        });
+        match (waited, link.recv(into, true)) {
+            (_, Ok(n)) if n > 0 => Ok(n),
+            (Err(error), _) => Err(error),
+            (Ok(()), got) => got,
+        }
+    }
+
+    /// Bytes that wait to be read.
+    pub fn waiting(&self) -> Result<u64, Error> {
+        Ok(self.link()?.waiting())
+    }
+
+    /// The domain where memory for [`map`](Stream::map) is registered.
+    pub fn pd(&self) -> Result<Pd, Error> {
+        Ok(self.link()?.pd().clone())
+    }
+
+    /// Lets the peer write this memory, by this offset; the program knows it as `key`. The peer can count on it once it has
+    /// received something that was sent afterwards.
+    pub fn map(&self, key: usize, mr: Mr, offset: u64) -> Result<(), Error> {
+        let link = self.link()?;
+        let mut mr = Some(mr);
+        self.wait(None, || link.map(key, &mut mr, offset))
+    }
+
+    /// Takes it back.
+    pub fn unmap(&self, key: usize, len: usize) -> Result<(), Error> {
+        let link = self.link()?;
+        self.wait(None, || link.unmap(key, len))
+    }
+
+    /// Writes into memory that the peer has mapped.
+    pub fn write_mapped(&self, bytes: &[u8], offset: u64, flags: Flags) -> Result<usize, Error> {
+        let link = self.link()?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.push(&link, bytes, flags, |rest, done| {
+            link.write_mapped(rest, offset.saturating_add(done as u64))
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Control messages: what a side tells the other beside its data, each a Send of a few bytes.
+//! It promises that what was parsed is one of the words, with every reserved byte zero.
+//! It refuses the rest, and judges no number: `credit` and `link` know which ones make sense.
+
+use verbena::RemoteMemory;
+
+/// Bytes of the longest word, and of the receives that take them.
+pub(crate) const MOST: usize = 40;
+
+/// A control message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// So many bytes were read and so many messages were taken since the connection began.
+    Credit { read: u64, messages: u64 },
+    /// Nothing more will be sent.
+    End,
+    /// Memory that the other side may write, by this offset.
+    Map { offset: u64, memory: RemoteMemory },
+    /// What was mapped at this offset is no more.
+    Unmap { offset: u64 },
+}
+
+const CREDIT: u8 = 1;
+const END: u8 = 2;
+const MAP: u8 = 3;
+const UNMAP: u8 = 4;
+
+impl Word {
+    /// The word in the first bytes, and how many they are.
+    pub(crate) fn to_bytes(self) -> ([u8; MOST], usize) {
+        let mut bytes = [0; MOST];
+        let (kind, len) = match self {
+            Word::Credit { read, messages } => {
+                bytes[8..16].copy_from_slice(&read.to_be_bytes());
+                bytes[16..24].copy_from_slice(&messages.to_be_bytes());
+                (CREDIT, 24)
+            }
+            Word::End => (END, 8),
+            Word::Map { offset, memory } => {
+                bytes[8..16].copy_from_slice(&offset.to_be_bytes());
+                bytes[16..40].copy_from_slice(&memory.to_bytes());
+                (MAP, 40)
+            }
+            Word::Unmap { offset } => {
+                bytes[8..16].copy_from_slice(&offset.to_be_bytes());
+                (UNMAP, 16)
+            }
+        };
+        bytes[0] = kind;
+        (bytes, len)
+    }
+
+    /// None if it is no word.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Word> {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        let [kind, 0, 0, 0, 0, 0, 0, 0] = *head else {
+            return None;
+        };
+        let number = |from: usize| {
+            let word = rest.get(from..from + 8)?;
+            Some(u64::from_be_bytes(word.try_into().ok()?))
+        };
+        match (kind, rest.len()) {
+            (CREDIT, 16) => Some(Word::Credit {
+                read: number(0)?,
+                messages: number(8)?,
+            }),
+            (END, 0) => Some(Word::End),
+            (MAP, 32) => Some(Word::Map {
+                offset: number(0)?,
+                memory: RemoteMemory::from_bytes(&rest[8..]).ok()?,
+            }),
+            (UNMAP, 8) => Some(Word::Unmap { offset: number(0)? }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! Every word there and back, and what is none.
+
+use verbena::{Access, Device};
+
+use super::*;
+
+#[test]
+fn every_word_is_read_as_it_was_written() {
+    let device = Device::open().unwrap();
+    let memory = device.memory(64, Access::ALL).unwrap().remote();
+    for word in [
+        Word::Credit {
+            read: 1 << 40,
+            messages: 3,
+        },
+        Word::End,
+        Word::Map { offset: 9, memory },
+        Word::Unmap { offset: u64::MAX },
+    ] {
+        let (bytes, len) = word.to_bytes();
+        assert_eq!(Word::from_bytes(&bytes[..len]), Some(word));
+        for wrong in (0..=MOST).filter(|wrong| *wrong != len) {
+            assert_eq!(Word::from_bytes(&bytes[..wrong]), None, "{word:?} of {wrong}");
+        }
+        for at in 1..8 {
+            let mut bytes = bytes;
+            bytes[at] = 1;
+            assert_eq!(Word::from_bytes(&bytes[..len]), None, "reserved byte {at}");
+        }
+    }
+    for kind in (0..=u8::MAX).filter(|kind| !(1..=4).contains(kind)) {
+        let mut bytes = [0; MOST];
+        bytes[0] = kind;
+        let taken = (0..=MOST).find_map(|len| Word::from_bytes(&bytes[..len]));
+        assert_eq!(taken, None, "kind {kind}");
+    }
+}

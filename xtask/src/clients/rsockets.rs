@@ -1,0 +1,110 @@
+//! The programs of librdmacm that use rsockets, and programs that know nothing of them under the socket shim (docs/rsockets.md).
+//! It promises data that was compared: rstream and riostream verify, copies have equal checksums.
+//! Their speed is not judged; the long set has all sizes and the large file.
+
+use super::case::{Case, PEER, PORT, Side};
+
+/// rstream's and riostream's ways to wait, by their letters, and whether one belongs to the quick set.
+const WAYS: &[(&str, &[&str], bool)] = &[
+    ("both", &[], true),
+    ("async", &["-T", "a"], true),
+    ("blocking", &["-T", "b"], true),
+    ("nonblocking", &["-T", "n"], true),
+    ("buffers", &["-B", "65536"], true),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for program in ["rstream", "riostream"] {
+        for (way, options, quick) in WAYS {
+            for (size, text) in [(64, "64"), (65_536, "65536"), (1 << 20, "1048576")] {
+                let few = ["-T", "v", "-I", "20", "-C", "5", "-S", text];
+                let options = [options, &few[..]].concat();
+                let name = format!("{program}/{way}/{size}");
+                let quick = *quick && size != 65_536;
+                cases.push(streams(&name, program, &options).quick_if(quick));
+            }
+        }
+        // Their own programme: latency and bandwidth of many sizes.
+        let name = format!("{program}/defaults");
+        cases.push(streams(&name, program, &[]).limit(600).quick_if(false));
+        let name = format!("{program}/all");
+        let all = streams(&name, program, &["-S", "all"]);
+        cases.push(all.limit(600).quick_if(false));
+    }
+    let options = ["-f", "ipv6", "-T", "v", "-I", "20", "-C", "5", "-S", "1000"];
+    cases.push(at("rstream/ipv6", "rstream", &options, "::1"));
+    cases.push(streams("rstream/resolve", "rstream", &["-T", "r", "-I", "10"]));
+    cases.push(script("rcopy/8MiB", &copy(8)).limit(60));
+    cases.push(script("rcopy/1GiB", &copy(1024)).limit(600).quick_if(false));
+    for (way, options) in [
+        ("both", ""),
+        ("async", "-T a"),
+        ("blocking", "-T b"),
+        ("nonblocking", "-T n"),
+        ("echo", "-T e"),
+    ] {
+        let text = format!(
+            "udpong -p {PORT} {options} & s=$!; sleep 1; \
+             udpong -s 127.0.0.1 -p {PORT} -C 200 {options}; e=$?; kill $s; test $e = 0 && echo done"
+        );
+        cases.push(script(&format!("udpong/{way}"), &text).limit(60));
+    }
+    cases.push(shimmed("shim/nc", &netcat()).limit(60));
+    cases.push(iperf("shim/iperf3", &[]));
+    cases.push(iperf("shim/iperf3/reverse", &["-R"]));
+    cases.push(iperf("shim/iperf3/four", &["-P", "4"]));
+    cases
+}
+
+/// Server and client with the same options.
+fn streams(name: &str, program: &str, options: &[&str]) -> Case {
+    at(name, program, options, PEER)
+}
+
+fn at(name: &str, program: &str, options: &[&str], peer: &str) -> Case {
+    let side = |last: &[&str]| Side::new([&[program, "-p", PORT], options, last].concat());
+    let client = side(&["-s", peer]).says("Gb/sec");
+    Case::pair(name, side(&[]), client).limit(120)
+}
+
+/// A script of the shell, under `verbena run`.
+fn script(name: &str, text: &str) -> Case {
+    Case::alone(name, Side::new(["sh", "-c", text]).says("done"))
+}
+
+fn shimmed(name: &str, text: &str) -> Case {
+    let mut case = script(name, text);
+    for side in &mut case.sides {
+        side.launch = Some(vec!["--rsockets".to_owned()]);
+    }
+    case
+}
+
+/// A file there and compared; its server never ends by itself.
+fn copy(mebibytes: u32) -> String {
+    format!(
+        "d=$(mktemp -d) && cd $d || exit 1; rcopy -p {PORT} >server.txt & s=$!; \
+         head -c {mebibytes}M /dev/urandom >from; sleep 1; rcopy -p {PORT} from 127.0.0.1:to >client.txt; \
+         kill $s; cmp from to && echo done; cd /; rm -r $d"
+    )
+}
+
+/// Five mebibytes from one netcat to another.
+fn netcat() -> String {
+    format!(
+        "d=$(mktemp -d) && cd $d || exit 1; head -c 5M /dev/urandom >from; \
+         nc -l 127.0.0.1 {PORT} >to & sleep 1; nc -N 127.0.0.1 {PORT} <from; wait; \
+         cmp from to && echo done; cd /; rm -r $d"
+    )
+}
+
+fn iperf(name: &str, options: &[&str]) -> Case {
+    let mut server = Side::new(["iperf3", "-s", "-1", "-p", PORT]);
+    let client = ["iperf3", "-c", PEER, "-p", PORT, "-t", "1"];
+    let mut client = Side::new([&client[..], options].concat()).says("iperf Done");
+    for side in [&mut server, &mut client] {
+        side.launch = Some(vec!["--rsockets".to_owned()]);
+    }
+    Case::pair(name, server, client).limit(60)
+}
