@@ -155,6 +155,9 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
     }
     let (source, peer) = {
         let inner = own.inner.lock();
+        if inner.asked {
+            return Err(Errno::INVAL);
+        }
         (inner.source, inner.peer.ok_or(Errno::INVAL)?)
     };
     let home = home()?;
@@ -179,6 +182,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
         }
         Err(error) => refused(&link, &error),
     };
+    own.inner.lock().asked = true;
     let dialled = joined
         .qp
         .connect_from(source, to, &asked.private_data, done);
@@ -186,7 +190,10 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
         match error.os_error() {
             // The system knows already that nobody is there.
             Some(_) => refused(&own.link, &error),
-            None => return Err(error.into()),
+            None => {
+                own.inner.lock().asked = false;
+                return Err(error.into());
+            }
         }
     }
     // SAFETY: the program's word.
@@ -354,7 +361,8 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     pair.hang_up();
     // SAFETY: the program waits for this call to change it.
     unsafe { (*c).state = IBV_QPS_ERR };
-    if own.link.disconnected() {
+    // Who waits for each step waits for this one's event, too, if it is to come or there already: the peer may have been first.
+    if own.link.disconnected() || own.link.events().is_rung() {
         // SAFETY: the program's word.
         return unsafe { own.complete(id) };
     }

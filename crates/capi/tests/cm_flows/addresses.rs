@@ -139,6 +139,8 @@ fn a_port_is_known_once_it_is_bound_and_free_once_it_is_not() {
     assert_eq!(bind(&id, "127.0.0.1:0"), -1, "once");
     assert_eq!(errno(), libc::EINVAL);
     let other = Id::new(&channel);
+    // SAFETY: as the manual says.
+    assert_eq!(unsafe { rdma_listen(id.0, 0) }, 0);
     assert_eq!(bind(&other, &format!("127.0.0.1:{port}")), -1);
     assert_eq!(errno(), libc::EADDRINUSE);
     drop(id);
