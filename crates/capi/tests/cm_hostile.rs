@@ -391,6 +391,8 @@ fn a_dialler_that_dies_in_any_phase() {
                 raw.write_all(&NOTHING[..sent]).unwrap();
                 go(raw, rudely);
                 // No receive was posted: a message that is waiting for one ends it as well.
+                let told = readable(server.channel.fd(), LONG);
+                assert!(told, "{sent} bytes of a frame, rudely: {rudely}");
                 assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
                 drop(child);
             }

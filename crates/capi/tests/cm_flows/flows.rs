@@ -232,7 +232,14 @@ fn more_than_the_backlog_are_refused() {
     super::parties::wait("three refusals", || refused() == 3);
     std::thread::sleep(SOON);
     assert_eq!(refused(), 3);
-    let children: Vec<_> = (0..2).map(|_| server.admit(b"")).collect();
+    let children: Vec<_> = (0..2)
+        .map(|_| server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id())
+        .collect();
+    for child in &children {
+        child.make_qp();
+        assert_eq!(child.accept(b""), 0, "{}", errno());
+        assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_ESTABLISHED)));
+    }
     let mut kinds: Vec<_> = clients
         .iter()
         .map(|c| c.channel.next().get().event)
