@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use libc::sockaddr;
 
 use super::address::{read, towards};
+use super::devices;
 use super::id::{self, Id};
 use super::link::Param;
 use crate::abi::*;
@@ -64,6 +65,8 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
     if own.inner.lock().bound.is_some() {
         return Err(Errno::INVAL);
     }
+    // The adapter must be the one that identifiers share and stay: what is told of a connection goes where its listener is.
+    devices::common()?;
     // SAFETY: the program's word.
     let at = match unsafe { (*id).ps } {
         RDMA_PS_TCP => own.take_port(at)?,
