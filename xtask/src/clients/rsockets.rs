@@ -34,7 +34,11 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     let options = ["-f", "ipv6", "-T", "v", "-I", "20", "-C", "5", "-S", "1000"];
     cases.push(at("rstream/ipv6", "rstream", &options, "::1"));
-    cases.push(streams("rstream/resolve", "rstream", &["-T", "r", "-I", "10"]));
+    cases.push(streams(
+        "rstream/resolve",
+        "rstream",
+        &["-T", "r", "-I", "10"],
+    ));
     cases.push(script("rcopy/8MiB", &copy(8)).limit(60));
     cases.push(script("rcopy/1GiB", &copy(1024)).limit(600).quick_if(false));
     for (way, options) in [

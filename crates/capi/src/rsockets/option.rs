@@ -262,7 +262,11 @@ unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rfcntl(socket: c_int, command: c_int, argument: c_long) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rfcntl(
+    socket: c_int,
+    command: c_int,
+    argument: c_long,
+) -> c_int {
     answer(table::get(socket).and_then(|entry| match (entry, command) {
         (Entry::Stream(own), libc::F_GETFL) => {
             let flag = if own.stream.is_nonblocking() {
