@@ -580,6 +580,45 @@ fn members_of_a_group_hear_each_other_until_they_leave() {
 }
 
 #[test]
+fn a_queue_pair_of_the_program_s_own_is_told_what_it_needs() {
+    let (server, here) = Party::listening(0);
+    let client = Party::towards(&here);
+    client.ask(b"");
+    let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let child = asked.get().id;
+    drop(asked);
+    // SAFETY: as the manual says.
+    unsafe {
+        let cq = ibv_create_cq((*child).verbs, 8, ptr::null_mut(), ptr::null_mut(), 0);
+        let mut init = ibv_qp_init_attr {
+            send_cq: cq,
+            recv_cq: cq,
+            qp_type: IBV_QPT_UD,
+            ..ibv_qp_init_attr::zeroed()
+        };
+        let qp = ibv_create_qp((*child).pd, &raw mut init);
+        assert!(!qp.is_null(), "{}", errno());
+        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+            let mut attr = ibv_qp_attr {
+                qp_state: state,
+                ..ibv_qp_attr::zeroed()
+            };
+            let mut mask = 0;
+            assert_eq!(rdma_init_qp_attr(child, &raw mut attr, &raw mut mask), 0);
+            assert_eq!(ibv_modify_qp(qp, &raw mut attr, mask), 0);
+        }
+        let mut param = said_by(b"");
+        param.qp_num = (*qp).qp_num;
+        assert_eq!(rdma_accept(child, &raw mut param), 0);
+        let answer = client.expect(RDMA_CM_EVENT_ESTABLISHED);
+        assert_eq!(answer.ud().qp_num, (*qp).qp_num);
+        assert_eq!(ibv_destroy_qp(qp), 0);
+        assert_eq!(ibv_destroy_cq(cq), 0);
+        assert_eq!(rdma_destroy_id(child), 0);
+    }
+}
+
+#[test]
 fn who_only_sends_hears_nothing() {
     let group = address("239.255.81.8:0");
     let (sender, hears) = (member(true), member(true));
