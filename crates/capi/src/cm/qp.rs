@@ -131,11 +131,7 @@ unsafe fn fill(
             Ok(qp) => {
                 (*id).qp = qp;
                 (*id).pd = pd;
-                let joined = multicast::attach_all(id, own);
-                if joined.is_err() {
-                    verbena_rdma_destroy_qp(id);
-                }
-                joined
+                multicast::attach_all(id, own).inspect_err(|_| verbena_rdma_destroy_qp(id))
             }
             Err(errno) => {
                 drop_queues(id);
