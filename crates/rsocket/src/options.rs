@@ -43,6 +43,8 @@ pub struct Options {
     pub send_timeout: Option<Duration>,
     /// What closing waits for.
     pub linger: Linger,
+    /// A socket bound to all IPv6 addresses is not bound to all IPv4 addresses as well.
+    pub v6_only: bool,
 }
 
 impl Default for Options {
@@ -58,6 +60,7 @@ impl Default for Options {
             recv_timeout: None,
             send_timeout: None,
             linger: Linger::Usual,
+            v6_only: false,
         }
     }
 }

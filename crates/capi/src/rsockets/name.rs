@@ -27,7 +27,9 @@ pub(super) unsafe extern "C" fn verbena_rgetpeername(
             Ok(0)
         }
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => Ok(checked(unsafe { libc::getpeername(socket, addr, addrlen) } as isize)? as c_int),
+        Entry::Datagram => {
+            Ok(checked(unsafe { libc::getpeername(socket, addr, addrlen) } as isize)? as c_int)
+        }
     }))
 }
 
@@ -52,6 +54,8 @@ pub(super) unsafe extern "C" fn verbena_rgetsockname(
             Ok(0)
         }
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => Ok(checked(unsafe { libc::getsockname(socket, addr, addrlen) } as isize)? as c_int),
+        Entry::Datagram => {
+            Ok(checked(unsafe { libc::getsockname(socket, addr, addrlen) } as isize)? as c_int)
+        }
     }))
 }

@@ -48,7 +48,9 @@ impl Link {
         let mut mapped = self.mapped.lock();
         let same = |(at, _, mr): &(usize, u64, Mr)| *at == key && mr.remote().len() == len as u64;
         let Some(at) = mapped.iter().position(same) else {
-            return Err(Error::Invalid("nothing of this address and length is mapped"));
+            return Err(Error::Invalid(
+                "nothing of this address and length is mapped",
+            ));
         };
         let (_, offset, _) = mapped[at];
         match self.say_counted(Word::Unmap { offset }) {
