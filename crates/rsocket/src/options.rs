@@ -50,8 +50,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            recv_buffer: 512 << 10,
-            send_buffer: 512 << 10,
+            recv_buffer: 2 << 20,
+            send_buffer: 2 << 20,
             sends: 384,
             messages: 384,
             inline: 256,

@@ -215,13 +215,19 @@ unsafe fn get(
             // SAFETY: the program's word.
             return unsafe { put(linger { l_onoff, l_linger }, at, len) };
         }
-        // SAFETY: the program's word.
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            // SAFETY: the program's word.
             return unsafe { put(timed(options.recv_timeout), at, len) };
         }
-        // SAFETY: the program's word.
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+            // SAFETY: the program's word.
             return unsafe { put(timed(options.send_timeout), at, len) };
+        }
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            // There is a TCP connection below, but its numbers say nothing of this one.
+            // SAFETY: the program's word, and zeroes are bytes.
+            unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, *len as usize) };
+            return Ok(());
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
             let error = own.stream.take_error();
