@@ -3,18 +3,20 @@
 //! at the other end. It refuses InfiniBand's own addressing: there are IP addresses and ports.
 //!
 //! Reading order: `link` (what an identifier and its events share) → `channel` → `id` → `address` (sockaddr), `resolve` →
-//! `listen`, `connect` → `qp` → `endpoint`, `addrinfo`, `options`, `devices`, `words`.
+//! `listen`, `connect`, `datagram`, `multicast` → `qp` → `endpoint`, `addrinfo`, `options`, `devices`, `words`.
 
 mod address;
 mod addrinfo;
 pub mod calls;
 mod channel;
 mod connect;
+mod datagram;
 mod devices;
 mod endpoint;
 mod id;
 mod link;
 mod listen;
+mod multicast;
 mod options;
 mod qp;
 mod resolve;

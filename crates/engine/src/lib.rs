@@ -8,7 +8,7 @@
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
 //! `monitor` (who watches from outside);
 //! `control` (what is done later, by a thread of its own);
-//! `mailbox` (a UDP socket), `residents`, `ud_pair` (queue pairs for datagrams);
+//! `mailbox` (a UDP socket), `residents`, `ud_pair` (queue pairs for datagrams), `desk`, `asking` (where those are);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -21,11 +21,13 @@
 #[cfg(test)]
 extern crate self as verbena_engine;
 
+mod asking;
 mod calls;
 pub mod config;
 mod connection;
 pub mod control;
 mod core;
+mod desk;
 mod door;
 mod engine;
 pub mod error;
@@ -55,8 +57,10 @@ mod station;
 pub mod sys;
 mod ud_pair;
 
+pub use asking::Asking;
 pub use config::Config;
 pub use control::ControlQueue;
+pub use desk::{Desk, DeskCounts, Question, Whereabouts};
 pub use engine::{Engine, Incoming, Listening, Reservation};
 pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};

@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array of the program's own, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ud`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ud`], [`Desk`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (who owns which buffer until when).
 //!
 //! # Features
@@ -59,6 +59,7 @@
 mod connect;
 mod connection;
 mod cq;
+mod desk;
 mod device;
 mod endpoint;
 mod error;
@@ -84,6 +85,7 @@ mod ud;
 pub use connect::{Connecting, Dial};
 pub use connection::{Connection, Received, Returned};
 pub use cq::Cq;
+pub use desk::{Asking, Desk, Question};
 pub use device::Device;
 pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
@@ -102,7 +104,7 @@ pub use ud::{Ud, UdOptions};
 pub use verbena_engine::config::{Origin, Problem, Problems};
 #[doc(inline)]
 pub use verbena_engine::monitor;
-pub use verbena_engine::{Config, HandlerOptions};
+pub use verbena_engine::{Config, DeskCounts, HandlerOptions, Whereabouts};
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};
 

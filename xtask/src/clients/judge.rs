@@ -52,7 +52,8 @@ pub(crate) fn figure(figure: Figure, output: &str) -> Result<String, String> {
         Figure::Latency(limit) => latency(output, limit),
         Figure::Bandwidth => {
             let (size, value) = row(output, 3)?;
-            Ok(format!("{value:.0} MiB/s at {size} B"))
+            let digits = if value < 10.0 { 2 } else { 0 };
+            Ok(format!("{value:.digits$} MiB/s at {size} B"))
         }
         Figure::PerIteration => output
             .lines()

@@ -2,10 +2,16 @@
 //! It promises to run what the tool's own rules allow and nothing else; its figures are information.
 //! One figure is judged: `ib_write_lat` watches memory and never calls us, and must not collapse.
 
-use super::case::{Case, Figure, PEER, PORT, Place, Side};
+use super::case::{Case, Figure, Noise, PEER, PORT, Place, Side};
 
 /// Above this (µs) a latency that needs our thread alone counts as collapsed: it is a scheduler's slice, not a wire.
 const COLLAPSE: f64 = 200.0;
+
+/// The tool has a list of the adapters that it sends inline with.
+pub(crate) const UNKNOWN_DEVICE: Noise = Noise {
+    part: "Device not recognized to implement inline feature",
+    reason: "perftest says so of every adapter that is not in its own list",
+};
 
 /// One of the eight tools.
 #[derive(Clone, Copy)]
@@ -48,21 +54,23 @@ impl Tool {
 
     fn variants(self) -> Vec<Variant> {
         let mut all: Vec<Variant> = vec![("rc", &[], true)];
-        // Atomics have one size, and who watches memory cannot sleep. The tool measures the processor's clock anew
+        // Atomics have one size, and the tools for Write do not sleep. The tool measures the processor's clock anew
         // for each size, which takes it half a second: all sizes are quick once only.
         if self.verb != "atomic" {
             let quick = self.verb == "send" && self.bandwidth;
             all.push(("all", &["-a", "-n", "50"], quick));
         }
-        if self.verb != "write" || self.bandwidth {
+        if self.verb != "write" {
             all.push(("events", &["-e"], true));
+        }
+        if self.verb != "write" && self.bandwidth {
+            all.push(("both-eight-events", &["-b", "-q", "8", "-e"], false));
         }
         if self.bandwidth {
             all.push(("both", &["-b"], true));
             all.push(("eight", &["-q", "8"], true));
-            all.push(("both-eight-events", &["-b", "-q", "8", "-e"], false));
             all.push(("list", &["-l", "8"], false));
-            all.push(("long", &["-n", "20000", "-s", "4096"], false));
+            all.push(("long", &["-n", "20000"], false));
         }
         if matches!(self.verb, "send" | "write") {
             all.push(("uc", &["-c", "UC"], true));
@@ -89,7 +97,9 @@ impl Tool {
             // -F: the frequency of this machine's processors is none of our business.
             let all = [&["-F", "-p", PORT][..], options, last].concat();
             let words = all.into_iter().map(str::to_owned);
-            Side::new(std::iter::once(program.clone()).chain(words)).says("#bytes")
+            let mut side = Side::new(std::iter::once(program.clone()).chain(words));
+            side.noise.push(UNKNOWN_DEVICE);
+            side
         };
         let figure = match (self.bandwidth, self.verb, name) {
             (true, _, _) => Figure::Bandwidth,
@@ -99,7 +109,7 @@ impl Tool {
         Case::pair(
             format!("perftest/{program}/{name}"),
             side(&[]),
-            side(&[PEER]),
+            side(&[PEER]).says("#bytes"),
         )
         .limit(120)
         .figure(figure)

@@ -1,8 +1,8 @@
 //! UCX: whether it sees the adapter, and its own benchmark over `rc_verbs` and `ud_verbs` at the lower (UCT) level.
 //! It promises the counter-test too: without the shim UCX finds no device file and skips the adapter.
-//! Connections through rdma_cm are no part of it yet.
+//! Connections through rdma_cm are no part of it yet, nor are atomics, which UCX does not offer over `rc_verbs`.
 
-use super::case::{Case, Noise, PEER, PORT, Side};
+use super::case::{Case, PEER, PORT, Side};
 
 const DEVICE: &str = "verbena0:1";
 
@@ -10,7 +10,6 @@ pub(crate) fn cases() -> Vec<Case> {
     let info = || Side::new(["ucx_info", "-d"]);
     let mut seen = info().says("rc_verbs").says("ud_verbs").says(DEVICE);
     seen.silent_about.push("failed to open interface".into());
-    seen.noise.extend(RDMACM);
     let mut unseen = info().silent_about("rc_verbs").silent_about(DEVICE);
     unseen.launch = None;
     let mut cases = vec![
@@ -28,12 +27,6 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     cases
 }
-
-/// `ucx_info` tries the connection manager of librdmacm as well, which says that it is not there yet.
-const RDMACM: [Noise; 1] = [Noise {
-    part: "rdma_cm is not there yet",
-    reason: "ucx_info asks for a connection manager too, and rdma_cm says so until it exists",
-}];
 
 /// Test, its options, and whether it is quick.
 const TESTS: &[(&str, &[&str], bool)] = &[
@@ -56,8 +49,6 @@ const TESTS: &[(&str, &[&str], bool)] = &[
         true,
     ),
     ("get", &["-n", "2000", "-D", "zcopy", "-s", "65536"], true),
-    ("fadd", &["-n", "1000"], true),
-    ("cswap", &["-n", "1000"], false),
 ];
 
 fn benchmark(transport: &str, test: &str, further: &[&str]) -> Case {

@@ -1,11 +1,17 @@
 //! Addresses as C programs have them: a family, and a struct of its own for each.
-//! It promises that what is written can be read back. It refuses families other than IPv4 and IPv6.
+//! It promises that what is written can be read back, and reads a GID as the IP address that it is.
+//! It refuses families other than IPv4, IPv6 and, to read, InfiniBand's.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::errno::Errno;
+
+/// InfiniBand's own family: a GID stands where IPv6 has its address.
+const AF_IB: i32 = 27;
+/// Where it begins.
+const GID_AT: usize = 8;
 
 /// Reads an address; nothing for a null pointer.
 ///
@@ -32,6 +38,12 @@ pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Err
             let port = u16::from_be(v6.sin6_port);
             let scope = v6.sin6_scope_id;
             Ok(Some(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope))))
+        }
+        AF_IB => {
+            // SAFETY: the caller's word: 16 bytes, not always aligned.
+            let gid: [u8; 16] = unsafe { at.cast::<u8>().add(GID_AT).cast::<[u8; 16]>().read() };
+            let ip = Ipv6Addr::from(gid).to_canonical();
+            Ok(Some(SocketAddr::new(ip, 0)))
         }
         _ => Err(Errno(libc::EAFNOSUPPORT)),
     }
@@ -107,6 +119,23 @@ mod tests {
             // SAFETY: just written.
             let read = unsafe { read((&raw const storage).cast()) };
             assert_eq!(read, Ok(Some(address)));
+        }
+    }
+
+    #[test]
+    fn a_gid_is_read_as_the_address_that_it_is() {
+        for text in ["239.1.2.3", "ff12:401b::7"] {
+            let ip: IpAddr = text.parse().unwrap();
+            let gid = match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                IpAddr::V6(ip) => ip.octets(),
+            };
+            let mut bytes = [0; 48];
+            bytes[..2].copy_from_slice(&27_u16.to_ne_bytes());
+            bytes[8..24].copy_from_slice(&gid);
+            // SAFETY: just written.
+            let read = unsafe { read(bytes.as_ptr().cast()) };
+            assert_eq!(read, Ok(Some(SocketAddr::new(ip, 0))));
         }
     }
 

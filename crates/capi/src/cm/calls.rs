@@ -29,6 +29,11 @@ pub use super::id::{
     verbena_rdma_migrate_id as rdma_migrate_id,
 };
 pub use super::listen::verbena_rdma_listen as rdma_listen;
+pub use super::multicast::{
+    verbena_rdma_join_multicast as rdma_join_multicast,
+    verbena_rdma_join_multicast_ex as rdma_join_multicast_ex,
+    verbena_rdma_leave_multicast as rdma_leave_multicast,
+};
 pub use super::options::verbena_rdma_set_option as rdma_set_option;
 pub use super::qp::{
     verbena_rdma_create_qp as rdma_create_qp, verbena_rdma_create_qp_ex as rdma_create_qp_ex,

@@ -157,6 +157,22 @@ fn describe(param: Param) -> (Box<[u8]>, rdma_cm_event__param) {
             };
             (data, rdma_cm_event__param { ud })
         }
+        Param::Group {
+            context,
+            address: ah_attr,
+            number,
+            key,
+            ..
+        } => {
+            let ud = rdma_ud_param {
+                private_data: context.0,
+                private_data_len: 0,
+                ah_attr,
+                qp_num: number,
+                qkey: key,
+            };
+            (Box::default(), rdma_cm_event__param { ud })
+        }
     }
 }
 

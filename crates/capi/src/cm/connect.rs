@@ -9,6 +9,7 @@ use std::sync::Arc;
 use verbena::low::{QpState, RnrRetry};
 use verbena::{Error, Qp};
 
+use super::datagram::{Words, is_for_datagrams};
 use super::id::{self, Id};
 use super::link::{Link, Param};
 use super::resolve::wire_port;
@@ -51,6 +52,14 @@ impl Asked {
             rnr_retry: param.rnr_retry_count,
             number: param.qp_num,
         })
+    }
+
+    /// What of it counts for datagrams.
+    fn words(self) -> Words {
+        Words {
+            private_data: self.private_data,
+            number: self.number,
+        }
     }
 }
 
@@ -139,6 +148,11 @@ pub unsafe extern "C" fn verbena_rdma_connect(
 unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
     // SAFETY: the program's word.
     let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
+    // SAFETY: the program's word.
+    if unsafe { is_for_datagrams(id) } {
+        // SAFETY: the program's word.
+        return unsafe { own.ask(id, &asked.words()) };
+    }
     let (source, peer) = {
         let inner = own.inner.lock();
         (inner.source, inner.peer.ok_or(Errno::INVAL)?)
@@ -244,6 +258,11 @@ pub unsafe extern "C" fn verbena_rdma_accept(
 unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
     // SAFETY: the program's word.
     let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
+    // SAFETY: the program's word.
+    if unsafe { is_for_datagrams(id) } {
+        // SAFETY: the program's word.
+        return unsafe { own.answer(id, &asked.words()) };
+    }
     let home = home()?;
     // SAFETY: the program's word.
     let joined = unsafe { own.joins(id, &asked, &home)? };
@@ -278,8 +297,14 @@ pub unsafe extern "C" fn verbena_rdma_reject(
     // SAFETY: the program's word.
     let said = unsafe { id::of(id).and_then(|own| Ok((own, bytes(data, len)?))) };
     minus_one(said.and_then(|(own, data)| {
-        let request = own.inner.lock().request.take().ok_or(Errno::INVAL)?;
-        request.reject(&data);
+        let mut inner = own.inner.lock();
+        let (request, question) = (inner.request.take(), inner.datagrams.question.take());
+        drop(inner);
+        match (request, question) {
+            (Some(request), _) => request.reject(&data),
+            (None, Some(question)) => question.refuse(&data),
+            (None, None) => return Err(Errno::INVAL),
+        }
         Ok(())
     }))
 }
@@ -313,6 +338,10 @@ pub unsafe extern "C" fn verbena_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
 unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the program's word.
     let own = unsafe { id::of(id)? };
+    // SAFETY: the program's word. Datagrams have no connection that could end.
+    if unsafe { is_for_datagrams(id) } {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: the program's word.
     let c = unsafe { (*id).qp };
     let c = if c.is_null() {

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use verbena::{Berth, Listener, Request};
 
 use super::address::storage;
-use super::link::Link;
+use super::datagram::{self, Side};
+use super::link::{Comer, Link};
 use super::options::Options;
 use super::{channel, devices};
 use crate::abi::*;
@@ -42,6 +43,8 @@ pub(crate) struct Inner {
     /// Who came, until it is answered.
     pub(crate) request: Option<Request>,
     pub(crate) options: Options,
+    /// What it has if its port space is one of datagrams.
+    pub(crate) datagrams: Side,
     /// What queue pairs of a listener's connections shall be like.
     pub(crate) endpoint: Option<Template>,
     /// The way to the peer; the identifier points at it.
@@ -144,7 +147,7 @@ pub(crate) unsafe fn create(
 /// `listener` was made here, and stays.
 pub(crate) unsafe fn for_request(
     listener: *mut rdma_cm_id,
-    request: Request,
+    comer: Comer,
 ) -> Result<Arc<Link>, Errno> {
     // SAFETY: the caller's word; fields that are written before it listens.
     let (ps, context, channel, qp_type) = unsafe {
@@ -158,10 +161,18 @@ pub(crate) unsafe fn for_request(
         ps,
         qp_type,
     };
-    let (local, peer) = (request.local()?, request.peer());
-    let inner = Inner {
-        request: Some(request),
-        ..Inner::default()
+    let mut inner = Inner::default();
+    let (local, peer) = match comer {
+        Comer::Request(request) => {
+            let ends = (request.local()?, request.peer());
+            inner.request = Some(request);
+            ends
+        }
+        Comer::Question(question) => {
+            let ends = (datagram::desk_of(&question)?, question.peer());
+            inner.datagrams.question = Some(question);
+            ends
+        }
     };
     // SAFETY: the caller's word.
     let id = unsafe { make(&wanted, inner)? };
@@ -233,9 +244,20 @@ impl Id {
             (*id).event = event;
             match ((*event).event, (*event).status) {
                 (_, 0) => Ok(()),
-                (RDMA_CM_EVENT_REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
+                (RDMA_CM_EVENT_REJECTED, _) | (_, 1..) => Err(Errno(libc::ECONNREFUSED)),
                 (_, status) => Err(Errno(status.abs())),
             }
+        }
+    }
+
+    /// A step that has no event is done: that of the last one is not needed any more.
+    ///
+    /// # Safety
+    /// `id` is this identifier.
+    pub(crate) unsafe fn forget_step(&self, id: *mut rdma_cm_id) {
+        if self.sync.load(Ordering::Acquire) {
+            // SAFETY: the caller's word.
+            unsafe { self.forget_event(id) };
         }
     }
 

@@ -2,12 +2,13 @@
 //! It promises that nothing is told of an identifier that goes, that a connection ends once, and that who destroys an
 //! identifier can wait until its events are acknowledged. It refuses to follow the identifier's address: the program does.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
+use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::Request;
+use verbena::{Question, Request};
 
 use crate::abi::*;
 use crate::mailbox::{Acks, Mailbox};
@@ -27,6 +28,27 @@ pub(crate) enum Param {
         number: u32,
         key: u32,
     },
+    /// Where datagrams for a group go.
+    Group {
+        ip: IpAddr,
+        /// What the program said when it joined.
+        context: Given,
+        address: ibv_ah_attr,
+        number: u32,
+        key: u32,
+    },
+}
+
+/// A word of the program's, which only it follows.
+#[derive(Clone, Copy)]
+pub(crate) struct Given(pub(crate) *mut c_void);
+
+/// Somebody who came.
+pub(crate) enum Comer {
+    /// For a connection.
+    Request(Request),
+    /// For datagrams.
+    Question(Question),
 }
 
 impl Param {
@@ -50,10 +72,11 @@ pub(crate) struct Event {
     pub(crate) status: c_int,
     pub(crate) param: Param,
     /// Somebody came: an identifier is made for it when the program takes the event.
-    pub(crate) request: Option<Request>,
+    pub(crate) request: Option<Comer>,
 }
 
-// SAFETY: numbers, bytes and handles that may be used from anywhere; the one struct of C in it has no pointers.
+// SAFETY: numbers, bytes and handles that may be used from anywhere; the one struct of C in it has no pointers, and only
+// its program follows the one it gave.
 unsafe impl Send for Event {}
 
 /// Where events of several identifiers arrive.
@@ -107,7 +130,7 @@ impl Link {
         kind: u32,
         status: c_int,
         param: Param,
-        request: Option<Request>,
+        request: Option<Comer>,
     ) {
         let event = Event {
             link: self.clone(),
@@ -147,6 +170,17 @@ impl Link {
             to.put_if(event, || true);
         }
         *events = to.clone();
+    }
+
+    /// A group was left: nobody is told of it any more.
+    pub(crate) fn forget_group(&self, left: IpAddr) {
+        let events = self.events.lock();
+        let waiting = events.withdraw(|event| {
+            let of_it = matches!(&event.param, Param::Group { ip, .. } if *ip == left);
+            of_it && core::ptr::eq(&raw const *event.link, self)
+        });
+        drop(events);
+        drop(waiting);
     }
 
     /// The identifier goes: what waits is dropped, and what its program was given is acknowledged.

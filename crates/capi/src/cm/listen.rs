@@ -8,8 +8,9 @@ use std::sync::{Arc, Weak};
 
 use verbena::Listener;
 
+use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
-use super::link::{Link, Param};
+use super::link::{Comer, Link, Param};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
@@ -33,25 +34,26 @@ pub unsafe extern "C" fn verbena_rdma_listen(id: *mut rdma_cm_id, backlog: c_int
 unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
     // SAFETY: the program's word.
     let own = unsafe { id::of(id)? };
-    // SAFETY: the program's word.
-    if unsafe { (*id).ps } != RDMA_PS_TCP {
-        return Err(Errno::NOSUPP);
-    }
     if own.inner.lock().bound.is_none() {
         let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let any = super::address::storage(any);
         // SAFETY: an address of ours.
         unsafe { super::resolve::bind(id, (&raw const any).cast())? };
     }
-    own.listen(backlog)
+    let backlog = match usize::try_from(backlog) {
+        Ok(0) | Err(_) => BACKLOG,
+        Ok(n) => n.min(MOST),
+    };
+    // SAFETY: the program's word.
+    if unsafe { is_for_datagrams(id) } {
+        own.hear_questions(backlog)
+    } else {
+        own.listen(backlog)
+    }
 }
 
 impl Id {
-    fn listen(&self, backlog: c_int) -> Result<(), Errno> {
-        let backlog = match usize::try_from(backlog) {
-            Ok(0) | Err(_) => BACKLOG,
-            Ok(n) => n.min(MOST),
-        };
+    fn listen(&self, backlog: usize) -> Result<(), Errno> {
         let mut inner = self.inner.lock();
         if !inner.listeners.is_empty() {
             return Err(Errno::INVAL);
@@ -81,6 +83,7 @@ fn hear(listener: &Weak<Listener>, link: &Arc<Link>) {
             private_data: request.private_data().to_vec(),
             depths: (short(inbound), short(outbound)),
         };
-        link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, Some(request));
+        let comer = Some(Comer::Request(request));
+        link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, comer);
     }
 }

@@ -13,6 +13,7 @@ use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 use crate::home::{config, home};
 use crate::{log, port};
+use verbena::Error;
 
 /// The port on the wire of a port that programs speak of (setting `cm_port_offset`).
 pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
@@ -27,6 +28,19 @@ pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
 pub(super) fn spoken_port(port: u16) -> u16 {
     let offset = config().map_or(0, |config| config.cm_port_offset);
     port.saturating_sub(offset)
+}
+
+/// A port that could not be had.
+pub(super) fn taken(kind: &str, at: SocketAddr, error: Error) -> Errno {
+    if error.os_error() == Some(libc::EADDRINUSE) {
+        log::warn(|| {
+            format!(
+                "{kind} port {} is taken by another program; the setting `cm_port_offset` moves RDMA's ports away (the same for both sides)",
+                at.port()
+            )
+        });
+    }
+    Errno::from(error)
 }
 
 /// Binds an identifier to an address of ours.
@@ -50,7 +64,7 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
     // SAFETY: the program's word.
     let at = match unsafe { (*id).ps } {
         RDMA_PS_TCP => own.take_port(at)?,
-        _ => at,
+        _ => own.take_desk(at)?,
     };
     own.inner.lock().bound = Some(at);
     // SAFETY: the program's word.
@@ -68,17 +82,9 @@ impl Id {
     fn take_port(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
         let device = home()?.device.clone();
         let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
-        let berth = device.berth(wire).map_err(|error| {
-            if error.os_error() == Some(libc::EADDRINUSE) {
-                log::warn(|| {
-                    format!(
-                        "TCP port {} is taken by another program; the setting `cm_port_offset` moves RDMA's ports away (the same for both sides)",
-                        wire.port()
-                    )
-                });
-            }
-            Errno::from(error)
-        })?;
+        let berth = device
+            .berth(wire)
+            .map_err(|error| taken("TCP", wire, error))?;
         let port = berth.local()?.port();
         let mut inner = self.inner.lock();
         let both = at.ip() == IpAddr::from([0; 16]) && !inner.options.family_only;

@@ -21,9 +21,6 @@ fn refused(name: &str) -> c_int {
 
 stubs! {
     // rdma_cm
-    verbena_rdma_join_multicast => minus_one;
-    verbena_rdma_join_multicast_ex => minus_one;
-    verbena_rdma_leave_multicast => minus_one;
     verbena_rdma_query_addrinfo => minus_one;
     verbena_rdma_resolve_addrinfo => minus_one;
     verbena_rdma_write_cm_event => minus_one;

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each file uses its part")]
 
+pub(crate) mod parties;
+
 use core::mem::offset_of;
 use core::ptr;
 use std::ffi::{CStr, c_int};

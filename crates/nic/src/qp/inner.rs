@@ -117,6 +117,8 @@ pub(super) struct Inner {
     pub(super) rnr_timer: RnrTimer,
     /// How long requests that a lost peer owes an answer go on waiting before they fail.
     pub(super) grace: Duration,
+    /// The consumer does not notice that the peer is gone until it needs it: its connection stays, and runs the timer then.
+    pub(super) stays: bool,
     /// They do, until then.
     pub(super) mourns_until: Option<Time>,
     pub(super) psns: Option<Psns>,
@@ -170,6 +172,7 @@ impl Inner {
             rnr_timer: RnrTimer::DEFAULT,
             grace: Duration::ZERO,
             mourns_until: None,
+            stays: false,
             psns: None,
             proof: None,
             rnr_retry: None,

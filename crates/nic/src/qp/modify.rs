@@ -95,7 +95,10 @@ impl Inner {
             QpState::Err => {
                 self.cause
                     .get_or_insert_with(|| "the consumer asked for it".to_owned());
-                self.abort();
+                // InfiniBand: nobody is told; who needs an answer will miss it.
+                if init.personality == Personality::Iwarp {
+                    self.abort();
+                }
                 self.state = QpState::Err;
                 self.flush(init, out);
             }
@@ -211,7 +214,7 @@ impl Inner {
         };
         self.state = next;
         self.gone = false;
-        self.mourns_until = None;
+        (self.mourns_until, self.stays) = (None, false);
         self.last_wqe_told = false;
         let stream = self.stream.insert(stream);
         if let Some(retry) = self.rnr_retry {
@@ -257,7 +260,7 @@ impl Inner {
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
         match init.personality {
             // InfiniBand knows no goodbye: only requests that need the peer notice.
-            Personality::Roce => {}
+            Personality::Roce => self.stays = init.qp_type == QpType::Rc && !self.grace.is_zero(),
             Personality::Iwarp if idle && !cut && !reset => {
                 self.end_gently(init, out);
             }
@@ -333,7 +336,7 @@ impl Inner {
             self.state,
             QpState::Closing | QpState::Terminate | QpState::Err
         );
-        let waits = self.is_mourning();
+        let waits = self.is_mourning() || (self.stays && !self.state.flushes());
         self.severed
             || (!waits && self.outgo.is_empty() && (over || closing) && self.nothing_left_to_say())
     }

@@ -100,8 +100,11 @@ fn acknowledgements_behind_a_frame_that_is_given_up_still_leave() {
             pair.a.qp.modify(QpState::Err, &mut pair.a.out);
         }
         pair.run();
-        let cause = pair.b.qp.cause().unwrap();
-        assert!(cause.contains("the peer says"), "{flush} {cause}");
+        match pair.b.qp.cause() {
+            // Whoever asks for the end itself says nothing of it.
+            None => assert!(flush),
+            Some(cause) => assert!(cause.contains("the peer says"), "{flush} {cause}"),
+        }
         let expected = [(7, Status::Success), (8, Status::Success)];
         assert_eq!(pair.b.statuses(), expected, "{flush}");
     }
@@ -380,8 +383,8 @@ fn with_markers_nothing_that_was_framed_is_missing() {
         pair.a.tpt.deregister(stag).unwrap();
         pair.a.qp.modify(QpState::Err, &mut pair.a.out);
         pair.run();
-        let cause = pair.b.qp.cause().unwrap();
-        assert!(cause.contains("the peer says"), "{lead}: {cause}");
+        // Whole frames, and no complaint.
+        assert_eq!(pair.b.qp.cause(), None, "{lead}");
     }
 }
 

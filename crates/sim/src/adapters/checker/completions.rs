@@ -109,8 +109,9 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
     let qp = &record.qps[op.qp];
     let faults = &record.pairs[qp.pair].faults;
     let disturbed = record.is_disturbed(qp.pair);
-    // The stream ended without a word: it was broken, the peer let go of it, or damage hides what the peer said last.
-    let broken = [Fault::Reset, Fault::Killed, Fault::Closed]
+    // The stream ended without a word: it was broken, the peer let go of it or was failed by its program, or damage hides
+    // what the peer said last.
+    let broken = [Fault::Reset, Fault::Killed, Fault::Closed, Fault::Failed]
         .iter()
         .any(|f| faults.contains(f))
         || record.qps[qp.peer].over == Some(Over::Emptied)

@@ -1,0 +1,278 @@
+//! The connection manager's port spaces for datagrams: questions and answers, ports, and ends at any moment.
+
+mod common;
+
+use common::errno;
+use common::parties::*;
+use core::ffi::c_void;
+use core::ptr;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+use verbena_capi::verbs::*;
+
+#[test]
+fn a_question_is_answered_and_datagrams_arrive() {
+    for ps in [RDMA_PS_UDP, RDMA_PS_IPOIB] {
+        let server = Party::new(ps);
+        let mut here = address("0.0.0.0:0");
+        // SAFETY: as the manual says.
+        unsafe {
+            assert_eq!(rdma_bind_addr(server.id, at(&here)), 0);
+            assert_eq!(rdma_listen(server.id, 0), 0);
+            here = address("127.0.0.1:0");
+            here.sin_port = rdma_get_src_port(server.id);
+        }
+        let client = Party::towards(&here);
+        make_qp(client.id);
+        client.ask(b"where are you?");
+        let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        assert_eq!(asked.said(), b"where are you?");
+        let (child, listener) = (asked.get().id, asked.get().listen_id);
+        assert_eq!(listener, server.id);
+        make_qp(child);
+        let letters = Letterbox::of(child);
+        // SAFETY: as the manual says.
+        unsafe {
+            assert_eq!((*child).context, 7 as *mut c_void);
+            assert_eq!((*child).qp_type, IBV_QPT_UD);
+            assert_eq!(rdma_get_src_port(child), here.sin_port);
+            assert_ne!(rdma_get_dst_port(child), 0);
+            let mut param = said_by(b"here");
+            assert_eq!(rdma_accept(child, &raw mut param), 0, "{}", errno());
+            // Once.
+            assert_eq!(rdma_accept(child, &raw mut param), -1);
+            assert_eq!(errno(), libc::EINVAL);
+        }
+        let answer = client.expect(RDMA_CM_EVENT_ESTABLISHED);
+        assert_eq!((answer.get().status, answer.said()), (0, b"here".to_vec()));
+        let mut ud = answer.ud();
+        // SAFETY: queue pairs that are there.
+        unsafe { assert_eq!(ud.qp_num, (*(*child).qp).qp_num) };
+        assert_eq!(ud.qkey, RDMA_UDP_QKEY);
+        send(client.id, &mut ud, b"a letter");
+        let (text, from) = letters.take(child);
+        // SAFETY: queue pairs that are there.
+        unsafe {
+            assert_eq!(
+                (text, from),
+                (b"a letter".to_vec(), (*(*client.id).qp).qp_num)
+            )
+        };
+        // Nothing else is said of it on either side.
+        drop((asked, answer));
+        server.quiet(Duration::from_millis(50));
+        client.quiet(Duration::ZERO);
+        // SAFETY: as the manual says.
+        unsafe {
+            assert_eq!(rdma_disconnect(client.id), -1);
+            assert_eq!(errno(), libc::EINVAL);
+            rdma_destroy_qp(child);
+            drop(letters);
+            assert_eq!(rdma_destroy_id(child), 0);
+        }
+    }
+}
+
+#[test]
+fn a_question_is_refused_or_ignored() {
+    let (server, here) = Party::listening(0);
+    for said in [&b"not here"[..], b""] {
+        let client = Party::towards(&here);
+        client.ask(b"");
+        let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        let child = asked.get().id;
+        drop(asked);
+        // SAFETY: as the manual says.
+        unsafe {
+            if !said.is_empty() {
+                let len = said.len() as u8;
+                assert_eq!(rdma_reject(child, said.as_ptr().cast(), len), 0);
+                assert_eq!(rdma_reject(child, said.as_ptr().cast(), len), -1);
+            }
+            assert_eq!(rdma_destroy_id(child), 0);
+        }
+        let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
+        assert_eq!((answer.get().status, answer.said()), (2, said.to_vec()));
+    }
+}
+
+#[test]
+fn nobody_there_is_said_after_some_tries() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let there = address(&silent.local_addr().unwrap().to_string());
+    let client = Party::towards(&there);
+    client.ask(b"anybody?");
+    let mut again = said_by(b"");
+    // SAFETY: as the manual says.
+    unsafe { assert_eq!(rdma_connect(client.id, &raw mut again), -1) };
+    let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
+    assert_eq!(answer.get().status, -libc::ETIMEDOUT);
+}
+
+#[test]
+fn a_port_that_is_taken_is_refused() {
+    let (_server, here) = Party::listening(0);
+    let other = Party::new(RDMA_PS_UDP);
+    // An ordinary program's.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let plain = address(&socket.local_addr().unwrap().to_string());
+    // SAFETY: as the manual says.
+    unsafe {
+        for taken in [&here, &plain] {
+            assert_eq!(rdma_bind_addr(other.id, at(taken)), -1);
+            assert_eq!(errno(), libc::EADDRINUSE);
+        }
+        // Streams have ports of their own.
+        let streams = Party::new(RDMA_PS_TCP);
+        assert_eq!(rdma_bind_addr(streams.id, at(&here)), 0);
+        // One that is not bound gets a port when it listens; and it does that once.
+        assert_eq!(rdma_listen(other.id, 5), 0);
+        assert_ne!(rdma_get_src_port(other.id), 0);
+        assert_eq!(rdma_listen(other.id, 5), -1);
+    }
+}
+
+#[test]
+fn ends_at_any_moment_are_clean() {
+    let (server, here) = Party::listening(0);
+    for _ in 0..20 {
+        // Who asks goes before it is answered.
+        let client = Party::towards(&here);
+        client.ask(b"never mind");
+        drop(client);
+        // The identifier of somebody who left can be answered.
+        let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        let child = asked.get().id;
+        make_qp(child);
+        drop(asked);
+        // SAFETY: as the manual says.
+        unsafe {
+            assert_eq!(rdma_accept(child, ptr::null_mut()), 0);
+            rdma_destroy_qp(child);
+            assert_eq!(rdma_destroy_id(child), 0);
+        }
+    }
+    // The listener goes while somebody waits, whose event nobody took.
+    let client = Party::towards(&here);
+    client.ask(b"hello?");
+    std::thread::sleep(Duration::from_millis(100));
+    drop(server);
+    let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
+    assert_eq!(answer.get().status, 2);
+}
+
+#[test]
+fn noise_at_the_port_is_no_question() {
+    let (server, here) = Party::listening(0);
+    let noise = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = ("127.0.0.1", u16::from_be(here.sin_port));
+    for len in [0, 1, 40, 295, 296, 297, 1400] {
+        noise.send_to(&vec![0x5a; len], to).unwrap();
+    }
+    server.quiet(Duration::from_millis(100));
+    let client = Party::towards(&here);
+    client.ask(b"");
+    drop(server.expect(RDMA_CM_EVENT_CONNECT_REQUEST));
+}
+
+/// Who waits for every step itself.
+fn alone() -> *mut rdma_cm_id {
+    let mut id = ptr::null_mut();
+    // SAFETY: as the manual says.
+    unsafe {
+        let none = ptr::null_mut();
+        assert_eq!(
+            rdma_create_id(none, &raw mut id, ptr::null_mut(), RDMA_PS_UDP),
+            0
+        );
+    }
+    id
+}
+
+#[test]
+fn without_a_channel_every_step_waits() {
+    let listener = alone();
+    let mut here = address("127.0.0.1:0");
+    // SAFETY: as the manual says.
+    unsafe {
+        assert_eq!(rdma_bind_addr(listener, at(&here)), 0);
+        assert_eq!(rdma_listen(listener, 4), 0);
+        here.sin_port = rdma_get_src_port(listener);
+    }
+    let asks = std::thread::spawn(move || {
+        let mut results = Vec::new();
+        for _ in 0..2 {
+            let id = alone();
+            // SAFETY: as the manual says.
+            unsafe {
+                assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), at(&here), 1000), 0);
+                assert_eq!(rdma_resolve_route(id, 1000), 0);
+                let code = rdma_connect(id, ptr::null_mut());
+                results.push(if code == 0 { 0 } else { errno() });
+                assert_eq!(rdma_get_src_port(id) != 0, code == 0);
+                assert_eq!(rdma_destroy_id(id), 0);
+            }
+        }
+        results
+    });
+    // SAFETY: as the manual says.
+    unsafe {
+        for accept in [true, false] {
+            let mut child = ptr::null_mut();
+            assert_eq!(rdma_get_request(listener, &raw mut child), 0);
+            if accept {
+                make_qp(child);
+                assert_eq!(rdma_accept(child, ptr::null_mut()), 0);
+                assert!((*child).event.is_null());
+                rdma_destroy_qp(child);
+            } else {
+                assert_eq!(rdma_reject(child, ptr::null(), 0), 0);
+            }
+            assert_eq!(rdma_destroy_id(child), 0);
+        }
+        assert_eq!(rdma_destroy_id(listener), 0);
+    }
+    assert_eq!(asks.join().unwrap(), [0, libc::ECONNREFUSED]);
+}
+
+#[test]
+fn a_queue_pair_of_the_program_s_own_is_told_what_it_needs() {
+    let (server, here) = Party::listening(0);
+    let client = Party::towards(&here);
+    client.ask(b"");
+    let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let child = asked.get().id;
+    drop(asked);
+    // SAFETY: as the manual says.
+    unsafe {
+        let cq = ibv_create_cq((*child).verbs, 8, ptr::null_mut(), ptr::null_mut(), 0);
+        let mut init = ibv_qp_init_attr {
+            send_cq: cq,
+            recv_cq: cq,
+            qp_type: IBV_QPT_UD,
+            ..ibv_qp_init_attr::zeroed()
+        };
+        let qp = ibv_create_qp((*child).pd, &raw mut init);
+        assert!(!qp.is_null(), "{}", errno());
+        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+            let mut attr = ibv_qp_attr {
+                qp_state: state,
+                ..ibv_qp_attr::zeroed()
+            };
+            let mut mask = 0;
+            assert_eq!(rdma_init_qp_attr(child, &raw mut attr, &raw mut mask), 0);
+            assert_eq!(ibv_modify_qp(qp, &raw mut attr, mask), 0);
+        }
+        let mut param = said_by(b"");
+        param.qp_num = (*qp).qp_num;
+        assert_eq!(rdma_accept(child, &raw mut param), 0);
+        let answer = client.expect(RDMA_CM_EVENT_ESTABLISHED);
+        assert_eq!(answer.ud().qp_num, (*qp).qp_num);
+        assert_eq!(ibv_destroy_qp(qp), 0);
+        assert_eq!(ibv_destroy_cq(cq), 0);
+        assert_eq!(rdma_destroy_id(child), 0);
+    }
+}

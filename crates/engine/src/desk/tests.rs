@@ -1,0 +1,333 @@
+//! Questions and answers between two engines, and between an engine and whoever sends datagrams to it.
+
+use std::net::UdpSocket;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use super::*;
+use crate::{Asking, Config};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn engine() -> Engine {
+    let mut config = Config::from_parts(None, core::iter::empty()).unwrap();
+    config.set("device", "127.0.0.1").unwrap();
+    Engine::new(config).unwrap()
+}
+
+fn home() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn there() -> Whereabouts {
+    Whereabouts {
+        number: Qpn::new(0x4e_2001).unwrap(),
+        qkey: 0x0123_4567,
+        address: "192.0.2.7".parse().unwrap(),
+    }
+}
+
+/// An open desk and what comes to it.
+fn open(engine: &Engine, backlog: usize) -> (Desk, Receiver<Question>) {
+    let desk = engine.desk(home()).unwrap();
+    let (to, questions) = channel();
+    desk.open(backlog, move |question| {
+        let _ = to.send(question);
+    })
+    .unwrap();
+    (desk, questions)
+}
+
+type Answer = Result<(Whereabouts, Vec<u8>), Error>;
+
+fn ask(engine: &Engine, at: SocketAddr, said: &[u8]) -> (Asking, Receiver<Answer>) {
+    let (to, answers) = channel();
+    let done = move |answer| {
+        let _ = to.send(answer);
+    };
+    (engine.ask(None, at, said, done).unwrap(), answers)
+}
+
+/// Somebody who sends what it likes.
+fn stranger(at: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(home()).unwrap();
+    socket.connect(at).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+fn heard(socket: &UdpSocket) -> Vec<u8> {
+    let mut room = [0; 400];
+    let len = socket.recv(&mut room).unwrap();
+    room[..len].to_vec()
+}
+
+fn question(transaction: u64) -> [u8; Inquiry::LEN] {
+    say(transaction, Matter::Question, b"who?")
+}
+
+fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + LONG;
+    while !what() {
+        assert!(Instant::now() < end, "it never came to that");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_question_is_answered() {
+    let (a, b) = (engine(), engine());
+    let (desk, questions) = open(&a, 4);
+    let (asking, answers) = ask(&b, desk.local(), b"who?");
+    let question = questions.recv_timeout(LONG).unwrap();
+    assert_eq!(question.private_data(), b"who?");
+    assert_eq!(question.peer().port(), asking.local().port());
+    assert_eq!(question.local(), desk.local());
+    question.accept(there(), b"me").unwrap();
+    let answer = answers.recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!(answer, (there(), b"me".to_vec()));
+    assert!(asking.is_over());
+}
+
+#[test]
+fn a_question_is_refused_by_word_or_by_silence() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 4);
+    for said in [&b"no"[..], b""] {
+        let (_asking, answers) = ask(&engine, desk.local(), b"");
+        let question = questions.recv_timeout(LONG).unwrap();
+        if said.is_empty() {
+            drop(question);
+        } else {
+            question.refuse(said);
+        }
+        let error = answers.recv_timeout(LONG).unwrap().unwrap_err();
+        let Error::Rejected { private_data, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(private_data, said);
+    }
+}
+
+#[test]
+fn who_asks_before_the_desk_opens_is_heard_then() {
+    let engine = engine();
+    let desk = engine.desk(home()).unwrap();
+    let (_asking, answers) = ask(&engine, desk.local(), b"early");
+    std::thread::sleep(Duration::from_millis(120));
+    let told = |question: Question| question.accept(there(), b"").unwrap();
+    desk.open(1, told).unwrap();
+    answers.recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!(desk.counts().asked, 1);
+}
+
+#[test]
+fn whoever_repeats_a_question_gets_the_same_answer_and_the_program_sees_it_once() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 4);
+    let peer = stranger(desk.local());
+    peer.send(&question(7)).unwrap();
+    let open = questions.recv_timeout(LONG).unwrap();
+    peer.send(&question(7)).unwrap();
+    assert_eq!(heard(&peer), say(7, Matter::Heard, &[]));
+    open.accept(there(), b"me").unwrap();
+    let first = heard(&peer);
+    for _ in 0..3 {
+        peer.send(&question(7)).unwrap();
+        assert_eq!(heard(&peer), first);
+    }
+    let counts = desk.counts();
+    assert_eq!((counts.asked, counts.repeated), (1, 4));
+    assert!(questions.try_recv().is_err());
+}
+
+#[test]
+fn a_question_whose_answer_takes_long_is_kept() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 1);
+    let (asking, answers) = ask(&engine, desk.local(), b"");
+    let question = questions.recv_timeout(LONG).unwrap();
+    // Longer than one that nobody hears would be repeated.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(!asking.is_over());
+    question.accept(there(), b"at last").unwrap();
+    assert_eq!(
+        answers.recv_timeout(LONG).unwrap().unwrap().1,
+        b"at last".to_vec()
+    );
+}
+
+#[test]
+fn nobody_there_is_told_after_some_tries() {
+    let engine = engine();
+    let silent = UdpSocket::bind(home()).unwrap();
+    silent.set_read_timeout(Some(LONG)).unwrap();
+    let (_asking, answers) = ask(&engine, silent.local_addr().unwrap(), b"");
+    let first = heard(&silent);
+    for _ in 1..6 {
+        assert_eq!(heard(&silent), first, "the same question again");
+    }
+    let error = answers.recv_timeout(LONG).unwrap().unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    silent.set_nonblocking(true).unwrap();
+    assert!(silent.recv(&mut [0; 400]).is_err());
+}
+
+#[test]
+fn whoever_loses_interest_hears_nothing() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 1);
+    let (asking, answers) = ask(&engine, desk.local(), b"");
+    let question = questions.recv_timeout(LONG).unwrap();
+    drop(asking);
+    question.accept(there(), b"").unwrap();
+    // Its end is gone with it.
+    assert!(answers.recv_timeout(LONG).is_err());
+}
+
+#[test]
+fn a_crowd_is_turned_away_and_what_is_no_question_is_counted() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 8);
+    let peer = stranger(desk.local());
+    for transaction in 0..100 {
+        peer.send(&question(transaction)).unwrap();
+    }
+    until(|| desk.counts().asked + desk.counts().crowded == 100);
+    assert_eq!(desk.counts().asked, 8);
+    let mut long = question(1).to_vec();
+    long.push(0);
+    let mut other = question(1);
+    other[4] = 9;
+    let accepted = say(1, Matter::Refused, b"");
+    let wrong: [&[u8]; 6] = [b"", b"x", &long, &other, &accepted, &[0xff; 2000]];
+    for bytes in wrong {
+        peer.send(bytes).unwrap();
+    }
+    until(|| desk.counts().malformed == 6);
+    // There is room again as soon as somebody is answered.
+    drop(questions.recv_timeout(LONG).unwrap());
+    peer.send(&question(1000)).unwrap();
+    until(|| desk.counts().asked == 9);
+}
+
+#[test]
+fn answers_of_strangers_are_not_believed() {
+    let engine = engine();
+    let desk = UdpSocket::bind(home()).unwrap();
+    desk.set_read_timeout(Some(LONG)).unwrap();
+    let (asking, answers) = ask(&engine, desk.local_addr().unwrap(), b"");
+    let bytes = heard(&desk);
+    let transaction = Inquiry::parse(&bytes).unwrap().transaction;
+    let to = asking.local();
+    let to = SocketAddr::new("127.0.0.1".parse().unwrap(), to.port());
+    let yes = |address: [u8; 16]| Matter::Accepted {
+        number: there().number,
+        qkey: 1,
+        gid: address,
+    };
+    let here = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
+    let group = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1];
+    let elsewhere = UdpSocket::bind(home()).unwrap();
+    elsewhere
+        .send_to(&say(transaction, yes(here), b""), to)
+        .unwrap();
+    for wrong in [
+        &say(transaction ^ 1, yes(here), b"")[..],
+        &say(transaction, yes([0; 16]), b""),
+        &say(transaction, yes(group), b""),
+        &bytes,
+        b"nonsense",
+    ] {
+        desk.send_to(wrong, to).unwrap();
+    }
+    until(|| asking.strangers() == 6);
+    assert!(!asking.is_over());
+    desk.send_to(&say(transaction, yes(here), b"yes"), to)
+        .unwrap();
+    let (at, said) = answers.recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!(
+        (at.address.to_string(), said),
+        ("127.0.0.1".into(), b"yes".to_vec())
+    );
+}
+
+#[test]
+fn answers_that_are_kept_are_bounded() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 16);
+    let peer = stranger(desk.local());
+    for transaction in 0..KEPT as u64 + 100 {
+        peer.send(&question(transaction)).unwrap();
+        drop(questions.recv_timeout(LONG).unwrap());
+    }
+    let book = desk.0.book.lock();
+    assert_eq!((book.answers.len(), book.order.len()), (KEPT, KEPT));
+    assert!(book.open.is_empty());
+}
+
+#[test]
+fn old_answers_are_forgotten() {
+    let mut book = Book::default();
+    let key = (home(), 1);
+    let now = sys::now();
+    book.answers.insert(key, Box::new(question(1)));
+    book.order.push_back((now, key));
+    book.tidy(now + (KEPT_FOR - Duration::from_millis(1)));
+    assert_eq!(book.answers.len(), 1);
+    book.tidy(now + KEPT_FOR);
+    assert!(book.answers.is_empty() && book.order.is_empty());
+}
+
+#[test]
+fn a_question_can_be_answered_after_its_desk_is_gone() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 1);
+    let (_asking, answers) = ask(&engine, desk.local(), b"");
+    let question = questions.recv_timeout(LONG).unwrap();
+    drop(desk);
+    question.accept(there(), b"").unwrap();
+    answers.recv_timeout(LONG).unwrap().unwrap();
+}
+
+#[test]
+fn an_engine_that_ends_ends_its_questions() {
+    let asker = engine();
+    let silent = UdpSocket::bind(home()).unwrap();
+    let (_asking, answers) = ask(&asker, silent.local_addr().unwrap(), b"");
+    asker.shut_down(Duration::ZERO).unwrap();
+    let error = answers.recv_timeout(LONG).unwrap().unwrap_err();
+    assert!(matches!(error, Error::Closed), "{error}");
+    assert!(matches!(asker.desk(home()), Err(Error::Closed)));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let engine = engine();
+    let (desk, questions) = open(&engine, 1);
+    let long = [0; 256];
+    let error = engine.ask(None, desk.local(), &long, |_| ()).unwrap_err();
+    assert!(matches!(
+        error,
+        Error::PrivateData {
+            got: 256,
+            limit: 255
+        }
+    ));
+    let (_asking, answers) = ask(&engine, desk.local(), &long[1..]);
+    let question = questions.recv_timeout(LONG).unwrap();
+    assert_eq!(question.private_data().len(), 255);
+    assert!(question.accept(there(), &long).is_err());
+    let error = answers.recv_timeout(LONG).unwrap().unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+}
+
+#[test]
+fn a_port_is_one_desk_s() {
+    let engine = engine();
+    let desk = engine.desk(home()).unwrap();
+    assert!(engine.desk(desk.local()).is_err());
+    let at = desk.local();
+    drop(desk);
+    engine.desk(at).unwrap();
+}

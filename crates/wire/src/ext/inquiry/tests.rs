@@ -1,0 +1,93 @@
+//! Inquiries both ways, cut short, and damaged.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{hex, refuses_every_prefix};
+
+fn accepted() -> Inquiry<'static> {
+    Inquiry {
+        transaction: 0x0102_0304_0506_0708,
+        matter: Matter::Accepted {
+            number: Qpn::new(0x4e_2001).unwrap(),
+            qkey: 0x0123_4567,
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1],
+        },
+        private_data: b"hi",
+    }
+}
+
+#[test]
+fn an_answer_both_ways() {
+    let mut bytes = hex("56624951 01 02 00 02 0102030405060708 004e2001 01234567");
+    bytes.extend(hex("00000000000000000000ffff7f000001 6869"));
+    bytes.resize(296, 0);
+    assert_eq!(accepted().emit().as_slice(), bytes);
+    assert_eq!(Inquiry::parse(&bytes), Ok(accepted()));
+    refuses_every_prefix(&bytes, Inquiry::parse);
+    let said = "question 0x102030405060708: queue pair 0x4e2001, key 0x1234567";
+    assert_eq!(accepted().to_string(), said);
+}
+
+#[test]
+fn every_matter_both_ways() {
+    let longest = [7; MOST_SAID];
+    for matter in [
+        Matter::Question,
+        Matter::Heard,
+        Matter::Refused,
+        accepted().matter,
+    ] {
+        for private_data in [&[][..], &longest] {
+            let one = Inquiry {
+                transaction: u64::MAX,
+                matter,
+                private_data,
+            };
+            assert_eq!(Inquiry::parse(&one.emit()), Ok(one));
+            assert!(!one.to_string().is_empty());
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_cut() {
+    let long = [9; 300];
+    let one = Inquiry {
+        private_data: &long,
+        ..accepted()
+    };
+    let bytes = one.emit();
+    assert_eq!(Inquiry::parse(&bytes).unwrap().private_data, &long[..255]);
+}
+
+#[test]
+fn what_is_something_else_is_refused() {
+    let good = accepted().emit();
+    for (at, byte) in [(0, b'v'), (4, 0), (4, 2), (5, 4), (16, 1)] {
+        let mut bad = good;
+        bad[at] = byte;
+        let wrong = Malformed::Dial { what: "inquiry" };
+        assert_eq!(Inquiry::parse(&bad), Err(wrong), "byte {at}");
+    }
+    let mut long = good.to_vec();
+    long.push(0);
+    assert!(Inquiry::parse(&long).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = Inquiry::parse(&bytes);
+    }
+
+    #[test]
+    fn any_fields_are_read_or_refused(tail in proptest::collection::vec(any::<u8>(), 291)) {
+        let mut bytes = hex("56624951 01");
+        bytes.extend(tail);
+        if let Ok(one) = Inquiry::parse(&bytes) {
+            let again = one.emit();
+            prop_assert_eq!(Inquiry::parse(&again), Ok(one));
+        }
+    }
+}
