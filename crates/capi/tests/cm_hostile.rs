@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use common::parties::{
+use common::streams::{
     Channel, Client, Id, Server, alone, connected, descriptors, settings, wait,
 };
 use common::{LONG, errno, readable};

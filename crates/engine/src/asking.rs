@@ -253,6 +253,9 @@ impl Served for Errand {
 
     fn expire(self: Arc<Self>, now: Time) {
         let mut course = self.course.lock();
+        if course.done.is_none() {
+            return;
+        }
         course.timer = None;
         match Errand::next_pause(&mut course, now) {
             Some(pause) => {

@@ -44,6 +44,10 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     }
     // SAFETY: not null, and for this request it is a number of the program's.
     let on = unsafe { *argument } != 0;
-    let flag = if on { c_long::from(libc::O_NONBLOCK) } else { 0 };
+    let flag = if on {
+        c_long::from(libc::O_NONBLOCK)
+    } else {
+        0
+    };
     ours!(rfcntl(fd => c_int, libc::F_SETFL => c_int, flag => c_long) -> c_int)
 }

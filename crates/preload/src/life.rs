@@ -43,9 +43,15 @@ pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(crate) unsafe extern "C" fn accept(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     if mine::is(fd) {
-        return note(ours!(raccept(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t) -> c_int));
+        return note(
+            ours!(raccept(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t) -> c_int),
+        );
     }
     next!(accept(fd => c_int, addr => *mut sockaddr, len => *mut socklen_t) -> c_int)
 }
@@ -112,7 +118,11 @@ pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     if mine::is(fd) {
-        return if fd == to { fd } else { refuse(libc::EOPNOTSUPP) };
+        return if fd == to {
+            fd
+        } else {
+            refuse(libc::EOPNOTSUPP)
+        };
     }
     if mine::is(to) {
         // SAFETY: the program gives it up.
@@ -126,7 +136,12 @@ pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut c_void,
+) -> c_int {
     if mine::is(fd) {
         return refuse(libc::EPERM);
     }
@@ -138,7 +153,12 @@ pub(crate) unsafe extern "C" fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, ev
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+pub(crate) unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    at: *mut off_t,
+    len: size_t,
+) -> ssize_t {
     if mine::is(to) || mine::is(from) {
         return refuse(libc::EINVAL) as ssize_t;
     }

@@ -34,7 +34,9 @@ fn look(slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut c_void {
 /// The function of this name behind ours; null if there is none.
 pub(crate) fn behind(slot: &Slot, name: &CStr) -> *mut c_void {
     // SAFETY: the name ends in a zero, and the handle is one that dlsym knows.
-    look(slot, || unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
+    look(slot, || unsafe {
+        libc::dlsym(libc::RTLD_NEXT, name.as_ptr())
+    })
 }
 
 /// Verbena's function of this name; null if the library is not there.

@@ -8,7 +8,11 @@ fn only_tcp_is_turned() {
     let stream = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     assert!(is_tcp(libc::AF_INET, stream, 0));
     assert!(is_tcp(libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_TCP));
-    assert!(!is_tcp(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP));
+    assert!(!is_tcp(
+        libc::AF_INET,
+        libc::SOCK_STREAM,
+        libc::IPPROTO_SCTP
+    ));
     assert!(!is_tcp(libc::AF_INET, libc::SOCK_DGRAM, 0));
     assert!(!is_tcp(libc::AF_UNIX, libc::SOCK_STREAM, 0));
 }

@@ -27,7 +27,8 @@ unsafe fn any_of(count: c_int, sets: [*mut fd_set; 3]) -> bool {
     let count = count.clamp(0, libc::FD_SETSIZE as c_int);
     let there = sets.into_iter().filter(|set| !set.is_null());
     // SAFETY: below the size of the sets, which are the program's.
-    let mut ours = there.flat_map(|set| (0..count).filter(move |fd| unsafe { libc::FD_ISSET(*fd, set) }));
+    let mut ours =
+        there.flat_map(|set| (0..count).filter(move |fd| unsafe { libc::FD_ISSET(*fd, set) }));
     ours.any(mine::is)
 }
 
@@ -168,9 +169,7 @@ pub(crate) unsafe extern "C" fn pselect(
         tv_usec: (time.tv_nsec + 999) / 1000,
     });
     let time = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-    let wait = || {
-        ours!(rselect(count => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set, time => *mut timeval) -> c_int)
-    };
+    let wait = || ours!(rselect(count => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set, time => *mut timeval) -> c_int);
     // SAFETY: the program's word.
     unsafe { masked(mask, wait) }
 }

@@ -54,7 +54,10 @@ impl Alarm {
             };
         };
         let left = until.saturating_duration_since(Instant::now());
-        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timespec(left))) {
+        match poll(
+            &mut [PollFd::new(&self.0, PollFlags::IN)],
+            Some(&timespec(left)),
+        ) {
             Ok(0) => Err(Error::WouldBlock),
             Ok(_) => Ok(()),
             Err(_) => Err(Error::Interrupted),

@@ -70,10 +70,14 @@ impl Outgoing {
     /// The peer told its counts.
     pub(crate) fn credit(&mut self, read: u64, messages: u64) -> Result<(), Offence> {
         if !(self.read..=self.sent).contains(&read) {
-            return Err(Offence("it has read what was not sent, or less than before"));
+            return Err(Offence(
+                "it has read what was not sent, or less than before",
+            ));
         }
         if !(self.taken..=self.messages).contains(&messages) {
-            return Err(Offence("it has taken messages that were not sent, or fewer than before"));
+            return Err(Offence(
+                "it has taken messages that were not sent, or fewer than before",
+            ));
         }
         (self.read, self.taken) = (read, messages);
         Ok(())
@@ -142,7 +146,8 @@ impl Incoming {
     pub(crate) fn owes(&self) -> bool {
         // Rounded up: half may come twice at most before the peer has seen the first.
         let half = |all: u64| all.div_ceil(2);
-        self.read - self.told.0 >= half(self.ring) || self.messages - self.told.1 >= half(self.slots)
+        self.read - self.told.0 >= half(self.ring)
+            || self.messages - self.told.1 >= half(self.slots)
     }
 
     /// The counts, which the peer is told now.

@@ -8,13 +8,15 @@ mod mapping;
 mod transfer;
 mod turn;
 
+pub use mapping::Mapped;
+
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use verbena::low::{Arm, BareCq, Enabled, Limits, QpState, RecvWr};
-use verbena::{Access, Memory, Mr, Pd, Qp, QpOptions, RemoteMemory, Request};
+use verbena::{Access, Memory, Pd, Qp, QpOptions, RemoteMemory, Request};
 
 use crate::credit::{Incoming, Outgoing, RESERVE};
 use crate::error::Error;
@@ -67,7 +69,7 @@ pub(crate) struct Link {
     stock: Memory,
     words: Memory,
     /// Memory of ours that the peer may write, by its address here.
-    mapped: Mutex<Vec<(usize, u64, Mr)>>,
+    mapped: Mutex<Vec<(usize, u64, Mapped)>>,
     pd: Pd,
     flow: Mutex<Flow>,
     /// Held by whoever sends, so that bytes leave in the order of the calls.

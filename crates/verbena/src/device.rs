@@ -2,6 +2,8 @@
 //! It promises that everything made from it keeps it alive, and that an event reaches whoever can act on it.
 //! It refuses to be global: two devices share nothing.
 
+mod events;
+
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::fmt;
@@ -222,33 +224,6 @@ impl Device {
     /// ```
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         Ok(self.inner().engine.addresses()?)
-    }
-
-    /// What happened to objects of the low layer, oldest first; connections see to their own events.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// assert_eq!(device.next_event(), None);
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn next_event(&self) -> Option<Event> {
-        self.inner().engine.events().try_take()
-    }
-
-    /// Tells `listener` what happens to objects of the low layer, on whatever thread noticed, so it must not wait; nothing
-    /// is left for [`next_event`](Device::next_event) from now on. A listener that was there before is told no more.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// device.on_event(|event| println!("{event:?}"));
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn on_event(&self, listener: impl Fn(Event) + Send + Sync + 'static) {
-        if self.lives() {
-            let before = self.inner().listener.write().replace(Arc::new(listener));
-            // Without the lock: it is the program's.
-            drop(before);
-        }
     }
 
     /// False in a forked child of the process that opened it: there every call is refused, and another one can be opened.

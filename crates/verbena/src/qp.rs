@@ -3,11 +3,11 @@
 //! It refuses to wait: work ends in completion queues, connecting ends in a [`Joining`].
 
 mod by_hand;
+mod connect;
 
 pub use by_hand::Name;
 
 use core::fmt;
-use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use verbena_engine::{Manners, QueuePair, QueuePairOptions};
@@ -18,7 +18,6 @@ use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::promise::{Joining, Promise};
 use crate::srq::{Srq, Stock};
 
 /// What a queue pair shall be like.
@@ -218,81 +217,6 @@ impl Qp {
     /// ```
     pub fn set_manners(&self, change: impl FnOnce(&mut Manners)) {
         self.0.qp.set_manners(change);
-    }
-
-    /// Connects to whoever listens there; the answer carries what the listener said.
-    ///
-    /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
-    /// # let device = Device::open()?;
-    /// # let cq = device.cq(64)?;
-    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let joining = qp.connect(listener.local()?, b"hello")?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn connect(&self, to: SocketAddr, private_data: &[u8]) -> Result<Joining, Error> {
-        let (promise, joining) = Promise::new();
-        let done = move |result: Result<_, verbena_engine::Error>| {
-            promise.keep(result.map_err(Error::from));
-        };
-        self.0.qp.connect(to, private_data, done)?;
-        Ok(joining)
-    }
-
-    /// Connects from an address of ours, if one is named, and tells `done` how it ended, on whatever thread noticed: it must
-    /// not wait.
-    ///
-    /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
-    /// # let device = Device::open()?;
-    /// # let cq = device.cq(64)?;
-    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let told = |answer: Result<Vec<u8>, verbena::Error>| println!("{answer:?}");
-    /// qp.connect_from(None, listener.local()?, b"hello", told)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn connect_from(
-        &self,
-        from: Option<IpAddr>,
-        to: SocketAddr,
-        private_data: &[u8],
-        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
-    ) -> Result<(), Error> {
-        let done =
-            move |result: Result<_, verbena_engine::Error>| done(result.map_err(Error::from));
-        Ok(self.0.qp.connect_from(from, to, private_data, done)?)
-    }
-
-    /// Ends its connection in good order: the peer gets what it was promised and sees the end; what is not done here is
-    /// flushed. False if it has none.
-    ///
-    /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
-    /// # let device = Device::open()?;
-    /// # let cq = device.cq(64)?;
-    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// assert!(!qp.disconnect());
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn disconnect(&self) -> bool {
-        self.0.qp.disconnect()
-    }
-
-    /// Our address and port, and the peer's, while it is connected.
-    ///
-    /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
-    /// # let device = Device::open()?;
-    /// # let cq = device.cq(64)?;
-    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// assert_eq!(qp.ends()?, None);
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn ends(&self) -> Result<Option<(SocketAddr, SocketAddr)>, Error> {
-        let info = self.0.qp.query()?;
-        Ok(info.local.zip(info.peer))
     }
 
     /// Posts requests that leave together. On error: how many were posted before the one that was refused, and why.

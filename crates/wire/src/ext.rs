@@ -1,7 +1,7 @@
 //! Verbena's own messages (docs/extensions.md), used only after both sides agreed to them in their
 //! start-up frames: Read V2, and the control messages that make a stream behave like a reliable
-//! InfiniBand connection. Each file promises one format in both directions. When they are sent,
-//! and what they cause, is known to the stream only.
+//! InfiniBand connection; and inquiries, datagrams of their own. Each file promises one format in both
+//! directions. When they are sent, and what they cause, is known to the stream and the engine only.
 
 pub mod caps;
 pub mod control;

@@ -123,6 +123,8 @@ pub(crate) struct Case {
     /// The server first.
     pub(crate) sides: Vec<Side>,
     pub(crate) limit: Duration,
+    /// The UDP port at which the server is ready, if it does not listen at [`PORT`].
+    pub(crate) udp: Option<u16>,
     /// Which side it happens to, how long after the last side started, and what it is.
     pub(crate) disturbance: Option<(usize, Duration, Disturbance)>,
     pub(crate) place: Place,
@@ -137,6 +139,7 @@ impl Case {
             quick: true,
             sides: vec![side],
             limit: Duration::from_secs(30),
+            udp: None,
             disturbance: None,
             place: Place::Here,
             figure: Figure::None,
@@ -148,6 +151,12 @@ impl Case {
         let mut case = Case::alone(name, server);
         case.sides.push(client);
         case
+    }
+
+    /// The programs know their port, which is one for datagrams.
+    pub(crate) fn ready_at_udp(mut self, port: u16) -> Case {
+        self.udp = Some(port);
+        self
     }
 
     pub(crate) fn limit(mut self, seconds: u64) -> Case {

@@ -92,11 +92,25 @@ fn create(path: &Path) -> Result<File> {
 impl Process {
     /// Wait until it listens on the TCP port, in whatever network namespace it is; `false` if it ended or the time did.
     pub(crate) fn listens(&mut self, port: u16, until: Instant) -> Result<bool> {
+        self.awaits(["tcp", "tcp6"], |text| listening(text, port), until)
+    }
+
+    /// Wait until somebody receives at the UDP port there.
+    pub(crate) fn receives(&mut self, port: u16, until: Instant) -> Result<bool> {
+        self.awaits(["udp", "udp6"], |text| bound(text, port), until)
+    }
+
+    fn awaits(
+        &mut self,
+        tables: [&str; 2],
+        found: impl Fn(&str) -> bool,
+        until: Instant,
+    ) -> Result<bool> {
         let pid = self.child.id();
         while self.end_now()?.is_none() && Instant::now() < until {
-            for table in ["tcp", "tcp6"] {
+            for table in tables {
                 let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}"));
-                if text.is_ok_and(|text| listening(&text, port)) {
+                if text.is_ok_and(|text| found(&text)) {
                     return Ok(true);
                 }
             }
@@ -199,6 +213,13 @@ fn listening(table: &str, port: u16) -> bool {
         let local = words.next().is_some_and(|word| word.ends_with(&suffix));
         local && words.nth(1) == Some(LISTEN)
     })
+}
+
+/// Whether a table of `/proc/net` has a socket at the port.
+fn bound(table: &str, port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    let mut locals = table.lines().skip(1).map(|l| l.split_whitespace().nth(1));
+    locals.any(|local| local.is_some_and(|word| word.ends_with(&suffix)))
 }
 
 #[cfg(test)]

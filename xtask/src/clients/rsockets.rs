@@ -32,9 +32,13 @@ pub(crate) fn cases() -> Vec<Case> {
         let all = streams(&name, program, &["-S", "all"]);
         cases.push(all.limit(600).quick_if(false));
     }
-    let options = ["-f", "ipv6", "-T", "v", "-I", "20", "-C", "5", "-S", "1000"];
-    cases.push(at("rstream/ipv6", "rstream", &options, "::1"));
-    cases.push(streams("rstream/resolve", "rstream", &["-T", "r", "-I", "10"]));
+    let options = ["-T", "v", "-I", "20", "-C", "5", "-S", "1000"];
+    cases.push(at("rstream/ipv6", "rstream", &options, ("::1", "::1")));
+    cases.push(streams(
+        "rstream/resolve",
+        "rstream",
+        &["-T", "r", "-I", "10"],
+    ));
     cases.push(script("rcopy/8MiB", &copy(8)).limit(60));
     cases.push(script("rcopy/1GiB", &copy(1024)).limit(600).quick_if(false));
     for (way, options) in [
@@ -45,7 +49,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("echo", "-T e"),
     ] {
         let text = format!(
-            "udpong -p {PORT} {options} & s=$!; sleep 1; \
+            "udpong -b 127.0.0.1 -p {PORT} {options} & s=$!; sleep 1; \
              udpong -s 127.0.0.1 -p {PORT} -C 200 {options}; e=$?; kill $s; test $e = 0 && echo done"
         );
         cases.push(script(&format!("udpong/{way}"), &text).limit(60));
@@ -59,13 +63,14 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// Server and client with the same options.
 fn streams(name: &str, program: &str, options: &[&str]) -> Case {
-    at(name, program, options, PEER)
+    at(name, program, options, ("0.0.0.0", PEER))
 }
 
-fn at(name: &str, program: &str, options: &[&str], peer: &str) -> Case {
+/// The same with addresses for either: what the one is bound to, and the other connects to.
+fn at(name: &str, program: &str, options: &[&str], (here, there): (&str, &str)) -> Case {
     let side = |last: &[&str]| Side::new([&[program, "-p", PORT], options, last].concat());
-    let client = side(&["-s", peer]).says("Gb/sec");
-    Case::pair(name, side(&[]), client).limit(120)
+    let client = side(&["-s", there]).says("Gb/sec");
+    Case::pair(name, side(&["-b", here]), client).limit(60)
 }
 
 /// A script of the shell, under `verbena run`.
@@ -85,7 +90,7 @@ fn shimmed(name: &str, text: &str) -> Case {
 fn copy(mebibytes: u32) -> String {
     format!(
         "d=$(mktemp -d) && cd $d || exit 1; rcopy -p {PORT} >server.txt & s=$!; \
-         head -c {mebibytes}M /dev/urandom >from; sleep 1; rcopy -p {PORT} from 127.0.0.1:to >client.txt; \
+         head -c {mebibytes}M /dev/urandom >from; sleep 1; rcopy from 127.0.0.1:to -p {PORT} >client.txt; \
          kill $s; cmp from to && echo done; cd /; rm -r $d"
     )
 }

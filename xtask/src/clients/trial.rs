@@ -153,7 +153,12 @@ impl Trial<'_> {
         let Some(server) = processes.last_mut() else {
             return Ok(());
         };
-        if server.listens(port, Instant::now() + PATIENCE)? {
+        let until = Instant::now() + PATIENCE;
+        let (ready, port) = match self.case.udp {
+            Some(port) => (server.receives(port, until)?, port),
+            None => (server.listens(port, until)?, port),
+        };
+        if ready {
             return Ok(());
         }
         let finding = format!("the server does not listen on port {port}");

@@ -2,7 +2,7 @@
 //! It promises the counter-test too: without the shim UCX finds no device file and skips the adapter.
 //! Connections through rdma_cm are no part of it yet, nor are atomics, which UCX does not offer over `rc_verbs`.
 
-use super::case::{Case, Noise, PEER, PORT, Side};
+use super::case::{Case, PEER, PORT, Side};
 
 const DEVICE: &str = "verbena0:1";
 
@@ -10,7 +10,6 @@ pub(crate) fn cases() -> Vec<Case> {
     let info = || Side::new(["ucx_info", "-d"]);
     let mut seen = info().says("rc_verbs").says("ud_verbs").says(DEVICE);
     seen.silent_about.push("failed to open interface".into());
-    seen.noise.extend(RDMACM);
     let mut unseen = info().silent_about("rc_verbs").silent_about(DEVICE);
     unseen.launch = None;
     let mut cases = vec![
@@ -28,12 +27,6 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     cases
 }
-
-/// `ucx_info` tries the connection manager of librdmacm as well, which says that it is not there yet.
-const RDMACM: [Noise; 1] = [Noise {
-    part: "rdma_cm is not there yet",
-    reason: "ucx_info asks for a connection manager too, and rdma_cm says so until it exists",
-}];
 
 /// Test, its options, and whether it is quick.
 const TESTS: &[(&str, &[&str], bool)] = &[

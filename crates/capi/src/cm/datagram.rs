@@ -239,6 +239,24 @@ fn unanswered(link: &Arc<Link>, error: &Error) {
     link.tell(RDMA_CM_EVENT_UNREACHABLE, status, param);
 }
 
+/// The attributes for the next state of a queue pair that the program moves itself; the mask of those that count.
+pub(super) fn init_attr(attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
+    match attr.qp_state {
+        IBV_QPS_INIT => {
+            attr.pkey_index = 0;
+            attr.port_num = PORT;
+            attr.qkey = RDMA_UDP_QKEY;
+            Ok(IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
+        }
+        IBV_QPS_RTS => {
+            attr.sq_psn = 0;
+            Ok(IBV_QP_STATE | IBV_QP_SQ_PSN)
+        }
+        IBV_QPS_RTR | IBV_QPS_ERR => Ok(IBV_QP_STATE),
+        _ => Err(Errno::INVAL),
+    }
+}
+
 /// What an identifier has, if it is one for datagrams.
 ///
 /// # Safety

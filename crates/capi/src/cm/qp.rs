@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::ptr;
 
-use super::id;
+use super::{datagram, id, multicast};
 use crate::abi::*;
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
@@ -131,11 +131,7 @@ unsafe fn fill(
             Ok(qp) => {
                 (*id).qp = qp;
                 (*id).pd = pd;
-                let joined = super::multicast::attach_all(id, own);
-                if joined.is_err() {
-                    verbena_rdma_destroy_qp(id);
-                }
-                joined
+                multicast::attach_all(id, own).inspect_err(|_| verbena_rdma_destroy_qp(id))
             }
             Err(errno) => {
                 drop_queues(id);
@@ -345,6 +341,11 @@ pub unsafe extern "C" fn verbena_rdma_init_qp_attr(
         let (Some(attr), Some(mask)) = (unsafe { (attr.as_mut(), mask.as_mut()) }) else {
             return Err(Errno::INVAL);
         };
+        // SAFETY: the program's word.
+        if unsafe { datagram::is_for_datagrams(id) } {
+            *mask = datagram::init_attr(attr)? as c_int;
+            return Ok(());
+        }
         let peer = own.inner.lock().peer;
         let needs = match attr.qp_state {
             IBV_QPS_INIT => {

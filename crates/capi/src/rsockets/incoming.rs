@@ -75,7 +75,11 @@ pub(super) unsafe extern "C" fn verbena_rrecvfrom(
 /// # Safety
 /// There is room for `len` bytes at `buf`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rread(socket: c_int, buf: *mut c_void, len: usize) -> isize {
+pub(super) unsafe extern "C" fn verbena_rread(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+) -> isize {
     // SAFETY: the program's word.
     unsafe { verbena_rrecv(socket, buf, len, 0) }
 }
@@ -85,7 +89,11 @@ pub(super) unsafe extern "C" fn verbena_rread(socket: c_int, buf: *mut c_void, l
 /// # Safety
 /// `iov` begins `iovcnt` pieces, which are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+pub(super) unsafe extern "C" fn verbena_rreadv(
+    socket: c_int,
+    iov: *const iovec,
+    iovcnt: c_int,
+) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
@@ -102,13 +110,17 @@ pub(super) unsafe extern "C" fn verbena_rreadv(socket: c_int, iov: *const iovec,
 /// # Safety
 /// `msg` and all it names are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rrecvmsg(socket: c_int, msg: *mut msghdr, how: c_int) -> isize {
+pub(super) unsafe extern "C" fn verbena_rrecvmsg(
+    socket: c_int,
+    msg: *mut msghdr,
+    how: c_int,
+) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the program's word.
             let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
             // SAFETY: the program's word.
-            let n = unsafe { recv_all(&own, msg.msg_iov, msg.msg_iovlen as usize, flags(how)?) }?;
+            let n = unsafe { recv_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }?;
             (msg.msg_namelen, msg.msg_controllen, msg.msg_flags) = (0, 0, 0);
             Ok(n)
         }
@@ -133,7 +145,11 @@ unsafe fn recv_all(
         return Err(Errno::NOSUPP);
     }
     if iov.is_null() {
-        return if pieces == 0 { Ok(0) } else { Err(Errno(libc::EFAULT)) };
+        return if pieces == 0 {
+            Ok(0)
+        } else {
+            Err(Errno(libc::EFAULT))
+        };
     }
     // SAFETY: the program's word.
     let iov = unsafe { core::slice::from_raw_parts(iov, pieces) };

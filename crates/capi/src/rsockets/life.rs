@@ -17,7 +17,11 @@ use crate::home::home;
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rsocket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     answer(make(domain, kind, protocol))
 }
 
@@ -61,8 +65,11 @@ pub(super) unsafe extern "C" fn verbena_rbind(
             own.stream.bind(unsafe { address::read(addr, addrlen) }?)?;
             Ok(0)
         }
-        // SAFETY: the program's word, to the C library.
-        Entry::Datagram => Ok(checked(unsafe { libc::bind(socket, addr, addrlen) } as isize)? as c_int),
+        Entry::Datagram => {
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::bind(socket, addr, addrlen) };
+            Ok(checked(done as isize)? as c_int)
+        }
     }))
 }
 
@@ -112,11 +119,15 @@ pub(super) unsafe extern "C" fn verbena_rconnect(
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the program's word.
-            own.stream.connect(unsafe { address::read(addr, addrlen) }?)?;
+            let address = unsafe { address::read(addr, addrlen) }?;
+            own.stream.connect(address)?;
             Ok(0)
         }
-        // SAFETY: the program's word, to the C library.
-        Entry::Datagram => Ok(checked(unsafe { libc::connect(socket, addr, addrlen) } as isize)? as c_int),
+        Entry::Datagram => {
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::connect(socket, addr, addrlen) };
+            Ok(checked(done as isize)? as c_int)
+        }
     }))
 }
 

@@ -65,7 +65,11 @@ unsafe fn map(
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
+pub(super) unsafe extern "C" fn verbena_riounmap(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+) -> c_int {
     minus_one(table::stream(socket).and_then(|own| {
         let mut local = own.local.lock();
         if let Some(at) = local.iter().position(|one| *one == (buf as usize, len)) {
@@ -92,9 +96,15 @@ pub(super) unsafe extern "C" fn verbena_riowrite(
     let wrote = table::stream(socket).and_then(|own| {
         let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
         let wait = how & libc::MSG_DONTWAIT == 0;
-        let flags = if wait { Flags::default() } else { Flags::DONT_WAIT };
+        let flags = if wait {
+            Flags::default()
+        } else {
+            Flags::DONT_WAIT
+        };
         // SAFETY: the program's word.
-        Ok(own.stream.write_mapped(unsafe { bytes(buf, len) }?, offset, flags)?)
+        Ok(own
+            .stream
+            .write_mapped(unsafe { bytes(buf, len) }?, offset, flags)?)
     });
     wrote.unwrap_or_else(|errno| {
         errno.set();

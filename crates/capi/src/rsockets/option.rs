@@ -19,7 +19,7 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// Options that are kept and told, and have no consequence here.
+/// Options that are kept and told; all but `IPV6_V6ONLY` have no consequence here.
 const WORDS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -150,6 +150,10 @@ unsafe fn set(
         return Err(Errno(libc::ENOPROTOOPT));
     }
     let number = number?;
+    if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) {
+        own.stream
+            .set_options(|options| options.v6_only = number != 0);
+    }
     let mut words = own.words.lock();
     words.retain(|(l, n, _)| (*l, *n) != (level, name));
     words.push((level, name, number));
@@ -211,13 +215,19 @@ unsafe fn get(
             // SAFETY: the program's word.
             return unsafe { put(linger { l_onoff, l_linger }, at, len) };
         }
-        // SAFETY: the program's word.
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            // SAFETY: the program's word.
             return unsafe { put(timed(options.recv_timeout), at, len) };
         }
-        // SAFETY: the program's word.
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+            // SAFETY: the program's word.
             return unsafe { put(timed(options.send_timeout), at, len) };
+        }
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            // There is a TCP connection below, but its numbers say nothing of this one.
+            // SAFETY: the program's word, and zeroes are bytes.
+            unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, *len as usize) };
+            return Ok(());
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
             let error = own.stream.take_error();
@@ -262,7 +272,11 @@ unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rfcntl(socket: c_int, command: c_int, argument: c_long) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rfcntl(
+    socket: c_int,
+    command: c_int,
+    argument: c_long,
+) -> c_int {
     answer(table::get(socket).and_then(|entry| match (entry, command) {
         (Entry::Stream(own), libc::F_GETFL) => {
             let flag = if own.stream.is_nonblocking() {

@@ -18,7 +18,11 @@ fn flags(flags: c_int) -> Result<Flags, Errno> {
         return Err(Errno::NOSUPP);
     }
     let wait = flags & libc::MSG_DONTWAIT == 0;
-    Ok(if wait { Flags::default() } else { Flags::DONT_WAIT })
+    Ok(if wait {
+        Flags::default()
+    } else {
+        Flags::DONT_WAIT
+    })
 }
 
 /// Sends bytes.
@@ -66,7 +70,11 @@ pub(super) unsafe extern "C" fn verbena_rsendto(
 /// # Safety
 /// `buf` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rwrite(socket: c_int, buf: *const c_void, len: usize) -> isize {
+pub(super) unsafe extern "C" fn verbena_rwrite(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+) -> isize {
     // SAFETY: the program's word.
     unsafe { verbena_rsend(socket, buf, len, 0) }
 }
@@ -76,7 +84,11 @@ pub(super) unsafe extern "C" fn verbena_rwrite(socket: c_int, buf: *const c_void
 /// # Safety
 /// `iov` begins `iovcnt` pieces, which are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+pub(super) unsafe extern "C" fn verbena_rwritev(
+    socket: c_int,
+    iov: *const iovec,
+    iovcnt: c_int,
+) -> isize {
     count(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
@@ -103,7 +115,7 @@ pub(super) unsafe extern "C" fn verbena_rsendmsg(
             // SAFETY: the program's word.
             let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
             // SAFETY: the program's word.
-            unsafe { send_all(&own, msg.msg_iov, msg.msg_iovlen as usize, flags(how)?) }
+            unsafe { send_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }
         }
         // SAFETY: the program's word, to the C library.
         Entry::Datagram => checked(unsafe { libc::sendmsg(socket, msg, how) }),
@@ -130,7 +142,9 @@ unsafe fn send_all(
     // SAFETY: the program's word.
     let iov = unsafe { core::slice::from_raw_parts(iov, pieces) };
     // SAFETY: the program's word.
-    let all = iov.iter().map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) });
+    let all = iov
+        .iter()
+        .map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) });
     let all = all.collect::<Result<Vec<&[u8]>, Errno>>()?;
     let len: usize = all.iter().map(|piece| piece.len()).sum();
     if all.len() > 1 && len <= TOGETHER {

@@ -19,7 +19,11 @@ use crate::errno::Errno;
 /// # Safety
 /// `fds` begins `nfds` entries.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn verbena_rpoll(
+    fds: *mut pollfd,
+    nfds: nfds_t,
+    timeout: c_int,
+) -> c_int {
     if fds.is_null() || nfds == 0 {
         // SAFETY: the program's word, to the C library.
         return unsafe { libc::poll(fds, nfds, timeout) };

@@ -75,7 +75,9 @@ pub(super) fn add(
         home,
         _fd: fd,
     };
-    TABLE.write().insert(number, Entry::Stream(Arc::new(socket)));
+    TABLE
+        .write()
+        .insert(number, Entry::Stream(Arc::new(socket)));
     Ok(number)
 }
 

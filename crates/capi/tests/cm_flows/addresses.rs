@@ -10,7 +10,7 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
 use super::super::common::errno;
-use super::super::common::parties::{Channel, Id, Place, Server, connected};
+use super::super::common::streams::{Channel, Id, Place, Server, connected};
 use super::begin;
 
 fn bind(id: &Id, at: &str) -> i32 {
@@ -105,7 +105,7 @@ fn both_families_share_a_port_if_they_want_to() {
     assert_eq!(six.listen(&format!("[::]:{port}"), 0), port);
     for (to, listener) in [("127.0.0.1", &four), ("::1", &six)] {
         let to = SocketAddr::new(to.parse().unwrap(), port);
-        let client = super::super::common::parties::Client::towards(to);
+        let client = super::super::common::streams::Client::towards(to);
         assert_eq!(client.id.connect(b""), 0);
         let asked = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         assert_eq!(asked.get().listen_id, listener.0, "{to}");

@@ -7,7 +7,7 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
 use super::super::common::errno;
-use super::super::common::parties::{Place, Server, greets, init, said_by};
+use super::super::common::streams::{Place, Server, greets, init, said_by};
 use super::begin;
 
 /// The result of a lookup, freed at the end.
@@ -141,7 +141,7 @@ fn a_request_whose_queue_pair_cannot_be_made_is_refused() {
         assert_eq!(rdma_listen(listener, 4), 0);
         let port = u16::from_be(rdma_get_src_port(listener));
         let at = core::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let client = super::super::common::parties::Client::towards(at);
+        let client = super::super::common::streams::Client::towards(at);
         assert_eq!(client.id.connect(b""), 0);
         let mut child = ptr::null_mut();
         assert_eq!(rdma_get_request(listener, &raw mut child), -1);

@@ -8,7 +8,7 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
 use super::super::common::errno;
-use super::super::common::parties::{Channel, Client, Id, Server, connected, greets};
+use super::super::common::streams::{Channel, Client, Id, Server, connected, greets};
 use super::begin;
 
 const SOON: Duration = Duration::from_millis(100);
@@ -229,7 +229,7 @@ fn more_than_the_backlog_are_refused() {
         let told = |c: &&Client| super::super::common::readable(c.channel.fd(), Duration::ZERO);
         clients.iter().filter(told).count()
     };
-    super::parties::wait("three refusals", || refused() == 3);
+    super::streams::wait("three refusals", || refused() == 3);
     std::thread::sleep(SOON);
     assert_eq!(refused(), 3);
     let children: Vec<_> = (0..2)

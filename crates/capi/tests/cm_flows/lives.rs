@@ -8,7 +8,7 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
 use super::super::common::errno;
-use super::super::common::parties::{Channel, Client, Id, Server, connected};
+use super::super::common::streams::{Channel, Client, Id, Server, connected};
 use super::begin;
 
 const SOON: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ fn events_of_an_identifier_that_goes_vanish_and_others_stay() {
     let (one, first) = connected(&server);
     let (two, second) = connected(&server);
     assert_eq!(one.id.disconnect(), 0);
-    super::parties::wait("its end waits", || {
+    super::streams::wait("its end waits", || {
         super::super::common::readable(server.channel.fd(), Duration::ZERO)
     });
     assert_eq!(two.id.disconnect(), 0);
@@ -97,7 +97,7 @@ fn an_identifier_moves_with_what_waits_for_it() {
     let (client, child) = connected(&server);
     let own = Channel::new();
     assert_eq!(client.id.disconnect(), 0);
-    super::parties::wait("its end waits", || {
+    super::streams::wait("its end waits", || {
         super::super::common::readable(server.channel.fd(), Duration::ZERO)
     });
     // SAFETY: as the manual says.
@@ -119,7 +119,7 @@ fn an_identifier_moves_with_what_waits_for_it() {
     // A listener that moves takes those along who came.
     let third = Client::towards(server.at);
     assert_eq!(third.id.connect(b""), 0);
-    super::parties::wait("a request waits", || {
+    super::streams::wait("a request waits", || {
         super::super::common::readable(server.channel.fd(), Duration::ZERO)
     });
     // SAFETY: as the manual says.

@@ -7,9 +7,9 @@ mod flows;
 mod lives;
 mod own_pair;
 
-use super::common::parties;
+use super::common::streams;
 
 /// Every test begins with this.
 fn begin() {
-    parties::settings(crate::SETTINGS);
+    streams::settings(crate::SETTINGS);
 }

@@ -8,7 +8,7 @@ use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
 use super::super::common::errno;
-use super::super::common::parties::{Channel, Id, Server, greets, init, said_by};
+use super::super::common::streams::{Channel, Id, Server, greets, init, said_by};
 use super::begin;
 
 /// A queue pair of the program's own for an identifier.

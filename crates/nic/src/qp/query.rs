@@ -87,7 +87,7 @@ impl Qp {
     /// Ends the connection in good order, and flushes what is not done. An `iwarp` queue pair with nothing to send closes
     /// gracefully; otherwise the bytes that the connection should still carry before it is closed are returned.
     pub fn hang_up(&self, out: &mut Outbox) -> Option<Vec<u8>> {
-        self.attend(out, |inner, init, out| inner.hang_up(init, out))
+        self.attend(out, Inner::hang_up)
     }
 
     /// Ends the queue pair for good: nothing completes any more, and it leaves the line of its shared receive queue.

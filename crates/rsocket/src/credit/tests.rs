@@ -54,7 +54,9 @@ fn a_message_that_cannot_be_is_an_offence() {
 fn nobody_overruns_and_nobody_starves() {
     let mut random = 1_u64;
     let mut dice = move |sides: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (random >> 33) % sides
     };
     for (ring, slots) in [(1, 1), (1, 9), (2, 1), (7, 3), (64, 1), (64, 8), (1000, 5)] {

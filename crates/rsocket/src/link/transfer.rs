@@ -86,7 +86,11 @@ impl Link {
             return Err(Error::WouldBlock);
         }
         let inline = len <= self.options.inline;
-        let most = if inline { len } else { len.min(free).min(PIECE) };
+        let most = if inline {
+            len
+        } else {
+            len.min(free).min(PIECE)
+        };
         let (len, to) = match aim {
             Aim::Ring => {
                 let (outgoing, ring) = flow.peer.as_mut().ok_or(Error::WouldBlock)?;
@@ -160,11 +164,14 @@ impl Link {
         while done < into.len() {
             let skip = if peek { done as u64 } else { 0 };
             let (at, len) = self.next_piece(skip, done == 0)?;
-            let len = usize::try_from(len).unwrap_or(usize::MAX).min(into.len() - done);
+            let len = usize::try_from(len)
+                .unwrap_or(usize::MAX)
+                .min(into.len() - done);
             if len == 0 {
                 break;
             }
-            self.ring.read_at(at as usize, &mut into[done..done + len])?;
+            self.ring
+                .read_at(at as usize, &mut into[done..done + len])?;
             done += len;
             if !peek {
                 let mut flow = self.flow.lock();

@@ -90,7 +90,9 @@ impl Link {
 
     fn hear(&self, flow: &mut Flow, slot: usize, len: usize) -> Result<(), Offence> {
         let mut bytes = [0; word::MOST];
-        let part = bytes.get_mut(..len).ok_or(Offence("its word is too long"))?;
+        let part = bytes
+            .get_mut(..len)
+            .ok_or(Offence("its word is too long"))?;
         let read = self.words.read_at(slot * word::MOST, part);
         read.map_err(|_| Offence("its word is too long"))?;
         let word = Word::from_bytes(part).ok_or(Offence("its word is none"))?;

@@ -41,7 +41,9 @@ fn pair() -> (Stream, Stream) {
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(seed);
         (state >> 56) as u8
     };
     (0..len).map(|_| next()).collect()
@@ -76,9 +78,21 @@ fn bytes_of_all_sizes_come_back() {
                 assert_eq!(server.send(&buf[..n], Flags::default()).unwrap(), n);
             }
         });
-        for (at, len) in [1, 2, 255, 256, 257, 4096, 65_536, 65_537, 2_999, 1 << 20, 3_000_001]
-            .into_iter()
-            .enumerate()
+        for (at, len) in [
+            1,
+            2,
+            255,
+            256,
+            257,
+            4096,
+            65_536,
+            65_537,
+            2_999,
+            1 << 20,
+            3_000_001,
+        ]
+        .into_iter()
+        .enumerate()
         {
             let sent = pattern(len, at as u64 + 5);
             let mut got = vec![0; len];
@@ -100,15 +114,17 @@ fn a_full_socket_takes_a_part_and_then_nothing() {
     client.set_nonblocking(true);
     let sent = pattern(4 << 20, 3);
     let mut done = 0;
-    wait_for("it fills", || match client.send(&sent[done..], Flags::default()) {
-        Ok(n) => {
-            done += n;
-            assert!(done < sent.len(), "nobody reads");
-            false
-        }
-        Err(error) => {
-            assert!(error.is_would_block(), "{error}");
-            done >= Options::default().recv_buffer
+    wait_for("it fills", || {
+        match client.send(&sent[done..], Flags::default()) {
+            Ok(n) => {
+                done += n;
+                assert!(done < sent.len(), "nobody reads");
+                false
+            }
+            Err(error) => {
+                assert!(error.is_would_block(), "{error}");
+                done >= Options::default().recv_buffer
+            }
         }
     });
     assert_eq!(done, Options::default().recv_buffer);
@@ -133,7 +149,11 @@ fn peeking_leaves_what_is_there() {
     let nothing = server.recv(&mut got, Flags::DONT_WAIT | Flags::PEEK);
     assert!(nothing.unwrap_err().is_would_block());
     client.close();
-    assert_eq!(server.recv(&mut got, peek).unwrap(), 0, "the end is no wait");
+    assert_eq!(
+        server.recv(&mut got, peek).unwrap(),
+        0,
+        "the end is no wait"
+    );
 }
 
 #[test]
@@ -141,7 +161,10 @@ fn each_half_ends_by_itself() {
     let (client, server) = pair();
     client.send(b"last words", Flags::default()).unwrap();
     client.shutdown(Half::Write).unwrap();
-    assert!(matches!(client.send(b"x", Flags::default()), Err(Error::Pipe)));
+    assert!(matches!(
+        client.send(b"x", Flags::default()),
+        Err(Error::Pipe)
+    ));
     let mut got = [0; 10];
     assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), 10);
     assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 0);
@@ -196,15 +219,48 @@ fn connecting_without_waiting() {
     let begun = client.connect(listener.local().unwrap());
     assert!(matches!(begun, Err(Error::InProgress)));
     let again = client.connect(listener.local().unwrap());
-    assert!(matches!(again, Err(Error::Already | Error::Connected)), "{again:?}");
+    assert!(
+        matches!(again, Err(Error::Already | Error::Connected)),
+        "{again:?}"
+    );
     wait_for("somebody comes", || listener.readiness().readable);
     let server = listener.accept().unwrap();
     wait_for("it is connected", || client.readiness().writable);
     assert!(client.take_error().is_none() && client.is_connected());
-    assert!(matches!(client.connect(listener.local().unwrap()), Err(Error::Connected)));
+    assert!(matches!(
+        client.connect(listener.local().unwrap()),
+        Err(Error::Connected)
+    ));
     assert_eq!(client.peer().unwrap(), listener.local().unwrap());
     assert_eq!(client.local().unwrap(), server.peer().unwrap());
-    assert!(client.recv(&mut [0], Flags::default()).unwrap_err().is_would_block());
+    assert!(
+        client
+            .recv(&mut [0], Flags::default())
+            .unwrap_err()
+            .is_would_block()
+    );
+}
+
+#[test]
+fn all_addresses_are_those_of_both_families() {
+    for only in [false, true] {
+        let listener = Stream::new(net());
+        listener.set_options(|mine| mine.v6_only = only);
+        listener.bind("[::]:0".parse().unwrap()).unwrap();
+        listener.listen(4).unwrap();
+        listener.set_nonblocking(true);
+        let port = listener.local().unwrap().port();
+        let client = Stream::new(net());
+        client.set_nonblocking(true);
+        let begun = client.connect(([127, 0, 0, 1], port).into());
+        assert!(matches!(begun, Err(Error::InProgress)));
+        if only {
+            wait_for("it is refused", || client.readiness().error);
+        } else {
+            wait_for("somebody comes", || listener.readiness().readable);
+            listener.accept().unwrap();
+        }
+    }
 }
 
 #[test]
@@ -215,7 +271,10 @@ fn nobody_there_is_an_error_once() {
     };
     let client = Stream::new(net());
     let refused = client.connect(free).unwrap_err();
-    assert!(matches!(refused, Error::Adapter(_) | Error::Refused(_)), "{refused}");
+    assert!(
+        matches!(refused, Error::Adapter(_) | Error::Refused(_)),
+        "{refused}"
+    );
     client.set_nonblocking(true);
     let begun = client.connect(free);
     assert!(matches!(begun, Err(Error::InProgress)), "it may try again");
@@ -230,7 +289,10 @@ fn many_sockets_and_one_alarm() {
     const MANY: usize = 40;
     let pairs: Vec<_> = (0..MANY).map(|_| pair()).collect();
     let alarm = Alarm::mine().unwrap();
-    let watches: Vec<_> = pairs.iter().map(|(client, _)| client.watch(&alarm)).collect();
+    let watches: Vec<_> = pairs
+        .iter()
+        .map(|(client, _)| client.watch(&alarm))
+        .collect();
     thread::scope(|scope| {
         scope.spawn(|| {
             for (_, server) in &pairs {
@@ -243,7 +305,9 @@ fn many_sockets_and_one_alarm() {
         while left > 0 {
             alarm.silence();
             pairs.iter().for_each(|(client, _)| client.arm());
-            let ready = pairs.iter().filter(|(client, _)| client.readiness().readable);
+            let ready = pairs
+                .iter()
+                .filter(|(client, _)| client.readiness().readable);
             let read = ready.map(|(client, _)| client.recv(&mut [0; 2], Flags::DONT_WAIT).unwrap());
             let read: usize = read.sum();
             left -= read;
@@ -260,39 +324,41 @@ fn a_time_limit_ends_waiting() {
     let (client, _server) = pair();
     client.set_options(|mine| mine.recv_timeout = Some(Duration::from_millis(30)));
     let start = Instant::now();
-    assert!(client.recv(&mut [0], Flags::default()).unwrap_err().is_would_block());
+    assert!(
+        client
+            .recv(&mut [0], Flags::default())
+            .unwrap_err()
+            .is_would_block()
+    );
     assert!(start.elapsed() >= Duration::from_millis(30));
 }
 
 #[test]
-#[allow(unsafe_code, reason = "registering memory")]
 fn the_peer_writes_mapped_memory() {
     let mapping = Options {
         maps: 2,
         ..Options::default()
     };
     let (client, server) = pair_with(mapping);
-    let register = |stream: &Stream, len: usize| {
-        let at = Box::leak(vec![0_u8; len].into_boxed_slice()).as_mut_ptr();
-        let pd = stream.pd().unwrap();
-        // SAFETY: leaked, and looked at only while nobody writes it.
-        let mr = unsafe { verbena::Mr::register(&pd, at, len, Access::ALL) };
-        (at as usize, mr.unwrap())
-    };
-    let (key, mr) = register(&server, 200_000);
-    server.map(key, mr, 1000).unwrap();
-    let (other, mr) = register(&server, 8);
-    assert!(matches!(server.map(other, mr, 1000), Err(Error::Invalid(_))));
+    let register = |stream: &Stream, len| stream.pd().unwrap().memory(len, Access::ALL).unwrap();
+    let memory = register(&server, 200_000);
+    let key = 7;
+    server.map(key, memory.clone(), 1000).unwrap();
+    let twice = server.map(8, register(&server, 8), 1000);
+    assert!(matches!(twice, Err(Error::Invalid(_))));
     server.send(b"!", Flags::default()).unwrap();
     client.recv(&mut [0], Flags::default()).unwrap();
     let sent = pattern(150_000, 4);
-    assert_eq!(client.write_mapped(&sent, 2000, Flags::default()).unwrap(), sent.len());
+    assert_eq!(
+        client.write_mapped(&sent, 2000, Flags::default()).unwrap(),
+        sent.len()
+    );
     let beyond = client.write_mapped(b"x", 201_000, Flags::default());
     assert!(matches!(beyond, Err(Error::Unmapped { offset: 201_000 })));
     client.send(b"!", Flags::default()).unwrap();
     server.recv(&mut [0], Flags::default()).unwrap();
-    // SAFETY: leaked above, and the peer has written what it wanted to.
-    let there = unsafe { core::slice::from_raw_parts((key + 1000) as *const u8, sent.len()) };
+    let mut there = vec![0; sent.len()];
+    memory.read_at(1000, &mut there).unwrap();
     assert!(there == sent);
     server.unmap(key, 200_000).unwrap();
     assert!(server.unmap(key, 200_000).is_err());
@@ -301,8 +367,8 @@ fn the_peer_writes_mapped_memory() {
     let gone = client.write_mapped(b"x", 2000, Flags::default());
     assert!(matches!(gone, Err(Error::Unmapped { .. })));
     let (unmapping, _peer) = pair();
-    let (key, mr) = register(&unmapping, 64);
-    assert!(matches!(unmapping.map(key, mr, 0), Err(Error::Full { limit: 0, .. })));
+    let refused = unmapping.map(key, register(&unmapping, 64), 0);
+    assert!(matches!(refused, Err(Error::Full { limit: 0, .. })));
 }
 
 /// A peer that speaks verbs and says what it likes.
@@ -375,7 +441,11 @@ fn an_answer_that_is_no_hello_is_an_error() {
     thread::scope(|scope| {
         let connecting = scope.spawn(|| client.connect(listener.local().unwrap()));
         let request = listener.next().wait().unwrap();
-        request.accept_on(&qp, b"something else").unwrap().wait().unwrap();
+        request
+            .accept_on(&qp, b"something else")
+            .unwrap()
+            .wait()
+            .unwrap();
         let refused = connecting.join().unwrap().unwrap_err();
         assert!(matches!(refused, Error::Stranger(_)), "{refused}");
     });
@@ -392,7 +462,9 @@ fn a_rogue_is_hung_up_on() {
         b"gibberish",
         &[0xff; 40],
         // A credit for what was never sent.
-        &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 9],
+        &[
+            1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 9,
+        ],
         // Longer than any word.
         &[1; 41],
         &[2, 0, 0, 0, 0, 0, 0, 1],
@@ -416,7 +488,10 @@ fn a_rogue_cannot_announce_what_it_did_not_write() {
         };
         rogue.post(op, &vec![7; len]);
         let end = server.recv(&mut [0; 9], Flags::default());
-        assert!(matches!(end, Err(Error::Reset)), "{len}, {announced}: {end:?}");
+        assert!(
+            matches!(end, Err(Error::Reset)),
+            "{len}, {announced}: {end:?}"
+        );
     }
 }
 
@@ -448,5 +523,8 @@ fn a_peer_that_goes_without_a_word_is_a_broken_connection() {
     assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 4);
     let end = server.recv(&mut got, Flags::default());
     assert!(matches!(end, Err(Error::Reset)), "{end:?}");
-    assert!(matches!(server.send(b"x", Flags::default()), Err(Error::Reset)));
+    assert!(matches!(
+        server.send(b"x", Flags::default()),
+        Err(Error::Reset)
+    ));
 }

@@ -20,7 +20,11 @@ fn every_word_is_read_as_it_was_written() {
         let (bytes, len) = word.to_bytes();
         assert_eq!(Word::from_bytes(&bytes[..len]), Some(word));
         for wrong in (0..=MOST).filter(|wrong| *wrong != len) {
-            assert_eq!(Word::from_bytes(&bytes[..wrong]), None, "{word:?} of {wrong}");
+            assert_eq!(
+                Word::from_bytes(&bytes[..wrong]),
+                None,
+                "{word:?} of {wrong}"
+            );
         }
         for at in 1..8 {
             let mut bytes = bytes;

@@ -75,4 +75,6 @@ fn listening_sockets_are_recognised() {
     assert!(listening(table, 0x4A38));
     assert!(!listening(table, 0x4A39));
     assert!(!listening(table, 0x4A3A));
+    assert!(bound(table, 0x4A38) && bound(table, 0x4A39));
+    assert!(!bound(table, 0x4A3A) && !bound(table, 0));
 }

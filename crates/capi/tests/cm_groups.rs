@@ -1,0 +1,133 @@
+//! Groups of datagram receivers, joined by the connection manager.
+
+mod common;
+
+use common::errno;
+use common::parties::*;
+use core::ffi::c_void;
+use core::ptr;
+use std::time::Duration;
+
+use libc::sockaddr_in;
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+
+/// An identifier with a device, in no group.
+fn member(before: bool) -> Party {
+    let party = Party::new(RDMA_PS_UDP);
+    let here = address("127.0.0.1:0");
+    // SAFETY: as the manual says.
+    unsafe { assert_eq!(rdma_bind_addr(party.id, at(&here)), 0) };
+    if before {
+        make_qp(party.id);
+    }
+    party
+}
+
+fn joins(party: &Party, group: &sockaddr_in) -> rdma_ud_param {
+    let context = 0x1234 as *mut c_void;
+    // SAFETY: as the manual says.
+    unsafe { assert_eq!(rdma_join_multicast(party.id, at(group), context), 0) };
+    let joined = party.expect(RDMA_CM_EVENT_MULTICAST_JOIN);
+    let ud = joined.ud();
+    assert_eq!(joined.get().status, 0);
+    assert_eq!(ud.private_data, context.cast_const());
+    assert_eq!((ud.qp_num, ud.qkey), (0x00ff_ffff, RDMA_UDP_QKEY));
+    ud
+}
+
+#[test]
+fn members_of_a_group_hear_each_other_until_they_leave() {
+    let group = address("239.255.81.7:0");
+    let (first, second) = (member(true), member(false));
+    let mut ud = joins(&first, &group);
+    // The order does not matter.
+    joins(&second, &group);
+    make_qp(second.id);
+    let letters = Letterbox::of(second.id);
+    let own = Letterbox::of(first.id);
+    send(first.id, &mut ud, b"to all");
+    assert_eq!(letters.take(second.id).0, b"to all");
+    nothing_came(first.id);
+    letters.open(second.id);
+    // SAFETY: as the manual says.
+    unsafe {
+        assert_eq!(
+            rdma_join_multicast(first.id, at(&group), ptr::null_mut()),
+            -1
+        );
+        assert_eq!(errno(), libc::EADDRINUSE);
+        assert_eq!(rdma_leave_multicast(second.id, at(&group)), 0);
+        assert_eq!(rdma_leave_multicast(second.id, at(&group)), -1);
+        assert_eq!(errno(), libc::EADDRNOTAVAIL);
+    }
+    send(first.id, &mut ud, b"to nobody");
+    nothing_came(second.id);
+    // SAFETY: the queue pairs go before the memory.
+    unsafe {
+        rdma_destroy_qp(first.id);
+        rdma_destroy_qp(second.id);
+    }
+    drop((letters, own));
+}
+
+#[test]
+fn who_only_sends_hears_nothing() {
+    let group = address("239.255.81.8:0");
+    let (sender, hears) = (member(true), member(true));
+    let mut attr = rdma_cm_join_mc_attr_ex {
+        comp_mask: RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+        join_flags: RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+        addr: at(&group),
+    };
+    // SAFETY: as the manual says.
+    let code = unsafe { rdma_join_multicast_ex(sender.id, &raw mut attr, ptr::null_mut()) };
+    assert_eq!(code, 0);
+    let mut ud = sender.expect(RDMA_CM_EVENT_MULTICAST_JOIN).ud();
+    let mut back = joins(&hears, &group);
+    let letters = [Letterbox::of(hears.id), Letterbox::of(sender.id)];
+    send(sender.id, &mut ud, b"hear me");
+    assert_eq!(letters[0].take(hears.id).0, b"hear me");
+    send(hears.id, &mut back, b"nobody hears");
+    nothing_came(sender.id);
+    // SAFETY: the queue pairs go before the memory.
+    unsafe {
+        rdma_destroy_qp(sender.id);
+        rdma_destroy_qp(hears.id);
+    }
+}
+
+#[test]
+fn groups_that_are_none_are_refused() {
+    let (party, group) = (member(true), address("239.255.81.9:0"));
+    let unicast = address("127.0.0.1:0");
+    let (fresh, streams) = (Party::new(RDMA_PS_UDP), Party::new(RDMA_PS_TCP));
+    let mut attr = rdma_cm_join_mc_attr_ex {
+        comp_mask: RDMA_CM_JOIN_MC_ATTR_ADDRESS,
+        join_flags: 0,
+        addr: at(&group),
+    };
+    let none = ptr::null_mut();
+    // SAFETY: as the manual says, but for what is wrong.
+    unsafe {
+        assert_eq!(rdma_join_multicast(party.id, at(&unicast), none), -1);
+        assert_eq!(rdma_join_multicast(party.id, ptr::null_mut(), none), -1);
+        assert_eq!(rdma_join_multicast(fresh.id, at(&group), none), -1);
+        assert_eq!(rdma_join_multicast(streams.id, at(&group), none), -1);
+        assert_eq!(rdma_join_multicast_ex(party.id, &raw mut attr, none), -1);
+        attr.comp_mask |= RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+        attr.join_flags = 5;
+        assert_eq!(rdma_join_multicast_ex(party.id, &raw mut attr, none), -1);
+        assert_eq!(errno(), libc::EINVAL);
+        assert_eq!(rdma_join_multicast_ex(party.id, ptr::null_mut(), none), -1);
+        assert_eq!(rdma_leave_multicast(party.id, at(&group)), -1);
+    }
+    party.quiet(Duration::ZERO);
+    // A group whose event was not taken goes with it.
+    // SAFETY: as the manual says.
+    unsafe {
+        assert_eq!(rdma_join_multicast(party.id, at(&group), none), 0);
+        assert_eq!(rdma_leave_multicast(party.id, at(&group)), 0);
+    }
+    party.quiet(Duration::ZERO);
+}
