@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use common::capture::{Exchange, From, Message, Segment, be16, be32, be64, exchanges};
 use common::{PATIENCE, Side, loopback, read_from, wait, write_to};
 use verbena_engine::Error;
-use verbena_mem::{Access, Buffer};
+use verbena_mem::{Access, Bind, Buffer, WindowType};
 use verbena_nic::wr::{Data, Remote};
 use verbena_nic::{Flags, QpState, ReceiveWr, SendOp, SendWr, Sge, Status};
 use verbena_wire::{Stag, To};
@@ -122,6 +122,26 @@ impl Replay<'_> {
         self._exact = Some(memory);
     }
 
+    /// A peer may take back a window, and no region of ours (siw lets it): the region is named by one.
+    fn open_window(&mut self) {
+        let (function, pd) = (self.side.engine.function(), self.side.pd);
+        let memory = self._exact.as_ref().expect("a region of its own");
+        let bind = Bind {
+            window: function.allocate_window(WindowType::TwoB, pd).unwrap(),
+            region: memory.stag(),
+            at: memory.at(),
+            len: memory.len() as u64,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+            pd,
+            qp: self.side.qp.number(),
+            key: 3,
+            zero_based: false,
+            one_touch: false,
+        };
+        let bound = function.tpt().bind(&bind).unwrap();
+        self.regions[0].ours.stag = bound;
+    }
+
     /// A name of our memory as the capture has it, as it is today. A name that was wrong then is wrong in the same way.
     fn translate(&self, stag: u32, to: u64) -> (u32, u64) {
         let known = self.regions.iter().find(|r| r.stag == stag);
@@ -129,7 +149,8 @@ impl Replay<'_> {
             return (stag, to);
         };
         let today = region.ours.stag.get() ^ (stag ^ region.stag);
-        (today, region.ours.to.get() + to.wrapping_sub(region.to))
+        let to = region.ours.to.get().wrapping_add(to.wrapping_sub(region.to));
+        (today, to)
     }
 
     /// Bytes that the peer writes or reads, at our place for them.
@@ -328,7 +349,8 @@ impl Replay<'_> {
             .map(Message::payload)
             .collect();
         let done = self.side.complete(self.posted + sends.len());
-        assert!(done.iter().all(|wc| wc.status == Status::Success));
+        let good = done.iter().all(|wc| wc.status == Status::Success);
+        assert!(good, "{done:?} {:?}", self.side.qp.view().cause);
         let mut at = 0;
         for send in sends {
             assert_eq!(self.side.memory.read(at, send.len()), send);
@@ -434,6 +456,9 @@ fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
         Some("write: no right") => replay.name_exactly(Access::LOCAL_READ | Access::LOCAL_WRITE),
         _ if name.starts_with("15") || failure.is_some() => replay.name_exactly(Access::ALL),
         _ => replay.name_regions(),
+    }
+    if replay.theirs().any(|m| [4, 6].contains(&m.opcode())) {
+        replay.open_window();
     }
     match failure {
         Some("send: no receive") => {}
