@@ -9,9 +9,7 @@ use std::os::fd::AsRawFd;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use common::streams::{
-    Channel, Client, Id, Server, alone, connected, descriptors, settings, wait,
-};
+use common::streams::{Channel, Client, Id, Server, alone, connected, descriptors, settings, wait};
 use common::{LONG, errno, readable};
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::rdma_migrate_id;
@@ -464,13 +462,13 @@ fn a_listener_that_answers_nonsense_or_dies_in_any_phase() {
         ("a Request", good(), no),
         ("a web server", b"HTTP/1.1 400 Bad\r\n\r\n".to_vec(), no),
         ("revision 9", reply(0, 9, 0, b""), no),
-        (
-            "too much private data",
-            reply(0, 1, 513, b""),
-            no,
-        ),
+        ("too much private data", reply(0, 1, 513, b""), no),
         ("less than promised", reply(0, 1, 50, &[1; 49]), no),
-        ("a refusal", reply(0x20, 1, 3, b"no!"), RDMA_CM_EVENT_REJECTED),
+        (
+            "a refusal",
+            reply(0x20, 1, 3, b"no!"),
+            RDMA_CM_EVENT_REJECTED,
+        ),
         ("yes", yes.clone(), all),
     ];
     for garbage in [&b"\xff\xff\xff\xff garbage behind it"[..], &NOTHING[..9]] {
@@ -510,7 +508,9 @@ fn a_listener_that_goes_with_requests_unanswered_refuses_them() {
         raw.write_all(&ask[..len]).unwrap();
         raws.push((n, raw));
     }
-    wait("a request", || readable(server.channel.fd(), Duration::ZERO));
+    wait("a request", || {
+        readable(server.channel.fd(), Duration::ZERO)
+    });
     std::thread::sleep(Duration::from_millis(50));
     drop(server);
     for (n, raw) in &raws {

@@ -149,7 +149,11 @@ impl Replay<'_> {
             return (stag, to);
         };
         let today = region.ours.stag.get() ^ (stag ^ region.stag);
-        let to = region.ours.to.get().wrapping_add(to.wrapping_sub(region.to));
+        let to = region
+            .ours
+            .to
+            .get()
+            .wrapping_add(to.wrapping_sub(region.to));
         (today, to)
     }
 

@@ -79,7 +79,10 @@ fn a_standard_peer_waits_for_a_receive_as_long_as_the_setting_says() {
 }
 
 /// A standard responder by hand: takes the Request, agrees without the extensions, and says nothing of itself.
-fn silent_responder() -> (std::net::SocketAddr, std::thread::JoinHandle<std::net::TcpStream>) {
+fn silent_responder() -> (
+    std::net::SocketAddr,
+    std::thread::JoinHandle<std::net::TcpStream>,
+) {
     let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = door.local_addr().unwrap();
     let peer = std::thread::spawn(move || {

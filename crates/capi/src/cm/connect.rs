@@ -153,13 +153,11 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
         // SAFETY: the program's word.
         return unsafe { own.ask(id, &asked.words()) };
     }
-    let (source, peer) = {
+    let (source, peer, asked_before) = {
         let inner = own.inner.lock();
-        if inner.asked {
-            return Err(Errno::INVAL);
-        }
-        (inner.source, inner.peer.ok_or(Errno::INVAL)?)
+        (inner.source, inner.peer, inner.asked)
     };
+    let peer = peer.filter(|_| !asked_before).ok_or(Errno::INVAL)?;
     let home = home()?;
     // SAFETY: the program's word.
     let joined = unsafe { own.joins(id, &asked, &home)? };
@@ -187,14 +185,12 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
         .qp
         .connect_from(source, to, &asked.private_data, done);
     if let Err(error) = dialled {
-        match error.os_error() {
-            // The system knows already that nobody is there.
-            Some(_) => refused(&own.link, &error),
-            None => {
-                own.inner.lock().asked = false;
-                return Err(error.into());
-            }
+        if error.os_error().is_none() {
+            own.inner.lock().asked = false;
+            return Err(error.into());
         }
+        // The system knows already that nobody is there.
+        refused(&own.link, &error);
     }
     // SAFETY: the program's word.
     unsafe { own.complete(id)? };

@@ -66,11 +66,7 @@ impl Id {
         };
         for berth in berths {
             let listener = Arc::new(berth.listen(backlog)?);
-            let (weak, link, theirs) = (
-                Arc::downgrade(&listener),
-                self.link.clone(),
-                room.clone(),
-            );
+            let (weak, link, theirs) = (Arc::downgrade(&listener), self.link.clone(), room.clone());
             listener.on_request(Arc::new(move || hear(&weak, &link, &theirs)));
             inner.listeners.push(listener.clone());
             // Who came before anybody was told.

@@ -155,9 +155,8 @@ fn a_port_is_known_once_it_is_bound_and_free_once_it_is_not() {
     assert_ne!(any.port(), 0);
 }
 
-/// What the log says when an ordinary server has the port. Run by the test below.
+/// An ordinary server has the port. The next test reads what this one says.
 #[test]
-#[ignore = "it is run by the next one, which reads what it says"]
 fn a_port_that_is_taken() {
     begin();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -174,7 +173,6 @@ fn whoever_finds_a_port_taken_is_told_what_helps() {
         .args([
             "cm_flows::addresses::a_port_that_is_taken",
             "--exact",
-            "--ignored",
             "--nocapture",
         ])
         .output()
