@@ -248,13 +248,15 @@ impl Link {
     fn look(&self, flow: &Flow) -> State {
         let failed = matches!(flow.phase, Phase::Failed(_));
         let lost = flow.lost || failed;
-        let over = lost || (flow.ended && flow.peer_ended);
+        // As TCP: who has read the end and may still write has not hung up, though nobody may be there any more.
+        let broken = failed || (flow.lost && !flow.peer_ended);
+        let over = broken || (flow.ended && flow.peer_ended);
         let joined = matches!(flow.phase, Phase::Joined);
         let room = flow.peer.is_some_and(|(out, _)| out.room() > 0) && self.has_stock(flow);
         State {
             readable: flow.incoming.waiting() > 0 || flow.peer_ended || flow.deaf || lost,
             writable: lost || (joined && (flow.ended || (room && flow.sends < self.options.sends))),
-            failed: failed || (flow.lost && !flow.peer_ended),
+            failed: broken,
             over,
         }
     }

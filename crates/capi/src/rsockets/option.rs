@@ -19,6 +19,9 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
+/// What a segment holds as far as anybody asks: an Ethernet packet's worth.
+const MAXSEG: c_int = 1460;
+
 /// Options that are kept and told; all but `IPV6_V6ONLY` have no consequence here.
 const WORDS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
@@ -252,7 +255,13 @@ fn word(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
     }
     let words = own.words.lock();
     let set = words.iter().find(|(l, n, _)| (*l, *n) == (level, name));
-    Ok(set.map_or(0, |(_, _, number)| *number))
+    // Some programs reckon with it.
+    let usual = if name == libc::TCP_MAXSEG && level == libc::IPPROTO_TCP {
+        MAXSEG
+    } else {
+        0
+    };
+    Ok(set.map_or(usual, |(_, _, number)| *number))
 }
 
 /// # Safety

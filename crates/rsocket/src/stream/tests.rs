@@ -199,6 +199,12 @@ fn closing_wakes_who_waits_and_delivers_what_was_sent() {
         client.close();
         assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
     });
+    thread::sleep(Duration::from_millis(50));
+    let ready = server.readiness();
+    assert!(
+        ready.readable && !ready.hangup && !ready.error,
+        "data waits: {ready:?}"
+    );
     let mut got = vec![0; sent.len()];
     assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), sent.len());
     assert!(got == sent);
