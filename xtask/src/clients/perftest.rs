@@ -108,7 +108,7 @@ impl Tool {
                 all.push(("eight", &["-R", "-q", "8"], false));
                 all.push(("both", &["-R", "-b"], false));
             }
-            if self.verb != "atomic" {
+            if self.verb == "send" {
                 all.push(("all", &["-R", "-a", "-n", "50"], false));
             }
             for (word, options, quick) in all {
