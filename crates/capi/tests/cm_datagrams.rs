@@ -128,6 +128,8 @@ fn a_port_that_is_taken_is_refused() {
         // Streams have ports of their own.
         let streams = Party::new(RDMA_PS_TCP);
         assert_eq!(rdma_bind_addr(streams.id, at(&here)), 0);
+        // The loopback names no device for them.
+        assert!((*streams.id).verbs.is_null());
         // One that is not bound gets a port when it listens; and it does that once.
         assert_eq!(rdma_listen(other.id, 5), 0);
         assert_ne!(rdma_get_src_port(other.id), 0);

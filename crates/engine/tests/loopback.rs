@@ -192,6 +192,21 @@ fn who_says_no_is_heard_and_so_is_nobody() {
 }
 
 #[test]
+fn who_listens_a_moment_later_is_reached() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let to = b.engine.listen(loopback(), 4).unwrap().local().unwrap();
+    let (done, told) = mpsc::channel();
+    a.qp.connect(to, b"soon", move |r| done.send(r).unwrap())
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let door = b.engine.listen(to, 4).unwrap();
+    let request = door.next().unwrap().unwrap();
+    request.reject(b"now");
+    let answer = told.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(answer, Err(Error::Rejected { .. })), "{answer:?}");
+}
+
+#[test]
 fn ten_peers_on_one_queue() {
     let b = Side::new(&[]);
     let sides: Vec<_> = (0..10).map(|_| Side::new(&[])).collect();

@@ -4,10 +4,14 @@
 
 use std::time::Duration;
 
+use super::releases::Release;
+
 /// Stands in an argument for the TCP port of the run; each run has its own.
 pub(crate) const PORT: &str = "{port}";
 /// Stands in an argument for the address at which the first side is reached.
 pub(crate) const PEER: &str = "{peer}";
+/// The same over IPv6.
+pub(crate) const PEER6: &str = "{peer6}";
 /// Stands in an argument for the folder with our own scripts.
 pub(crate) const SCRIPTS: &str = "{scripts}";
 
@@ -20,6 +24,8 @@ pub(crate) enum Ending {
     Failure,
     /// By the signal that the case's disturbance sends.
     Killed,
+    /// Not before the others: it serves for ever, complains of nothing, and is killed once they have ended.
+    Endless,
     /// As [`Ending::Failure`], or not at all: who only waits for a peer is told nothing of its death on any adapter.
     Bereft,
 }
@@ -78,6 +84,17 @@ impl Side {
         self
     }
 
+    /// What it prints to standard error wherever it runs.
+    pub(crate) fn noise(mut self, noise: &[Noise]) -> Side {
+        self.noise.extend(noise);
+        self
+    }
+
+    pub(crate) fn endless(mut self) -> Side {
+        self.ending = Ending::Endless;
+        self
+    }
+
     pub(crate) fn program(&self) -> &str {
         self.command.first().map_or("", String::as_str)
     }
@@ -95,8 +112,10 @@ pub(crate) enum Disturbance {
 /// Where the sides run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Both on this machine as it is.
+    /// Both on this machine as it is, called by the loopback address.
     Here,
+    /// Both on this machine, called by an address that others could call, too.
+    Own,
     /// Each in its own network namespace, joined by a veth pair; only root can make them.
     Namespaces,
 }
@@ -128,6 +147,8 @@ pub(crate) struct Case {
     /// Which side it happens to, how long after the last side started, and what it is.
     pub(crate) disturbance: Option<(usize, Duration, Disturbance)>,
     pub(crate) place: Place,
+    /// The release whose programs these are, if it is not the one that is installed.
+    pub(crate) release: Option<Release>,
     pub(crate) figure: Figure,
 }
 
@@ -142,6 +163,7 @@ impl Case {
             udp: None,
             disturbance: None,
             place: Place::Here,
+            release: None,
             figure: Figure::None,
         }
     }
@@ -170,6 +192,19 @@ impl Case {
         self
     }
 
+    /// As which kind of adapter both sides see us.
+    pub(crate) fn personality(mut self, name: &str) -> Case {
+        for side in &mut self.sides {
+            side.launch = Some(["--personality", name].map(str::to_owned).to_vec());
+        }
+        self
+    }
+
+    pub(crate) fn at(mut self, place: Place) -> Case {
+        self.place = place;
+        self
+    }
+
     pub(crate) fn figure(mut self, figure: Figure) -> Case {
         self.figure = figure;
         self
@@ -178,11 +213,20 @@ impl Case {
     /// The programs that must be installed.
     pub(crate) fn programs(&self) -> impl Iterator<Item = &str> {
         let traced = self.sides.iter().any(|side| side.trace.is_some());
-        let further = [(traced, "strace"), (self.place == Place::Namespaces, "ip")];
-        self.sides.iter().map(Side::program).chain(
+        let further = [(traced, "strace"), (self.place != Place::Here, "ip")];
+        let own = self.sides.iter().map(Side::program);
+        own.chain(
             further
                 .into_iter()
                 .filter_map(|(needed, name)| needed.then_some(name)),
         )
+        // What is in our own folder we have put there.
+        .filter(|name| !name.starts_with(SCRIPTS))
+    }
+
+    /// Whether a side calls the other one over IPv6.
+    pub(crate) fn over_ipv6(&self) -> bool {
+        let mut words = self.sides.iter().flat_map(|side| &side.command);
+        words.any(|word| word.contains(PEER6))
     }
 }

@@ -8,7 +8,7 @@ use super::process::End;
 /// What is wrong with the end of this side.
 pub(crate) fn side(side: &Side, end: End, output: &str, complaints: &str) -> Vec<String> {
     let mut findings: Vec<String> = ending(side.ending, end).into_iter().collect();
-    if side.ending == Ending::Success {
+    if matches!(side.ending, Ending::Success | Ending::Endless) {
         findings.extend(complaint(side, complaints));
     }
     for text in &side.says {
@@ -29,7 +29,7 @@ fn ending(wanted: Ending, end: End) -> Option<String> {
     match (wanted, end) {
         (Ending::Success, End::Code(0)) | (Ending::Killed, End::Signal(SIGKILL)) => None,
         (Ending::Failure | Ending::Bereft, End::Code(code)) if code != 0 => None,
-        (Ending::Bereft, End::Late) => None,
+        (Ending::Bereft | Ending::Endless, End::Late) => None,
         (_, End::Late) => Some("did not end in time and was killed".to_owned()),
         (_, End::Code(code)) => Some(format!("ended with exit code {code}")),
         (_, End::Signal(signal)) => Some(format!("ended by signal {signal}")),

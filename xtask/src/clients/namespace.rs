@@ -4,10 +4,13 @@
 
 use anyhow::Result;
 
+use super::address::{self, Peer};
 use crate::command::Tool;
 
 /// The addresses of the two ends, from the block that is kept for documentation and tests.
 const ADDRESSES: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
+/// The same for IPv6, where the machine has it.
+const ADDRESSES6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 
 /// The two namespaces.
 pub(crate) struct Namespaces {
@@ -27,10 +30,16 @@ impl Namespaces {
         }
         let [left, right] = &links;
         ip(&["link", "add", left, "type", "veth", "peer", "name", right])?;
-        for ((name, link), address) in namespaces.names.iter().zip(&links).zip(ADDRESSES) {
+        let ends = namespaces.names.iter().zip(&links);
+        for ((name, link), (address, address6)) in ends.zip(ADDRESSES.iter().zip(ADDRESSES6)) {
             ip(&["link", "set", link, "netns", name])?;
             let address = format!("{address}/24");
             ip(&["-n", name, "address", "add", &address, "dev", link])?;
+            if address::has_ipv6() {
+                let address = format!("{address6}/64");
+                // Nobody else can have the address, so nobody need be asked whether he has.
+                ip(&["-n", name, "address", "add", &address, "dev", link, "nodad"])?;
+            }
             ip(&["-n", name, "link", "set", link, "up"])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
         }
@@ -44,9 +53,12 @@ impl Namespaces {
         words.into_iter().chain([name]).collect()
     }
 
-    /// The address of the first side.
-    pub(crate) fn peer() -> &'static str {
-        ADDRESSES[0]
+    /// The addresses of the first side.
+    pub(crate) fn peer() -> Peer {
+        Peer {
+            v4: ADDRESSES[0].to_owned(),
+            v6: ADDRESSES6[0].to_owned(),
+        }
     }
 }
 

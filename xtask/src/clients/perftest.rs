@@ -1,4 +1,4 @@
-//! perftest without rdma_cm: send, write, read and atomics, latency and bandwidth, over RC and where it allows over UC and UD.
+//! perftest, without rdma_cm and with it: send, write, read and atomics, latency and bandwidth, over RC and where it allows over UC and UD.
 //! It promises to run what the tool's own rules allow and nothing else; its figures are information.
 //! One figure is judged: `ib_write_lat` watches memory and never calls us, and must not collapse.
 
@@ -31,6 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
             for (name, options, quick) in tool.variants() {
                 cases.push(tool.case(name, options).quick_if(quick));
             }
+            cases.extend(tool.managed());
         }
     }
     for bandwidth in [false, true] {
@@ -38,13 +39,17 @@ pub(crate) fn cases() -> Vec<Case> {
             verb: "send",
             bandwidth,
         };
-        let mut across = tool.case("rc", &[]);
-        across.name = format!("namespaces/{}", tool.program());
-        across.place = Place::Namespaces;
-        cases.push(across);
+        for (word, options) in [("", &[][..]), ("/cm", &["-R"])] {
+            let mut across = tool.case("rc", options).at(Place::Namespaces);
+            across.name = format!("namespaces/{}{word}", tool.program());
+            cases.push(across);
+        }
     }
     cases
 }
+
+/// Connected by rdma_cm, in a personality.
+const MANAGED: &[(&str, &str)] = &[("cm", "roce"), ("cm-iwarp", "iwarp")];
 
 impl Tool {
     fn program(self) -> String {
@@ -89,6 +94,32 @@ impl Tool {
             all.push(("compare", &["-A", "CMP_AND_SWAP"], true));
         }
         all
+    }
+
+    /// An iWARP adapter has no atomics to offer, and the tool refuses to ask.
+    fn managed(self) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for (name, personality) in MANAGED {
+            if self.verb == "atomic" && *personality == "iwarp" {
+                continue;
+            }
+            let mut all: Vec<Variant> = vec![(name, &["-R"], true)];
+            if self.bandwidth {
+                all.push(("eight", &["-R", "-q", "8"], false));
+                all.push(("both", &["-R", "-b"], false));
+            }
+            if self.verb == "send" {
+                all.push(("all", &["-R", "-a", "-n", "50"], false));
+            }
+            for (word, options, quick) in all {
+                let mut case = self.case(word, options).quick_if(quick);
+                if word != *name {
+                    case.name = format!("perftest/{}/{name}/{word}", self.program());
+                }
+                cases.push(case.personality(personality));
+            }
+        }
+        cases
     }
 
     fn case(self, name: &str, options: &[&str]) -> Case {

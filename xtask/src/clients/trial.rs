@@ -5,10 +5,11 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use super::case::{Case, Disturbance, Ending, PEER, PORT, Place, SCRIPTS, Side};
+use super::address::{self, Peer};
+use super::case::{Case, Disturbance, Ending, PEER, PEER6, PORT, Place, SCRIPTS, Side};
 use super::judge;
 use super::namespace::Namespaces;
 use super::process::{Process, Start};
@@ -18,6 +19,9 @@ use crate::command::find;
 
 /// How long a server may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a server that never ends has after its last client, to crash or to complain.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +50,7 @@ pub(crate) struct Account {
 impl Trial<'_> {
     pub(crate) fn run(&self, stage: &Stage, port: u16) -> Account {
         let start = Instant::now();
-        let verdict = match self.obstacle() {
+        let verdict = match self.obstacle(stage) {
             Some(obstacle) => Verdict::Skipped(obstacle),
             None => match self.play(stage, port) {
                 Ok(figure) => Verdict::Passed(figure),
@@ -63,20 +67,42 @@ impl Trial<'_> {
     }
 
     /// Why it cannot run here.
-    fn obstacle(&self) -> Option<String> {
+    fn obstacle(&self, stage: &Stage) -> Option<String> {
         let missing = self.case.programs().find(|name| find(name).is_none());
         if let Some(name) = missing {
             return Some(format!("`{name}` is not installed"));
         }
-        let root_needed = self.case.place == Place::Namespaces && !is_root();
-        root_needed.then(|| "network namespaces need root".to_owned())
+        if self.case.place == Place::Namespaces && !is_root() {
+            return Some("network namespaces need root".to_owned());
+        }
+        if self.case.place == Place::Own && Peer::own().is_none() {
+            return Some("this machine has no address that others could call".to_owned());
+        }
+        if self.case.over_ipv6() && !address::has_ipv6() {
+            return Some("this machine has no IPv6".to_owned());
+        }
+        let release = self.case.release.as_ref()?;
+        let fetched = release.fetch(stage.folder());
+        fetched.err().map(|error| {
+            let name = release.name;
+            format!("the packages of {name} cannot be had: {error:#}")
+        })
+    }
+
+    fn peer(&self) -> Result<Peer> {
+        match self.case.place {
+            Place::Here => Ok(Peer::loopback()),
+            Place::Own => Peer::own().context("this machine lost its address"),
+            Place::Namespaces => Ok(Namespaces::peer()),
+        }
     }
 
     fn play(&self, stage: &Stage, port: u16) -> Result<String> {
         let namespaces = match self.case.place {
-            Place::Here => None,
+            Place::Here | Place::Own => None,
             Place::Namespaces => Some(Namespaces::create()?),
         };
+        let peer = self.peer()?;
         let until = Instant::now() + self.case.limit;
         let mut processes = Vec::new();
         for (index, side) in self.case.sides.iter().enumerate() {
@@ -84,11 +110,8 @@ impl Trial<'_> {
             let mut command = namespaces.as_ref().map_or(Vec::new(), |n| n.enter(index));
             command.extend(traced(side, stage, &label));
             command.extend(launched(side, stage));
-            let peer = namespaces
-                .as_ref()
-                .map_or("127.0.0.1", |_| Namespaces::peer());
             for word in &mut command {
-                *word = filled(word, port, peer, stage);
+                *word = filled(word, port, &peer, stage);
             }
             let process = Start {
                 command: &command,
@@ -109,7 +132,11 @@ impl Trial<'_> {
         // The client first: once it has ended, its server has little time left to need.
         for (process, side) in processes.iter_mut().zip(&self.case.sides).rev() {
             // Where nothing may happen, nobody needs to see where it hangs.
-            let curious = side.ending != Ending::Bereft;
+            let curious = !matches!(side.ending, Ending::Bereft | Ending::Endless);
+            let until = match side.ending {
+                Ending::Endless => until.min(Instant::now() + LAST_WORDS),
+                _ => until,
+            };
             ends.push(process.wait(until, curious)?);
         }
         ends.reverse();
@@ -248,8 +275,9 @@ fn launched(side: &Side, stage: &Stage) -> Vec<String> {
     command
 }
 
-fn filled(word: &str, port: u16, peer: &str, stage: &Stage) -> String {
+fn filled(word: &str, port: u16, peer: &Peer, stage: &Stage) -> String {
     word.replace(PORT, &port.to_string())
-        .replace(PEER, peer)
+        .replace(PEER, &peer.v4)
+        .replace(PEER6, &peer.v6)
         .replace(SCRIPTS, &stage.folder().to_string_lossy())
 }

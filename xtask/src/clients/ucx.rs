@@ -1,4 +1,4 @@
-//! UCX: whether it sees the adapter, and its own benchmark over `rc_verbs` and `ud_verbs` at the lower (UCT) level.
+//! UCX: whether it sees the adapter, and its own benchmark over `rc_verbs` and `ud_verbs`, at the lower (UCT) level and at the upper (UCP).
 //! It promises the counter-test too: without the shim UCX finds no device file and skips the adapter.
 //! Connections through rdma_cm are no part of it yet, nor are atomics, which UCX does not offer over `rc_verbs`.
 
@@ -24,6 +24,9 @@ pub(crate) fn cases() -> Vec<Case> {
             }
             cases.push(benchmark(transport, test, further).quick_if(*quick));
         }
+    }
+    for (test, further, quick) in UPPER {
+        cases.push(upper(test, further).quick_if(*quick));
     }
     cases
 }
@@ -63,6 +66,35 @@ fn benchmark(transport: &str, test: &str, further: &[&str]) -> Case {
     let name = match layout {
         Some(layout) => format!("ucx/{transport}/{test}/{layout}"),
         None => format!("ucx/{transport}/{test}"),
+    };
+    Case::pair(name, side(&[]), side(&[PEER]).says("Final")).limit(60)
+}
+
+/// Of the upper level: test, its options, and whether it is quick.
+const UPPER: &[(&str, &[&str], bool)] = &[
+    ("tag_lat", &["-n", "10000"], true),
+    ("tag_bw", &["-n", "2000", "-s", "65536"], true),
+    ("tag_bw", &["-n", "200", "-s", "4194304"], false),
+    ("ucp_put_bw", &["-n", "2000", "-s", "65536"], false),
+    ("ucp_get", &["-n", "2000", "-s", "65536"], false),
+    ("stream_bw", &["-n", "2000", "-s", "65536"], false),
+];
+
+/// The upper level chooses itself among what it is allowed.
+fn upper(test: &str, further: &[&str]) -> Case {
+    let side = |last: &[&str]| {
+        let head = ["ucx_perftest", "-t", test, "-w", "100", "-p", PORT];
+        let mut side = Side::new([&head[..], further, last].concat());
+        side.env = vec![
+            ("UCX_TLS", "rc_verbs,ud_verbs".to_owned()),
+            ("UCX_NET_DEVICES", DEVICE.to_owned()),
+        ];
+        side
+    };
+    let size = further.iter().skip_while(|word| **word != "-s").nth(1);
+    let name = match size {
+        Some(size) => format!("ucx/ucp/{test}/{size}"),
+        None => format!("ucx/ucp/{test}"),
     };
     Case::pair(name, side(&[]), side(&[PEER]).says("Final")).limit(60)
 }

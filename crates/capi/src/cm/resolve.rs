@@ -68,15 +68,17 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
     // The adapter must be the one that identifiers share and stay: what is told of a connection goes where its listener is.
     devices::common()?;
     // SAFETY: the program's word.
-    let at = match unsafe { (*id).ps } {
-        RDMA_PS_TCP => own.take_port(at)?,
-        _ => own.take_desk(at)?,
+    let (at, everywhere) = match unsafe { (*id).ps } {
+        // Linux counts the loopback among the addresses that name no device, and libfabric tells from it that a name is
+        // this machine's own: it then offers the addresses that others can call.
+        RDMA_PS_TCP => (own.take_port(at)?, at.ip().is_loopback()),
+        _ => (own.take_desk(at)?, false),
     };
     own.inner.lock().bound = Some(at);
     // SAFETY: the program's word.
     unsafe {
         own.place(id, Some(at), None);
-        if !at.ip().is_unspecified() {
+        if !at.ip().is_unspecified() && !everywhere {
             own.open(id)?;
         }
     }

@@ -16,6 +16,12 @@ use crate::door::{Door, Place};
 use crate::error::Error;
 use crate::sys::{self, Socket};
 
+/// How long a dial that is refused is repeated: a peer that has just said where it listens may be about to (perftest's
+/// servers do so after they have told their clients).
+const INSISTENCE: Duration = Duration::from_millis(200);
+/// The first wait before a dial is repeated; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+
 /// A connection that is not a stream yet.
 pub(super) struct Starting {
     side: Side,
@@ -25,6 +31,9 @@ pub(super) struct Starting {
     outcome: Option<Outcome>,
     early: Vec<u8>,
     deadline: Time,
+    begun: Time,
+    /// When to dial again.
+    redial: Option<Time>,
     /// How it ended was said: whoever comes now comes too late.
     over: bool,
 }
@@ -49,6 +58,8 @@ pub(super) enum Side {
 /// What is to be done when no lock is held any more.
 pub(super) enum After {
     Nothing,
+    /// Nothing before this time: nobody is there yet.
+    Redial(Time),
     Decide(Weak<Door>, Agreement),
     Run(Box<(Agreement, Options)>, Option<Done>, Vec<u8>),
     End(Error, Option<Done>),
@@ -64,6 +75,8 @@ impl Starting {
             outcome: None,
             early: Vec::new(),
             deadline,
+            begun: sys::now(),
+            redial: None,
             over: false,
         }
     }
@@ -85,8 +98,14 @@ impl Starting {
         self.deadline
     }
 
+    /// It waits for the socket to take something: the connection itself, or words.
     pub(super) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() || self.is_dialling()
+    }
+
+    /// TCP has not connected.
+    fn is_dialling(&self) -> bool {
+        self.endpoint.is_none() && self.outcome.is_none()
     }
 
     pub(super) fn reject(&mut self, private_data: &[u8]) {
@@ -102,14 +121,14 @@ impl Starting {
         if self.over {
             return After::Nothing;
         }
-        if self.endpoint.is_none() && self.outcome.is_none() {
+        if let Some(when) = self.redial {
+            return After::Redial(when);
+        }
+        if self.is_dialling() {
             match socket.connected() {
                 Ok(false) => return After::Nothing,
                 Ok(true) => {}
-                Err(cause) => {
-                    let error = Error::Unreachable { peer, cause };
-                    return After::End(error, self.take_done());
-                }
+                Err(cause) => return self.unreachable(peer, cause),
             }
             if let Side::Dialled { terms, options, .. } = &self.side {
                 // Its length was judged before.
@@ -123,6 +142,31 @@ impl Starting {
             return After::Nothing;
         }
         self.after(peer)
+    }
+
+    fn unreachable(&mut self, peer: SocketAddr, cause: sys::Error) -> After {
+        let now = sys::now();
+        let tried = now.since(self.begun);
+        if cause.is_refused() && tried < INSISTENCE && self.may_ask_again() {
+            // As long as it was tried so far, so that the waits double.
+            let when = now + tried.max(FIRST_WAIT);
+            self.redial = Some(when);
+            return After::Redial(when);
+        }
+        self.over = true;
+        After::End(Error::Unreachable { peer, cause }, self.take_done())
+    }
+
+    /// The time has come to dial again, if it was to.
+    pub(super) fn redial(&mut self, socket: &Socket, peer: SocketAddr, now: Time) -> Option<After> {
+        self.redial.take_if(|when| now >= *when)?;
+        if self.over {
+            return None;
+        }
+        Some(match socket.connect_again(peer) {
+            Ok(()) => After::Nothing,
+            Err(cause) => self.unreachable(peer, cause),
+        })
     }
 
     fn read(&mut self, socket: &Socket) {

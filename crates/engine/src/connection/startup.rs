@@ -187,13 +187,16 @@ impl Connection {
     }
 
     pub(super) fn startup_expired(self: Arc<Self>, now: Time) {
+        let socket = self.line.socket();
+        let limit = self.core.config.startup_timeout;
         let after = match &mut *self.phase.lock() {
-            Phase::Starting(starting) if now >= starting.deadline() => starting.expire(
-                self.line.socket(),
-                self.peer,
-                self.core.config.startup_timeout,
-                now,
-            ),
+            Phase::Starting(starting) if now >= starting.deadline() => {
+                starting.expire(socket, self.peer, limit, now)
+            }
+            Phase::Starting(starting) => match starting.redial(socket, self.peer, now) {
+                Some(after) => after,
+                None => return,
+            },
             _ => return,
         };
         self.go_on(after);
@@ -262,6 +265,8 @@ impl Connection {
                 // If it cannot be watched it will expire.
                 let _ = self.shard.arm(self.line.socket(), self.token, interest);
             }
+            // Not watched meanwhile: a socket that was refused is always ready.
+            After::Redial(when) => self.shard.at(when, self.token),
             After::Decide(door, proposal) => {
                 // Watched on: a peer that gives up before the answer must be noticed.
                 let _ = self

@@ -46,6 +46,19 @@ impl Socket {
         }
     }
 
+    /// Dials once more with a socket whose dial was refused.
+    pub fn connect_again(&self, to: SocketAddr) -> Result<()> {
+        // Linux lets go of the refused attempt in the first call, if nobody has done so, and says that it did.
+        let connected = match net::connect(&self.fd, &to) {
+            Err(Errno::CONNABORTED) => net::connect(&self.fd, &to),
+            other => other,
+        };
+        match connected {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::new("connect", errno)),
+        }
+    }
+
     /// Two connected ends, for a queue pair that is connected to itself: it writes to one and reads from the other.
     pub fn pair() -> Result<(Socket, Socket)> {
         let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)

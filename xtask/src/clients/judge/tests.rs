@@ -31,6 +31,7 @@ fn every_wrong_end_is_a_finding() {
         Ending::Failure,
         Ending::Killed,
         Ending::Bereft,
+        Ending::Endless,
     ] {
         let marks = ends.map(|end| {
             if ending(wanted, end).is_none() {
@@ -43,7 +44,7 @@ fn every_wrong_end_is_a_finding() {
     }
     assert_eq!(
         table,
-        "Success +----\nFailure -+---\nKilled --+--\nBereft -+--+\n"
+        "Success +----\nFailure -+---\nKilled --+--\nBereft -+--+\nEndless ----+\n"
     );
 }
 
@@ -57,6 +58,9 @@ fn text_is_wanted_or_unwanted() {
 fn standard_error_is_empty_but_for_noise() {
     let mut quiet = Side::new(["p"]);
     assert_eq!(side(&quiet, End::Code(0), "", "oh\n").len(), 1);
+    let endless = quiet.clone().endless();
+    assert_eq!(side(&endless, End::Late, "", "oh\n").len(), 1);
+    assert!(side(&endless, End::Late, "", "").is_empty());
     quiet.noise.push(Noise {
         part: "oh",
         reason: "test",

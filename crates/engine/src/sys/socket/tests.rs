@@ -56,6 +56,29 @@ fn nobody_there_is_connection_refused() {
 }
 
 #[test]
+fn a_refused_socket_dials_again() {
+    for ip in loopbacks() {
+        for from in [None, Some(ip)] {
+            let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
+            let to = SocketAddr::try_from(net::getsockname(&holder).unwrap()).unwrap();
+            let socket = Socket::connect(to, from).unwrap();
+            for _ in 0..3 {
+                await_ready(&socket, WRITE);
+                assert!(socket.connected().unwrap_err().is_refused());
+                socket.connect_again(to).unwrap();
+            }
+            await_ready(&socket, WRITE);
+            assert!(socket.connected().unwrap_err().is_refused());
+            net::listen(&holder, 1).unwrap();
+            socket.connect_again(to).unwrap();
+            await_ready(&socket, WRITE);
+            assert!(socket.connected().unwrap());
+            assert_eq!(socket.peer().unwrap(), to);
+        }
+    }
+}
+
+#[test]
 fn an_end_of_a_pair_is_connected_and_on_this_host() {
     let (a, b) = Socket::pair().unwrap();
     assert!(a.connected().unwrap() && b.connected().unwrap());

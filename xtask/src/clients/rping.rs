@@ -1,0 +1,101 @@
+//! `rping`: a thousand rounds with their data compared, from the smallest size to the largest, and a server with many clients.
+//! It promises both address families, queue pairs that the program makes itself, and two namespaces.
+//! Its speed is not judged: every round prints a line.
+
+use super::case::{Case, Noise, PEER, PEER6, PORT, Place, Side};
+
+/// What the program tells on standard error of every connection that ends.
+pub(crate) const TALK: &[Noise] = &[
+    Noise {
+        part: "DISCONNECT EVENT",
+        reason: "rping reports the end of a connection there",
+    },
+    Noise {
+        part: "wait for RDMA_READ_ADV state",
+        reason: "the server of rping waits for another round when the client has ended its last one",
+    },
+];
+
+/// The program sizes both its buffers by it, and takes no more than one byte less than 64 KiB.
+const SIZES: &[(&str, bool)] = &[
+    ("64", true),
+    ("1000", false),
+    ("4096", false),
+    ("65535", true),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let rounds = ["-C", "1000", "-v", "-V"];
+    let few = ["-C", "10", "-v", "-V"];
+    let mut cases = Vec::new();
+    for (size, quick) in SIZES {
+        let options = [&rounds[..], &["-S", size]].concat();
+        cases
+            .push(pair(&format!("rping/{size}"), &options, PEER, "rdma-ping-999").quick_if(*quick));
+    }
+    for (word, further) in [("own-qp", &["-q"][..]), ("plain", &[])] {
+        let options = [&rounds[..], further].concat();
+        let name = format!("rping/ipv6/{word}");
+        cases.push(pair(&name, &options, PEER6, "rdma-ping-999").quick_if(word == "plain"));
+    }
+    let options = [&rounds[..], &["-q"]].concat();
+    cases.push(pair("rping/own-qp", &options, PEER, "rdma-ping-999"));
+    let honest = pair("rping/iwarp", &rounds, PEER, "rdma-ping-999");
+    cases.push(honest.personality("iwarp"));
+    let near = pair("rping/address", &few, PEER, "rdma-ping-9");
+    cases.push(near.at(Place::Own).quick_if(false));
+    for (word, peer) in [("ipv4", PEER), ("ipv6", PEER6)] {
+        let options = [&rounds[..], &["-S", "4096"]].concat();
+        let far = pair(
+            &format!("namespaces/rping/{word}"),
+            &options,
+            peer,
+            "rdma-ping-999",
+        );
+        cases.push(far.at(Place::Namespaces));
+    }
+    cases.push(persistent("rping/persistent/20", &one_after_another(), &[]));
+    cases.push(persistent("rping/persistent/at-once", &at_once(), &[]));
+    cases
+        .push(persistent("rping/persistent/own-qp", &one_after_another(), &["-q"]).quick_if(false));
+    cases
+}
+
+/// The options are for both sides; the client says the last round's words.
+fn pair(name: &str, options: &[&str], peer: &str, last: &str) -> Case {
+    let side =
+        |own: &[&str]| Side::new([&["rping", "-p", PORT], own, options].concat()).noise(TALK);
+    let server = side(&["-s", "-a", any(peer)]).says("server ping data");
+    Case::pair(name, server, side(&["-c", "-a", peer]).says(last)).limit(60)
+}
+
+/// The address at which a server hears all of a family.
+fn any(peer: &str) -> &'static str {
+    if peer == PEER6 { "::" } else { "0.0.0.0" }
+}
+
+/// A server that stays, and a script that is its clients.
+fn persistent(name: &str, script: &str, options: &[&str]) -> Case {
+    let server = ["rping", "-s", "-P", "-p", PORT];
+    let server = Side::new([&server[..], options].concat())
+        .noise(TALK)
+        .endless();
+    let client = Side::new(["sh", "-c", script])
+        .noise(TALK)
+        .says("all 20 came back");
+    Case::pair(name, server, client).limit(90)
+}
+
+fn one_after_another() -> String {
+    format!(
+        "for i in $(seq 20); do rping -c -a {PEER} -p {PORT} -C 10 -V || exit 1; done; echo all 20 came back"
+    )
+}
+
+/// A moment apart: the program keeps one request at a time, and forgets one that another follows too soon.
+fn at_once() -> String {
+    format!(
+        "for i in $(seq 20); do rping -c -a {PEER} -p {PORT} -C 3000 -V & all=\"$all $!\"; sleep 0.1; done; \
+         for i in $all; do wait $i || exit 1; done; echo all 20 came back"
+    )
+}
