@@ -2,7 +2,7 @@
 //! It promises data that was compared: rstream and riostream verify, copies have equal checksums.
 //! Their speed is not judged; the long set has all sizes and the large file.
 
-use super::case::{Case, PEER, PEER6, PORT, Side};
+use super::case::{Case, PEER, PORT, Side};
 
 /// rstream's and riostream's ways to wait, by their letters, and whether one belongs to the quick set.
 const WAYS: &[(&str, &[&str], bool)] = &[
