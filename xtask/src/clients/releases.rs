@@ -51,7 +51,7 @@ const LACKING: &str = "lacking";
 pub(crate) fn cases() -> Vec<Case> {
     RELEASES
         .iter()
-        .flat_map(|release| release.cases())
+        .flat_map(Release::cases)
         .collect()
 }
 
