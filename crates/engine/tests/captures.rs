@@ -280,7 +280,7 @@ impl Replay<'_> {
         let (now, then) = (ours.first(), captured.first());
         match captured.opcode() {
             // Ours has its own words for it.
-            TERMINATE => return,
+            TERMINATE => {}
             READ_REQUEST => {
                 assert_eq!(now[30..46], then[30..46], "what is read");
                 let local = self.sink(self.posted - 1);

@@ -178,8 +178,19 @@ impl Half {
     }
 }
 
-/// A packet's TCP part: ports, sequence number, flags, data; with both addresses before the ports.
-fn tcp(packet: &[u8]) -> Option<(Vec<u8>, Vec<u8>, u32, u8, &[u8])> {
+/// An address with its port.
+type End = Vec<u8>;
+
+/// A packet's TCP part.
+struct Tcp<'a> {
+    from: End,
+    to: End,
+    seq: u32,
+    flags: u8,
+    data: &'a [u8],
+}
+
+fn tcp(packet: &[u8]) -> Option<Tcp<'_>> {
     let ip = &packet[14..];
     let (ends, head, len) = match be16(packet, 12) {
         0x0800 if ip[9] == 6 => {
@@ -190,10 +201,20 @@ fn tcp(packet: &[u8]) -> Option<(Vec<u8>, Vec<u8>, u32, u8, &[u8])> {
         _ => return None,
     };
     let tcp = &ip[head..len];
-    let from = [ends.0, &tcp[..2]].concat();
-    let to = [ends.1, &tcp[2..4]].concat();
-    let data = &tcp[usize::from(tcp[12] >> 4) * 4..];
-    Some((from, to, be32(tcp, 4), tcp[13], data))
+    Some(Tcp {
+        from: [ends.0, &tcp[..2]].concat(),
+        to: [ends.1, &tcp[2..4]].concat(),
+        seq: be32(tcp, 4),
+        flags: tcp[13],
+        data: &tcp[usize::from(tcp[12] >> 4) * 4..],
+    })
+}
+
+/// A connection while it is read: both directions, and what was complete so far.
+#[derive(Default)]
+struct Heard {
+    halves: [Half; 2],
+    messages: Vec<Message>,
 }
 
 /// Every connection of a capture of the tests of `verbena decode`.
@@ -203,13 +224,20 @@ pub fn exchanges(name: &str) -> Vec<Exchange> {
     let file = std::fs::read(path).unwrap();
     assert_eq!(&file[..4], b"\xd4\xc3\xb2\xa1", "little-endian");
     let mut order = Vec::new();
-    let mut all: HashMap<(Vec<u8>, Vec<u8>), ([Half; 2], Vec<Message>)> = HashMap::new();
+    let mut all: HashMap<(End, End), Heard> = HashMap::new();
     let mut at = 24;
     while at < file.len() {
         let len = u32::from_le_bytes(file[at + 8..at + 12].try_into().unwrap()) as usize;
         let packet = &file[at + 16..at + 16 + len];
         at += 16 + len;
-        let Some((from, to, seq, flags, data)) = tcp(packet) else {
+        let Some(Tcp {
+            from,
+            to,
+            seq,
+            flags,
+            data,
+        }) = tcp(packet)
+        else {
             continue;
         };
         let (syn, ack) = (flags & 2 != 0, flags & 16 != 0);
@@ -223,7 +251,7 @@ pub fn exchanges(name: &str) -> Vec<Exchange> {
         } else {
             ((to, from), 1)
         };
-        let Some((halves, messages)) = all.get_mut(&key) else {
+        let Some(Heard { halves, messages }) = all.get_mut(&key) else {
             continue;
         };
         let half = &mut halves[side];
@@ -236,7 +264,8 @@ pub fn exchanges(name: &str) -> Vec<Exchange> {
         }
     }
     let finish = |key| {
-        let ([forth, back], messages): ([Half; 2], _) = all.remove(&key)?;
+        let Heard { halves, messages } = all.remove(&key)?;
+        let [forth, back] = halves;
         for half in [&forth, &back] {
             assert!(half.open.is_empty() && half.ahead.is_empty(), "{name}: cut");
         }
