@@ -115,7 +115,7 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     let start = Instant::now();
     let mut accounts: Vec<Account> = Vec::new();
     for (trial, port) in trials(&wanted).iter().zip(PORTS) {
-        let account = trial.run(&stage, port);
+        let account = twice(|port| trial.run(&stage, port), port);
         println!("{}", table::line(&account));
         accounts.push(account);
     }
@@ -130,6 +130,28 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
         start.elapsed().as_secs_f64()
     );
     conclude(&accounts)
+}
+
+/// Where the ports of second tries begin, counted from those of the first ones.
+const SECOND: u16 = 5000;
+
+/// Runs a trial, and once more if it failed: real programs have limits of their own, and a machine that others use makes
+/// some miss them. A second try is told of, here and on the page.
+fn twice(run: impl Fn(u16) -> Account, port: u16) -> Account {
+    let first = run(port);
+    if !matches!(first.verdict, Verdict::Failed(_)) {
+        return first;
+    }
+    println!("{}", table::line(&first));
+    println!("!!! once more, since that may have been the machine's fault");
+    let second = run(port + SECOND);
+    match second.verdict {
+        Verdict::Passed(figure) => Account {
+            verdict: Verdict::Passed(format!("at the second try only; {figure}")),
+            ..second
+        },
+        _ => second,
+    }
 }
 
 /// A skip is a failure where nobody reads it.
@@ -198,7 +220,7 @@ mod tests {
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
         assert!(names.iter().all(|name| name.len() <= 44), "{names:?}");
-        assert!(cases.len() * 2 < PORTS.len());
+        assert!(cases.len() * 2 < usize::from(SECOND));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! It promises the original's symbols, layouts, errors and waiting rules, so that such a program does not notice.
 //! It refuses to be an adapter: every call is turned into one of the Rust face, and what that cannot do is refused.
 //!
-//! Reading order: [`abi`] (layouts and constants, byte by byte) → `stubs` (names that only fail) → `rsockets`.
+//! Reading order: [`abi`] (layouts and constants, byte by byte) → `object`, `uses` (what stands behind a pointer) → `errno`,
+//! `log` → `home` (one adapter per process) → `device`, `context`, `port`, `query` → `mailbox`, `ear`, `channel` (events) →
+//! `pd`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (names that only fail).
 
 #![allow(
     non_camel_case_types,

@@ -30,6 +30,11 @@ impl<E> Mailbox<E> {
         self.channel.as_fd().as_raw_fd()
     }
 
+    /// Something is in it.
+    pub(crate) fn is_rung(&self) -> bool {
+        !self.waiting.lock().is_empty()
+    }
+
     /// Adds an event, if `wanted` still holds under the lock that [`remove`](Mailbox::remove) takes.
     pub(crate) fn put_if(&self, event: E, wanted: impl FnOnce() -> bool) {
         let mut waiting = self.waiting.lock();

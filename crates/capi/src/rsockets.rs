@@ -99,3 +99,6 @@ unsafe fn room<'a>(at: *mut c_void, len: usize) -> Result<&'a mut [u8], Errno> {
         at => Ok(unsafe { core::slice::from_raw_parts_mut(at.cast(), len) }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,7 @@ fn a_question_is_answered_and_datagrams_arrive() {
             assert_eq!(
                 (text, from),
                 (b"a letter".to_vec(), (*(*client.id).qp).qp_num)
-            )
+            );
         };
         // Nothing else is said of it on either side.
         drop((asked, answer));

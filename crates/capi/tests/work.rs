@@ -177,6 +177,7 @@ fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
     assert_eq!(bad, &raw mut wr);
     // SAFETY: an object that is there.
     assert!(!readable(
+        // SAFETY: the context is open.
         unsafe { (*b.context).async_fd },
         core::time::Duration::from_millis(50)
     ));

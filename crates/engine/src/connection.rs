@@ -60,6 +60,8 @@ pub(crate) struct Connection {
     watched: AtomicBool,
     /// When the last words of a queue pair that failed must have left, in nanoseconds; 0 while it lives.
     last_moment: AtomicU64,
+    /// When a peer that has said nothing gets its nudge, in nanoseconds; 0 if it gets none.
+    nudge: AtomicU64,
     /// The earliest time that the shard was asked for, in nanoseconds.
     due: AtomicU64,
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, SEND, Side, join, pair};
@@ -75,4 +76,86 @@ fn a_standard_peer_waits_for_a_receive_as_long_as_the_setting_says() {
     let took = began.elapsed();
     let early = Duration::from_millis(200);
     assert!(took >= early && took < early * 4, "{took:?}");
+}
+
+/// A standard responder by hand: takes the Request, agrees without the extensions, and says nothing of itself.
+fn silent_responder() -> (
+    std::net::SocketAddr,
+    std::thread::JoinHandle<std::net::TcpStream>,
+) {
+    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = door.local_addr().unwrap();
+    let peer = std::thread::spawn(move || {
+        let (mut raw, _) = door.accept().unwrap();
+        let mut request = [0; 24];
+        raw.read_exact(&mut request).unwrap();
+        // Revision 2 without the peer-to-peer model, one read at a time.
+        raw.write_all(b"MPA ID Rep Frame\x10\x02\0\x04\0\x01\0\x01")
+            .unwrap();
+        raw.set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        raw
+    });
+    (at, peer)
+}
+
+/// Everything that comes until nothing comes for a while.
+fn what_comes(raw: &mut std::net::TcpStream) -> Vec<u8> {
+    let (mut all, mut some) = (Vec::new(), [0; 4096]);
+    while let Ok(n @ 1..) = raw.read(&mut some) {
+        all.extend(&some[..n]);
+    }
+    all
+}
+
+/// WIRE.md L: siw may leave the first frame unread until more comes.
+#[test]
+fn a_standard_peer_that_says_nothing_is_nudged_once() {
+    const EMPTY_WRITE: &[u8] = b"\0\x0e\xc1\x40\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0";
+    const SENT: usize = 2 + 18 + 8 + 4;
+    for (nudge, sends, answers, expected) in [
+        ("20ms", true, false, SENT + EMPTY_WRITE.len()),
+        // It is told nothing that it could have missed.
+        ("20ms", false, false, 0),
+        // It is well.
+        ("100ms", true, true, SENT),
+        ("0s", true, false, SENT),
+    ] {
+        let a = Side::new(&[("rtr", "none"), ("crc", "off"), ("nudge", nudge)]);
+        let (at, peer) = silent_responder();
+        common::dial(&a.qp, at).unwrap();
+        a.receive(9, &[a.sge(64, 64)]);
+        if sends {
+            a.post(1, SEND, &[a.sge(0, 8)]);
+        }
+        let mut raw = peer.join().unwrap();
+        if answers {
+            raw.write_all(b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0")
+                .unwrap();
+            assert_eq!(a.statuses(2).len(), 2);
+        }
+        let came = what_comes(&mut raw);
+        assert_eq!(came.len(), expected, "{nudge} {sends} {answers}: {came:x?}");
+        if expected > SENT {
+            assert_eq!(&came[SENT..], EMPTY_WRITE);
+        }
+        assert_eq!(a.qp.state(), QpState::Rts);
+    }
+}
+
+/// To a peer of our kind without the extensions it means nothing, whatever it has agreed on.
+#[test]
+fn a_nudge_is_harmless() {
+    for rtr in ["none", "write", "read"] {
+        let (a, b) = pair(&[("extensions", "off"), ("nudge", "10ms"), ("rtr", rtr)]);
+        b.receive(1, &[b.sge(0, 8)]);
+        a.post(1, SEND, &[a.sge(0, 8)]);
+        assert_eq!(b.statuses(1), [(1, Status::Success)]);
+        std::thread::sleep(Duration::from_millis(60));
+        b.receive(2, &[b.sge(0, 8)]);
+        a.post(2, SEND, &[a.sge(0, 8)]);
+        assert_eq!(b.statuses(1), [(2, Status::Success)], "{rtr}");
+        assert_eq!(a.statuses(2).len(), 2);
+        assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
+    }
 }

@@ -326,6 +326,13 @@ impl Qp {
         self.desk.look(Inner::deadline)
     }
 
+    /// The connection has been there for a while: a peer that may have missed our first frame gets another, an empty one.
+    pub fn nudge(&self, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| {
+            inner.stream.as_mut().is_some_and(Stream::nudge)
+        });
+    }
+
     /// Time passed.
     pub fn handle_timeout(&self, now: Time, out: &mut Outbox) {
         self.attend(out, |inner, init, out| inner.time_passed(init, now, out));

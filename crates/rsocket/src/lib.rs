@@ -43,6 +43,7 @@ mod word;
 
 pub use alarm::{Alarm, Watch};
 pub use error::Error;
+pub use link::Mapped;
 pub use net::Net;
 pub use options::{Linger, Options};
 pub use stream::{Flags, Half, Readiness, Stream};

@@ -8,13 +8,15 @@ mod mapping;
 mod transfer;
 mod turn;
 
+pub use mapping::Mapped;
+
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use verbena::low::{Arm, BareCq, Enabled, Limits, QpState, RecvWr};
-use verbena::{Access, Memory, Mr, Pd, Qp, QpOptions, RemoteMemory, Request};
+use verbena::{Access, Memory, Pd, Qp, QpOptions, RemoteMemory, Request};
 
 use crate::credit::{Incoming, Outgoing, RESERVE};
 use crate::error::Error;
@@ -67,7 +69,7 @@ pub(crate) struct Link {
     stock: Memory,
     words: Memory,
     /// Memory of ours that the peer may write, by its address here.
-    mapped: Mutex<Vec<(usize, u64, Mr)>>,
+    mapped: Mutex<Vec<(usize, u64, Mapped)>>,
     pd: Pd,
     flow: Mutex<Flow>,
     /// Held by whoever sends, so that bytes leave in the order of the calls.
@@ -246,13 +248,15 @@ impl Link {
     fn look(&self, flow: &Flow) -> State {
         let failed = matches!(flow.phase, Phase::Failed(_));
         let lost = flow.lost || failed;
-        let over = lost || (flow.ended && flow.peer_ended);
+        // As TCP: who has read the end and may still write has not hung up, though nobody may be there any more.
+        let broken = failed || (flow.lost && !flow.peer_ended);
+        let over = broken || (flow.ended && flow.peer_ended);
         let joined = matches!(flow.phase, Phase::Joined);
         let room = flow.peer.is_some_and(|(out, _)| out.room() > 0) && self.has_stock(flow);
         State {
             readable: flow.incoming.waiting() > 0 || flow.peer_ended || flow.deaf || lost,
             writable: lost || (joined && (flow.ended || (room && flow.sends < self.options.sends))),
-            failed: failed || (flow.lost && !flow.peer_ended),
+            failed: broken,
             over,
         }
     }

@@ -43,13 +43,15 @@ pub struct Options {
     pub send_timeout: Option<Duration>,
     /// What closing waits for.
     pub linger: Linger,
+    /// A socket bound to all IPv6 addresses is not bound to all IPv4 addresses as well.
+    pub v6_only: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
-            recv_buffer: 512 << 10,
-            send_buffer: 512 << 10,
+            recv_buffer: 2 << 20,
+            send_buffer: 2 << 20,
             sends: 384,
             messages: 384,
             inline: 256,
@@ -58,6 +60,7 @@ impl Default for Options {
             recv_timeout: None,
             send_timeout: None,
             linger: Linger::Usual,
+            v6_only: false,
         }
     }
 }

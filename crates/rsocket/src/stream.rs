@@ -52,8 +52,9 @@ pub struct Readiness {
 
 /// Where a socket stands.
 enum State {
-    Fresh(Option<Berth>),
-    Listening(Arc<Listener>),
+    /// Bound to one address, or to none; to all of both families by two.
+    Fresh(Vec<Berth>),
+    Listening(Arc<[Listener]>),
     Linked(Arc<Link>),
     Closed,
 }
@@ -79,7 +80,7 @@ impl Stream {
     pub fn with(net: &Arc<Net>, options: Options) -> Stream {
         Stream {
             net: net.clone(),
-            state: Mutex::new(State::Fresh(None)),
+            state: Mutex::new(State::Fresh(Vec::new())),
             options: Mutex::new(options),
             nonblocking: AtomicBool::new(false),
             error: Mutex::new(None),
@@ -127,7 +128,7 @@ impl Stream {
         let gone = {
             let mut state = self.state.lock();
             match &*state {
-                State::Linked(_) => core::mem::replace(&mut *state, State::Fresh(None)),
+                State::Linked(_) => core::mem::replace(&mut *state, State::Fresh(Vec::new())),
                 _ => return,
             }
         };
@@ -146,9 +147,14 @@ impl Stream {
     /// Our address; none that can be told before it is bound or connected.
     pub fn local(&self) -> Result<SocketAddr, Error> {
         let link = match &*self.state.lock() {
-            State::Fresh(Some(berth)) => return Ok(berth.local()?),
-            State::Fresh(None) => return Err(Error::NotConnected),
-            State::Listening(listener) => return Ok(listener.local()?),
+            State::Fresh(berths) => {
+                let berth = berths.first().ok_or(Error::NotConnected)?;
+                return Ok(berth.local()?);
+            }
+            State::Listening(listeners) => {
+                let listener = listeners.first().ok_or(Error::NotConnected)?;
+                return Ok(listener.local()?);
+            }
             State::Linked(link) => link.clone(),
             State::Closed => return Err(Error::Closed),
         };
@@ -165,9 +171,9 @@ impl Stream {
     pub fn readiness(&self) -> Readiness {
         let link = match &*self.state.lock() {
             State::Linked(link) => link.clone(),
-            State::Listening(listener) => {
+            State::Listening(listeners) => {
                 return Readiness {
-                    readable: has_request(listener),
+                    readable: listeners.iter().any(has_request),
                     ..Readiness::default()
                 };
             }

@@ -69,6 +69,11 @@ impl Tx {
         self.max_ulpdu
     }
 
+    /// Something was sent, or is about to be.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun > 0
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }

@@ -153,10 +153,11 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
         // SAFETY: the program's word.
         return unsafe { own.ask(id, &asked.words()) };
     }
-    let (source, peer) = {
+    let (source, peer, asked_before) = {
         let inner = own.inner.lock();
-        (inner.source, inner.peer.ok_or(Errno::INVAL)?)
+        (inner.source, inner.peer, inner.asked)
     };
+    let peer = peer.filter(|_| !asked_before).ok_or(Errno::INVAL)?;
     let home = home()?;
     // SAFETY: the program's word.
     let joined = unsafe { own.joins(id, &asked, &home)? };
@@ -179,15 +180,17 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
         }
         Err(error) => refused(&link, &error),
     };
+    own.inner.lock().asked = true;
     let dialled = joined
         .qp
         .connect_from(source, to, &asked.private_data, done);
     if let Err(error) = dialled {
-        match error.os_error() {
-            // The system knows already that nobody is there.
-            Some(_) => refused(&own.link, &error),
-            None => return Err(error.into()),
+        if error.os_error().is_none() {
+            own.inner.lock().asked = false;
+            return Err(error.into());
         }
+        // The system knows already that nobody is there.
+        refused(&own.link, &error);
     }
     // SAFETY: the program's word.
     unsafe { own.complete(id)? };
@@ -354,7 +357,8 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     pair.hang_up();
     // SAFETY: the program waits for this call to change it.
     unsafe { (*c).state = IBV_QPS_ERR };
-    if own.link.disconnected() {
+    // Who waits for each step waits for this one's event, too, if it is to come or there already: the peer may have been first.
+    if own.link.disconnected() || own.link.events().is_rung() {
         // SAFETY: the program's word.
         return unsafe { own.complete(id) };
     }

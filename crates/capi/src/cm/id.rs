@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) path: Option<Box<ibv_sa_path_rec>>,
     /// A queue pair of the program's own that was connected, and what the peer said to it.
     pub(crate) own: Option<*mut ibv_qp>,
+    /// A connection was asked for: there is one in an identifier's life.
+    pub(crate) asked: bool,
 }
 
 /// A queue pair to be made for each connection.
@@ -163,7 +165,9 @@ pub(crate) unsafe fn for_request(
     };
     let mut inner = Inner::default();
     let (local, peer) = match comer {
-        Comer::Request(request) => {
+        Comer::Request(request, waits) => {
+            // Another one may come in its place.
+            drop(waits);
             let ends = (request.local()?, request.peer());
             inner.request = Some(request);
             ends

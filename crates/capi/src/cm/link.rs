@@ -4,7 +4,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::net::IpAddr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -45,10 +45,41 @@ pub(crate) struct Given(pub(crate) *mut c_void);
 
 /// Somebody who came.
 pub(crate) enum Comer {
-    /// For a connection.
-    Request(Request),
+    /// For a connection; it is one of those who wait until its event is taken.
+    Request(Request, Waits),
     /// For datagrams.
     Question(Question),
+}
+
+/// A place among the requests that may wait; given back when it is dropped.
+pub(crate) struct Waits(Arc<AtomicUsize>);
+
+impl Waits {
+    /// None if as many wait as may.
+    pub(crate) fn new(waiting: &Arc<AtomicUsize>, most: usize) -> Option<Waits> {
+        let more = |n: usize| (n < most).then_some(n + 1);
+        let free = waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+        free.ok().map(|_| Waits(waiting.clone()))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// How far a connection is, as its program was told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Nothing yet, or that there is none.
+    Nothing,
+    /// Nothing yet, but its end was seen already: whoever notices it may be faster than whoever began it.
+    Short,
+    /// That it is there.
+    Beginning,
+    /// That it is over.
+    End,
 }
 
 impl Param {
@@ -89,8 +120,7 @@ pub(crate) struct Link {
     events: Mutex<Arc<Events>>,
     gone: AtomicBool,
     pub(crate) acks: Acks,
-    /// It is connected, and has not been told that this is over.
-    connected: AtomicBool,
+    told: Mutex<Told>,
 }
 
 struct Address(*mut rdma_cm_id);
@@ -107,7 +137,7 @@ impl Link {
             events: Mutex::new(events),
             gone: AtomicBool::new(false),
             acks: Acks::default(),
-            connected: AtomicBool::new(false),
+            told: Mutex::new(Told::Nothing),
         })
     }
 
@@ -144,19 +174,31 @@ impl Link {
         events.put_if(event, || !self.gone.load(Ordering::Relaxed));
     }
 
-    /// The connection is there.
+    /// The connection is there; if it is over already, that is told after it.
     pub(crate) fn established(self: &Arc<Link>, kind: u32, param: Param) {
-        self.connected.store(true, Ordering::Release);
+        let mut told = self.told.lock();
+        let over = *told == Told::Short;
+        *told = if over { Told::End } else { Told::Beginning };
+        // Under the lock: the end must not be told before the beginning.
         self.tell(kind, 0, param);
+        if over {
+            self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+        }
     }
 
     /// The connection is over; true if that was news.
     pub(crate) fn disconnected(self: &Arc<Link>) -> bool {
-        let news = self.connected.swap(false, Ordering::AcqRel);
-        if news {
-            self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+        let mut told = self.told.lock();
+        match *told {
+            Told::Nothing | Told::Short => *told = Told::Short,
+            Told::End => {}
+            Told::Beginning => {
+                *told = Told::End;
+                self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+                return true;
+            }
         }
-        news
+        false
     }
 
     /// Events go elsewhere from now on, those that wait included.

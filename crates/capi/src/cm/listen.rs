@@ -4,13 +4,14 @@
 
 use core::ffi::c_int;
 use core::net::{Ipv4Addr, SocketAddr};
+use core::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use verbena::Listener;
 
 use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
-use super::link::{Comer, Link, Param};
+use super::link::{Comer, Link, Param, Waits};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
@@ -59,31 +60,46 @@ impl Id {
             return Err(Errno::INVAL);
         }
         let berths = core::mem::take(&mut inner.berths);
+        let room = Room {
+            waiting: Arc::default(),
+            most: backlog,
+        };
         for berth in berths {
             let listener = Arc::new(berth.listen(backlog)?);
-            let (weak, link) = (Arc::downgrade(&listener), self.link.clone());
-            listener.on_request(Arc::new(move || hear(&weak, &link)));
+            let (weak, link, theirs) = (Arc::downgrade(&listener), self.link.clone(), room.clone());
+            listener.on_request(Arc::new(move || hear(&weak, &link, &theirs)));
             inner.listeners.push(listener.clone());
             // Who came before anybody was told.
-            hear(&Arc::downgrade(&listener), &self.link);
+            hear(&Arc::downgrade(&listener), &self.link, &room);
         }
         Ok(())
     }
 }
 
+/// How many wait for the program to look at them, and how many may.
+#[derive(Clone)]
+struct Room {
+    waiting: Arc<AtomicUsize>,
+    most: usize,
+}
+
 /// Tells of everybody who came.
-fn hear(listener: &Weak<Listener>, link: &Arc<Link>) {
+fn hear(listener: &Weak<Listener>, link: &Arc<Link>, room: &Room) {
     let Some(listener) = listener.upgrade() else {
         return;
     };
     while let Ok(Some(request)) = listener.try_next() {
+        let Some(waits) = Waits::new(&room.waiting, room.most) else {
+            request.reject(&[]);
+            continue;
+        };
         let (inbound, outbound) = request.depths();
         let short = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
         let param = Param::Connection {
             private_data: request.private_data().to_vec(),
             depths: (short(inbound), short(outbound)),
         };
-        let comer = Some(Comer::Request(request));
+        let comer = Some(Comer::Request(request, waits));
         link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, comer);
     }
 }

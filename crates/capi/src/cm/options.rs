@@ -57,8 +57,8 @@ unsafe fn number(value: *const c_void, len: usize) -> Result<i64, Errno> {
     if value.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's word.
     match len {
+        // SAFETY: the caller's word.
         1 => Ok(unsafe { value.cast::<u8>().read() }.into()),
         // SAFETY: as above; programs do not always align it.
         4 => Ok(unsafe { value.cast::<c_int>().read_unaligned() }.into()),

@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use libc::sockaddr;
 
 use super::address::{read, towards};
+use super::devices;
 use super::id::{self, Id};
 use super::link::Param;
 use crate::abi::*;
@@ -14,6 +15,9 @@ use crate::errno::{Errno, minus_one};
 use crate::home::{config, home};
 use crate::{log, port};
 use verbena::Error;
+
+/// How many ports of the system's choice are tried for one that is free for both families.
+const CHOICES: usize = 64;
 
 /// The port on the wire of a port that programs speak of (setting `cm_port_offset`).
 pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
@@ -61,6 +65,8 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
     if own.inner.lock().bound.is_some() {
         return Err(Errno::INVAL);
     }
+    // The adapter must be the one that identifiers share and stay: what is told of a connection goes where its listener is.
+    devices::common()?;
     // SAFETY: the program's word.
     let (at, everywhere) = match unsafe { (*id).ps } {
         // Linux counts the loopback among the addresses that name no device, and libfabric tells from it that a name is
@@ -84,19 +90,26 @@ impl Id {
     fn take_port(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
         let device = home()?.device.clone();
         let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
-        let berth = device
-            .berth(wire)
-            .map_err(|error| taken("TCP", wire, error))?;
-        let port = berth.local()?.port();
         let mut inner = self.inner.lock();
         let both = at.ip() == IpAddr::from([0; 16]) && !inner.options.family_only;
-        inner.berths.push(berth);
-        if both {
-            // Whoever else has the port for IPv4 keeps it.
+        let mut left = CHOICES;
+        loop {
+            left -= 1;
+            let berth = device
+                .berth(wire)
+                .map_err(|error| taken("TCP", wire, error))?;
+            let port = berth.local()?.port();
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-            inner.berths.extend(device.berth(v4).ok());
+            let second = if both { device.berth(v4).ok() } else { None };
+            // A port of the system's choice is one that both families have free. One that the program named is somebody
+            // else's for IPv4 if they had it before.
+            if both && second.is_none() && wire.port() == 0 && left > 0 {
+                continue;
+            }
+            inner.berths.push(berth);
+            inner.berths.extend(second);
+            return Ok(SocketAddr::new(at.ip(), spoken_port(port)));
         }
-        Ok(SocketAddr::new(at.ip(), spoken_port(port)))
     }
 }
 

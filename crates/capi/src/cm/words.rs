@@ -1,4 +1,5 @@
 //! Words for events of the connection manager, and ports out of addresses.
+//! It promises the original's names. It refuses to know what an event means.
 
 use core::ffi::c_char;
 

@@ -120,7 +120,7 @@ pub(super) unsafe extern "C" fn verbena_rrecvmsg(
             // SAFETY: the program's word.
             let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
             // SAFETY: the program's word.
-            let n = unsafe { recv_all(&own, msg.msg_iov, msg.msg_iovlen as usize, flags(how)?) }?;
+            let n = unsafe { recv_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }?;
             (msg.msg_namelen, msg.msg_controllen, msg.msg_flags) = (0, 0, 0);
             Ok(n)
         }

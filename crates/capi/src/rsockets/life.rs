@@ -65,9 +65,10 @@ pub(super) unsafe extern "C" fn verbena_rbind(
             own.stream.bind(unsafe { address::read(addr, addrlen) }?)?;
             Ok(0)
         }
-        // SAFETY: the program's word, to the C library.
         Entry::Datagram => {
-            Ok(checked(unsafe { libc::bind(socket, addr, addrlen) } as isize)? as c_int)
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::bind(socket, addr, addrlen) };
+            Ok(checked(done as isize)? as c_int)
         }
     }))
 }
@@ -118,13 +119,14 @@ pub(super) unsafe extern "C" fn verbena_rconnect(
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the program's word.
-            own.stream
-                .connect(unsafe { address::read(addr, addrlen) }?)?;
+            let address = unsafe { address::read(addr, addrlen) }?;
+            own.stream.connect(address)?;
             Ok(0)
         }
-        // SAFETY: the program's word, to the C library.
         Entry::Datagram => {
-            Ok(checked(unsafe { libc::connect(socket, addr, addrlen) } as isize)? as c_int)
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::connect(socket, addr, addrlen) };
+            Ok(checked(done as isize)? as c_int)
         }
     }))
 }

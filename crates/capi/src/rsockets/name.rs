@@ -26,9 +26,10 @@ pub(super) unsafe extern "C" fn verbena_rgetpeername(
             unsafe { address::write(peer, own.family, addr, addrlen) }?;
             Ok(0)
         }
-        // SAFETY: the program's word, to the C library.
         Entry::Datagram => {
-            Ok(checked(unsafe { libc::getpeername(socket, addr, addrlen) } as isize)? as c_int)
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::getpeername(socket, addr, addrlen) };
+            Ok(checked(done as isize)? as c_int)
         }
     }))
 }
@@ -53,9 +54,10 @@ pub(super) unsafe extern "C" fn verbena_rgetsockname(
             unsafe { address::write(local, own.family, addr, addrlen) }?;
             Ok(0)
         }
-        // SAFETY: the program's word, to the C library.
         Entry::Datagram => {
-            Ok(checked(unsafe { libc::getsockname(socket, addr, addrlen) } as isize)? as c_int)
+            // SAFETY: the program's word, to the C library.
+            let done = unsafe { libc::getsockname(socket, addr, addrlen) };
+            Ok(checked(done as isize)? as c_int)
         }
     }))
 }

@@ -19,7 +19,10 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// Options that are kept and told, and have no consequence here.
+/// What a segment holds as far as anybody asks: an Ethernet packet's worth.
+const MAXSEG: c_int = 1460;
+
+/// Options that are kept and told; all but `IPV6_V6ONLY` have no consequence here.
 const WORDS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -150,6 +153,10 @@ unsafe fn set(
         return Err(Errno(libc::ENOPROTOOPT));
     }
     let number = number?;
+    if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) {
+        own.stream
+            .set_options(|options| options.v6_only = number != 0);
+    }
     let mut words = own.words.lock();
     words.retain(|(l, n, _)| (*l, *n) != (level, name));
     words.push((level, name, number));
@@ -211,13 +218,19 @@ unsafe fn get(
             // SAFETY: the program's word.
             return unsafe { put(linger { l_onoff, l_linger }, at, len) };
         }
-        // SAFETY: the program's word.
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            // SAFETY: the program's word.
             return unsafe { put(timed(options.recv_timeout), at, len) };
         }
-        // SAFETY: the program's word.
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+            // SAFETY: the program's word.
             return unsafe { put(timed(options.send_timeout), at, len) };
+        }
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            // There is a TCP connection below, but its numbers say nothing of this one.
+            // SAFETY: the program's word, and zeroes are bytes.
+            unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, *len as usize) };
+            return Ok(());
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
             let error = own.stream.take_error();
@@ -242,7 +255,13 @@ fn word(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
     }
     let words = own.words.lock();
     let set = words.iter().find(|(l, n, _)| (*l, *n) == (level, name));
-    Ok(set.map_or(0, |(_, _, number)| *number))
+    // Some programs reckon with it.
+    let usual = if name == libc::TCP_MAXSEG && level == libc::IPPROTO_TCP {
+        MAXSEG
+    } else {
+        0
+    };
+    Ok(set.map_or(usual, |(_, _, number)| *number))
 }
 
 /// # Safety

@@ -115,7 +115,7 @@ pub(super) unsafe extern "C" fn verbena_rsendmsg(
             // SAFETY: the program's word.
             let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
             // SAFETY: the program's word.
-            unsafe { send_all(&own, msg.msg_iov, msg.msg_iovlen as usize, flags(how)?) }
+            unsafe { send_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }
         }
         // SAFETY: the program's word, to the C library.
         Entry::Datagram => checked(unsafe { libc::sendmsg(socket, msg, how) }),

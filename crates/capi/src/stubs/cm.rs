@@ -1,6 +1,6 @@
-//! All of librdmacm, until connections by address are written for C: `verbena_X` is what its `X` jumps to.
-//! It promises that programs which merely import it work, and that one which calls it is told why, once, and `ENOSYS` each time.
-//! It refuses to connect anything.
+//! The few functions of librdmacm that are younger than what is written here: `verbena_X` is what its `X` jumps to.
+//! It promises that programs which merely import them work, and that one which calls them is told why, once, and `ENOSYS` each time.
+//! It refuses to pretend.
 
 use core::ffi::c_int;
 use std::io::Write;
@@ -13,7 +13,7 @@ fn refused(name: &str) -> c_int {
     let name = name.strip_prefix("verbena_").unwrap_or(name);
     SAID.call_once(|| {
         // One write, so that it stays one line; if nobody can read it, the error number still says it.
-        let line = format!("verbena: rdma_cm is not there yet ({name} was called and fails)\n");
+        let line = format!("verbena: {name} is not there yet, and fails\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     });
     libc::ENOSYS

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each file uses its part")]
 
 pub(crate) mod parties;
+pub(crate) mod streams;
 
 use core::mem::offset_of;
 use core::ptr;

@@ -210,6 +210,8 @@ settings! {
     receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
     /// How long a peer's access waits for memory whose registration is not done before it is refused.
     memory_wait: Duration = Duration::from_secs(5), millis(0, 5_000);
+    /// How long after its startup a peer without the extensions, which was sent something and has said nothing, gets one empty RDMA Write: siw may have missed the first frame. `0s` sends none.
+    nudge: Duration = Duration::from_millis(20), millis(0, 60_000);
     /// How long the end of a closed connection is waited for.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// What is worth a line in the log.

@@ -150,6 +150,11 @@ impl Connection {
             // Whoever has to prove who it is has the rest of that time for it.
             self.shard.not_at(self.startup, self.token);
         }
+        if agreement.role == Role::Initiator && !agreement.extensions && !config.nudge.is_zero() {
+            let when = sys::now() + config.nudge;
+            self.nudge.store(when.nanos(), Ordering::Release);
+            self.shard.at(when, self.token);
+        }
         let watched = self.watch_by_group(bound);
         self.turn(&mut out);
         self.core.deliver(&mut out);

@@ -91,6 +91,7 @@ impl Connection {
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             last_moment: AtomicU64::new(0),
+            nudge: AtomicU64::new(0),
             due: AtomicU64::new(0),
         }))
     }

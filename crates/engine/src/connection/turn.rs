@@ -263,6 +263,11 @@ impl Connection {
                 bound.qp.handle_timeout(now, &mut out);
             }
             self.watch_peer(bound, now, &mut out);
+            let nudge = self.nudge.load(Ordering::Acquire);
+            if nudge != 0 && now.nanos() >= nudge {
+                self.nudge.store(0, Ordering::Release);
+                bound.qp.nudge(&mut out);
+            }
             self.send_now(&mut out);
             // What was waited for in vain may have been dropped, and the stream goes on.
             self.resume(&mut out);

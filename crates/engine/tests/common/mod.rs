@@ -6,6 +6,7 @@
     reason = "each test program uses a part of it"
 )]
 
+pub mod capture;
 pub mod datagrams;
 pub mod process;
 

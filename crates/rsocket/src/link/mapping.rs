@@ -2,12 +2,42 @@
 //! It promises that what was mapped before a byte was sent can be written by whoever has read that byte.
 //! It refuses to tell the owner of a write: that is the program's to say, by a message behind it.
 
-use verbena::{Mr, RemoteMemory};
+use verbena::{Memory, Mr, RemoteMemory};
 
 use super::transfer::Aim;
 use super::{Flow, Link};
 use crate::error::Error;
 use crate::word::Word;
+
+/// Memory that can be mapped, registered in the socket's domain ([`Stream::pd`](crate::Stream::pd)).
+#[derive(Debug)]
+pub enum Mapped {
+    /// The socket's own.
+    Memory(Memory),
+    /// Somebody else's.
+    Mr(Mr),
+}
+
+impl Mapped {
+    fn remote(&self) -> RemoteMemory {
+        match self {
+            Mapped::Memory(memory) => memory.remote(),
+            Mapped::Mr(mr) => mr.remote(),
+        }
+    }
+}
+
+impl From<Memory> for Mapped {
+    fn from(memory: Memory) -> Mapped {
+        Mapped::Memory(memory)
+    }
+}
+
+impl From<Mr> for Mapped {
+    fn from(mr: Mr) -> Mapped {
+        Mapped::Mr(mr)
+    }
+}
 
 impl Flow {
     /// Where so many bytes at most go that are written at this offset, in one piece of the peer's memory.
@@ -25,7 +55,12 @@ impl Flow {
 impl Link {
     /// Tells the peer that it may write this memory, which begins at `key` for the program.
     /// Takes the registration out of `mr` if it succeeds.
-    pub(crate) fn map(&self, key: usize, mr: &mut Option<Mr>, offset: u64) -> Result<(), Error> {
+    pub(crate) fn map(
+        &self,
+        key: usize,
+        mr: &mut Option<Mapped>,
+        offset: u64,
+    ) -> Result<(), Error> {
         let mut mapped = self.mapped.lock();
         let limit = self.options.maps;
         if mapped.len() >= limit {
@@ -35,7 +70,7 @@ impl Link {
         if mapped.iter().any(|(_, at, _)| *at == offset) {
             return Err(Error::Invalid("something is mapped at this offset already"));
         }
-        let Some(memory) = mr.as_ref().map(Mr::remote) else {
+        let Some(memory) = mr.as_ref().map(Mapped::remote) else {
             return Ok(());
         };
         self.say_counted(Word::Map { offset, memory })?;
@@ -46,7 +81,8 @@ impl Link {
     /// Takes it back: the peer is told, and what it writes from now on breaks the connection.
     pub(crate) fn unmap(&self, key: usize, len: usize) -> Result<(), Error> {
         let mut mapped = self.mapped.lock();
-        let same = |(at, _, mr): &(usize, u64, Mr)| *at == key && mr.remote().len() == len as u64;
+        let same =
+            |(at, _, mr): &(usize, u64, Mapped)| *at == key && mr.remote().len() == len as u64;
         let Some(at) = mapped.iter().position(same) else {
             return Err(Error::Invalid(
                 "nothing of this address and length is mapped",

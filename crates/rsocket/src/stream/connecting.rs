@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
+use verbena::{Berth, Listener, Request};
 
 use super::{State, Stream};
 use crate::alarm::Waiters;
@@ -26,25 +27,40 @@ fn news(waiters: &Arc<Waiters>) -> Arc<News> {
     })
 }
 
+/// The oldest request of either listener.
+fn next(listeners: &[Listener]) -> Result<Option<Request>, Error> {
+    for listener in listeners {
+        if let Some(request) = listener.try_next()? {
+            return Ok(Some(request));
+        }
+    }
+    Ok(None)
+}
+
 impl Stream {
-    /// Takes an address; port 0 finds a free one.
+    /// Takes an address; port 0 finds a free one. All IPv6 addresses are all IPv4 addresses too, unless the options say no.
     pub fn bind(&self, at: SocketAddr) -> Result<(), Error> {
+        let both = at.is_ipv6() && at.ip().is_unspecified() && !self.options().v6_only;
         let mut state = self.state.lock();
         match &*state {
-            State::Fresh(None) => {}
+            State::Fresh(berths) if berths.is_empty() => {}
             State::Closed => return Err(Error::Closed),
             _ => return Err(Error::Invalid("the socket has an address already")),
         }
-        *state = State::Fresh(Some(self.net.device.berth(at)?));
+        let mut berths = vec![self.net.device.berth(at)?];
+        if both {
+            let port = berths[0].local()?.port();
+            berths.push(self.net.device.berth((ANY.ip(), port))?);
+        }
+        *state = State::Fresh(berths);
         Ok(())
     }
 
     /// Listens; at most `backlog` requests wait.
     pub fn listen(&self, backlog: usize) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let berth = match core::mem::replace(&mut *state, State::Fresh(None)) {
-            State::Fresh(Some(berth)) => berth,
-            State::Fresh(None) => self.net.device.berth(ANY)?,
+        let mut berths = match core::mem::replace(&mut *state, State::Fresh(Vec::new())) {
+            State::Fresh(berths) => berths,
             other => {
                 let listens = matches!(other, State::Listening(_));
                 *state = other;
@@ -53,10 +69,17 @@ impl Stream {
                 return listens.then_some(()).ok_or(refused);
             }
         };
-        let listener = berth.listen(backlog.max(1))?;
-        let waiters = self.waiters.clone();
-        listener.on_request(Arc::new(move || waiters.ring()));
-        *state = State::Listening(Arc::new(listener));
+        if berths.is_empty() {
+            berths.push(self.net.device.berth(ANY)?);
+        }
+        let begin = |berth: Berth| {
+            let listener = berth.listen(backlog.max(1))?;
+            let waiters = self.waiters.clone();
+            listener.on_request(Arc::new(move || waiters.ring()));
+            Ok(listener)
+        };
+        let listeners = berths.into_iter().map(begin);
+        *state = State::Listening(listeners.collect::<Result<_, Error>>()?);
         Ok(())
     }
 
@@ -69,12 +92,12 @@ impl Stream {
     }
 
     fn try_accept(&self) -> Result<Stream, Error> {
-        let listener = match &*self.state.lock() {
-            State::Listening(listener) => listener.clone(),
+        let listeners = match &*self.state.lock() {
+            State::Listening(listeners) => listeners.clone(),
             State::Closed => return Err(Error::Closed),
             _ => return Err(Error::Invalid("the socket does not listen")),
         };
-        while let Some(request) = listener.try_next()? {
+        while let Some(request) = next(&listeners)? {
             let Ok(hello) = Hello::from_bytes(request.private_data()) else {
                 request.reject(b"");
                 continue;
@@ -100,8 +123,8 @@ impl Stream {
         let link = {
             let mut state = self.state.lock();
             match &*state {
-                State::Fresh(berth) => {
-                    let bound = berth.as_ref().map(verbena::Berth::local).transpose()?;
+                State::Fresh(berths) => {
+                    let bound = berths.first().map(Berth::local).transpose()?;
                     let from = bound.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
                     // Without waiters to ring first: nobody waits for a socket that is nothing.
                     let news = news(&self.waiters);

@@ -199,6 +199,12 @@ fn closing_wakes_who_waits_and_delivers_what_was_sent() {
         client.close();
         assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
     });
+    thread::sleep(Duration::from_millis(50));
+    let ready = server.readiness();
+    assert!(
+        ready.readable && !ready.hangup && !ready.error,
+        "data waits: {ready:?}"
+    );
     let mut got = vec![0; sent.len()];
     assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), sent.len());
     assert!(got == sent);
@@ -239,6 +245,28 @@ fn connecting_without_waiting() {
             .unwrap_err()
             .is_would_block()
     );
+}
+
+#[test]
+fn all_addresses_are_those_of_both_families() {
+    for only in [false, true] {
+        let listener = Stream::new(net());
+        listener.set_options(|mine| mine.v6_only = only);
+        listener.bind("[::]:0".parse().unwrap()).unwrap();
+        listener.listen(4).unwrap();
+        listener.set_nonblocking(true);
+        let port = listener.local().unwrap().port();
+        let client = Stream::new(net());
+        client.set_nonblocking(true);
+        let begun = client.connect(([127, 0, 0, 1], port).into());
+        assert!(matches!(begun, Err(Error::InProgress)));
+        if only {
+            wait_for("it is refused", || client.readiness().error);
+        } else {
+            wait_for("somebody comes", || listener.readiness().readable);
+            listener.accept().unwrap();
+        }
+    }
 }
 
 #[test]
@@ -312,27 +340,18 @@ fn a_time_limit_ends_waiting() {
 }
 
 #[test]
-#[allow(unsafe_code, reason = "registering memory")]
 fn the_peer_writes_mapped_memory() {
     let mapping = Options {
         maps: 2,
         ..Options::default()
     };
     let (client, server) = pair_with(mapping);
-    let register = |stream: &Stream, len: usize| {
-        let at = Box::leak(vec![0_u8; len].into_boxed_slice()).as_mut_ptr();
-        let pd = stream.pd().unwrap();
-        // SAFETY: leaked, and looked at only while nobody writes it.
-        let mr = unsafe { verbena::Mr::register(&pd, at, len, Access::ALL) };
-        (at as usize, mr.unwrap())
-    };
-    let (key, mr) = register(&server, 200_000);
-    server.map(key, mr, 1000).unwrap();
-    let (other, mr) = register(&server, 8);
-    assert!(matches!(
-        server.map(other, mr, 1000),
-        Err(Error::Invalid(_))
-    ));
+    let register = |stream: &Stream, len| stream.pd().unwrap().memory(len, Access::ALL).unwrap();
+    let memory = register(&server, 200_000);
+    let key = 7;
+    server.map(key, memory.clone(), 1000).unwrap();
+    let twice = server.map(8, register(&server, 8), 1000);
+    assert!(matches!(twice, Err(Error::Invalid(_))));
     server.send(b"!", Flags::default()).unwrap();
     client.recv(&mut [0], Flags::default()).unwrap();
     let sent = pattern(150_000, 4);
@@ -344,8 +363,8 @@ fn the_peer_writes_mapped_memory() {
     assert!(matches!(beyond, Err(Error::Unmapped { offset: 201_000 })));
     client.send(b"!", Flags::default()).unwrap();
     server.recv(&mut [0], Flags::default()).unwrap();
-    // SAFETY: leaked above, and the peer has written what it wanted to.
-    let there = unsafe { core::slice::from_raw_parts((key + 1000) as *const u8, sent.len()) };
+    let mut there = vec![0; sent.len()];
+    memory.read_at(1000, &mut there).unwrap();
     assert!(there == sent);
     server.unmap(key, 200_000).unwrap();
     assert!(server.unmap(key, 200_000).is_err());
@@ -354,11 +373,8 @@ fn the_peer_writes_mapped_memory() {
     let gone = client.write_mapped(b"x", 2000, Flags::default());
     assert!(matches!(gone, Err(Error::Unmapped { .. })));
     let (unmapping, _peer) = pair();
-    let (key, mr) = register(&unmapping, 64);
-    assert!(matches!(
-        unmapping.map(key, mr, 0),
-        Err(Error::Full { limit: 0, .. })
-    ));
+    let refused = unmapping.map(key, register(&unmapping, 64), 0);
+    assert!(matches!(refused, Err(Error::Full { limit: 0, .. })));
 }
 
 /// A peer that speaks verbs and says what it likes.

@@ -5,11 +5,11 @@ use core::ops::BitOr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use verbena::{Mr, Pd};
+use verbena::Pd;
 
 use super::Stream;
 use crate::error::Error;
-use crate::link::Link;
+use crate::link::{Link, Mapped};
 
 /// How one call shall behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -158,9 +158,9 @@ impl Stream {
 
     /// Lets the peer write this memory, by this offset; the program knows it as `key`. The peer can count on it once it has
     /// received something that was sent afterwards.
-    pub fn map(&self, key: usize, mr: Mr, offset: u64) -> Result<(), Error> {
+    pub fn map(&self, key: usize, mr: impl Into<Mapped>, offset: u64) -> Result<(), Error> {
         let link = self.link()?;
-        let mut mr = Some(mr);
+        let mut mr = Some(mr.into());
         self.wait(None, || link.map(key, &mut mr, offset))
     }
 

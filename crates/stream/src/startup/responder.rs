@@ -26,7 +26,13 @@ impl Endpoint {
     /// What the Request offers, while it waits for a decision: the agreement as it would be if accepted as it is.
     pub fn proposal(&self) -> Option<Agreement> {
         let request = self.request()?;
-        Some(self.agree(&request, self.reply_block(&request)))
+        let mut agreement = self.agree(&request, self.reply_block(&request));
+        // What it will not ask for at once need not be served at once.
+        let asked = request.enhanced().map(|block| block.ord);
+        if let Some(asked) = asked.filter(|depth| depth.is_negotiated()) {
+            agreement.ird = agreement.ird.min(asked.get());
+        }
+        Some(agreement)
     }
 
     /// The upper layer accepts, with private data and the read depths it wants to live with.

@@ -5,6 +5,7 @@ mod ending;
 mod failing;
 mod flow;
 mod hostile;
+mod nudge;
 mod unreliable;
 
 use super::*;

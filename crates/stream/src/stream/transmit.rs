@@ -69,6 +69,18 @@ impl Stream {
         self.ack_frame(flush)
     }
 
+    /// A peer without the extensions that was sent something and has said nothing is sent an empty RDMA Write; true if it
+    /// is. Linux's siw may leave the first frame unread until more comes, and to others it means nothing.
+    pub fn nudge(&mut self) -> bool {
+        let waits = self.state == State::Running && self.initiates && !self.extensions;
+        // In the middle of a message more comes anyway.
+        let due = waits && self.tx.has_begun() && !self.tx.is_open() && !self.rx.saw_first();
+        if due {
+            self.rtr.get_or_insert(Rtr::Write);
+        }
+        due
+    }
+
     /// Begins a message, if it may be sent now; on a failing stream that is an answer it still owes.
     pub fn begin(&mut self, message: Message) -> Result<Outgoing, Held> {
         self.may_begin(&message)?;

@@ -1,0 +1,208 @@
+//! Addresses: found, bound, taken, shared.
+
+use core::ffi::c_void;
+use core::net::SocketAddr;
+use core::ptr;
+use std::ffi::CString;
+use std::process::Command;
+
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+
+use super::super::common::errno;
+use super::super::common::streams::{Channel, Id, Place, Server, connected};
+use super::begin;
+
+fn bind(id: &Id, at: &str) -> i32 {
+    let mut at = Place::of(at.parse().unwrap());
+    // SAFETY: as the manual says.
+    unsafe { rdma_bind_addr(id.0, at.at()) }
+}
+
+#[test]
+fn names_become_addresses() {
+    begin();
+    let find = |node: Option<&str>, service: Option<&str>, hints: *const rdma_addrinfo| {
+        let text = |text: Option<&str>| text.map(|text| CString::new(text).unwrap());
+        let (node, service) = (text(node), text(service));
+        let at = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let mut found = ptr::null_mut();
+        // SAFETY: as the manual says.
+        let code = unsafe { rdma_getaddrinfo(at(&node), at(&service), hints, &raw mut found) };
+        (code, found)
+    };
+    // SAFETY: as the manual says, all along.
+    unsafe {
+        let (code, found) = find(Some("127.0.0.1"), Some("7174"), ptr::null());
+        assert_eq!(code, 0);
+        let info = &*found;
+        assert_eq!(
+            (info.ai_family, info.ai_port_space),
+            (libc::AF_INET, RDMA_PS_TCP as i32)
+        );
+        assert_eq!(info.ai_qp_type, IBV_QPT_RC as i32);
+        assert!(!info.ai_dst_addr.is_null());
+        assert!(
+            !info.ai_src_addr.is_null(),
+            "the address of ours that leads there"
+        );
+        rdma_freeaddrinfo(found);
+
+        let hints = rdma_addrinfo {
+            ai_flags: RAI_PASSIVE as i32,
+            ..rdma_addrinfo::zeroed()
+        };
+        let (code, found) = find(None, Some("7174"), &raw const hints);
+        assert_eq!(code, 0);
+        assert!(!(*found).ai_src_addr.is_null() && (*found).ai_dst_addr.is_null());
+        rdma_freeaddrinfo(found);
+
+        // Nothing but hints: their addresses are the answer.
+        let mut there = Place::of("127.0.0.1:99".parse().unwrap());
+        let hints = rdma_addrinfo {
+            ai_port_space: RDMA_PS_TCP as i32,
+            ai_dst_addr: there.at(),
+            ai_dst_len: 16,
+            ..rdma_addrinfo::zeroed()
+        };
+        let (code, found) = find(None, None, &raw const hints);
+        assert_eq!(code, 0);
+        let to = (*found).ai_dst_addr;
+        assert!(!to.is_null() && to != there.at(), "a copy");
+        rdma_freeaddrinfo(found);
+
+        assert_eq!(find(None, None, ptr::null()).0, -1);
+        assert_eq!(errno(), libc::EINVAL);
+        let hints = rdma_addrinfo {
+            ai_flags: RAI_NUMERICHOST as i32,
+            ..rdma_addrinfo::zeroed()
+        };
+        let (code, _) = find(Some("not a number"), Some("1"), &raw const hints);
+        assert_ne!(code, 0);
+        rdma_freeaddrinfo(ptr::null_mut());
+    }
+}
+
+#[test]
+fn both_families_share_a_port_if_they_want_to() {
+    begin();
+    let channel = Channel::new();
+    let four = Id::new(&channel);
+    let port = four.listen("0.0.0.0:0", 0);
+    let six = Id::new(&channel);
+    let mut yes: i32 = 1;
+    // SAFETY: as the manual says.
+    unsafe {
+        let code = rdma_set_option(
+            six.0,
+            RDMA_OPTION_ID as i32,
+            RDMA_OPTION_ID_AFONLY as i32,
+            (&raw mut yes).cast::<c_void>(),
+            4,
+        );
+        assert_eq!(code, 0);
+    }
+    assert_eq!(six.listen(&format!("[::]:{port}"), 0), port);
+    for (to, listener) in [("127.0.0.1", &four), ("::1", &six)] {
+        let to = SocketAddr::new(to.parse().unwrap(), port);
+        let client = super::super::common::streams::Client::towards(to);
+        assert_eq!(client.id.connect(b""), 0);
+        let asked = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        assert_eq!(asked.get().listen_id, listener.0, "{to}");
+        let child = asked.id();
+        drop(asked);
+        drop(child);
+        client.channel.expect(RDMA_CM_EVENT_REJECTED);
+    }
+}
+
+/// One listener hears both families, if its program did not ask for one.
+#[test]
+fn an_ipv6_wildcard_hears_ipv4_as_well() {
+    begin();
+    let mut server = Server::at("[::]:0", 0);
+    for ip in ["127.0.0.1", "::1"] {
+        server.at.set_ip(ip.parse().unwrap());
+        drop(connected(&server));
+        while server.channel.try_next().is_some() {}
+    }
+}
+
+#[test]
+fn a_port_is_known_once_it_is_bound_and_free_once_it_is_not() {
+    begin();
+    let channel = Channel::new();
+    let id = Id::new(&channel);
+    assert_eq!(bind(&id, "127.0.0.1:0"), 0);
+    let port = id.port();
+    assert_ne!(port, 0);
+    assert_eq!(bind(&id, "127.0.0.1:0"), -1, "once");
+    assert_eq!(errno(), libc::EINVAL);
+    let other = Id::new(&channel);
+    // SAFETY: as the manual says.
+    assert_eq!(unsafe { rdma_listen(id.0, 0) }, 0);
+    assert_eq!(bind(&other, &format!("127.0.0.1:{port}")), -1);
+    assert_eq!(errno(), libc::EADDRINUSE);
+    drop(id);
+    assert_eq!(bind(&other, &format!("127.0.0.1:{port}")), 0);
+    let foreign = Id::new(&channel);
+    assert_eq!(bind(&foreign, "192.0.2.7:0"), -1);
+    assert_eq!(errno(), libc::EADDRNOTAVAIL);
+    // Listening without an address takes any.
+    let any = Id::new(&channel);
+    // SAFETY: as the manual says.
+    assert_eq!(unsafe { rdma_listen(any.0, 0) }, 0);
+    assert_ne!(any.port(), 0);
+}
+
+/// An ordinary server has the port. The next test reads what this one says.
+#[test]
+fn a_port_that_is_taken() {
+    begin();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let channel = Channel::new();
+    let id = Id::new(&channel);
+    assert_eq!(bind(&id, &at), -1);
+    assert_eq!(errno(), libc::EADDRINUSE);
+}
+
+#[test]
+fn whoever_finds_a_port_taken_is_told_what_helps() {
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "cm_flows::addresses::a_port_that_is_taken",
+            "--exact",
+            "--nocapture",
+        ])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"));
+    assert!(
+        said.contains("is taken by another program") && said.contains("cm_port_offset"),
+        "{said}"
+    );
+}
+
+#[test]
+fn addresses_of_other_kinds_are_refused() {
+    begin();
+    let channel = Channel::new();
+    let id = Id::new(&channel);
+    let mut unix = libc::sockaddr {
+        sa_family: libc::AF_UNIX as u16,
+        sa_data: [0; 14],
+    };
+    // SAFETY: as the manual says.
+    unsafe {
+        assert_eq!(rdma_bind_addr(id.0, &raw mut unix), -1);
+        assert_eq!(errno(), libc::EAFNOSUPPORT);
+        let none = ptr::null_mut();
+        assert_eq!(rdma_resolve_addr(id.0, none, &raw mut unix, 100), -1);
+        assert_eq!(rdma_bind_addr(id.0, none), -1);
+        assert_eq!(errno(), libc::EINVAL);
+        assert_eq!(rdma_resolve_route(id.0, 100), -1, "nowhere");
+    }
+}

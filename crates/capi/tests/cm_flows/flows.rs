@@ -1,0 +1,289 @@
+//! From the request to the end, event by event.
+
+use core::time::Duration;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+
+use super::super::common::errno;
+use super::super::common::streams::{Channel, Client, Id, Server, connected, greets};
+use super::begin;
+
+const SOON: Duration = Duration::from_millis(100);
+
+#[test]
+fn private_data_goes_both_ways_and_addresses_are_known() {
+    begin();
+    let server = Server::new(0);
+    let client = Client::towards(server.at);
+    assert_eq!(client.id.connect(b"who is there?"), 0);
+    let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    assert_eq!(asked.said(), b"who is there?");
+    assert_eq!(asked.get().listen_id, server.id.0);
+    let conn = asked.conn();
+    assert_eq!((conn.responder_resources, conn.initiator_depth), (4, 4));
+    let child = asked.id();
+    // SAFETY: it is there.
+    unsafe {
+        assert_eq!((*child.0).context as usize, 7, "the listener's");
+        assert_eq!((*child.0).qp_type, IBV_QPT_RC);
+        assert!(!(*child.0).verbs.is_null());
+        assert_eq!(u16::from_be(rdma_get_src_port(child.0)), server.at.port());
+        assert_eq!(
+            u16::from_be(rdma_get_dst_port(client.id.0)),
+            server.at.port()
+        );
+        assert_ne!(rdma_get_dst_port(child.0), 0);
+    }
+    child.make_qp();
+    assert_eq!(child.accept(b"me"), 0);
+    drop(asked);
+    let told = server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+    assert!(child.is(&told));
+    let answered = client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+    assert!(client.id.is(&answered));
+    assert_eq!(answered.said(), b"me");
+    drop((told, answered));
+    // SAFETY: both have their queue pairs.
+    unsafe {
+        greets((*client.id.0).qp, (*child.0).qp);
+        greets((*child.0).qp, (*client.id.0).qp);
+    }
+    // What is answered cannot be answered again.
+    assert_eq!(child.accept(b""), -1);
+    assert_eq!(child.reject(b""), -1);
+    assert_eq!(errno(), libc::EINVAL);
+}
+
+#[test]
+fn whoever_ends_it_both_are_told_once() {
+    begin();
+    let server = Server::new(0);
+    for from_client in [true, false] {
+        let (client, child) = connected(&server);
+        let who = if from_client { &client.id } else { &child };
+        assert_eq!(who.disconnect(), 0);
+        assert!(
+            client
+                .id
+                .is(&client.channel.expect(RDMA_CM_EVENT_DISCONNECTED))
+        );
+        assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
+        // The other one hangs up, too, as programs do; and the first one again.
+        for id in [&client.id, &child, who] {
+            assert_eq!(id.disconnect(), 0);
+        }
+        client.channel.quiet(SOON);
+        server.channel.quiet(SOON);
+    }
+}
+
+#[test]
+fn both_hang_up_at_once_and_are_told_once() {
+    begin();
+    let server = Server::new(0);
+    for _ in 0..50 {
+        let (client, child) = connected(&server);
+        std::thread::scope(|s| {
+            s.spawn(|| assert_eq!({ &client }.hang_up(), 0));
+            assert_eq!(child.disconnect(), 0);
+        });
+        client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+        server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+        assert!(client.channel.try_next().is_none());
+    }
+    server.channel.quiet(SOON);
+}
+
+impl Client {
+    fn hang_up(&self) -> i32 {
+        self.id.disconnect()
+    }
+}
+
+// SAFETY: the connection manager may be called from any thread.
+unsafe impl Sync for Client {}
+
+/// An end that comes while the beginning is still being told must not be lost.
+#[test]
+fn an_end_right_after_the_beginning_is_told_after_it() {
+    begin();
+    let server = Server::new(0);
+    for _ in 0..200 {
+        let client = Client::towards(server.at);
+        assert_eq!(client.id.connect(b""), 0);
+        let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        let child = asked.id();
+        child.make_qp();
+        assert_eq!(child.accept(b""), 0);
+        drop(asked);
+        // Its own connection is there when accept returns; the peer may not know yet.
+        server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+        child.destroy_qp();
+        client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+        client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    }
+}
+
+#[test]
+fn a_refusal_says_why() {
+    begin();
+    let server = Server::new(0);
+    let client = Client::towards(server.at);
+    assert_eq!(client.id.connect(b"please"), 0);
+    let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let child = asked.id();
+    assert_eq!(child.reject(b"no thanks"), 0);
+    assert_eq!(child.reject(b"no thanks"), -1, "once");
+    drop(asked);
+    let refused = client.channel.expect(RDMA_CM_EVENT_REJECTED);
+    assert_eq!(
+        (refused.get().status, &refused.said()[..]),
+        (28, &b"no thanks"[..])
+    );
+    drop(refused);
+    drop(child);
+    server.channel.quiet(SOON);
+    client.channel.quiet(SOON);
+}
+
+#[test]
+fn an_identifier_that_is_destroyed_unanswered_refuses() {
+    begin();
+    let server = Server::new(0);
+    let client = Client::towards(server.at);
+    assert_eq!(client.id.connect(b""), 0);
+    let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let child = asked.id();
+    drop(asked);
+    drop(child);
+    client.channel.expect(RDMA_CM_EVENT_REJECTED);
+}
+
+#[test]
+fn where_nobody_listens_the_answer_is_a_refusal() {
+    begin();
+    let port = {
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+        nobody.local_addr().unwrap()
+    };
+    let client = Client::towards(port);
+    assert_eq!(client.id.connect(b""), 0);
+    let refused = client.channel.expect(RDMA_CM_EVENT_REJECTED);
+    assert_eq!(refused.get().status, -libc::ECONNREFUSED);
+    drop(refused);
+    client.channel.quiet(SOON);
+}
+
+/// Who takes the connection and says nothing is given up in time; who says something else, at once.
+#[test]
+fn a_peer_that_is_no_peer_is_unreachable() {
+    begin();
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::towards(deaf.local_addr().unwrap());
+    assert_eq!(client.id.connect(b""), 0);
+    let lost = client.channel.expect(RDMA_CM_EVENT_UNREACHABLE);
+    assert_eq!(lost.get().status, -libc::ETIMEDOUT);
+    drop((lost, deaf));
+
+    let rude = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::towards(rude.local_addr().unwrap());
+    assert_eq!(client.id.connect(b""), 0);
+    // It asks with both revisions.
+    let web = std::thread::spawn(move || {
+        rude.set_nonblocking(true).unwrap();
+        let end = std::time::Instant::now() + Duration::from_millis(700);
+        let mut kept = Vec::new();
+        while std::time::Instant::now() < end {
+            if let Ok((mut raw, _)) = rude.accept() {
+                raw.set_nonblocking(false).unwrap();
+                let mut some = [0; 20];
+                raw.read_exact(&mut some).unwrap();
+                std::io::Write::write_all(&mut raw, b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+                kept.push(raw);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let lost = client.channel.expect(RDMA_CM_EVENT_UNREACHABLE);
+    assert!(lost.get().status < 0);
+    drop(lost);
+    web.join().unwrap();
+}
+
+#[test]
+fn more_than_the_backlog_are_refused() {
+    begin();
+    let server = Server::new(2);
+    let clients: Vec<_> = (0..5)
+        .map(|_| {
+            let client = Client::towards(server.at);
+            assert_eq!(client.id.connect(b""), 0);
+            client
+        })
+        .collect();
+    // The program has not looked: two wait, and three are told at once.
+    let refused = || {
+        let told = |c: &&Client| super::super::common::readable(c.channel.fd(), Duration::ZERO);
+        clients.iter().filter(told).count()
+    };
+    super::streams::wait("three refusals", || refused() == 3);
+    std::thread::sleep(SOON);
+    assert_eq!(refused(), 3);
+    let children: Vec<_> = (0..2)
+        .map(|_| server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST).id())
+        .collect();
+    for child in &children {
+        child.make_qp();
+        assert_eq!(child.accept(b""), 0, "{}", errno());
+        assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_ESTABLISHED)));
+    }
+    let mut kinds: Vec<_> = clients
+        .iter()
+        .map(|c| c.channel.next().get().event)
+        .collect();
+    kinds.sort_unstable();
+    let (no, yes) = (RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!(kinds, [no, no, no, yes, yes]);
+    server.channel.quiet(SOON);
+    // Whoever comes now finds room.
+    drop(children);
+    drop(clients);
+    while server.channel.try_next().is_some() {}
+    drop(connected(&server));
+}
+
+/// Connecting before the way is known, twice, or without a queue pair is the program's mistake.
+#[test]
+fn steps_out_of_order_are_refused() {
+    begin();
+    let server = Server::new(0);
+    let channel = Channel::new();
+    let id = Id::new(&channel);
+    assert_eq!((id.connect(b""), errno()), (-1, libc::EINVAL), "unresolved");
+    assert_eq!((id.accept(b""), errno()), (-1, libc::EINVAL), "not asked");
+    assert_eq!((id.disconnect(), errno()), (-1, libc::EINVAL), "nothing");
+    id.resolve(&channel, server.at);
+    assert_eq!((id.connect(b""), errno()), (-1, libc::EINVAL), "no pair");
+    id.make_qp();
+    assert_eq!(id.connect(b""), 0);
+    assert_eq!(id.connect(b""), -1, "twice");
+    let child = server.admit(b"");
+    channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!(id.connect(b""), -1, "it is connected");
+    channel.quiet(SOON);
+    drop(child);
+    channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+#[test]
+fn ipv6_works_as_well() {
+    begin();
+    let server = Server::at("[::1]:0", 0);
+    let (client, child) = connected(&server);
+    // SAFETY: both have their queue pairs.
+    unsafe { greets((*client.id.0).qp, (*child.0).qp) };
+    let _: SocketAddr = server.at;
+}

@@ -1,0 +1,195 @@
+//! How identifiers, channels and events end, and how they move.
+
+use core::ptr;
+use core::time::Duration;
+use std::sync::mpsc;
+
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+
+use super::super::common::errno;
+use super::super::common::streams::{Channel, Client, Id, Server, connected};
+use super::begin;
+
+const SOON: Duration = Duration::from_millis(100);
+
+#[test]
+fn destroying_waits_for_what_the_program_still_holds() {
+    begin();
+    let server = Server::new(0);
+    let (client, child) = connected(&server);
+    assert_eq!(client.id.disconnect(), 0);
+    let told = server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    let (done, over) = mpsc::channel();
+    let destroyer = std::thread::spawn(move || {
+        drop(child);
+        done.send(()).unwrap();
+    });
+    assert!(
+        over.recv_timeout(SOON).is_err(),
+        "its event is still looked at"
+    );
+    drop(told);
+    over.recv_timeout(Duration::from_secs(10)).unwrap();
+    destroyer.join().unwrap();
+    client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+#[test]
+fn events_of_an_identifier_that_goes_vanish_and_others_stay() {
+    begin();
+    let server = Server::new(0);
+    let (one, first) = connected(&server);
+    let (two, second) = connected(&server);
+    assert_eq!(one.id.disconnect(), 0);
+    super::streams::wait("its end waits", || {
+        super::super::common::readable(server.channel.fd(), Duration::ZERO)
+    });
+    assert_eq!(two.id.disconnect(), 0);
+    // Both ends wait in the channel, or the second is on its way; the first one's owner does not want to know.
+    drop(first);
+    assert!(second.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
+    server.channel.quiet(SOON);
+    for client in [&one, &two] {
+        client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    }
+}
+
+#[test]
+fn a_listener_that_goes_refuses_everybody_who_waits() {
+    begin();
+    let server = Server::new(8);
+    let at = server.at;
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let client = Client::towards(at);
+            assert_eq!(client.id.connect(b""), 0);
+            client
+        })
+        .collect();
+    // One has been taken out, and is answered after the listener has gone.
+    let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let child = asked.id();
+    drop(asked);
+    let Server { id, channel, .. } = server;
+    std::thread::sleep(SOON);
+    drop(id);
+    child.make_qp();
+    assert_eq!(child.accept(b""), 0, "{}", errno());
+    assert!(child.is(&channel.expect(RDMA_CM_EVENT_ESTABLISHED)));
+    channel.quiet(SOON);
+    let mut kinds: Vec<_> = clients
+        .iter()
+        .map(|client| client.channel.next().get().event)
+        .collect();
+    kinds.sort_unstable();
+    let (no, yes) = (RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!(kinds, [no, no, no, yes]);
+    let late = Client::towards(at);
+    assert_eq!(late.id.connect(b""), 0);
+    late.channel.expect(RDMA_CM_EVENT_REJECTED);
+}
+
+#[test]
+fn an_identifier_moves_with_what_waits_for_it() {
+    begin();
+    let server = Server::new(0);
+    let (client, child) = connected(&server);
+    let own = Channel::new();
+    assert_eq!(client.id.disconnect(), 0);
+    super::streams::wait("its end waits", || {
+        super::super::common::readable(server.channel.fd(), Duration::ZERO)
+    });
+    // SAFETY: as the manual says.
+    unsafe {
+        assert_eq!(rdma_migrate_id(child.0, own.0), 0);
+        assert_eq!((*child.0).channel, own.0);
+    }
+    assert!(child.is(&own.expect(RDMA_CM_EVENT_DISCONNECTED)));
+    server.channel.quiet(SOON);
+    drop(child);
+
+    // And what happens later comes there, too.
+    let (second, child) = connected(&server);
+    // SAFETY: as the manual says.
+    assert_eq!(unsafe { rdma_migrate_id(child.0, own.0) }, 0);
+    assert_eq!(second.id.disconnect(), 0);
+    assert!(child.is(&own.expect(RDMA_CM_EVENT_DISCONNECTED)));
+    server.channel.quiet(SOON);
+    // A listener that moves takes those along who came.
+    let third = Client::towards(server.at);
+    assert_eq!(third.id.connect(b""), 0);
+    super::streams::wait("a request waits", || {
+        super::super::common::readable(server.channel.fd(), Duration::ZERO)
+    });
+    // SAFETY: as the manual says.
+    assert_eq!(unsafe { rdma_migrate_id(server.id.0, own.0) }, 0);
+    let asked = own.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    let child = asked.id();
+    // SAFETY: it is there.
+    assert_eq!(unsafe { (*child.0).channel }, own.0);
+    drop(asked);
+    drop(child);
+    third.channel.expect(RDMA_CM_EVENT_REJECTED);
+    drop(server);
+}
+
+#[test]
+fn one_that_is_destroyed_while_it_connects_is_told_of_nothing() {
+    begin();
+    let server = Server::new(64);
+    for _ in 0..20 {
+        let Client { id, channel } = Client::towards(server.at);
+        assert_eq!(id.connect(b""), 0);
+        drop(id);
+        channel.quiet(Duration::from_millis(5));
+    }
+    // Some of them were heard, and have gone.
+    while let Some(asked) = server.channel.try_next() {
+        let child = asked.id();
+        child.make_qp();
+        let answered = child.accept(b"");
+        drop(asked);
+        if answered == 0 {
+            // Told of the beginning and the end, or that there was none; those who came meanwhile are before it.
+            let own = Channel::new();
+            // SAFETY: as the manual says.
+            assert_eq!(unsafe { rdma_migrate_id(child.0, own.0) }, 0);
+            let first = own.next();
+            assert!(child.is(&first));
+            let kind = first.get().event;
+            drop(first);
+            if kind == RDMA_CM_EVENT_ESTABLISHED {
+                own.expect(RDMA_CM_EVENT_DISCONNECTED);
+            } else {
+                assert_eq!(kind, RDMA_CM_EVENT_CONNECT_ERROR);
+            }
+            drop(child);
+        }
+    }
+    drop(connected(&server));
+}
+
+#[test]
+fn nonsense_is_refused_and_nothing_breaks() {
+    begin();
+    // SAFETY: null pointers are refused.
+    unsafe {
+        let none = ptr::null_mut();
+        assert_eq!(rdma_ack_cm_event(ptr::null_mut()), -1);
+        assert_eq!(rdma_destroy_id(ptr::null_mut()), -1);
+        assert_eq!(rdma_get_cm_event(ptr::null_mut(), ptr::null_mut()), -1);
+        rdma_destroy_event_channel(none);
+        assert_eq!(rdma_connect(ptr::null_mut(), ptr::null_mut()), -1);
+        assert_eq!(rdma_listen(ptr::null_mut(), 1), -1);
+        assert_eq!(errno(), libc::EINVAL);
+    }
+    let channel = Channel::new();
+    let id = Id::new(&channel);
+    id.listen("127.0.0.1:0", 1);
+    // SAFETY: as the manual says.
+    unsafe { assert_eq!(rdma_listen(id.0, 1), -1, "twice") };
+    // A channel that does not wait has nothing to say.
+    assert!(channel.try_next().is_none());
+    assert_eq!(errno(), libc::EAGAIN);
+}

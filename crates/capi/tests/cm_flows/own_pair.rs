@@ -1,0 +1,141 @@
+//! Queue pairs that the program makes and moves itself (the flow of `rping -q`).
+
+use core::ffi::c_int;
+use core::ptr;
+
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+use verbena_capi::verbs::*;
+
+use super::super::common::errno;
+use super::super::common::streams::{Channel, Id, Server, greets, init, said_by};
+use super::begin;
+
+/// A queue pair of the program's own for an identifier.
+struct Own {
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    cq: *mut ibv_cq,
+    qp: *mut ibv_qp,
+}
+
+impl Own {
+    fn new(id: *mut rdma_cm_id) -> Own {
+        // SAFETY: as the manual says.
+        unsafe {
+            let pd = ibv_alloc_pd((*id).verbs);
+            let cq = ibv_create_cq((*id).verbs, 64, ptr::null_mut(), ptr::null_mut(), 0);
+            assert!(!pd.is_null() && !cq.is_null());
+            let mut init = init();
+            init.send_cq = cq;
+            init.recv_cq = cq;
+            let qp = ibv_create_qp(pd, &raw mut init);
+            assert!(!qp.is_null(), "{}", errno());
+            let own = Own { id, pd, cq, qp };
+            own.to(IBV_QPS_INIT);
+            own
+        }
+    }
+
+    #[track_caller]
+    fn to(&self, state: u32) {
+        let mut attr = ibv_qp_attr {
+            qp_state: state,
+            ..ibv_qp_attr::zeroed()
+        };
+        let mut mask: c_int = 0;
+        // SAFETY: as the manual says.
+        unsafe {
+            let asked = rdma_init_qp_attr(self.id, &raw mut attr, &raw mut mask);
+            assert_eq!(asked, 0, "{}", errno());
+            assert_ne!(mask & IBV_QP_STATE as c_int, 0);
+            assert_eq!(ibv_modify_qp(self.qp, &raw mut attr, mask), 0, "to {state}");
+        }
+    }
+
+    fn param(&self) -> rdma_conn_param {
+        rdma_conn_param {
+            // SAFETY: it is there.
+            qp_num: unsafe { (*self.qp).qp_num },
+            ..said_by(b"mine")
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // SAFETY: in the order of the manual.
+        unsafe {
+            assert_eq!(ibv_destroy_qp(self.qp), 0);
+            assert_eq!(ibv_destroy_cq(self.cq), 0);
+            assert_eq!(ibv_dealloc_pd(self.pd), 0);
+        }
+    }
+}
+
+#[test]
+fn both_sides_move_their_own_queue_pairs() {
+    begin();
+    let server = Server::new(0);
+    for from_client in [true, false] {
+        let channel = Channel::new();
+        let id = Id::new(&channel);
+        id.resolve(&channel, server.at);
+        let ours = Own::new(id.0);
+        let mut param = ours.param();
+        // SAFETY: as the manual says.
+        assert_eq!(unsafe { rdma_connect(id.0, &raw mut param) }, 0);
+
+        let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        assert_eq!(asked.said(), b"mine");
+        let child = asked.id();
+        drop(asked);
+        let theirs = Own::new(child.0);
+        theirs.to(IBV_QPS_RTR);
+        theirs.to(IBV_QPS_RTS);
+        let mut param = theirs.param();
+        // SAFETY: as the manual says.
+        assert_eq!(unsafe { rdma_accept(child.0, &raw mut param) }, 0);
+
+        let answered = channel.expect(RDMA_CM_EVENT_CONNECT_RESPONSE);
+        assert_eq!(answered.said(), b"mine");
+        drop(answered);
+        ours.to(IBV_QPS_RTR);
+        ours.to(IBV_QPS_RTS);
+        // SAFETY: as the manual says.
+        assert_eq!(unsafe { rdma_establish(id.0) }, 0);
+        server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+        greets(ours.qp, theirs.qp);
+        greets(theirs.qp, ours.qp);
+
+        let who = if from_client { &id } else { &child };
+        assert_eq!(who.disconnect(), 0);
+        channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+        server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+        // The identifiers go first, as in rping.
+        drop(id);
+        drop(child);
+    }
+}
+
+#[test]
+fn a_number_that_is_nobodys_is_refused() {
+    begin();
+    let server = Server::new(0);
+    let channel = Channel::new();
+    let id = Id::new(&channel);
+    id.resolve(&channel, server.at);
+    let mut param = rdma_conn_param {
+        qp_num: 0xffff,
+        ..said_by(b"")
+    };
+    // SAFETY: as the manual says.
+    unsafe {
+        assert_eq!(rdma_connect(id.0, &raw mut param), -1);
+        assert_eq!(errno(), libc::EINVAL);
+        assert_eq!(rdma_establish(id.0), -1);
+    }
+}

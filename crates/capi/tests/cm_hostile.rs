@@ -1,0 +1,592 @@
+//! Peers that mean no good, at a listener and at a client of the connection manager: whatever they do costs a bounded amount,
+//! programs get clear events and nothing else, and honest peers still get in.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use common::streams::{Channel, Client, Id, Server, alone, connected, descriptors, settings, wait};
+use common::{LONG, errno, readable};
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::rdma_migrate_id;
+
+const SETTINGS: &[(&str, &str)] = &[
+    ("VERBENA_STARTUP_TIMEOUT", "500ms"),
+    ("VERBENA_HALF_OPEN", "64"),
+    ("VERBENA_LINGER", "200ms"),
+    ("VERBENA_LOG", "off"),
+];
+const SOON: Duration = Duration::from_millis(100);
+
+fn begin() -> MutexGuard<'static, ()> {
+    let alone = alone();
+    settings(SETTINGS);
+    alone
+}
+
+/// A server that has had a good client, so that what stays for ever is there.
+fn house(backlog: i32) -> Server {
+    let server = Server::new(backlog);
+    welcomes(&server);
+    server
+}
+
+/// An honest client gets in, and the end is told.
+#[track_caller]
+fn welcomes(server: &Server) {
+    let (client, child) = connected(server);
+    assert_eq!(client.id.disconnect(), 0);
+    client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    drop(child);
+}
+
+/// An MPA Request (RFC 5044 §7.1.1): key, flags, revision, length, private data.
+fn request(flags: u8, revision: u8, length: u16, data: &[u8]) -> Vec<u8> {
+    frame(b"MPA ID Req Frame", flags, revision, length, data)
+}
+
+fn frame(key: &[u8; 16], flags: u8, revision: u8, length: u16, data: &[u8]) -> Vec<u8> {
+    let mut bytes = key.to_vec();
+    bytes.extend([flags, revision]);
+    bytes.extend(length.to_be_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+fn good() -> Vec<u8> {
+    request(0, 1, 2, b"hi")
+}
+
+/// A Send of no length without a checksum.
+const NOTHING: &[u8] = b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0";
+
+fn dial(server: &Server) -> TcpStream {
+    TcpStream::connect(server.at).unwrap()
+}
+
+/// Reads to the end; what came before it. Fails if it never comes.
+#[track_caller]
+fn end_of(mut raw: &TcpStream) -> Vec<u8> {
+    raw.set_read_timeout(Some(LONG)).unwrap();
+    let (mut all, mut some) = (Vec::new(), [0; 4096]);
+    loop {
+        match raw.read(&mut some) {
+            Ok(0) => return all,
+            Ok(n) => all.extend(&some[..n]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => panic!("it is kept open"),
+            Err(_) => return all,
+        }
+    }
+}
+
+/// Ends it without a goodbye.
+fn reset(raw: TcpStream) {
+    let at_once = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: a socket that is open, and a struct of its kind.
+    let code = unsafe {
+        libc::setsockopt(
+            raw.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const at_once).cast(),
+            size_of::<libc::linger>() as u32,
+        )
+    };
+    assert_eq!(code, 0);
+    drop(raw);
+}
+
+/// The bytes that the core refuses in place of a Request (stream/startup/tests/hostile.rs), each with its name.
+fn violations() -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for at in 0..16 {
+        let mut bad = good();
+        bad[at] ^= 0x20;
+        all.push((format!("key wrong at {at}"), bad[..=at].to_vec()));
+    }
+    for revision in [0, 3, 0x81, 0xff] {
+        all.push((
+            format!("revision {revision}"),
+            request(0x40, revision, 0, b""),
+        ));
+    }
+    for length in [513, 0x8000, u16::MAX] {
+        all.push((
+            format!("{length} bytes promised"),
+            request(0x40, 1, length, b""),
+        ));
+    }
+    for length in 0..4 {
+        let cut = request(0x50, 2, length, &[0; 3][..length.into()]);
+        all.push((format!("enhanced block of {length}"), cut));
+    }
+    let key = b"MPA ID Rep Frame";
+    all.push(("a Reply".into(), frame(key, 0x40, 1, 0, b"")));
+    all.push(("a web browser".into(), b"GET / HTTP/1.1\r\n\r\n".to_vec()));
+    all.push(("too little promised".into(), request(0x40, 1, 3, b"four")));
+    let mut early = good();
+    early.extend(NOTHING);
+    all.push(("a frame behind the Request".into(), early));
+    all.push(("600 bytes behind it".into(), request(0, 1, 0, &[7; 600])));
+    all.push((
+        "noise".into(),
+        (0..3000_u32).map(|n| (n * 167) as u8).collect(),
+    ));
+    all
+}
+
+#[test]
+fn every_violation_of_the_startup_is_shown_out_and_told_to_nobody() {
+    let _alone = begin();
+    let server = house(8);
+    let before = descriptors();
+    for (what, bytes) in violations() {
+        let began = Instant::now();
+        let mut raw = dial(&server);
+        raw.write_all(&bytes).unwrap();
+        assert_eq!(end_of(&raw), b"", "{what}: answered");
+        // Without waiting for the time that a slow peer has.
+        assert!(began.elapsed() < Duration::from_millis(450), "{what}");
+        assert!(server.channel.try_next().is_none(), "{what}: told");
+    }
+    server.channel.quiet(SOON);
+    wait("descriptors", || descriptors() <= before);
+    welcomes(&server);
+}
+
+#[test]
+fn those_who_promise_and_do_not_deliver_are_given_up_in_time() {
+    let _alone = begin();
+    let server = house(8);
+    let before = descriptors();
+    let whole = request(0x40, 1, 100, &[1; 99]);
+    let mut raws = Vec::new();
+    for len in [0, 1, 15, 16, 18, 20, 21, whole.len()] {
+        let mut raw = dial(&server);
+        raw.write_all(&whole[..len]).unwrap();
+        raws.push(raw);
+    }
+    let began = Instant::now();
+    for raw in &raws {
+        assert_eq!(end_of(raw), b"");
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    drop(raws);
+    server.channel.quiet(SOON);
+    wait("descriptors", || descriptors() <= before);
+    welcomes(&server);
+}
+
+/// A byte now and then: progress does not buy time.
+#[test]
+fn a_trickle_does_not_keep_its_place() {
+    let _alone = begin();
+    let server = house(8);
+    let began = Instant::now();
+    let mut raw = dial(&server);
+    raw.set_nodelay(true).unwrap();
+    let mut sent = 0;
+    for byte in request(0x40, 1, 512, &[9; 512]) {
+        if raw.write_all(&[byte]).is_err() {
+            break;
+        }
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let took = began.elapsed();
+    assert!(sent < 532 && took < Duration::from_secs(3), "{sent} bytes");
+    server.channel.quiet(SOON);
+    welcomes(&server);
+}
+
+#[test]
+fn private_data_is_as_long_as_it_may_be_and_no_longer() {
+    let _alone = begin();
+    let server = house(8);
+    // 512 bytes are the protocol's limit; an event's length says 255 at most, and what it says is there.
+    for len in [0_u16, 1, 255, 256, 512] {
+        let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let mut raw = dial(&server);
+        raw.write_all(&request(0, 1, len, &data)).unwrap();
+        let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        let known = usize::from(len.min(255));
+        assert_eq!(asked.said(), data[..known]);
+        let child = asked.id();
+        drop(asked);
+        assert_eq!(child.reject(&[3; 255]), 0);
+        let said = end_of(&raw);
+        assert_eq!(said.len(), 20 + 255);
+        assert_eq!(said[16] & 0x20, 0x20, "a refusal");
+    }
+    welcomes(&server);
+}
+
+#[test]
+fn those_who_never_speak_are_few_and_do_not_stay() {
+    let _alone = begin();
+    let server = house(8);
+    let before = descriptors();
+    let silent: Vec<_> = (0..700)
+        .filter_map(|_| TcpStream::connect(server.at).ok())
+        .collect();
+    assert!(silent.len() >= 64, "only {} were let in", silent.len());
+    std::thread::sleep(SOON);
+    let held = descriptors().saturating_sub(before + silent.len());
+    assert!(held <= 64, "{held} at once");
+    for raw in &silent {
+        end_of(raw);
+    }
+    server.channel.quiet(SOON);
+    drop(silent);
+    wait("descriptors", || descriptors() <= before);
+    welcomes(&server);
+}
+
+/// Whole requests that the program does not look at: as many wait as it wanted, whoever comes, however long.
+#[test]
+fn requests_that_nobody_answers_are_bounded_for_ever() {
+    let _alone = begin();
+    let server = house(8);
+    let before = descriptors();
+    for _ in 0..4 {
+        let raws: Vec<_> = (0..40)
+            .filter_map(|_| {
+                let mut raw = TcpStream::connect(server.at).ok()?;
+                raw.write_all(&good()).ok()?;
+                Some(raw)
+            })
+            .collect();
+        for raw in &raws {
+            end_of(raw);
+        }
+    }
+    let mut waited = 0;
+    while let Some(asked) = server.channel.try_next() {
+        assert_eq!(asked.get().event, RDMA_CM_EVENT_CONNECT_REQUEST);
+        waited += 1;
+        let child = asked.id();
+        child.make_qp();
+        // Its peer has gone: that is said by the call.
+        assert_eq!(child.accept(b""), -1);
+        drop(asked);
+    }
+    assert!(waited <= 8, "{waited} waited");
+    wait("descriptors", || descriptors() <= before);
+    server.channel.quiet(SOON);
+    welcomes(&server);
+}
+
+/// Says yes to everybody who is there; what each is told must make sense.
+fn answer_all(server: &Server) {
+    while readable(server.channel.fd(), SOON) {
+        let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        let (own, child) = (Channel::new(), asked.id());
+        child.make_qp();
+        // SAFETY: as the manual says.
+        assert_eq!(unsafe { rdma_migrate_id(child.0, own.0) }, 0);
+        let code = child.accept(b"yes");
+        drop(asked);
+        if code == 0 {
+            outcome(&own, &child);
+        }
+        drop(child);
+    }
+}
+
+#[test]
+fn a_thousand_who_come_and_go_at_once() {
+    let _alone = begin();
+    let server = house(64);
+    let before = descriptors();
+    for n in 0..1000 {
+        let Ok(mut raw) = TcpStream::connect(server.at) else {
+            continue;
+        };
+        match n % 3 {
+            0 => {}
+            1 => drop(raw.write_all(&good()[..n % 20])),
+            _ => drop(raw.write_all(&good())),
+        }
+        reset(raw);
+        if n % 100 == 99 {
+            answer_all(&server);
+        }
+    }
+    answer_all(&server);
+    wait("descriptors", || descriptors() <= before);
+    wait("room for the honest", || {
+        // Places are given back when the shard has noticed.
+        let client = Client::towards(server.at);
+        let _ = client.id.connect(b"");
+        let came = readable(server.channel.fd(), SOON);
+        drop(client);
+        while server.channel.try_next().is_some_and(|asked| {
+            let child = asked.id();
+            drop(asked);
+            drop(child);
+            true
+        }) {}
+        came
+    });
+    welcomes(&server);
+}
+
+/// The ways in which a peer can go: with and without a goodbye.
+fn go(raw: TcpStream, rudely: bool) {
+    if rudely {
+        reset(raw);
+    }
+}
+
+#[test]
+fn a_dialler_that_dies_in_any_phase() {
+    let _alone = begin();
+    let server = house(8);
+    let before = descriptors();
+    for round in 0..20 {
+        for rudely in [false, true] {
+            // While it asks.
+            let mut raw = dial(&server);
+            raw.write_all(&good()[..round]).unwrap();
+            go(raw, rudely);
+            assert!(server.channel.try_next().is_none());
+            if round >= 4 {
+                // The length of the request is tried in all rounds; of the rest, some are enough.
+                continue;
+            }
+            // While the program decides.
+            let mut raw = dial(&server);
+            raw.write_all(&good()).unwrap();
+            let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+            let child = asked.id();
+            child.make_qp();
+            go(raw, rudely);
+            if round % 2 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let code = child.accept(b"");
+            drop(asked);
+            if code == 0 {
+                outcome(&server.channel, &child);
+            }
+            drop(child);
+            // Right after the answer, in the middle of a frame, and after one.
+            for sent in [0, 1, 10, NOTHING.len()] {
+                let mut raw = dial(&server);
+                raw.write_all(&good()).unwrap();
+                let child = server.admit(b"come in");
+                let mut reply = [0; 27];
+                raw.read_exact(&mut reply).unwrap();
+                raw.write_all(&NOTHING[..sent]).unwrap();
+                go(raw, rudely);
+                // No receive was posted: a message that is waiting for one ends it as well.
+                let told = readable(server.channel.fd(), LONG);
+                assert!(told, "{sent} bytes of a frame, rudely: {rudely}");
+                assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
+                drop(child);
+            }
+        }
+    }
+    server.channel.quiet(SOON);
+    wait("descriptors", || descriptors() <= before);
+    welcomes(&server);
+}
+
+/// It is told that there was no connection, or of its beginning and its end; nothing else.
+#[track_caller]
+fn outcome(channel: &Channel, id: &Id) -> u32 {
+    let first = channel.next();
+    assert!(id.is(&first));
+    let kind = first.get().event;
+    match kind {
+        RDMA_CM_EVENT_ESTABLISHED => {
+            assert_eq!(first.get().status, 0);
+            drop(first);
+            assert!(id.is(&channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
+        }
+        RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_UNREACHABLE | RDMA_CM_EVENT_REJECTED => {
+            assert_ne!(first.get().status, 0, "{:?}", first.word());
+        }
+        _ => panic!("{:?}", first.word()),
+    }
+    kind
+}
+
+/// A listener of ours that answers as it likes: everything that comes is answered with these bytes, and then it goes.
+fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let peer = std::thread::spawn(move || {
+        // A client may ask again with the older revision.
+        listener.set_nonblocking(true).unwrap();
+        let (end, mut last) = (Instant::now() + Duration::from_millis(1500), None);
+        while Instant::now() < end && last.is_none_or(|at: Instant| at.elapsed() < SOON) {
+            let Ok((mut raw, _)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            raw.set_nonblocking(false).unwrap();
+            let mut asked = [0; 20];
+            let _ = raw.read_exact(&mut asked);
+            let _ = raw.write_all(&bytes);
+            go(raw, rudely);
+            last = Some(Instant::now());
+        }
+    });
+    (at, peer)
+}
+
+#[test]
+fn a_listener_that_answers_nonsense_or_dies_in_any_phase() {
+    let _alone = begin();
+    drop(house(8));
+    let before = descriptors();
+    let reply = |flags, revision, length, data: &[u8]| {
+        frame(b"MPA ID Rep Frame", flags, revision, length, data)
+    };
+    let yes = reply(0, 1, 0, b"");
+    let (no, all) = (RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_ESTABLISHED);
+    let mut answers = vec![
+        ("nothing", Vec::new(), no),
+        ("half a key", yes[..8].to_vec(), no),
+        ("no length", yes[..18].to_vec(), no),
+        ("a Request", good(), no),
+        ("a web server", b"HTTP/1.1 400 Bad\r\n\r\n".to_vec(), no),
+        ("revision 9", reply(0, 9, 0, b""), no),
+        ("too much private data", reply(0, 1, 513, b""), no),
+        ("less than promised", reply(0, 1, 50, &[1; 49]), no),
+        (
+            "a refusal",
+            reply(0x20, 1, 3, b"no!"),
+            RDMA_CM_EVENT_REJECTED,
+        ),
+        ("yes", yes.clone(), all),
+    ];
+    for garbage in [&b"\xff\xff\xff\xff garbage behind it"[..], &NOTHING[..9]] {
+        let mut bytes = yes.clone();
+        bytes.extend(garbage);
+        answers.push(("a Reply and half a frame", bytes, all));
+    }
+    for (what, bytes, expected) in answers {
+        for rudely in [false, true] {
+            let (at, peer) = answering(bytes.clone(), rudely);
+            let client = Client::towards(at);
+            assert_eq!(client.id.connect(b""), 0);
+            let got = outcome(&client.channel, &client.id);
+            // A reset may overtake what was said before it.
+            let fair = got == expected || (rudely && got == no);
+            assert!(fair, "{what}: {got} instead of {expected}");
+            client.channel.quiet(Duration::from_millis(20));
+            drop(client);
+            peer.join().unwrap();
+        }
+    }
+    wait("descriptors", || descriptors() <= before);
+}
+
+#[test]
+fn a_listener_that_goes_with_requests_unanswered_refuses_them() {
+    let _alone = begin();
+    drop(house(8));
+    let before = descriptors();
+    let server = Server::new(16);
+    let mut raws = Vec::new();
+    for n in 0..12 {
+        let mut raw = dial(&server);
+        // Some have not finished asking.
+        let ask = good();
+        let len = if n % 4 == 3 { 7 } else { ask.len() };
+        raw.write_all(&ask[..len]).unwrap();
+        raws.push((n, raw));
+    }
+    wait("a request", || {
+        readable(server.channel.fd(), Duration::ZERO)
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    drop(server);
+    for (n, raw) in &raws {
+        let said = end_of(raw);
+        if n % 4 != 3 {
+            assert_eq!(said.len(), 20, "{n}: a Reply");
+            assert_eq!(said[16] & 0x20, 0x20, "{n}: a refusal");
+        }
+    }
+    drop(raws);
+    wait("descriptors", || descriptors() <= before);
+}
+
+/// Requests, answers, ends and goodbyes of many at once, in any order.
+#[test]
+fn races_of_beginnings_and_ends() {
+    let _alone = begin();
+    let server = house(128);
+    let before = descriptors();
+    let at = server.at;
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let diallers: Vec<_> = (0..3_u64)
+            .map(|who| {
+                s.spawn(move || {
+                    for n in 0..60_u64 {
+                        let client = Client::towards(at);
+                        assert_eq!(client.id.connect(b""), 0, "{}", errno());
+                        std::thread::sleep(Duration::from_micros((n * 37 + who * 11) % 300));
+                        match (n + who) % 3 {
+                            // Gives up without a word.
+                            0 => {}
+                            // Hangs up, wherever it stands.
+                            1 => {
+                                assert_eq!(client.id.disconnect(), 0);
+                                let kind = outcome(&client.channel, &client.id);
+                                assert_ne!(kind, RDMA_CM_EVENT_REJECTED);
+                            }
+                            // Waits for the end.
+                            _ => drop(outcome(&client.channel, &client.id)),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let over = &done;
+        s.spawn(move || {
+            for dialler in diallers {
+                dialler.join().unwrap();
+            }
+            over.store(true, std::sync::atomic::Ordering::Release);
+        });
+        while !done.load(std::sync::atomic::Ordering::Acquire) {
+            if !readable(server.channel.fd(), Duration::from_millis(10)) {
+                continue;
+            }
+            let event = server.channel.next();
+            if event.get().event != RDMA_CM_EVENT_CONNECT_REQUEST {
+                continue;
+            }
+            // Accepted and hung up on at once; events of a child that is gone must not come.
+            let child = event.id();
+            drop(event);
+            child.make_qp();
+            if child.accept(b"") == 0 {
+                assert_eq!(child.disconnect(), 0);
+            }
+        }
+    });
+    while server.channel.try_next().is_some_and(|asked| {
+        assert_eq!(asked.get().event, RDMA_CM_EVENT_CONNECT_REQUEST);
+        let child = asked.id();
+        drop(asked);
+        drop(child);
+        true
+    }) {}
+    wait("descriptors", || descriptors() <= before);
+    welcomes(&server);
+}

@@ -1,0 +1,431 @@
+//! Parties of the connection manager's stream port space: channels, identifiers and events that are given back in order.
+//! They promise to wait for what must come and to fail when it does not. They refuse to swallow an event.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::net::SocketAddr;
+use core::ptr;
+use std::sync::Once;
+use std::time::Duration;
+
+use libc::{AF_INET, AF_INET6, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+use verbena_capi::verbs::*;
+
+use super::{LONG, errno, no_waiting, readable};
+
+/// Settings of this program, before anything reads them.
+pub(crate) fn settings(all: &[(&str, &str)]) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (name, value) in all {
+            // SAFETY: every test of the program comes here before it does anything else.
+            unsafe { std::env::set_var(name, value) };
+        }
+    });
+}
+
+/// An address as C has it.
+pub(crate) struct Place(sockaddr_storage);
+
+impl Place {
+    pub(crate) fn of(address: SocketAddr) -> Place {
+        // SAFETY: numbers, of which zero is a value.
+        let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
+        match address {
+            SocketAddr::V4(v4) => {
+                // SAFETY: there is room for any address.
+                let at = unsafe { &mut *(&raw mut storage).cast::<sockaddr_in>() };
+                at.sin_family = AF_INET as u16;
+                at.sin_port = v4.port().to_be();
+                at.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+            }
+            SocketAddr::V6(v6) => {
+                // SAFETY: there is room for any address.
+                let at = unsafe { &mut *(&raw mut storage).cast::<sockaddr_in6>() };
+                at.sin6_family = AF_INET6 as u16;
+                at.sin6_port = v6.port().to_be();
+                at.sin6_addr.s6_addr = v6.ip().octets();
+            }
+        }
+        Place(storage)
+    }
+
+    pub(crate) fn at(&mut self) -> *mut sockaddr {
+        (&raw mut self.0).cast()
+    }
+}
+
+/// A channel; its identifiers go before it.
+pub(crate) struct Channel(pub(crate) *mut rdma_event_channel);
+
+impl Channel {
+    pub(crate) fn new() -> Channel {
+        let channel = rdma_create_event_channel();
+        assert!(!channel.is_null());
+        Channel(channel)
+    }
+
+    pub(crate) fn fd(&self) -> c_int {
+        // SAFETY: a channel that is there.
+        unsafe { (*self.0).fd }
+    }
+
+    /// The next event; fails if none comes.
+    #[track_caller]
+    pub(crate) fn next(&self) -> Event {
+        assert!(readable(self.fd(), LONG), "no event came");
+        let mut event = ptr::null_mut();
+        // SAFETY: as the manual says.
+        let code = unsafe { rdma_get_cm_event(self.0, &raw mut event) };
+        assert_eq!(code, 0, "{}", errno());
+        Event(event)
+    }
+
+    /// The next event, if one is there now.
+    pub(crate) fn try_next(&self) -> Option<Event> {
+        no_waiting(self.fd());
+        let mut event = ptr::null_mut();
+        // SAFETY: as the manual says.
+        let code = unsafe { rdma_get_cm_event(self.0, &raw mut event) };
+        (code == 0).then(|| Event(event))
+    }
+
+    /// The next event, which must be this.
+    #[track_caller]
+    pub(crate) fn expect(&self, kind: u32) -> Event {
+        let event = self.next();
+        let status = event.get().status;
+        assert_eq!(event.word(), word(kind), "status {status}");
+        event
+    }
+
+    #[track_caller]
+    pub(crate) fn quiet(&self, time: Duration) {
+        if readable(self.fd(), time) {
+            panic!("it was told of {:?}", self.next().word());
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: nobody uses it any more.
+            unsafe { rdma_destroy_event_channel(self.0) };
+        }
+    }
+}
+
+fn word(event: u32) -> &'static CStr {
+    // SAFETY: words that live for ever.
+    unsafe { CStr::from_ptr(rdma_event_str(event)) }
+}
+
+/// An event, acknowledged when it is dropped.
+pub(crate) struct Event(pub(crate) *mut rdma_cm_event);
+
+// SAFETY: events may be acknowledged anywhere.
+unsafe impl Send for Event {}
+
+impl Event {
+    pub(crate) fn get(&self) -> &rdma_cm_event {
+        // SAFETY: not acknowledged yet.
+        unsafe { &*self.0 }
+    }
+
+    pub(crate) fn word(&self) -> &'static CStr {
+        word(self.get().event)
+    }
+
+    pub(crate) fn conn(&self) -> rdma_conn_param {
+        // SAFETY: an event of a stream service.
+        unsafe { self.get().param.conn }
+    }
+
+    /// What the peer said.
+    pub(crate) fn said(&self) -> Vec<u8> {
+        let conn = self.conn();
+        if conn.private_data.is_null() {
+            return Vec::new();
+        }
+        let (at, len) = (conn.private_data.cast::<u8>(), conn.private_data_len);
+        // SAFETY: so many bytes are there.
+        unsafe { core::slice::from_raw_parts(at, len.into()) }.to_vec()
+    }
+
+    /// The identifier of somebody who came.
+    pub(crate) fn id(&self) -> Id {
+        Id(self.get().id)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it any more.
+        let code = unsafe { rdma_ack_cm_event(self.0) };
+        assert!(code == 0 || std::thread::panicking());
+    }
+}
+
+/// An identifier, destroyed with its queue pair.
+pub(crate) struct Id(pub(crate) *mut rdma_cm_id);
+
+// SAFETY: identifiers may be used anywhere.
+unsafe impl Send for Id {}
+
+impl Id {
+    pub(crate) fn new(channel: &Channel) -> Id {
+        let mut id = ptr::null_mut();
+        let context = 7 as *mut c_void;
+        // SAFETY: as the manual says.
+        let code = unsafe { rdma_create_id(channel.0, &raw mut id, context, RDMA_PS_TCP) };
+        assert_eq!(code, 0, "{}", errno());
+        Id(id)
+    }
+
+    /// Listens at an address; and at which port.
+    #[track_caller]
+    pub(crate) fn listen(&self, at: &str, backlog: c_int) -> u16 {
+        // SAFETY: as the manual says.
+        unsafe {
+            let mut here = Place::of(at.parse().unwrap());
+            assert_eq!(rdma_bind_addr(self.0, here.at()), 0, "{}", errno());
+            assert_eq!(rdma_listen(self.0, backlog), 0, "{}", errno());
+        }
+        self.port()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        // SAFETY: it is there.
+        u16::from_be(unsafe { rdma_get_src_port(self.0) })
+    }
+
+    /// Finds the way to a peer, with a queue pair at the end.
+    #[track_caller]
+    pub(crate) fn resolve(&self, channel: &Channel, to: SocketAddr) {
+        let mut there = Place::of(to);
+        // SAFETY: as the manual says.
+        unsafe {
+            let code = rdma_resolve_addr(self.0, ptr::null_mut(), there.at(), 1000);
+            assert_eq!(code, 0, "{}", errno());
+            channel.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+            assert_eq!(rdma_resolve_route(self.0, 1000), 0, "{}", errno());
+            channel.expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn make_qp(&self) {
+        let mut init = init();
+        // SAFETY: as the manual says.
+        let code = unsafe { rdma_create_qp(self.0, ptr::null_mut(), &raw mut init) };
+        assert_eq!(code, 0, "{}", errno());
+    }
+
+    pub(crate) fn destroy_qp(&self) {
+        // SAFETY: it is there.
+        unsafe { rdma_destroy_qp(self.0) };
+    }
+
+    pub(crate) fn connect(&self, said: &[u8]) -> c_int {
+        let mut param = said_by(said);
+        // SAFETY: as the manual says.
+        unsafe { rdma_connect(self.0, &raw mut param) }
+    }
+
+    pub(crate) fn accept(&self, said: &[u8]) -> c_int {
+        let mut param = said_by(said);
+        // SAFETY: as the manual says.
+        unsafe { rdma_accept(self.0, &raw mut param) }
+    }
+
+    pub(crate) fn reject(&self, said: &[u8]) -> c_int {
+        // SAFETY: as the manual says.
+        unsafe { rdma_reject(self.0, said.as_ptr().cast(), said.len() as u8) }
+    }
+
+    pub(crate) fn disconnect(&self) -> c_int {
+        // SAFETY: as the manual says.
+        unsafe { rdma_disconnect(self.0) }
+    }
+
+    pub(crate) fn is(&self, event: &Event) -> bool {
+        self.0 == event.get().id
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // SAFETY: nobody uses it any more.
+        unsafe {
+            rdma_destroy_qp(self.0);
+            assert_eq!(rdma_destroy_id(self.0), 0);
+        }
+    }
+}
+
+/// A small queue pair.
+pub(crate) fn init() -> ibv_qp_init_attr {
+    ibv_qp_init_attr {
+        qp_context: ptr::null_mut(),
+        send_cq: ptr::null_mut(),
+        recv_cq: ptr::null_mut(),
+        srq: ptr::null_mut(),
+        cap: ibv_qp_cap {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        },
+        qp_type: IBV_QPT_RC,
+        sq_sig_all: 1,
+    }
+}
+
+pub(crate) fn said_by(said: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: said.as_ptr().cast(),
+        private_data_len: said.len() as u8,
+        responder_resources: 4,
+        initiator_depth: 4,
+        retry_count: 7,
+        rnr_retry_count: 7,
+        ..rdma_conn_param::zeroed()
+    }
+}
+
+/// A server at loopback with its channel.
+pub(crate) struct Server {
+    pub(crate) id: Id,
+    pub(crate) channel: Channel,
+    pub(crate) at: SocketAddr,
+}
+
+impl Server {
+    #[track_caller]
+    pub(crate) fn new(backlog: c_int) -> Server {
+        Server::at("127.0.0.1:0", backlog)
+    }
+
+    #[track_caller]
+    pub(crate) fn at(at: &str, backlog: c_int) -> Server {
+        let channel = Channel::new();
+        let id = Id::new(&channel);
+        let port = id.listen(at, backlog);
+        assert_ne!(port, 0);
+        let mut at: SocketAddr = at.parse().unwrap();
+        at.set_port(port);
+        Server { id, channel, at }
+    }
+
+    /// Says yes to whoever comes next.
+    #[track_caller]
+    pub(crate) fn admit(&self, said: &[u8]) -> Id {
+        let asked = self.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+        let child = asked.id();
+        child.make_qp();
+        assert_eq!(child.accept(said), 0, "{}", errno());
+        drop(asked);
+        assert!(child.is(&self.channel.expect(RDMA_CM_EVENT_ESTABLISHED)));
+        child
+    }
+}
+
+/// A client with its channel.
+pub(crate) struct Client {
+    pub(crate) id: Id,
+    pub(crate) channel: Channel,
+}
+
+impl Client {
+    /// One that knows the way and has a queue pair.
+    #[track_caller]
+    pub(crate) fn towards(to: SocketAddr) -> Client {
+        let channel = Channel::new();
+        let id = Id::new(&channel);
+        id.resolve(&channel, to);
+        id.make_qp();
+        Client { id, channel }
+    }
+}
+
+/// Two that are connected.
+#[track_caller]
+pub(crate) fn connected(server: &Server) -> (Client, Id) {
+    let client = Client::towards(server.at);
+    assert_eq!(client.id.connect(b""), 0, "{}", errno());
+    let child = server.admit(b"");
+    assert!(
+        client
+            .id
+            .is(&client.channel.expect(RDMA_CM_EVENT_ESTABLISHED))
+    );
+    (client, child)
+}
+
+/// A few bytes pass from one to the other.
+#[track_caller]
+pub(crate) fn greets(from: *mut ibv_qp, to: *mut ibv_qp) {
+    // SAFETY: queue pairs that are there, in domains of their own.
+    unsafe {
+        let mut bytes = Box::new([0_u8; 64]);
+        let mr = ibv_reg_mr((*to).pd, bytes.as_mut_ptr().cast(), 64, super::ALL);
+        assert!(!mr.is_null());
+        let mut sge = ibv_sge {
+            addr: bytes.as_ptr() as u64,
+            length: 64,
+            lkey: (*mr).lkey,
+        };
+        let mut wr = ibv_recv_wr {
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            ..ibv_recv_wr::zeroed()
+        };
+        let mut bad = ptr::null_mut();
+        assert_eq!(super::post_recv(to, &raw mut wr, &raw mut bad), 0);
+        let text = *b"good day";
+        let mut sge = ibv_sge {
+            addr: text.as_ptr() as u64,
+            length: text.len() as u32,
+            lkey: 0,
+        };
+        let mut wr = super::request(1, IBV_WR_SEND);
+        wr.sg_list = &raw mut sge;
+        wr.num_sge = 1;
+        wr.send_flags |= IBV_SEND_INLINE;
+        let mut bad = ptr::null_mut();
+        assert_eq!(super::post_send(from, &raw mut wr, &raw mut bad), 0);
+        assert_eq!(super::next((*to).recv_cq).status, IBV_WC_SUCCESS);
+        assert_eq!(super::next((*from).send_cq).status, IBV_WC_SUCCESS);
+        assert_eq!(ptr::read_volatile(bytes.as_ptr().cast::<[u8; 8]>()), text);
+        assert_eq!(ibv_dereg_mr(mr), 0);
+    }
+}
+
+/// Descriptors that this process has.
+pub(crate) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Waits until it holds.
+#[track_caller]
+pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + LONG;
+    while !holds() {
+        assert!(std::time::Instant::now() < end, "it never came: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// One test at a time, where descriptors are counted.
+pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
