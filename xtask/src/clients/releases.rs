@@ -49,10 +49,7 @@ const LOADER: &str = "ld-linux-x86-64.so.2";
 const LACKING: &str = "lacking";
 
 pub(crate) fn cases() -> Vec<Case> {
-    RELEASES
-        .iter()
-        .flat_map(Release::cases)
-        .collect()
+    RELEASES.iter().flat_map(Release::cases).collect()
 }
 
 impl Release {

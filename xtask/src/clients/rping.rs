@@ -95,7 +95,7 @@ fn one_after_another() -> String {
 /// A moment apart: the program keeps one request at a time, and forgets one that another follows too soon.
 fn at_once() -> String {
     format!(
-        "for i in $(seq 20); do rping -c -a {PEER} -p {PORT} -C 3000 -V & all=\"$all $!\"; sleep 0.1; done; \
+        "for i in $(seq 20); do rping -c -a {PEER} -p {PORT} -C 1000 -V & all=\"$all $!\"; sleep 0.1; done; \
          for i in $all; do wait $i || exit 1; done; echo all 20 came back"
     )
 }
