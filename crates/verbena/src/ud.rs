@@ -69,7 +69,7 @@ pub struct UdOptions {
 ///     let mut completions = [BLANK; 4];
 ///     let n = cq.wait(&mut completions)?;
 ///     for wc in completions[..n].iter().filter(|wc| wc.op == WcOp::Receive) {
-///         assert_eq!((wc.len, wc.grh, wc.src_qp), (40 + 9, true, here.number));
+///         assert_eq!((wc.len, wc.grh.is_some(), wc.src_qp), (40 + 9, true, here.number));
 ///     }
 ///     done += n;
 /// }
