@@ -12,6 +12,7 @@ mod transport;
 mod wr;
 
 pub use modify::ibv_modify_qp;
+pub(crate) use modify::patience;
 pub(crate) use post::{post_op, post_recv, post_send};
 pub use query::{ibv_query_ece, ibv_query_qp, ibv_query_qp_data_in_order, ibv_set_ece};
 

@@ -34,9 +34,10 @@ impl Context {
         if roce {
             flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
         }
+        let node_guid = guid();
         let mut attr = ibv_device_attr {
-            node_guid: guid(),
-            sys_image_guid: guid(),
+            node_guid,
+            sys_image_guid: node_guid,
             max_mr_size: u64::MAX >> 1,
             page_size_cap: 0xffff_f000,
             vendor_id: VENDOR,
@@ -75,9 +76,10 @@ impl Context {
     }
 
     fn device_attr_ex(&self) -> ibv_device_attr_ex {
+        let orig_attr = self.device_attr();
         ibv_device_attr_ex {
-            orig_attr: self.device_attr(),
-            device_cap_flags_ex: self.device_attr().device_cap_flags.into(),
+            orig_attr,
+            device_cap_flags_ex: orig_attr.device_cap_flags.into(),
             cq_mod_caps: ibv_cq_moderation_caps {
                 max_cq_count: u16::MAX,
                 max_cq_period: u16::MAX,

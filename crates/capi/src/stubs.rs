@@ -14,8 +14,7 @@ mod old;
 
 /// Leaves a number where C looks for the reason.
 fn set_errno(number: c_int) {
-    // SAFETY: the C library hands out the calling thread's own variable, which lives as long as the thread.
-    unsafe { *libc::__errno_location() = number };
+    crate::errno::Errno(number).set();
 }
 
 /// Defines functions that do nothing but fail. The words say how a caller is told:

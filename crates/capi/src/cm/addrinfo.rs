@@ -1,7 +1,7 @@
 //! Names and services turned into addresses, for this manager's port spaces.
 //! It promises what the system's resolver says, in its order. It refuses to find routes: IP has them.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int};
 use core::net::SocketAddr;
 use core::ptr;
 
@@ -205,8 +205,6 @@ pub unsafe extern "C" fn verbena_rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) 
                     drop(Box::from_raw(address.cast::<libc::sockaddr_storage>()));
                 }
             }
-            // Whatever a program has put there is its own.
-            let _: *mut c_void = info.ai_connect;
             res = info.ai_next;
         }
     }

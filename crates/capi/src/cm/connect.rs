@@ -3,7 +3,6 @@
 
 use core::ffi::{c_int, c_void};
 use core::net::SocketAddr;
-use core::time::Duration;
 use std::sync::Arc;
 
 use verbena::low::{QpState, RnrRetry};
@@ -16,8 +15,11 @@ use super::resolve::wire_port;
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 use crate::home::{Home, home};
-use crate::qp::{self, Pair};
+use crate::qp::{self, Pair, patience};
 use crate::query::READS;
+
+/// How often a request is repeated, where the program cannot say: as often as there is a number for.
+const RETRIES: u8 = 7;
 
 /// What a program said of a connection; the usual if it said nothing.
 struct Asked {
@@ -116,18 +118,12 @@ impl Id {
             manners.ord = Some(asked.outbound.into());
             manners.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);
             if let Some(timeout) = timeout {
-                manners.patience = patience(timeout);
+                manners.patience = patience(timeout, RETRIES, None);
             }
         });
         home.join(pair.event_number(), &self.link);
         Ok(Joined { pair, qp, c, own })
     }
-}
-
-/// Retries are the usual ones.
-fn patience(timeout: u8) -> Option<Duration> {
-    let nanos = (4096_u64 << timeout) * 4 * 8;
-    (timeout > 0).then(|| Duration::from_nanos(nanos).max(Duration::from_secs(2)))
 }
 
 /// Connects to the peer that was resolved.

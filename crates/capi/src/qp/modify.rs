@@ -237,7 +237,7 @@ fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_a
 const LEAST: Duration = Duration::from_secs(2);
 
 /// How long a silent peer is waited for (RC.md): 4.096 µs · 2^timeout · 4 · (retries + 1); 0 is for ever.
-fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Option<Duration> {
+pub(crate) fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Option<Duration> {
     if timeout == 0 {
         return None;
     }
