@@ -15,7 +15,7 @@ use super::starting::{After, Side, Starting};
 use super::watch::Watch;
 use super::{Connection, Line, Phase, Slot};
 use crate::core::Core;
-use crate::door::{Door, Place};
+use crate::door::{Arrived, Place};
 use crate::error::Error;
 use crate::group::Group;
 use crate::introduction::Introduction;
@@ -132,7 +132,7 @@ impl Connection {
         core: &Arc<Core>,
         socket: Socket,
         peer: SocketAddr,
-        door: &Arc<Door>,
+        arrived: Arrived,
         place: Place,
     ) -> Result<(), Error> {
         let config = &core.config;
@@ -140,7 +140,7 @@ impl Connection {
         let now = sys::now();
         let deadline = now + config.startup_timeout;
         let side = Side::Came {
-            door: Arc::downgrade(door),
+            arrived,
             options: None,
             told: false,
             place: Some(place),
@@ -267,17 +267,20 @@ impl Connection {
             }
             // Not watched meanwhile: a socket that was refused is always ready.
             After::Redial(when) => self.shard.at(when, self.token),
-            After::Decide(door, proposal) => {
+            After::Decide(door, number, proposal) => {
                 // Watched on: a peer that gives up before the answer must be noticed.
                 let _ = self
                     .shard
                     .arm(self.line.socket(), self.token, Interest::READ_ONCE);
                 let connection = self.clone();
                 match door.upgrade() {
-                    Some(door) => door.tell(Decision {
-                        connection,
-                        proposal,
-                    }),
+                    Some(door) => {
+                        let decision = Decision {
+                            connection,
+                            proposal,
+                        };
+                        door.tell(number, decision);
+                    }
                     None => connection.reject(&[]),
                 }
             }
@@ -321,6 +324,11 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Its request waits for the program's answer.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(&*self.phase.lock(), Phase::Starting(s) if s.is_asking())
     }
 
     fn has_unsent(&self) -> bool {
