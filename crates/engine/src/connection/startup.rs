@@ -109,7 +109,8 @@ impl Connection {
             return Err(Error::PrivateData { got, limit });
         }
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
-        let socket = Socket::connect(to, options.source).map_err(unreachable)?;
+        let class = options.manners.lock().traffic_class;
+        let socket = Socket::connect(to, options.source, class).map_err(unreachable)?;
         let config = &core.config;
         let deadline = sys::now() + config.startup_timeout;
         let terms = terms.unwrap_or_else(|| {
@@ -227,6 +228,11 @@ impl Connection {
         let (got, limit) = (options.private_data.len(), MAX_PRIVATE_DATA);
         if got > limit {
             return Err(Error::PrivateData { got, limit });
+        }
+        let class = options.manners.lock().traffic_class;
+        if let Some(class) = class {
+            let socket = self.line.socket();
+            socket.set_traffic_class(class, self.peer.ip())?;
         }
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) if starting.is_asking() => {
