@@ -30,7 +30,7 @@ struct Piece {
 
 impl Link {
     /// Free bytes of the send buffer, in one piece.
-    fn free_stock(&self, flow: &Flow) -> usize {
+    pub(super) fn free_stock(&self, flow: &Flow) -> usize {
         let all = self.stock.len() as u64;
         let free = all - (flow.stock.0 - flow.stock.1);
         free.min(all - flow.stock.0 % all) as usize
@@ -47,6 +47,9 @@ impl Link {
 
     pub(super) fn push(&self, bytes: &[u8], aim: Aim) -> Result<usize, Error> {
         let _one = self.writing.lock();
+        if matches!(aim, Aim::Ring) && self.collect(bytes)? {
+            return Ok(bytes.len());
+        }
         let mut done = 0;
         while done < bytes.len() {
             let aim = match aim {
@@ -69,7 +72,7 @@ impl Link {
 
     /// Takes room for a piece; completions are looked at only if there seems to be none.
     fn reserve(&self, len: usize, aim: Aim) -> Result<Piece, Error> {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         match self.try_reserve(&mut flow, len, aim) {
             Err(Error::WouldBlock | Error::Unmapped { .. }) => {
                 self.turn(&mut flow);
@@ -81,6 +84,8 @@ impl Link {
 
     fn try_reserve(&self, flow: &mut Flow, len: usize, aim: Aim) -> Result<Piece, Error> {
         self.check_sending(flow)?;
+        // Whatever leaves from now on is behind it.
+        self.release(flow);
         let free = self.free_stock(flow);
         if flow.sends >= self.options.sends || free == 0 {
             return Err(Error::WouldBlock);
@@ -149,7 +154,7 @@ impl Link {
             }
         };
         if posted.is_err() {
-            let mut flow = self.flow.lock();
+            let mut flow = self.hold();
             flow.sends -= 1;
             flow.lost = true;
             return Err(Error::Reset);
@@ -174,7 +179,7 @@ impl Link {
                 .read_at(at as usize, &mut into[done..done + len])?;
             done += len;
             if !peek {
-                let mut flow = self.flow.lock();
+                let mut flow = self.hold();
                 flow.incoming.consume(len as u64);
                 self.pay(&mut flow);
             }
@@ -184,7 +189,7 @@ impl Link {
 
     /// The next bytes that wait; if there are none and some are `needed`, why not. No bytes are the end.
     fn next_piece(&self, skip: u64, needed: bool) -> Result<(u64, u64), Error> {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         let piece = flow.incoming.piece(skip);
         if piece.1 > 0 || !needed {
             return Ok(piece);
@@ -203,7 +208,7 @@ impl Link {
 
     /// Bytes that wait.
     pub(crate) fn waiting(&self) -> u64 {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         self.turn(&mut flow);
         flow.incoming.waiting()
     }
@@ -211,11 +216,12 @@ impl Link {
     /// Says that nothing more will be sent.
     pub(crate) fn end(&self) -> Result<(), Error> {
         let _one = self.writing.lock();
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         self.turn(&mut flow);
         match self.check_sending(&flow) {
             Ok(()) if flow.sends >= self.options.sends + CONTROL => Err(Error::WouldBlock),
             Ok(()) => {
+                self.release(&mut flow);
                 flow.ended = true;
                 self.say(&mut flow, Word::End);
                 self.news.waiters.ring();
