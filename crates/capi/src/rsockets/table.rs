@@ -5,8 +5,7 @@
 use core::ffi::c_int;
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_rsocket::Stream;
@@ -38,6 +37,25 @@ pub(super) struct Socket {
 
 static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
 
+/// The process whose sockets these are.
+static HOST: OnceLock<u32> = OnceLock::new();
+
+/// The program ends. The system would close its sockets in good order: so the peers of ours get what was sent, and the end.
+extern "C" fn leave() {
+    // A forked child has none of them, and cannot know who held which lock.
+    if HOST.get() != Some(&std::process::id()) {
+        return;
+    }
+    let Some(table) = TABLE.try_read() else {
+        return;
+    };
+    for entry in table.values() {
+        if let Entry::Stream(socket) = entry {
+            socket.stream.leave();
+        }
+    }
+}
+
 /// The socket of this number.
 pub(super) fn get(number: c_int) -> Result<Entry, Errno> {
     let found = TABLE.read().get(&number).cloned();
@@ -67,6 +85,11 @@ pub(super) fn add(
     }
     // SAFETY: just made, and nobody else's.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    HOST.get_or_init(|| {
+        // SAFETY: it is called once, in a process that ends. Refused without memory, and then nobody sees to it.
+        unsafe { libc::atexit(leave) };
+        std::process::id()
+    });
     let socket = Socket {
         stream,
         family,

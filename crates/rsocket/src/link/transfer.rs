@@ -221,14 +221,32 @@ impl Link {
         match self.check_sending(&flow) {
             Ok(()) if flow.sends >= self.options.sends + CONTROL => Err(Error::WouldBlock),
             Ok(()) => {
-                self.release(&mut flow);
-                flow.ended = true;
-                self.say(&mut flow, Word::End);
+                self.say_end(&mut flow);
                 self.news.waiters.ring();
                 Ok(())
             }
             Err(Error::Pipe) => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+
+    fn say_end(&self, flow: &mut Flow) {
+        self.release(flow);
+        flow.ended = true;
+        self.say(flow, Word::End);
+    }
+
+    /// The same if nobody is at work here, and without a word about it: nobody will be there to hear it.
+    pub(crate) fn leave(&self) {
+        let Some(_one) = self.writing.try_lock() else {
+            return;
+        };
+        let Some(mut flow) = self.flow.try_lock() else {
+            return;
+        };
+        let room = flow.sends < self.options.sends + CONTROL;
+        if room && self.check_sending(&flow).is_ok() {
+            self.say_end(&mut flow);
         }
     }
 }
