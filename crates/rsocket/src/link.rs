@@ -283,6 +283,10 @@ impl Link {
     pub(crate) fn is_drained(&self) -> bool {
         let mut flow = self.hold();
         self.turn(&mut flow);
+        self.is_done(&flow)
+    }
+
+    fn is_done(&self, flow: &Flow) -> bool {
         flow.sends == 0 || flow.lost || !matches!(flow.phase, Phase::Joined)
     }
 

@@ -273,12 +273,23 @@ impl Stream {
     }
 
     /// The process ends without closing it: what was sent leaves, and the end behind it, as far as that goes without waiting
-    /// for anybody, not even for a lock.
+    /// for the peer.
     pub fn leave(&self) {
         if let Some(state) = self.state.try_lock()
             && let State::Linked(link) = &*state
         {
             link.leave();
+        }
+    }
+
+    /// All of that has reached the peer's adapter, or never will; waits for nothing.
+    pub fn has_left(&self) -> bool {
+        let Some(state) = self.state.try_lock() else {
+            return true;
+        };
+        match &*state {
+            State::Linked(link) => link.has_left(),
+            _ => true,
         }
     }
 }

@@ -5,7 +5,8 @@
 use core::ffi::c_int;
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Once};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_rsocket::Stream;
@@ -32,27 +33,37 @@ pub(super) struct Socket {
     /// Memory that was mapped for this side only: address and length.
     pub(super) local: Mutex<Vec<(usize, usize)>>,
     pub(super) home: Arc<Home>,
+    /// The process that made it.
+    process: u32,
     _fd: OwnedFd,
 }
 
 static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
 
-/// The process whose sockets these are.
-static HOST: OnceLock<u32> = OnceLock::new();
+/// The end of the program is seen to.
+static LEAVING: Once = Once::new();
+
+/// How long the end of the program waits for all its sockets together, as closing does for one.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The program ends. The system would close its sockets in good order: so the peers of ours get what was sent, and the end.
 extern "C" fn leave() {
-    // A forked child has none of them, and cannot know who held which lock.
-    if HOST.get() != Some(&std::process::id()) {
-        return;
-    }
     let Some(table) = TABLE.try_read() else {
         return;
     };
-    for entry in table.values() {
-        if let Entry::Stream(socket) = entry {
-            socket.stream.leave();
-        }
+    let process = std::process::id();
+    let streams = || {
+        table.values().filter_map(|entry| match entry {
+            // A forked child has none of its parent's, and cannot know who held which lock.
+            Entry::Stream(socket) if socket.process == process => Some(&socket.stream),
+            _ => None,
+        })
+    };
+    streams().for_each(Stream::leave);
+    let until = Instant::now() + PATIENCE;
+    // Without it the system would break connections off that have acknowledgements to read.
+    while !streams().all(Stream::has_left) && Instant::now() < until {
+        std::thread::sleep(Duration::from_micros(200));
     }
 }
 
@@ -85,10 +96,10 @@ pub(super) fn add(
     }
     // SAFETY: just made, and nobody else's.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    HOST.get_or_init(|| {
-        // SAFETY: it is called once, in a process that ends. Refused without memory, and then nobody sees to it.
+    // A forked child inherits it.
+    LEAVING.call_once(|| {
+        // SAFETY: it may be called whenever a process ends. Refused without memory, and then nobody sees to it.
         unsafe { libc::atexit(leave) };
-        std::process::id()
     });
     let socket = Socket {
         stream,
@@ -96,6 +107,7 @@ pub(super) fn add(
         words: Mutex::default(),
         local: Mutex::default(),
         home,
+        process: std::process::id(),
         _fd: fd,
     };
     TABLE

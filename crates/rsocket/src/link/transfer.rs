@@ -2,6 +2,8 @@
 //! It promises that bytes arrive in the order of the calls, and that a copy is made without the lock that others need.
 //! It refuses to wait: as much as goes now, or [`Error::WouldBlock`].
 
+use std::time::Duration;
+
 use verbena::low::{Data, Flags, Remote, SendOp, SendWr};
 
 use super::{CONTROL, Flow, Link, Phase};
@@ -10,6 +12,9 @@ use crate::word::Word;
 
 /// Bytes of one message at most: the peer reads the first while the next are under way.
 const PIECE: usize = 64 << 10;
+
+/// How long a process that ends waits for a lock; others hold them for much less.
+const BRIEFLY: Duration = Duration::from_millis(100);
 
 /// Where bytes go.
 #[derive(Debug, Clone, Copy)]
@@ -236,17 +241,26 @@ impl Link {
         self.say(flow, Word::End);
     }
 
-    /// The same if nobody is at work here, and without a word about it: nobody will be there to hear it.
+    /// The same for a process that ends, perhaps in the middle of a call of this thread: its locks are not waited for long.
     pub(crate) fn leave(&self) {
-        let Some(_one) = self.writing.try_lock() else {
+        let Some(_one) = self.writing.try_lock_for(BRIEFLY) else {
             return;
         };
-        let Some(mut flow) = self.flow.try_lock() else {
+        let Some(mut flow) = self.flow.try_lock_for(BRIEFLY) else {
             return;
         };
         let room = flow.sends < self.options.sends + CONTROL;
         if room && self.check_sending(&flow).is_ok() {
             self.say_end(&mut flow);
         }
+    }
+
+    /// Nothing of ours is under way any more; false while somebody else is at work here.
+    pub(crate) fn has_left(&self) -> bool {
+        let Some(mut flow) = self.flow.try_lock() else {
+            return false;
+        };
+        self.turn(&mut flow);
+        self.is_done(&flow)
     }
 }
