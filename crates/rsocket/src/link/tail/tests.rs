@@ -101,7 +101,8 @@ fn who_holds_the_flow_sees_to_the_tail_afterwards() {
 fn whatever_else_leaves_takes_the_tail_along() {
     let large = vec![7; SMALL + 1];
     let long = vec![8; SMALL];
-    let ways: [(&str, &dyn Fn(&Stream)); 4] = [
+    type Way<'a> = (&'a str, &'a dyn Fn(&Stream));
+    let ways: [Way<'_>; 4] = [
         ("a large send", &|client| {
             client.send(&large, Wants::default()).unwrap();
         }),
