@@ -50,15 +50,22 @@ fn copies_of_all_lengths_and_alignments_are_whole() {
 fn the_last_byte_is_written_once_and_last() {
     use std::sync::atomic::{AtomicU8, Ordering};
     const ROUNDS: u8 = if cfg!(miri) { 2 } else { 200 };
-    for len in [1, 2, 5, 8, 16, 31, 32, 33, 48, 64, 65, 100, 128, 200] {
+    const TIMES: usize = if cfg!(miri) { 1 } else { 10 };
+    let lens = [1, 2, 5, 8, 16, 31, 32, 33, 48, 64, 65, 100, 128, 200];
+    for len in lens.into_iter().cycle().take(lens.len() * TIMES) {
         let memory: Vec<AtomicU8> = (0..len).map(|_| AtomicU8::new(0)).collect();
         let (first, last) = (&memory[0], &memory[len - 1]);
         let place = Span::new(first.as_ptr(), len);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1..=ROUNDS {
+                    // Without a pause, to see it as early as can be; but not where the writer may want to run here.
+                    let mut looks = 0_u32;
                     while last.load(Ordering::Acquire) != round {
-                        std::thread::yield_now();
+                        looks += 1;
+                        if looks.is_multiple_of(2000) {
+                            std::thread::yield_now();
+                        }
                     }
                     assert_eq!(first.load(Ordering::Relaxed), round, "{len} bytes");
                     last.store(255, Ordering::Release);
@@ -73,7 +80,7 @@ fn the_last_byte_is_written_once_and_last() {
                 // SAFETY: the memory is shared, long enough, and lives until the threads are joined.
                 unsafe { place.copy_in(&vec![round; len]) };
                 while TAKEN.load(Ordering::Acquire) != round {
-                    std::thread::yield_now();
+                    core::hint::spin_loop();
                 }
             }
         });
