@@ -57,7 +57,7 @@ fn the_last_byte_is_written_once_and_last() {
         let (first, last) = (&memory[0], &memory[len - 1]);
         let place = Span::new(first.as_ptr(), len);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let reader = scope.spawn(|| {
                 for round in 1..=ROUNDS {
                     // Without a pause, to see it as early as can be; but not where the writer may want to run here.
                     let mut looks = 0_u32;
@@ -79,8 +79,9 @@ fn the_last_byte_is_written_once_and_last() {
             for round in 1..=ROUNDS {
                 // SAFETY: the memory is shared, long enough, and lives until the threads are joined.
                 unsafe { place.copy_in(&vec![round; len]) };
-                while TAKEN.load(Ordering::Acquire) != round {
-                    core::hint::spin_loop();
+                let is_taken = || TAKEN.load(Ordering::Acquire) == round;
+                while !is_taken() {
+                    assert!(!reader.is_finished() || is_taken(), "{len} bytes");
                 }
             }
         });
