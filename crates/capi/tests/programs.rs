@@ -34,22 +34,28 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{name}-{count}"));
-    // The one that loads the libraries itself is not linked with them.
-    let linked = (name != "load").then(|| folder.join("libibverbs.so.1"));
+    let linked: &[&str] = match name {
+        // It loads the libraries itself.
+        "load" => &[],
+        "sockets" => &["librdmacm.so.1", "libibverbs.so.1"],
+        _ => &["libibverbs.so.1"],
+    };
     let output = Command::new("gcc")
         .args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"])
         .arg(&program)
         .arg(&source)
-        .args(linked)
+        .args(linked.iter().map(|library| folder.join(library)))
         .arg("-ldl")
         .output();
     match output {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let headers = said.contains("infiniband/verbs.h: No such file");
-            assert!(headers && std::env::var_os("CI").is_none(), "{said}");
-            eprintln!("not tested: no headers of libibverbs");
+            let missing = ["infiniband/verbs.h", "rdma/rsocket.h"];
+            let headers = missing.map(|header| said.contains(&format!("{header}: No such file")));
+            let lacking = headers.contains(&true);
+            assert!(lacking && std::env::var_os("CI").is_none(), "{said}");
+            eprintln!("not tested: no headers of libibverbs or librdmacm");
             None
         }
         Err(error) => {
@@ -123,6 +129,12 @@ fn programs_run_under_valgrind() {
 #[test]
 fn threads_can_be_cancelled() {
     run("cancel", |_| vec![]);
+}
+
+/// Signals, cancelled threads, and peers that are killed or leave without a word.
+#[test]
+fn a_thread_that_waits_at_a_socket_can_be_disturbed() {
+    run("sockets", |_| vec![]);
 }
 
 #[test]

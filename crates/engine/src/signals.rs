@@ -2,6 +2,7 @@
 //! It promises that serving is a loop and never a nest: a handler that makes others fire does not grow the stack.
 //! It refuses to know what an event means; the core does.
 
+use core::mem::ManuallyDrop;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,7 +21,9 @@ type Task = (Arc<Core>, Signal);
 
 thread_local! {
     /// Signals that this thread still has to serve, the oldest first, so that each has its turn; none while it serves nobody.
-    static ROUND: RefCell<Option<VecDeque<Task>>> = const { RefCell::new(None) };
+    /// Never dropped, since it holds nothing then: a program in the middle of `exit` may still be served.
+    static ROUND: ManuallyDrop<RefCell<Option<VecDeque<Task>>>> =
+        const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
 /// Takes the adapter's signals; none is given before the core is there.
@@ -75,12 +78,12 @@ impl Fire for Signals {
 
 /// Serves a signal on this thread, now or, if it is serving already, next.
 fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
-    let first = ROUND.with_borrow_mut(|round| match round {
+    let first = ROUND.with(|round| match &mut *round.borrow_mut() {
         Some(waiting) => {
             waiting.push_back((core.clone(), signal));
             false
         }
-        None => {
+        round => {
             *round = Some(VecDeque::new());
             true
         }
@@ -89,7 +92,8 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
         return;
     }
     core.serve(signal);
-    while let Some((core, signal)) = ROUND.with_borrow_mut(|round| {
+    while let Some((core, signal)) = ROUND.with(|round| {
+        let mut round = round.borrow_mut();
         let next = round.as_mut().and_then(VecDeque::pop_front);
         if next.is_none() {
             *round = None;

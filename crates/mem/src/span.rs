@@ -2,6 +2,8 @@
 //! A span promises nothing about what the bytes are: others may change them at any time, so it is copied from and to, never borrowed.
 //! It refuses to become a slice.
 
+use core::sync::atomic::{Ordering, fence};
+
 use arrayvec::ArrayVec;
 
 /// A run of bytes that others may read and write meanwhile; laid out like the system's `struct iovec`.
@@ -39,15 +41,27 @@ impl Span {
         self.len == 0
     }
 
-    /// Copies `from` to the front of the span.
+    /// Copies `from` to the front of the span. Its last word, up to eight bytes that share their alignment, is written once
+    /// and behind all others: a program that waits for the last byte may use the memory as soon as it has seen it, while
+    /// the C library's copying may write bytes twice.
     ///
     /// # Safety
     /// The caller holds a grant to write this span, and `from` does not lie in it.
     pub(crate) unsafe fn copy_in(&self, from: &[u8]) {
         debug_assert!(from.len() <= self.len);
+        let Some(most) = from.len().checked_sub(1) else {
+            return;
+        };
+        let in_word = (self.start.addr() + most) % size_of::<u64>();
+        let body = most.saturating_sub(in_word);
+        let (before, last) = from.split_at(body);
         // SAFETY: the grant keeps the memory mapped and writable; the program may race with us, which is its right
         // and concerns only the values of bytes, since no reference to them exists.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.start, from.len()) }
+        unsafe {
+            core::ptr::copy_nonoverlapping(before.as_ptr(), self.start, body);
+            fence(Ordering::Release);
+            write_word(self.start.add(body), last);
+        }
     }
 
     /// Copies the front of the span to `to`.
@@ -72,6 +86,30 @@ impl Span {
             let end = to.as_mut_ptr().add(to.len());
             core::ptr::copy_nonoverlapping(self.start, end, self.len);
             to.set_len(to.len() + self.len);
+        }
+    }
+}
+
+/// Writes up to eight bytes of one aligned word, each once: as one word if they are one, or as halves of it.
+///
+/// # Safety
+/// There is room for them, and nobody has a reference to it.
+unsafe fn write_word(to: *mut u8, bytes: &[u8]) {
+    let is_aligned = |len: usize| to.addr().is_multiple_of(len);
+    // SAFETY: the caller's word, and the alignment was looked at.
+    unsafe {
+        if let Ok(word) = bytes.try_into()
+            && is_aligned(8)
+        {
+            to.cast::<u64>().write_volatile(u64::from_ne_bytes(word));
+        } else if let Ok(word) = bytes.try_into()
+            && is_aligned(4)
+        {
+            to.cast::<u32>().write_volatile(u32::from_ne_bytes(word));
+        } else {
+            for (at, byte) in bytes.iter().enumerate() {
+                to.add(at).write_volatile(*byte);
+            }
         }
     }
 }

@@ -27,15 +27,17 @@ impl Alarm {
     /// This thread's.
     pub fn mine() -> Result<Alarm, Error> {
         let process = std::process::id();
-        MINE.with_borrow_mut(|mine| match mine {
-            Some((of, alarm)) if *of == process => Ok(alarm.clone()),
-            _ => {
-                let channel = Channel::new().map_err(verbena::Error::from)?;
-                let alarm = Alarm(Arc::new(channel));
-                *mine = Some((process, alarm.clone()));
-                Ok(alarm)
-            }
-        })
+        let mine = MINE.try_with(|mine| mine.borrow().clone()).ok().flatten();
+        if let Some((of, alarm)) = mine
+            && of == process
+        {
+            return Ok(alarm);
+        }
+        let channel = Channel::new().map_err(verbena::Error::from)?;
+        let alarm = Alarm(Arc::new(channel));
+        // A thread in the middle of `exit` keeps nothing any more; then this one is for a single wait.
+        let _ = MINE.try_with(|mine| mine.replace(Some((process, alarm.clone()))));
+        Ok(alarm)
     }
 
     /// Forgets what was rung; then look at the sockets.

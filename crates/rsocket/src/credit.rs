@@ -47,11 +47,23 @@ impl Outgoing {
 
     /// Bytes that one message may carry now: free, and in one piece.
     pub(crate) fn room(&self) -> u64 {
-        if !self.has_slot() {
-            return 0;
-        }
+        if self.has_slot() { self.space() } else { 0 }
+    }
+
+    fn space(&self) -> u64 {
         let free = self.ring - (self.sent - self.read);
         free.min(self.ring - self.sent % self.ring)
+    }
+
+    /// Bytes that may be added to the last message, which has some and has not left yet: they follow it without a wrap.
+    pub(crate) fn growth(&self) -> u64 {
+        let at_end = self.sent.is_multiple_of(self.ring);
+        if at_end { 0 } else { self.space() }
+    }
+
+    /// So many bytes, at most [`growth`](Outgoing::growth), are added to it.
+    pub(crate) fn grow(&mut self, len: u64) {
+        self.sent += len;
     }
 
     /// A message with so many bytes, at most [`room`](Outgoing::room), is sent; returns where in the ring they go.

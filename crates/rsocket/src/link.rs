@@ -2,9 +2,12 @@
 //! It promises that whoever calls makes it progress, that a copy of the program's bytes is all that a lock is held for, and
 //! that every number of the peer's is checked before it is believed. It refuses to wait; [`crate::Stream`] does.
 //!
-//! Reading order: this file (what there is) → `turn` (completions) → `transfer` (bytes out and in) → `mapping`.
+//! Reading order: this file (what there is) → `turn` (completions) → `transfer` (bytes out and in) → `tail` (small sends
+//! that leave together) → `held` (who sees to what came while another was at work) → `mapping`.
 
+mod held;
 mod mapping;
+mod tail;
 mod transfer;
 mod turn;
 
@@ -12,7 +15,7 @@ pub use mapping::Mapped;
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use verbena::low::{Arm, BareCq, Enabled, Limits, QpState, RecvWr};
@@ -24,6 +27,7 @@ use crate::hello::Hello;
 use crate::net::{Net, News};
 use crate::options::Options;
 use crate::word;
+use tail::Tail;
 
 /// Requests kept for control messages, beside those for data.
 const CONTROL: usize = 8;
@@ -46,8 +50,10 @@ struct Flow {
     incoming: Incoming,
     /// Bytes put into the send buffer and taken out of it since the beginning.
     stock: (u64, u64),
-    /// Requests under way.
+    /// Requests under way, and the one that the tail will be.
     sends: usize,
+    /// Small sends that have not left yet.
+    tail: Option<Tail>,
     /// The peer will send no more.
     peer_ended: bool,
     /// We will send no more.
@@ -72,6 +78,10 @@ pub(crate) struct Link {
     mapped: Mutex<Vec<(usize, u64, Mapped)>>,
     pd: Pd,
     flow: Mutex<Flow>,
+    /// There is a tail, so that completions are of interest though nobody waits.
+    has_tail: AtomicBool,
+    /// Completions came for the tail while another held the flow.
+    due: AtomicBool,
     /// Held by whoever sends, so that bytes leave in the order of the calls.
     writing: Mutex<()>,
     /// Held by whoever reads.
@@ -92,14 +102,12 @@ pub(crate) struct State {
 }
 
 impl Link {
-    fn new(net: &Arc<Net>, news: Arc<News>, options: Options) -> Result<Link, Error> {
+    fn new(net: &Arc<Net>, news: Arc<News>, options: Options) -> Result<Arc<Link>, Error> {
         let options = options.within(net.device.attributes().requests);
         let receives = options.messages + RESERVE;
         let sends = options.sends + CONTROL;
         let pd = net.device.pd()?;
         let cq = net.device.bare_cq(2 * (sends + receives))?;
-        let rung = news.waiters.clone();
-        cq.listen(Some(Arc::new(move || rung.ring())));
         let limits = Limits {
             // Twice the room: a completion may be seen before the queue pair has counted it out.
             sends: 2 * sends,
@@ -123,7 +131,7 @@ impl Link {
         });
         let theirs = Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let ours = Access::LOCAL_READ | Access::LOCAL_WRITE;
-        let link = Link {
+        let link = Arc::new(Link {
             ring: pd.memory(options.recv_buffer, theirs)?,
             stock: pd.memory(options.send_buffer, ours)?,
             words: pd.memory(receives * word::MOST, ours)?,
@@ -134,12 +142,15 @@ impl Link {
                 incoming: Incoming::new(options.recv_buffer as u64, options.messages as u16),
                 stock: (0, 0),
                 sends: 0,
+                tail: None,
                 peer_ended: false,
                 ended: false,
                 deaf: false,
                 lost: false,
                 maps: Vec::new(),
             }),
+            has_tail: AtomicBool::new(false),
+            due: AtomicBool::new(false),
             writing: Mutex::new(()),
             reading: Mutex::new(()),
             net: net.clone(),
@@ -149,7 +160,14 @@ impl Link {
             pd,
             news,
             options,
-        };
+        });
+        let (itself, rung) = (Arc::downgrade(&link), link.news.waiters.clone());
+        link.cq.listen(Some(Arc::new(move || {
+            if let Some(link) = itself.upgrade() {
+                link.notified();
+            }
+            rung.ring();
+        })));
         net.joined(link.qp.number(), &link.news);
         link.qp.modify(QpState::Init);
         for slot in 0..receives {
@@ -173,7 +191,7 @@ impl Link {
         options: Options,
         from: Option<IpAddr>,
         to: SocketAddr,
-    ) -> Result<Link, Error> {
+    ) -> Result<Arc<Link>, Error> {
         let link = Link::new(net, news.clone(), options)?;
         let hello = link.hello();
         let told = move |answer| {
@@ -193,10 +211,10 @@ impl Link {
         options: Options,
         request: Request,
         hello: &Hello,
-    ) -> Result<Link, Error> {
+    ) -> Result<Arc<Link>, Error> {
         let link = Link::new(net, news.clone(), options)?;
         *link.ends.lock() = Some((request.local()?, request.peer()));
-        link.flow.lock().meet(hello);
+        link.hold().meet(hello);
         let ours = link.hello();
         let told = move |answer: Result<Vec<u8>, verbena::Error>| {
             *news.answer.lock() = Some(answer);
@@ -218,7 +236,7 @@ impl Link {
 
     /// Where it stands.
     pub(crate) fn phase(&self) -> Phase {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         if matches!(flow.phase, Phase::Joining) {
             self.turn(&mut flow);
         }
@@ -236,7 +254,7 @@ impl Link {
 
     /// What can be done without waiting.
     pub(crate) fn state(&self) -> State {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         let state = self.look(&flow);
         if state.readable && state.writable {
             return state;
@@ -263,20 +281,24 @@ impl Link {
 
     /// All that was sent has left, or never will.
     pub(crate) fn is_drained(&self) -> bool {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         self.turn(&mut flow);
+        self.is_done(&flow)
+    }
+
+    fn is_done(&self, flow: &Flow) -> bool {
         flow.sends == 0 || flow.lost || !matches!(flow.phase, Phase::Joined)
     }
 
     /// Nothing more will come.
     pub(crate) fn is_finished(&self) -> bool {
-        let flow = self.flow.lock();
+        let flow = self.hold();
         flow.lost || flow.peer_ended || flow.deaf || matches!(flow.phase, Phase::Failed(_))
     }
 
     /// The program does not want to read any more.
     pub(crate) fn deafen(&self) {
-        self.flow.lock().deaf = true;
+        self.hold().deaf = true;
         self.news.waiters.ring();
     }
 

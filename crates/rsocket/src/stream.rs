@@ -136,7 +136,7 @@ impl Stream {
         *self.error.lock() = Some(error.clone());
     }
 
-    fn link(&self) -> Result<Arc<Link>, Error> {
+    pub(crate) fn link(&self) -> Result<Arc<Link>, Error> {
         match &*self.state.lock() {
             State::Linked(link) => Ok(link.clone()),
             State::Closed => Err(Error::Closed),
@@ -269,6 +269,27 @@ impl Stream {
         if !most.is_zero() && matches!(link.phase(), Phase::Joined) {
             let until = Instant::now() + most;
             settle(&link, &self.waiters, until);
+        }
+    }
+
+    /// The process ends without closing it: what was sent leaves, and the end behind it, as far as that goes without waiting
+    /// for the peer.
+    pub fn leave(&self) {
+        if let Some(state) = self.state.try_lock()
+            && let State::Linked(link) = &*state
+        {
+            link.leave();
+        }
+    }
+
+    /// All of that has reached the peer's adapter, or never will; waits for nothing.
+    pub fn has_left(&self) -> bool {
+        let Some(state) = self.state.try_lock() else {
+            return true;
+        };
+        match &*state {
+            State::Linked(link) => link.has_left(),
+            _ => true,
         }
     }
 }

@@ -26,8 +26,28 @@ pub(crate) fn cases() -> Vec<Case> {
             }
         }
     }
-    // Its own programmes. Not riostream's: it looks at memory instead of calling, so that its many rounds wait for the
-    // scheduler where cores are few (docs/rsockets.md).
+    // One question at a time: riostream looks at memory instead of calling, and uses it as soon as the last byte is there.
+    // Its own programmes are left out: their many such rounds wait for the scheduler where cores are few (docs/rsockets.md).
+    for program in ["rstream", "riostream"] {
+        let name = format!("{program}/questions");
+        let few = ["-S", "64", "-C", "1", "-I", "100"];
+        cases.push(streams(&name, program, &few));
+    }
+    // Small sends that leave together.
+    let small = ["-T", "v", "-S", "64", "-C", "20000", "-I", "1"];
+    cases.push(streams("rstream/small", "rstream", &small));
+    for (way, options) in [
+        ("format", &["-f", "ip"][..]),
+        ("keepalive", &["-k", "5"]),
+        ("not-inline", &["-i", "0"]),
+        // Plain sockets of the system, which we must not disturb.
+        ("sockets", &["-T", "s"]),
+        ("fork", &["-T", "f"]),
+    ] {
+        let few = ["-S", "1000", "-C", "10", "-I", "10"];
+        let options = [options, &few[..]].concat();
+        cases.push(streams(&format!("rstream/{way}"), "rstream", &options));
+    }
     let defaults = streams("rstream/defaults", "rstream", &[]);
     cases.push(defaults.limit(600).quick_if(false));
     let all = streams("rstream/all", "rstream", &["-S", "all"]);
@@ -50,6 +70,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("blocking", "-T b"),
         ("nonblocking", "-T n"),
         ("echo", "-T e"),
+        ("sockets", "-T s"),
     ] {
         let text = format!(
             "udpong -b 127.0.0.1 -p {PORT} {options} & s=$!; sleep 1; \

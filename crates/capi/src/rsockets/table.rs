@@ -5,8 +5,8 @@
 use core::ffi::c_int;
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Once};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_rsocket::Stream;
@@ -33,10 +33,39 @@ pub(super) struct Socket {
     /// Memory that was mapped for this side only: address and length.
     pub(super) local: Mutex<Vec<(usize, usize)>>,
     pub(super) home: Arc<Home>,
+    /// The process that made it.
+    process: u32,
     _fd: OwnedFd,
 }
 
 static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
+
+/// The end of the program is seen to.
+static LEAVING: Once = Once::new();
+
+/// How long the end of the program waits for all its sockets together, as closing does for one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The program ends. The system would close its sockets in good order: so the peers of ours get what was sent, and the end.
+extern "C" fn leave() {
+    let Some(table) = TABLE.try_read() else {
+        return;
+    };
+    let process = std::process::id();
+    let streams = || {
+        table.values().filter_map(|entry| match entry {
+            // A forked child has none of its parent's, and cannot know who held which lock.
+            Entry::Stream(socket) if socket.process == process => Some(&socket.stream),
+            _ => None,
+        })
+    };
+    streams().for_each(Stream::leave);
+    let until = Instant::now() + PATIENCE;
+    // Without it the system would break connections off that have acknowledgements to read.
+    while !streams().all(Stream::has_left) && Instant::now() < until {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
 
 /// The socket of this number.
 pub(super) fn get(number: c_int) -> Result<Entry, Errno> {
@@ -67,12 +96,18 @@ pub(super) fn add(
     }
     // SAFETY: just made, and nobody else's.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    // A forked child inherits it.
+    LEAVING.call_once(|| {
+        // SAFETY: it may be called whenever a process ends. Refused without memory, and then nobody sees to it.
+        unsafe { libc::atexit(leave) };
+    });
     let socket = Socket {
         stream,
         family,
         words: Mutex::default(),
         local: Mutex::default(),
         home,
+        process: std::process::id(),
         _fd: fd,
     };
     TABLE

@@ -3,7 +3,7 @@
 //! and leaves what must wait until no lock is held in the outbox. It refuses to wait for anything.
 
 use core::time::Duration;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,19 +26,22 @@ const DISTRUST: u32 = 256;
 const WATCH: Duration = Duration::from_millis(500);
 
 thread_local! {
-    static STAGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// None while it is lent.
+    static STAGE: Cell<Option<Vec<u8>>> = const { Cell::new(Some(Vec::new())) };
 }
 
 /// Lends the thread's scratch buffer.
 fn with_scratch<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
-    STAGE.with(|stage| match stage.try_borrow_mut() {
-        Ok(mut stage) => {
-            stage.resize(SCRATCH, 0);
-            work(&mut stage)
-        }
-        // A handler that polls while a turn of its thread is under way gets by with less.
-        Err(_) => work(&mut [0; 2048]),
-    })
+    // A handler that polls while a turn of its thread is under way gets by with less, and so does a program that is
+    // in the middle of `exit`, whose thread has none any more.
+    let Some(mut stage) = STAGE.try_with(Cell::take).ok().flatten() else {
+        return work(&mut [0; 2048]);
+    };
+    stage.resize(SCRATCH, 0);
+    let done = work(&mut stage);
+    // There until the thread ends, which it does not in between.
+    let _ = STAGE.try_with(|place| place.set(Some(stage)));
+    done
 }
 
 impl Connection {

@@ -108,9 +108,10 @@ impl Link {
     /// Sends a word that takes one of the peer's receives for messages.
     fn say_counted(&self, word: Word) -> Result<(), Error> {
         let _one = self.writing.lock();
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         self.turn(&mut flow);
         self.check_sending(&flow)?;
+        self.release(&mut flow);
         let room = flow.sends < self.options.sends;
         let (outgoing, _) = flow.peer.as_mut().ok_or(Error::WouldBlock)?;
         if !room || !outgoing.has_slot() {

@@ -2,6 +2,8 @@
 //! It promises that bytes arrive in the order of the calls, and that a copy is made without the lock that others need.
 //! It refuses to wait: as much as goes now, or [`Error::WouldBlock`].
 
+use std::time::Duration;
+
 use verbena::low::{Data, Flags, Remote, SendOp, SendWr};
 
 use super::{CONTROL, Flow, Link, Phase};
@@ -10,6 +12,9 @@ use crate::word::Word;
 
 /// Bytes of one message at most: the peer reads the first while the next are under way.
 const PIECE: usize = 64 << 10;
+
+/// How long a process that ends waits for a lock; others hold them for much less.
+const BRIEFLY: Duration = Duration::from_millis(100);
 
 /// Where bytes go.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +35,7 @@ struct Piece {
 
 impl Link {
     /// Free bytes of the send buffer, in one piece.
-    fn free_stock(&self, flow: &Flow) -> usize {
+    pub(super) fn free_stock(&self, flow: &Flow) -> usize {
         let all = self.stock.len() as u64;
         let free = all - (flow.stock.0 - flow.stock.1);
         free.min(all - flow.stock.0 % all) as usize
@@ -47,6 +52,9 @@ impl Link {
 
     pub(super) fn push(&self, bytes: &[u8], aim: Aim) -> Result<usize, Error> {
         let _one = self.writing.lock();
+        if matches!(aim, Aim::Ring) && self.collect(bytes)? {
+            return Ok(bytes.len());
+        }
         let mut done = 0;
         while done < bytes.len() {
             let aim = match aim {
@@ -69,7 +77,7 @@ impl Link {
 
     /// Takes room for a piece; completions are looked at only if there seems to be none.
     fn reserve(&self, len: usize, aim: Aim) -> Result<Piece, Error> {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         match self.try_reserve(&mut flow, len, aim) {
             Err(Error::WouldBlock | Error::Unmapped { .. }) => {
                 self.turn(&mut flow);
@@ -81,6 +89,8 @@ impl Link {
 
     fn try_reserve(&self, flow: &mut Flow, len: usize, aim: Aim) -> Result<Piece, Error> {
         self.check_sending(flow)?;
+        // Whatever leaves from now on is behind it.
+        self.release(flow);
         let free = self.free_stock(flow);
         if flow.sends >= self.options.sends || free == 0 {
             return Err(Error::WouldBlock);
@@ -149,7 +159,7 @@ impl Link {
             }
         };
         if posted.is_err() {
-            let mut flow = self.flow.lock();
+            let mut flow = self.hold();
             flow.sends -= 1;
             flow.lost = true;
             return Err(Error::Reset);
@@ -174,7 +184,7 @@ impl Link {
                 .read_at(at as usize, &mut into[done..done + len])?;
             done += len;
             if !peek {
-                let mut flow = self.flow.lock();
+                let mut flow = self.hold();
                 flow.incoming.consume(len as u64);
                 self.pay(&mut flow);
             }
@@ -184,7 +194,7 @@ impl Link {
 
     /// The next bytes that wait; if there are none and some are `needed`, why not. No bytes are the end.
     fn next_piece(&self, skip: u64, needed: bool) -> Result<(u64, u64), Error> {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         let piece = flow.incoming.piece(skip);
         if piece.1 > 0 || !needed {
             return Ok(piece);
@@ -203,7 +213,7 @@ impl Link {
 
     /// Bytes that wait.
     pub(crate) fn waiting(&self) -> u64 {
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         self.turn(&mut flow);
         flow.incoming.waiting()
     }
@@ -211,18 +221,46 @@ impl Link {
     /// Says that nothing more will be sent.
     pub(crate) fn end(&self) -> Result<(), Error> {
         let _one = self.writing.lock();
-        let mut flow = self.flow.lock();
+        let mut flow = self.hold();
         self.turn(&mut flow);
         match self.check_sending(&flow) {
             Ok(()) if flow.sends >= self.options.sends + CONTROL => Err(Error::WouldBlock),
             Ok(()) => {
-                flow.ended = true;
-                self.say(&mut flow, Word::End);
+                self.say_end(&mut flow);
                 self.news.waiters.ring();
                 Ok(())
             }
             Err(Error::Pipe) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    fn say_end(&self, flow: &mut Flow) {
+        self.release(flow);
+        flow.ended = true;
+        self.say(flow, Word::End);
+    }
+
+    /// The same for a process that ends, perhaps in the middle of a call of this thread: its locks are not waited for long.
+    pub(crate) fn leave(&self) {
+        let Some(_one) = self.writing.try_lock_for(BRIEFLY) else {
+            return;
+        };
+        let Some(mut flow) = self.flow.try_lock_for(BRIEFLY) else {
+            return;
+        };
+        let room = flow.sends < self.options.sends + CONTROL;
+        if room && self.check_sending(&flow).is_ok() {
+            self.say_end(&mut flow);
+        }
+    }
+
+    /// Nothing of ours is under way any more; false while somebody else is at work here.
+    pub(crate) fn has_left(&self) -> bool {
+        let Some(mut flow) = self.flow.try_lock() else {
+            return false;
+        };
+        self.turn(&mut flow);
+        self.is_done(&flow)
     }
 }

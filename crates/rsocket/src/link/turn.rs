@@ -20,8 +20,8 @@ const ROUNDS: usize = 32;
 const MAPS: usize = 1024;
 
 impl Link {
-    /// Takes what has come.
-    pub(super) fn turn(&self, flow: &mut Flow) {
+    /// Takes what has come; false if there is more.
+    pub(super) fn turn(&self, flow: &mut Flow) -> bool {
         // Before the completions: those that came before the end are there by then.
         let lost = self.news.lost.load(Ordering::Acquire);
         self.hear_answer(flow);
@@ -39,6 +39,8 @@ impl Link {
         }
         flow.lost |= lost && emptied;
         self.pay(flow);
+        self.release_if_few(flow);
+        emptied
     }
 
     fn hear_answer(&self, flow: &mut Flow) {

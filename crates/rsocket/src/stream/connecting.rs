@@ -106,7 +106,7 @@ impl Stream {
             let news = news(&stream.waiters);
             match Link::accept(&self.net, news, self.options(), request, &hello) {
                 Ok(link) => {
-                    *stream.state.lock() = State::Linked(Arc::new(link));
+                    *stream.state.lock() = State::Linked(link);
                     return Ok(stream);
                 }
                 // The peer went away meanwhile.
@@ -129,7 +129,7 @@ impl Stream {
                     // Without waiters to ring first: nobody waits for a socket that is nothing.
                     let news = news(&self.waiters);
                     let link = Link::dial(&self.net, news, self.options(), from, to)?;
-                    *state = State::Linked(Arc::new(link));
+                    *state = State::Linked(link);
                     None
                 }
                 State::Linked(link) => Some(link.clone()),

@@ -1,0 +1,177 @@
+//! Small sends that wait, and everything that makes them leave: completions, length, other sends, the end of the stream.
+
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use verbena::{Access, Device};
+
+use super::*;
+use crate::net::Net;
+use crate::{Flags as Wants, Half, Options, Stream};
+
+fn pair_with(options: Options) -> (Stream, Stream) {
+    static NET: OnceLock<Arc<Net>> = OnceLock::new();
+    let net = NET.get_or_init(|| Net::open(Device::open().unwrap()));
+    let options = Options {
+        recv_timeout: Some(Duration::from_secs(20)),
+        ..options
+    };
+    let listener = Stream::with(net, options);
+    listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    listener.listen(4).unwrap();
+    let client = Stream::with(net, options);
+    let server = thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept().unwrap());
+        client.connect(listener.local().unwrap()).unwrap();
+        accepting.join().unwrap()
+    });
+    (client, server)
+}
+
+/// Has a connection believe that so much is under way that small sends wait, until the number is taken back.
+fn pretend(link: &Link) {
+    link.hold().sends += AHEAD;
+}
+
+fn has_tail(link: &Link) -> bool {
+    link.hold().tail.is_some()
+}
+
+fn arrives(server: &Stream, what: &[u8]) {
+    let mut got = vec![0; what.len()];
+    assert_eq!(server.recv(&mut got, Wants::WAIT_ALL).unwrap(), what.len());
+    assert!(got == what);
+}
+
+fn nothing_came(server: &Stream) {
+    thread::sleep(Duration::from_millis(20));
+    let mut one = [0];
+    let got = server.recv(&mut one, Wants::DONT_WAIT);
+    assert!(got.is_err_and(|error| error.is_would_block()));
+}
+
+#[test]
+fn a_lone_send_leaves_at_once() {
+    let (client, server) = pair_with(Options::default());
+    for _ in 0..100 {
+        client.send(b"question", Wants::default()).unwrap();
+        assert!(!has_tail(&client.link().unwrap()));
+        arrives(&server, b"question");
+        server.send(b"answer", Wants::default()).unwrap();
+        assert!(!has_tail(&server.link().unwrap()));
+        arrives(&client, b"answer");
+    }
+}
+
+#[test]
+fn small_sends_wait_until_completions_come() {
+    let (client, server) = pair_with(Options::default());
+    let link = client.link().unwrap();
+    pretend(&link);
+    for part in [&b"one "[..], b"two ", b"three"] {
+        client.send(part, Wants::default()).unwrap();
+        assert!(has_tail(&link));
+    }
+    nothing_came(&server);
+    link.hold().sends -= AHEAD;
+    assert!(has_tail(&link));
+    // As the adapter would say it.
+    link.notified();
+    assert!(!has_tail(&link));
+    arrives(&server, b"one two three");
+}
+
+#[test]
+fn who_holds_the_flow_sees_to_the_tail_afterwards() {
+    let (client, server) = pair_with(Options::default());
+    let link = client.link().unwrap();
+    pretend(&link);
+    client.send(b"small", Wants::default()).unwrap();
+    let mut flow = link.hold();
+    flow.sends -= AHEAD;
+    link.notified();
+    assert!(flow.tail.is_some(), "it must not wait for this thread");
+    drop(flow);
+    assert!(!has_tail(&link));
+    arrives(&server, b"small");
+}
+
+#[test]
+fn whatever_else_leaves_takes_the_tail_along() {
+    let large = vec![7; SMALL + 1];
+    let long = vec![8; SMALL];
+    type Way<'a> = (&'a str, &'a dyn Fn(&Stream));
+    let ways: [Way<'_>; 4] = [
+        ("a large send", &|client| {
+            client.send(&large, Wants::default()).unwrap();
+        }),
+        ("its length", &|client| {
+            for _ in 0..LONG / SMALL {
+                client.send(&long, Wants::default()).unwrap();
+            }
+        }),
+        ("the end", &|client| client.shutdown(Half::Write).unwrap()),
+        ("another word", &|client| {
+            let rights = Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+            let memory = client.pd().unwrap().memory(64, rights);
+            client.map(1, memory.unwrap(), 0).unwrap();
+        }),
+    ];
+    for (what, way) in ways {
+        let (client, server) = pair_with(Options {
+            maps: 1,
+            ..Options::default()
+        });
+        let link = client.link().unwrap();
+        pretend(&link);
+        client.send(b"small", Wants::default()).unwrap();
+        assert!(has_tail(&link), "{what}");
+        way(&client);
+        assert!(!has_tail(&link), "{what}");
+        arrives(&server, b"small");
+        link.hold().sends -= AHEAD;
+    }
+}
+
+#[test]
+fn a_closed_socket_has_sent_its_tail() {
+    let (client, server) = pair_with(Options::default());
+    let link = client.link().unwrap();
+    pretend(&link);
+    client.send(b"last", Wants::default()).unwrap();
+    link.hold().sends -= AHEAD;
+    drop(link);
+    client.close();
+    arrives(&server, b"last");
+    assert_eq!(server.recv(&mut [0; 4], Wants::default()).unwrap(), 0);
+}
+
+#[test]
+fn sends_of_all_sizes_arrive_in_order_though_nobody_calls_afterwards() {
+    let tight = Options {
+        recv_buffer: 2500,
+        send_buffer: 3100,
+        sends: 5,
+        messages: 4,
+        ..Options::default()
+    };
+    for options in [Options::default(), tight] {
+        let (client, server) = pair_with(options);
+        let lens = [1, 64, 7, 300, 1, 1, 2048, 2049, 13, 5000, 2, 1000];
+        let lens: Vec<usize> = lens.into_iter().cycle().take(6000).collect();
+        let all: usize = lens.iter().sum();
+        let sent: Vec<u8> = (0..all).map(|at| (at % 251) as u8).collect();
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| arrives(&server, &sent));
+            let mut at = 0;
+            for len in lens {
+                let part = &sent[at..at + len];
+                assert_eq!(client.send(part, Wants::default()).unwrap(), len);
+                at += len;
+            }
+            // Not a call more of ours: what waits leaves by itself.
+            reading.join().unwrap();
+        });
+    }
+}
