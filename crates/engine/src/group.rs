@@ -182,7 +182,7 @@ impl Group {
         let now = sys::now();
         let before = self.polled.swap(now.nanos(), Ordering::Relaxed);
         if self.lent.load(Ordering::Acquire) {
-            self.serve_polling();
+            self.serve_polling(now);
             self.boxes.poll(&self.core);
             return;
         }
@@ -195,7 +195,7 @@ impl Group {
             self.lent.store(true, Ordering::SeqCst);
             self.time(now);
             self.boxes.follow(&self.lent);
-            self.serve_polling();
+            self.serve_polling(now);
             self.boxes.poll(&self.core);
         }
     }
@@ -208,7 +208,7 @@ impl Group {
     }
 
     /// A turn by a thread that polls.
-    fn serve_polling(&self) {
+    fn serve_polling(&self, now: Time) {
         // Not under the lock: whoever is served may leave.
         let mut few = [const { None }; FEW];
         {
@@ -225,7 +225,7 @@ impl Group {
         let mut out = Outbox::new();
         let mut owes = false;
         for connection in few.iter().flatten() {
-            owes |= connection.poll_turn(&mut out);
+            owes |= connection.poll_turn(now, &mut out);
         }
         if owes {
             self.owes.store(true, Ordering::SeqCst);

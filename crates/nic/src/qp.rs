@@ -25,7 +25,7 @@ mod wqe;
 pub use inner::Counters;
 pub use modify::Psns;
 pub use post::PostError;
-pub use pull::Receiving;
+pub use pull::{Received, Receiving, Wants};
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
 
@@ -246,10 +246,29 @@ impl Qp {
         scratch: &mut [u8],
         now: Time,
         out: &mut Outbox,
-    ) -> Receiving {
-        self.attend(out, |inner, init, out| {
-            inner.pull(init, carrier, scratch, now, out)
-        })
+    ) -> Received {
+        let (init, out) = (&self.init, RefCell::new(out));
+        let wants = Cell::new(Wants::Send);
+        let receiving = self.desk.serve(
+            |inner| {
+                let pull = |inner: &mut Inner, init: &QpInit, out: &mut Outbox| {
+                    inner.pull(init, carrier, scratch, now, out)
+                };
+                let receiving = inner.turn(init, &mut out.borrow_mut(), pull);
+                wants.set(inner.wants());
+                receiving
+            },
+            |inner| {
+                // Whoever rang relies on us to send.
+                inner.turn(init, &mut out.borrow_mut(), |_, _, _| ());
+                wants.set(Wants::Send);
+            },
+        );
+        let wants = match receiving {
+            Receiving::Held | Receiving::Ended => Wants::Send,
+            Receiving::Some(_) | Receiving::Dry => wants.get(),
+        };
+        Received { receiving, wants }
     }
 
     /// Sends what may be sent until there is nothing left or the carrier takes no more.

@@ -346,7 +346,7 @@ pub(crate) fn transmit(qp: &Qp, room: usize, now: Time, out: &mut Outbox) -> Vec
 pub(crate) fn feed(qp: &Qp, bytes: &[u8], now: Time, out: &mut Outbox) -> usize {
     let mut hand = Hand::with(bytes);
     let mut scratch = [0; 600];
-    while let Receiving::Some(_) = qp.receive(&mut hand, &mut scratch, now, out) {}
+    while let Receiving::Some(_) = qp.receive(&mut hand, &mut scratch, now, out).receiving {}
     bytes.len() - hand.came.len()
 }
 

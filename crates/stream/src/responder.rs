@@ -168,8 +168,20 @@ impl Responder {
 
     /// Is an acknowledgement owed?
     pub fn due(&self, oldest_read: Option<Rsn>) -> Due {
-        let owed = self.executed(oldest_read).minus(self.acked);
-        match owed {
+        self.due_for(self.executed(oldest_read))
+    }
+
+    /// Will one be, if nobody refuses the last delivered request?
+    pub(crate) fn will_be_due(&self, oldest_read: Option<Rsn>) -> Due {
+        let next = match self.unconfirmed {
+            true => self.next.next(),
+            false => self.next,
+        };
+        self.due_for(oldest_read.unwrap_or(next))
+    }
+
+    fn due_for(&self, executed: Rsn) -> Due {
+        match executed.minus(self.acked) {
             0 => Due::Nothing,
             n if n >= self.policy.requests || self.bytes >= self.policy.bytes => Due::Now,
             _ => Due::Soon,

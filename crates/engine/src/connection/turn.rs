@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use verbena_nic::qp::{Future, Outlook};
+use verbena_nic::qp::{Received, Wants};
 use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
@@ -55,13 +56,13 @@ impl Connection {
             self.linger(out);
             return;
         }
-        self.read(bound, READS, out);
+        self.read(bound, READS, sys::now(), out);
         self.send_now(out);
     }
 
     /// A turn of a thread that polls: what it received may be answered by its program at once, and then the
     /// acknowledgement goes along. True if it was put off.
-    pub(crate) fn poll_turn(&self, out: &mut Outbox) -> bool {
+    pub(crate) fn poll_turn(&self, now: Time, out: &mut Outbox) -> bool {
         let Some(bound) = self.bound.get() else {
             return false;
         };
@@ -70,12 +71,15 @@ impl Connection {
             return false;
         }
         let recv_cq = &bound.qp.init().recv_cq;
-        let put_off = self.read(bound, 1, out) && !recv_cq.is_empty() && self.trusts();
+        let (any, wants) = self.read(bound, 1, now, out);
+        let put_off = any && !recv_cq.is_empty() && self.trusts();
         if put_off {
             self.deferred.store(true, Ordering::SeqCst);
             // Not for ever: a peer that sends without a pause is told now and then (`ack_requests`, `ack_bytes`).
-            self.send(out);
-        } else if !self.watch.wants_room() || self.tries_again() {
+            if wants == Wants::Send {
+                self.send(out);
+            }
+        } else if wants != Wants::Nothing && (!self.watch.wants_room() || self.tries_again()) {
             // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
         }
@@ -166,14 +170,15 @@ impl Connection {
         (!core::ptr::eq(&*next, self)).then_some(next)
     }
 
-    /// Reads up to `times` times; true if anything came.
-    fn read(&self, bound: &Bound, times: usize, out: &mut Outbox) -> bool {
-        let now = sys::now();
-        let mut any = false;
+    /// Reads up to `times` times; whether anything came, and what is to be sent then.
+    fn read(&self, bound: &Bound, times: usize, now: Time, out: &mut Outbox) -> (bool, Wants) {
+        let (mut any, mut wants) = (false, Wants::Send);
         with_scratch(|scratch| {
             let mut left = times;
             while left > 0 {
-                match self.read_once(bound, scratch, now, out) {
+                let received = self.read_once(bound, scratch, now, out);
+                wants = received.wants;
+                match received.receiving {
                     Receiving::Some(n) => {
                         left -= 1;
                         any |= n > 0;
@@ -193,7 +198,7 @@ impl Connection {
                 }
             }
         });
-        any
+        (any, wants)
     }
 
     /// Reads once: first what came along with the startup, then from the socket.
@@ -203,7 +208,7 @@ impl Connection {
         scratch: &mut [u8],
         now: Time,
         out: &mut Outbox,
-    ) -> Receiving {
+    ) -> Received {
         if self.early.load(Ordering::Acquire)
             && let Phase::Running { early } = &mut *self.phase.lock()
             && !early.is_empty()
@@ -300,11 +305,11 @@ impl Connection {
 }
 
 /// Bytes that came along with the startup.
-fn read_early(qp: &Qp, early: &mut Vec<u8>, now: Time, out: &mut Outbox) -> Receiving {
+fn read_early(qp: &Qp, early: &mut Vec<u8>, now: Time, out: &mut Outbox) -> Received {
     let mut hand = Hand::with(early);
     let received = qp.receive(&mut hand, &mut [0; 2048], now, out);
     let left = hand.came.len();
-    match received {
+    match received.receiving {
         Receiving::Ended => early.clear(),
         _ => drop(early.drain(..early.len() - left)),
     }

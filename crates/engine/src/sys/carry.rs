@@ -12,12 +12,19 @@ use super::Socket;
 impl Carrier for &Socket {
     fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
         // A fault here leaves the bytes in the socket; those before the bad place were moved and counted.
-        carry(libc::SYS_recvmsg, self.as_fd(), targets.spans(), 0)
+        match targets.spans() {
+            [one] => carry_one(libc::SYS_recvfrom, self.as_fd(), *one, 0),
+            spans => carry(libc::SYS_recvmsg, self.as_fd(), spans, 0),
+        }
     }
 
     fn write(&mut self, sources: &Sources<'_>) -> Moved {
         let flags = libc::MSG_NOSIGNAL;
-        match carry(libc::SYS_sendmsg, self.as_fd(), sources.spans(), flags) {
+        let moved = match sources.spans() {
+            [one] => carry_one(libc::SYS_sendto, self.as_fd(), *one, flags),
+            spans => carry(libc::SYS_sendmsg, self.as_fd(), spans, flags),
+        };
+        match moved {
             // A stream takes at least one byte or says why not; nothing is the honest reading of zero.
             Moved::End => Moved::Nothing,
             moved => moved,
@@ -42,11 +49,34 @@ fn carry(call: libc::c_long, fd: BorrowedFd<'_>, spans: &[Span], flags: libc::c_
         msg_flags: 0,
     };
     let flags = flags | libc::MSG_DONTWAIT;
-    loop {
+    repeat(|| {
         // SAFETY: the caller's list keeps every span granted or borrowed until we return, for writing if this
         // receives, and the kernel checks the addresses themselves; the header is ours. The kernel reads the list of
         // spans and writes only the header's lengths.
-        let n = unsafe { libc::syscall(call, fd.as_raw_fd(), &raw mut message, flags) };
+        unsafe { libc::syscall(call, fd.as_raw_fd(), &raw mut message, flags) }
+    })
+}
+
+/// The same for one span, which the kernel need not be given a list of: every empty poll of a connection is this call.
+fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_int) -> Moved {
+    if span.is_empty() {
+        return Moved::Nothing;
+    }
+    let flags = flags | libc::MSG_DONTWAIT;
+    let nobody = core::ptr::null_mut::<libc::sockaddr>();
+    repeat(|| {
+        // SAFETY: as above, for the one span; no address is asked for or given.
+        unsafe {
+            let (at, len) = (span.as_ptr(), span.len());
+            libc::syscall(call, fd.as_raw_fd(), at, len, flags, nobody, nobody)
+        }
+    })
+}
+
+/// Makes the call until no signal comes in between, and reads its answer.
+fn repeat(mut call: impl FnMut() -> libc::c_long) -> Moved {
+    loop {
+        let n = call();
         if n >= 0 {
             return usize::try_from(n).map_or(Moved::Broken, counted);
         }

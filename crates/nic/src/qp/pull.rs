@@ -4,12 +4,14 @@
 
 use verbena_mem::Targets;
 use verbena_stream::Time;
+use verbena_stream::responder::Due;
 
 use super::QpInit;
 use super::inner::Inner;
 use super::place::BULK;
 use crate::carrier::{Carrier, Moved};
 use crate::event::Outbox;
+use crate::state::QpState;
 
 /// What one attempt to receive came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +26,48 @@ pub enum Receiving {
     Ended,
 }
 
+/// Whether there is something to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wants {
+    /// Nothing: [`transmit`](super::Qp::transmit) would find nothing to do.
+    Nothing,
+    /// Acknowledgements that can wait a little.
+    Acks,
+    /// Something, or the connection has changed: transmit.
+    Send,
+}
+
+/// What came of receiving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// What came in.
+    pub receiving: Receiving,
+    /// What is to go out.
+    pub wants: Wants,
+}
+
 impl Inner {
+    /// Looked at without trying: "send" if in doubt.
+    pub(super) fn wants(&self) -> Wants {
+        let Some(stream) = &self.stream else {
+            return Wants::Send;
+        };
+        let quiet = self.state == QpState::Rts
+            && !self.gone
+            && !self.severed
+            && self.outgo.is_empty()
+            && self.current.is_none()
+            && self.owed.is_empty()
+            && self.sends.len() == self.begun
+            && self.deadline().is_none();
+        match stream.control_due() {
+            _ if !quiet => Wants::Send,
+            Due::Now => Wants::Send,
+            Due::Soon => Wants::Acks,
+            Due::Nothing => Wants::Nothing,
+        }
+    }
+
     pub(super) fn pull(
         &mut self,
         init: &QpInit,

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
-use verbena_nic::{Hand, Qp, QpState, Receiving};
+use verbena_nic::qp::{Future, Wants};
+use verbena_nic::{Acks, Hand, Qp, QpState, Receiving};
 use verbena_stream::startup::State as Startup;
 use verbena_stream::{Endpoint, Outcome, Role, Settings, Stream, Time};
 use verbena_wire::ext::{Caps, QpType};
@@ -132,7 +133,9 @@ impl End {
         let mut hand = Hand::with(&self.inbox);
         let (scratch, out) = (&mut self.scratch, &mut self.out);
         while !hand.came.is_empty() {
-            match self.qp.receive(&mut hand, scratch, now, out) {
+            let received = self.qp.receive(&mut hand, scratch, now, out);
+            check_wants(&self.qp, received.wants, now, out);
+            match received.receiving {
                 Receiving::Some(_) => {}
                 Receiving::Dry | Receiving::Held => break,
                 // Nobody reads any more.
@@ -390,4 +393,18 @@ impl Connection {
 /// A size for the buffer of one end: any must do, even one that never holds a whole frame.
 fn scratch(rng: &mut Rng) -> usize {
     rng.pick(&[32, 700, 8 << 10, 80 << 10])
+}
+
+/// Whoever is told that there is nothing to send need not try: then trying must come to nothing.
+fn check_wants(qp: &Qp, wants: Wants, now: Time, out: &mut Outbox) {
+    let acks = match wants {
+        Wants::Send => return,
+        Wants::Acks => Acks::Along,
+        Wants::Nothing => Acks::Now,
+    };
+    let mut hand = Hand::open(1 << 20);
+    let tried = qp.try_transmit(&mut hand, acks, now, out);
+    let outlook = tried.map(|(_, outlook)| (outlook.future, outlook.deadline));
+    assert_eq!(hand.went, [], "a queue pair that wants {wants:?} sends");
+    assert_eq!(outlook, Some((Future::Open, None)), "wants {wants:?}");
 }

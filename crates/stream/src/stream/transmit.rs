@@ -69,6 +69,19 @@ impl Stream {
         self.ack_frame(flush)
     }
 
+    /// Whether [`poll_control`](Stream::poll_control) has something to say: at once, when it is asked to, or nothing.
+    pub fn control_due(&self) -> Due {
+        let quiet = self.state == State::Running && self.rtr.is_none() && self.control.is_empty();
+        if !quiet {
+            return Due::Now;
+        }
+        if !self.extensions {
+            return Due::Nothing;
+        }
+        let oldest = self.ledger.reads_in.oldest();
+        self.ledger.responder.will_be_due(oldest)
+    }
+
     /// A peer without the extensions that was sent something and has said nothing is sent an empty RDMA Write; true if it
     /// is. Linux's siw may leave the first frame unread until more comes, and to others it means nothing.
     pub fn nudge(&mut self) -> bool {

@@ -19,6 +19,16 @@ pub(crate) struct ControlOut {
 }
 
 impl ControlOut {
+    /// None waits but acknowledgements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.caps.is_none()
+            && self.rnr.is_none()
+            && self.ready.is_none()
+            && self.resume.is_none()
+            && self.active.is_none()
+            && self.terminate.is_none()
+    }
+
     /// The next control message but acknowledgements and the Terminate.
     pub(crate) fn next(&mut self) -> Option<Control> {
         if let Some(caps) = self.caps.take() {

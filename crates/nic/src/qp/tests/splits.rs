@@ -43,7 +43,7 @@ fn read_all(side: &mut Side, bytes: &[u8], cutting: Cutting, now: Time) {
         while !hand.came.is_empty() && idle < 3 {
             let left = hand.came.len();
             let (qp, out) = (&side.qp, &mut side.out);
-            match qp.receive(&mut hand, &mut scratch, now, out) {
+            match qp.receive(&mut hand, &mut scratch, now, out).receiving {
                 Receiving::Some(_) | Receiving::Dry => {}
                 Receiving::Held => panic!("nothing waits here"),
                 Receiving::Ended => return,
