@@ -13,8 +13,8 @@ use crate::job::{Figures, Job, Meter};
 use crate::rdma::device;
 use crate::usage;
 
-/// Connections in startup at once; the other side takes no more than 512.
-const WINDOW: usize = 200;
+/// Connections in startup at once; a listener keeps 128 waiting.
+const WINDOW: usize = 100;
 /// Descriptors that are not connections.
 const SPARE: u64 = 200;
 

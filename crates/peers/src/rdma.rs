@@ -15,6 +15,8 @@ use crate::usage;
 
 /// Receives that wait in a ping-pong.
 const RECEIVES: usize = 128;
+/// The turn by whose mark the last message is known.
+const LAST: usize = 1;
 /// Empty polls after which it is asked whether the peer is there, which costs more than a poll.
 const IDLE: u32 = 4096;
 
@@ -69,9 +71,9 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
         .accept_on(&station.qps[0], &ours.to_bytes())?
         .wait()?;
     match (job.op, job.kind) {
-        (Op::Send, Kind::Latency) => receive(job, &station, |station| {
-            Ok(station.post(0, &remote, 1)?)
-        })?,
+        (Op::Send, Kind::Latency) => {
+            receive(job, &station, |station| Ok(station.post(0, &remote, 1)?))?
+        }
         (Op::Send, _) => receive(job, &station, |_| Ok(()))?,
         (Op::Write, Kind::Latency) => answer_writes(&station, &remote)?,
         // The adapter does what there is to do.
@@ -84,6 +86,17 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
     Ok(spent(before))
 }
 
+/// Tells the server that this was all, and waits until it goes or a second is over.
+fn say_last(station: &Station, remote: &RemoteMemory) -> Result<()> {
+    let (mut wcs, start) = ([BLANK; 64], Instant::now());
+    station.mark(LAST)?;
+    station.post(0, remote, 1)?;
+    while station.is_joined() && start.elapsed() < Duration::from_secs(1) {
+        station.poll(&mut wcs)?.for_each(drop);
+    }
+    Ok(())
+}
+
 /// Takes messages until the peer goes, each with an answer of the caller's.
 fn receive(
     job: &Job,
@@ -93,14 +106,18 @@ fn receive(
     let (mut wcs, mut idle) = ([BLANK; 64], 0_u32);
     while !idle.is_multiple_of(IDLE) || idle == 0 || station.is_joined() {
         idle = idle.wrapping_add(1);
-        let taken = take(job.events, station, &mut wcs, |done| {
-            if !done {
+        let mut last = false;
+        let taken = take(job.events, station, &mut wcs, |sent| {
+            if !sent {
+                last |= station.marked(LAST)?;
                 station.post_receives(0, 1)?;
                 answer(station)?;
             }
             Ok(())
         });
         match taken {
+            // Who sleeps is not told that the peer has gone, as on any adapter: the last message says so.
+            Ok(_) if last => return Ok(()),
             Ok(0) => {}
             Ok(_) => idle = 0,
             // The receives that were left when the peer went.
@@ -165,10 +182,11 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
         (Kind::Latency, op) => of_times(round_trips(job, &station, &remote, op)?, job.size),
         _ => stream(job, &station, &remote)?,
     };
-    Ok(Figures {
-        cpu: usage::cpu() - before,
-        ..figures
-    })
+    let cpu = usage::cpu() - before;
+    if job.op == Op::Send {
+        say_last(&station, &remote)?;
+    }
+    Ok(Figures { cpu, ..figures })
 }
 
 fn round_trips(

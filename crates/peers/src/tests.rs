@@ -82,13 +82,19 @@ fn streams_carry_bytes() {
 #[test]
 fn many_are_joined_before_anything_is_said() {
     let (server, caller) = both("many --connections 300 --size 4096");
-    assert!(server.grown > 0 && caller.bytes > 0, "{server:?} {caller:?}");
+    assert!(
+        server.grown > 0 && caller.bytes > 0,
+        "{server:?} {caller:?}"
+    );
 }
 
 #[test]
 fn more_connections_than_descriptors_are_refused_with_both_numbers() {
     let error = call(&job("many --connections 2000000000")).unwrap_err();
-    assert!(error.to_string().contains("2000000000 connections"), "{error}");
+    assert!(
+        error.to_string().contains("2000000000 connections"),
+        "{error}"
+    );
 }
 
 #[test]
