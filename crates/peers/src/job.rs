@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Framed,
     /// TCP: one write per message, large reads
     Messages,
+    /// TCP: frames over many connections in turn
+    Lanes,
     /// Verbena: a message to and fro, or a read
     Latency,
     /// Verbena: many messages under way
@@ -53,6 +55,9 @@ pub(crate) struct Job {
     /// Messages under way at once
     #[arg(long, default_value_t = 64)]
     pub(crate) depth: u32,
+    /// Requests that are posted by one call, at most 16
+    #[arg(long, default_value_t = 16)]
+    pub(crate) list: u32,
     /// Sleep in events instead of polling
     #[arg(long)]
     pub(crate) events: bool,

@@ -72,7 +72,7 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
         .wait()?;
     match (job.op, job.kind) {
         (Op::Send, Kind::Latency) => {
-            receive(job, &station, |station| Ok(station.post(0, &remote, 1)?))?
+            receive(job, &station, |station| Ok(station.post(0, &remote, 1)?))?;
         }
         (Op::Send, _) => receive(job, &station, |_| Ok(()))?,
         (Op::Write, Kind::Latency) => answer_writes(&station, &remote)?,
@@ -234,13 +234,16 @@ fn round_trips(
 
 fn stream(job: &Job, station: &Station, remote: &RemoteMemory) -> Result<Figures> {
     let (depth, mut under) = (job.depth as usize, 0_usize);
+    let list = (job.list as usize).max(1);
     let (mut wcs, mut meter) = ([BLANK; 64], Meter::start(job));
     let mut going = true;
     while going || under > 0 {
         let room = if going { depth - under } else { 0 };
         // In batches, as a program that wants throughput does.
         if room > 0 && room >= depth.div_ceil(4) {
-            station.post(0, remote, room)?;
+            for from in (0..room).step_by(list) {
+                station.post(0, remote, list.min(room - from))?;
+            }
             under += room;
         }
         let done = take(job.events, station, &mut wcs, |_| Ok(()))?;

@@ -91,8 +91,6 @@ const KI: u32 = 1 << 10;
 const MI: u32 = 1 << 20;
 /// All sizes.
 pub(crate) const SIZES: &[u32] = &[8, 64, 512, 4 * KI, 64 * KI, MI, 4 * MI];
-/// The sizes of a quick run.
-const QUICK: &[u32] = &[8, 64 * KI, MI];
 /// The sizes that contenders of the second row are measured at.
 const FEW: &[u32] = &[8, 4 * KI, 64 * KI, MI];
 const BULK: &[u32] = &[64 * KI, MI];
@@ -114,8 +112,12 @@ pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
             }));
         }
     };
-    let sizes = if quick { QUICK } else { SIZES };
-    for measure in [Measure::Latency, Measure::Bandwidth] {
+    let (latency, bandwidth) = if quick {
+        (&SIZES[..1], BULK)
+    } else {
+        (SIZES, SIZES)
+    };
+    for (measure, sizes) in [(Measure::Latency, latency), (Measure::Bandwidth, bandwidth)] {
         add(Place::Loopback, measure, sizes, &|contender, size| {
             contender.loopback && (contender.first_row || FEW.contains(&size))
         });

@@ -5,7 +5,7 @@
 use super::case::Measure;
 use super::output::{Format, Run};
 use Measure::{Bandwidth, Connections, Idle, Latency, Rate};
-use Program::{Fabric, Iperf3, Perftest, Ucx, Worker};
+use Program::{Fabric, Iperf3, Perftest, PerftestSingle, Ucx, Worker};
 
 /// A program that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ enum Program {
     Fabric,
     /// perftest on the drop-in libraries, by its verb.
     Perftest(&'static str),
+    /// The same where the rate counts, each request posted by a call of its own.
+    PerftestSingle(&'static str),
 }
 
 /// Somebody who is measured.
@@ -68,6 +70,9 @@ const SEND_CRC: &[&str] = &["stream", "--op", "send", "--fpdu", "large", "--crc"
 const MSS: &[&str] = &["stream", "--op", "write", "--fpdu", "mss"];
 const ASLEEP: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--events"];
 
+const SEND_SINGLE: &[&str] = &["stream", "--op", "send", "--list", "1"];
+const WRITE_SINGLE: &[&str] = &["stream", "--op", "write", "--list", "1"];
+
 /// Everybody. The one word per thing: `verbena-…` is the Rust API, `dropin-…` perftest on the drop-in libraries.
 pub(crate) const CONTENDERS: &[Contender] = &[
     first("tcp-polling", Worker(Latency, &["pingpong"])),
@@ -110,11 +115,16 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     far("verbena-write-mss", Worker(Bandwidth, MSS)),
     first("verbena-send", Worker(Rate, &["stream", "--op", "send"])),
     first("verbena-write", Worker(Rate, &["stream", "--op", "write"])),
+    first("verbena-send-single", Worker(Rate, SEND_SINGLE)),
+    first("verbena-write-single", Worker(Rate, WRITE_SINGLE)),
+    near("tcp-framed", Worker(Connections, &["lanes"])),
     near("verbena-write", Worker(Connections, &["many"])),
     near("verbena", Worker(Idle, &["idle"])),
     second("dropin-send", Perftest("send")),
     second("dropin-write", Perftest("write")),
     second("dropin-read", Perftest("read")),
+    near("dropin-send-single", PerftestSingle("send")),
+    near("dropin-write-single", PerftestSingle("write")),
 ];
 
 /// The programs that must be there, with their Debian packages.
@@ -168,6 +178,7 @@ impl Contender {
             }
             Iperf3 => measure == Bandwidth && bulk && size <= 1 << 20,
             Ucx(..) | Fabric => matches!(measure, Latency | Bandwidth | Rate),
+            PerftestSingle(_) => measure == Rate,
             Perftest(verb) => match measure {
                 Latency => size <= 4 << 10,
                 Bandwidth => bulk,
@@ -184,7 +195,7 @@ impl Contender {
             Iperf3 => "iperf3",
             Ucx(..) => "ucx_perftest",
             Fabric => "fi_pingpong",
-            Perftest(_) => "ib_send_lat",
+            Perftest(_) | PerftestSingle(_) => "ib_send_lat",
         }
     }
 
@@ -264,7 +275,7 @@ impl Contender {
                 let caller = [&both[..], &["-P", &port, &at.address]].concat();
                 (Format::Fabric, owned(&server), owned(&caller))
             }
-            Perftest(verb) => {
+            Perftest(verb) | PerftestSingle(verb) => {
                 env.push(("LD_LIBRARY_PATH", at.libraries.clone()));
                 env.push(("VERBENA_CRC", "off".to_owned()));
                 let kind = if measure == Latency { "lat" } else { "bw" };
@@ -273,6 +284,10 @@ impl Contender {
                 let mut both = owned(&[&program, "-F", "-p", &port, "-s", &bytes, "-n", &count]);
                 if measure != Latency {
                     both.extend(owned(&["-t", &depth]));
+                }
+                if measure == Rate && self.program == Perftest(verb) {
+                    // As many requests in one call as our own loops post.
+                    both.extend(owned(&["-l", "16"]));
                 }
                 let caller = both.iter().cloned().chain([at.address.clone()]).collect();
                 let format = match measure {

@@ -96,7 +96,8 @@ impl Run {
             },
             Measure::Rate => Sample::of(caller.messages as f64 / caller.seconds / 1e6),
             Measure::Connections => Sample {
-                memory: Some(caller.grown.max(server.grown) as f64 / f64::from(self.size)),
+                memory: Some(caller.grown.max(server.grown) as f64 / f64::from(self.size))
+                    .filter(|bytes| *bytes > 0.0),
                 ..Sample::of(bandwidth)
             },
             Measure::Idle => Sample::of((caller.wakeups + server.wakeups) as f64),

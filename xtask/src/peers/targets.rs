@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::case::Measure::{Bandwidth, Connections, Idle, Latency, Rate};
 use super::case::{Measure, Place, shown};
+use super::page::number;
 use super::results::Results;
 
 /// What became of a target.
@@ -59,20 +60,21 @@ impl Bound {
 }
 
 fn target(what: &'static str, wanted: &'static str, bound: Bound, ratios: Vec<Ratio>) -> Target {
+    let all = ratios.len();
+    let bad = ratios.iter().filter(|r| !bound.holds(r.value)).count();
     let (measured, verdict) = match bound.worst(ratios) {
         None => ("-".to_owned(), Verdict::Unmeasured),
         Some(Ratio { value, at }) => {
-            let verdict = if bound.holds(value) {
+            let verdict = if bad == 0 {
                 Verdict::Met
             } else {
                 Verdict::Missed
             };
-            let value = if value >= 100.0 {
-                format!("{value:.0}")
-            } else {
-                format!("{value:.2}")
+            let others = match (bad, all) {
+                (0, _) | (_, 1) => String::new(),
+                _ => format!("; {bad} of {all} miss it"),
             };
-            (format!("{value} ({at})"), verdict)
+            (format!("{} ({at}){others}", number(value)), verdict)
         }
     };
     Target {
@@ -157,6 +159,8 @@ impl Results {
                     ("dropin-send", "verbena-send"),
                     ("dropin-write", "verbena-write"),
                     ("dropin-read", "verbena-read"),
+                    ("dropin-send-single", "verbena-send-single"),
+                    ("dropin-write-single", "verbena-write-single"),
                 ] {
                     let ratio = self.ratio((place, measure, size), dropin, &[own]);
                     ratios.extend(ratio.map(|ratio| Ratio {

@@ -33,7 +33,7 @@ fn everything_can_be_met() {
                 _ if name.contains("ucx") || name.contains("libfabric") => {
                     if name.contains("latency") { 2.0 } else { 0.5 }
                 }
-                _ if name.contains("dropin-send") && name.contains("rate") => 10.0,
+                _ if name.ends_with("dropin-send") && name.contains("rate") => 10.0,
                 _ => 1.0,
             };
         Some(Sample {
@@ -63,7 +63,17 @@ fn the_worst_size_decides() {
         first.measured.starts_with("0.90 (verbena-write by tcp-"),
         "{first:?}"
     );
-    assert!(first.measured.ends_with("1Mi B)"), "{first:?}");
+    assert!(first.measured.contains("1Mi B)"), "{first:?}");
+}
+
+#[test]
+fn how_many_miss_is_told() {
+    let at = || "here".to_owned();
+    let ratios = [0.5, 2.0, 0.9].map(|value| Ratio { value, at: at() });
+    let told = target("", "", Bound::Least(0.9), ratios.to_vec());
+    assert_eq!(told.measured, "0.50 (here); 1 of 3 miss it");
+    let told = target("", "", Bound::Most(2.0), ratios.to_vec());
+    assert_eq!(told.measured, "2.00 (here)");
 }
 
 #[test]
