@@ -22,8 +22,6 @@ pub(crate) enum Kind {
     Framed,
     /// TCP: one write per message, large reads
     Messages,
-    /// TCP: frames over many connections in turn
-    Lanes,
     /// Verbena: a message to and fro, or a read
     Latency,
     /// Verbena: many messages under way

@@ -7,7 +7,6 @@
 
 mod idle;
 mod job;
-mod lanes;
 mod many;
 mod rdma;
 mod tcp;
@@ -48,7 +47,6 @@ fn serve(job: &Job) -> Result<Figures> {
         Kind::Pingpong | Kind::Blocking => tcp::answer(job),
         Kind::Plain | Kind::Messages => tcp::take_plain(job),
         Kind::Framed => tcp::take_framed(job),
-        Kind::Lanes => lanes::take(job),
         Kind::Latency | Kind::Stream => rdma::serve(job),
         Kind::Many => many::serve(job),
         Kind::Idle => idle::serve(job),
@@ -60,7 +58,6 @@ fn call(job: &Job) -> Result<Figures> {
         Kind::Pingpong | Kind::Blocking => tcp::ask(job),
         Kind::Plain | Kind::Messages => tcp::give_plain(job),
         Kind::Framed => tcp::give_framed(job),
-        Kind::Lanes => lanes::give(job),
         Kind::Latency | Kind::Stream => rdma::call(job),
         Kind::Many => many::call(job),
         Kind::Idle => idle::call(job),

@@ -14,7 +14,7 @@ use crate::usage;
 /// Bytes that one read of a plain stream asks for.
 const CHUNK: usize = 64 << 10;
 /// Bytes before the payload of a frame: its length, and what a protocol would say.
-pub(crate) const HEAD: usize = 16;
+const HEAD: usize = 16;
 
 fn accept(job: &Job) -> Result<TcpStream> {
     let listener = TcpListener::bind(job.at).with_context(|| format!("cannot bind {}", job.at))?;
@@ -23,7 +23,7 @@ fn accept(job: &Job) -> Result<TcpStream> {
     Ok(socket)
 }
 
-pub(crate) fn connect(job: &Job) -> Result<TcpStream> {
+fn connect(job: &Job) -> Result<TcpStream> {
     let socket =
         TcpStream::connect(job.at).with_context(|| format!("cannot connect to {}", job.at))?;
     socket.set_nodelay(true)?;
@@ -128,7 +128,7 @@ pub(crate) fn spent(before: f64) -> Figures {
     }
 }
 
-pub(crate) fn head(len: u32) -> [u8; HEAD] {
+fn head(len: u32) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[..4].copy_from_slice(&len.to_be_bytes());
     head
@@ -143,7 +143,7 @@ fn length(head: &[u8; HEAD], most: usize) -> Result<usize> {
     Ok(len)
 }
 
-pub(crate) fn gather(socket: &mut impl Write, head: &[u8], bytes: &[u8]) -> Result<()> {
+fn gather(socket: &mut impl Write, head: &[u8], bytes: &[u8]) -> Result<()> {
     let mut parts = [IoSlice::new(head), IoSlice::new(bytes)];
     let mut rest = &mut parts[..];
     while !rest.is_empty() {

@@ -65,7 +65,6 @@ fn streams_carry_bytes() {
         "framed --size 65536",
         "framed --size 1",
         "messages --size 64",
-        "lanes --size 65536 --connections 20",
         "stream --size 64 --depth 128",
         "stream --size 64 --depth 128 --list 1",
         "stream --op write --size 65536 --crc on",

@@ -117,7 +117,6 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     first("verbena-write", Worker(Rate, &["stream", "--op", "write"])),
     first("verbena-send-single", Worker(Rate, SEND_SINGLE)),
     first("verbena-write-single", Worker(Rate, WRITE_SINGLE)),
-    near("tcp-framed", Worker(Connections, &["lanes"])),
     near("verbena-write", Worker(Connections, &["many"])),
     near("verbena", Worker(Idle, &["idle"])),
     second("dropin-send", Perftest("send")),
@@ -260,6 +259,8 @@ impl Contender {
                 (Format::Ucx, owned(&server), owned(&caller))
             }
             Fabric => {
+                // It knows ping-pong alone, whatever counts.
+                let count = self::count(Latency, size, at.seconds).to_string();
                 let both = [
                     "fi_pingpong",
                     "-p",

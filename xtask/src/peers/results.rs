@@ -79,25 +79,8 @@ impl Results {
     }
 
     pub(crate) fn rows_for_json(&self) -> Vec<Row<'_>> {
-        let row = |(case, series): &'_ (Case, Series)| Row {
-            place: case.place.name(),
-            measure: case.measure.name(),
-            size: case.size,
-            contender: case.contender.name,
-            unit: case.measure.unit(),
-            median: series.value(),
-            least: series.spread().map(|(least, _)| least),
-            most: series.spread().map(|(_, most)| most),
-            cpu_seconds_per_gb: series.cpu(),
-            bytes_per_connection: series.memory(),
-            samples: series.samples.clone(),
-            lost: &[],
-        };
-        let rows = self.rows.iter().map(|pair| Row {
-            lost: &pair.1.lost,
-            ..row(pair)
-        });
-        rows.collect()
+        let rows = self.rows.iter();
+        rows.map(|(case, series)| Row::new(case, series)).collect()
     }
 }
 
@@ -116,6 +99,26 @@ pub(crate) struct Row<'a> {
     cpu_seconds_per_gb: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_connection: Option<f64>,
-    samples: Vec<Sample>,
+    samples: &'a [Sample],
     lost: &'a [String],
+}
+
+impl<'a> Row<'a> {
+    fn new(case: &Case, series: &'a Series) -> Row<'a> {
+        let (least, most) = series.spread().unzip();
+        Row {
+            place: case.place.name(),
+            measure: case.measure.name(),
+            size: case.size,
+            contender: case.contender.name,
+            unit: case.measure.unit(),
+            median: series.value(),
+            least,
+            most,
+            cpu_seconds_per_gb: series.cpu(),
+            bytes_per_connection: series.memory(),
+            samples: &series.samples,
+            lost: &series.lost,
+        }
+    }
 }
