@@ -4,8 +4,8 @@
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_stream::Time;
@@ -17,6 +17,10 @@ use crate::notice::Notify;
 use crate::pipeline::shield;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Channel, Interest, Listener, Ready};
+
+mod order;
+
+use order::Order;
 
 /// Connections taken in one go, before others have their turn.
 const AT_ONCE: usize = 64;
@@ -40,6 +44,20 @@ impl Drop for Place {
     }
 }
 
+/// Somebody's place in the order of those who came through a door; given up when it is dropped.
+pub(crate) struct Arrived {
+    pub(crate) door: Weak<Door>,
+    pub(crate) number: u64,
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        if let Some(door) = self.door.upgrade() {
+            door.gone(self.number);
+        }
+    }
+}
+
 /// A listening address.
 pub(crate) struct Door {
     core: Arc<Core>,
@@ -47,6 +65,7 @@ pub(crate) struct Door {
     token: u64,
     listener: Listener,
     hears: Hears,
+    order: Mutex<Order<Decision>>,
 }
 
 /// Who hears of requests.
@@ -67,16 +86,39 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    fn add(&self, decision: Decision) {
+    /// Puts a request behind the others and rings; it is given back if too many wait.
+    fn add(&self, decision: Decision) -> Result<(), Decision> {
         let mut requests = self.requests.lock();
         if requests.len() >= self.backlog {
-            drop(requests);
-            decision.connection.reject(&[]);
-            return;
+            return Err(decision);
         }
         requests.push_back(decision);
         drop(requests);
         self.channel.ring();
+        Ok(())
+    }
+
+    /// Forgets peers that have given up, if nobody else would find room.
+    fn make_room(&self) {
+        let requests = self.requests.lock();
+        if requests.len() < self.backlog {
+            return;
+        }
+        let all: Vec<_> = requests.iter().map(|one| one.connection.clone()).collect();
+        drop(requests);
+        let gone: Vec<_> = all.iter().filter(|one| !one.is_asking()).collect();
+        let is_gone = |one: &Decision| gone.iter().any(|c| Arc::ptr_eq(c, &one.connection));
+        let mut requests = self.requests.lock();
+        let before = requests.len();
+        requests.retain(|one| !is_gone(one));
+        for _ in requests.len()..before {
+            // A ring that somebody else has taken finds no request, and is taken for none.
+            self.channel.try_take();
+        }
+    }
+
+    /// Tells whoever else wants to know.
+    fn tell(&self) {
         let told = self.told.read().clone();
         if let Some(told) = told {
             shield(|| told.notify());
@@ -123,6 +165,7 @@ impl Door {
             token: next_token(),
             listener,
             hears,
+            order: Mutex::default(),
         });
         door.shard.serve(door.token, door.clone())?;
         let watched = door
@@ -147,10 +190,14 @@ impl Door {
         Ok(self.listener.local()?)
     }
 
-    /// A request is complete.
-    pub(crate) fn tell(&self, decision: Decision) {
+    /// The request of this number is complete.
+    pub(crate) fn tell(&self, number: u64, decision: Decision) {
         match &self.hears {
-            Hears::Program(waiting) => waiting.add(decision),
+            Hears::Program(waiting) => {
+                // Whoever is gone already has nothing to ask any more.
+                let _ = self.order.lock().complete(number, decision);
+                self.show(waiting);
+            }
             Hears::Calls => {
                 let held = self.core.calls.came(&self.core.config, decision);
                 if let Some(until) = held {
@@ -160,12 +207,42 @@ impl Door {
         }
     }
 
+    /// Shows the program whoever's turn it is.
+    fn show(&self, waiting: &Waiting) {
+        waiting.make_room();
+        let mut order = self.order.lock();
+        let (turn, again) = order.release(sys::now());
+        // Under the lock: another shard must not get in between.
+        let added: Vec<_> = turn.into_iter().map(|one| waiting.add(one)).collect();
+        drop(order);
+        if let Some(when) = again {
+            self.shard.at(when, self.token);
+        }
+        for one in added {
+            match one {
+                Ok(()) => waiting.tell(),
+                Err(decision) => decision.connection.reject(&[]),
+            }
+        }
+    }
+
+    /// A startup is over.
+    fn gone(&self, number: u64) {
+        let (unseen, missed) = self.order.lock().gone(number);
+        drop(unseen);
+        if missed {
+            // Not here: whoever goes may hold locks that a program's handler wants.
+            self.shard.at(sys::now(), self.token);
+        }
+    }
+
     pub(crate) fn close(&self) {
         self.shard.unwatch(&self.listener);
         self.listener.shut();
         self.shard.forget(self.token);
         if let Hears::Program(waiting) = &self.hears {
-            for decision in waiting.take_all() {
+            let unseen = self.order.lock().take_all();
+            for decision in waiting.take_all().into_iter().chain(unseen) {
                 decision.connection.reject(&[]);
             }
         }
@@ -185,8 +262,12 @@ impl Door {
                 socket.abort();
                 continue;
             };
+            let arrived = Arrived {
+                door: Arc::downgrade(self),
+                number: self.order.lock().came(peer.ip()),
+            };
             // One that cannot be served is closed by being dropped.
-            let _ = Connection::came(&self.core, socket, peer, self, place);
+            let _ = Connection::came(&self.core, socket, peer, arrived, place);
         }
         Ok(())
     }
@@ -208,8 +289,9 @@ impl Served for Door {
     }
 
     fn expire(self: Arc<Self>, now: Time) {
-        if matches!(self.hears, Hears::Calls) {
-            self.core.calls.expire(now);
+        match &self.hears {
+            Hears::Program(waiting) => self.show(waiting),
+            Hears::Calls => self.core.calls.expire(now),
         }
         self.listen();
     }
@@ -217,7 +299,10 @@ impl Served for Door {
     fn stop(self: Arc<Self>) {
         // Nobody can answer them any more; their peers see the end.
         match &self.hears {
-            Hears::Program(waiting) => drop(waiting.take_all()),
+            Hears::Program(waiting) => {
+                let unseen = self.order.lock().take_all();
+                drop((waiting.take_all(), unseen));
+            }
             Hears::Calls => self.core.calls.stop(),
         }
     }

@@ -216,10 +216,13 @@ impl Listening {
     /// Waits for the next request; `None` if the descriptor was made non-blocking and none waits.
     pub fn next(&self) -> Result<Option<Incoming>, Error> {
         self.door.check()?;
-        if !self.waiting.channel.take()? {
-            return Ok(None);
+        while self.waiting.channel.take()? {
+            // Its peer may have given up since the ring.
+            if let Some(decision) = self.waiting.next() {
+                return Ok(Some(Incoming(decision)));
+            }
         }
-        Ok(self.waiting.next().map(Incoming))
+        Ok(None)
     }
 
     /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.

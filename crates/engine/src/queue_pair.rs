@@ -117,6 +117,7 @@ impl QueuePair {
                 grace: Duration::ZERO,
                 ird: None,
                 ord: None,
+                traffic_class: None,
                 psns: None,
             })),
             callable,

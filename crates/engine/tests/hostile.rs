@@ -9,7 +9,7 @@ use std::sync::{MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, SEND, Side, admit, descriptors, dial, join, loopback, make_qp, meet, mix, resident,
+    PATIENCE, SEND, Side, admit, descriptors, join, loopback, make_qp, meet, mix, resident,
     see_the_end, wait,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -186,13 +186,17 @@ fn a_flood_of_two_thousand_drowns_nobody() {
     std::thread::scope(|s| {
         let dialler = s.spawn(|| {
             let qp = make_qp(&house.a.engine, &house.a.cq, house.a.pd);
-            dial(&qp, house.at()).unwrap();
+            let (done, told) = mpsc::channel();
+            let done = move |result| done.send(result).unwrap();
+            qp.connect(house.at(), b"honest", done).unwrap();
+            told.recv_timeout(PATIENCE).unwrap().unwrap();
             qp
         });
         let two = make_qp(&house.b.engine, &house.b.cq, house.b.pd);
         loop {
             let incoming = house.door.next().unwrap().unwrap();
-            if incoming.accept(&two, b"", |_| ()).is_ok() {
+            if incoming.private_data() == b"honest" {
+                incoming.accept(&two, b"", |_| ()).unwrap();
                 break;
             }
         }
@@ -304,4 +308,29 @@ fn five_hundred_at_once_are_all_welcome() {
     let ended = a.complete(ALL);
     assert!(ended.iter().all(|wc| wc.status == Status::Success));
     b.complete(ALL);
+}
+
+#[test]
+fn requests_of_one_peer_are_shown_in_the_order_of_its_connections() {
+    let _alone = alone();
+    let house = House::new();
+    // Elders that never speak: they are waited for once, and only for a moment.
+    let silent: Vec<_> = (0..8)
+        .map(|_| TcpStream::connect(house.at()).unwrap())
+        .collect();
+    for round in 0..5_u8 {
+        let mut all: Vec<_> = (0..12)
+            .map(|_| TcpStream::connect(house.at()).unwrap())
+            .collect();
+        for (number, raw) in all.iter_mut().enumerate().rev() {
+            let private = [round, u8::try_from(number).unwrap()];
+            raw.write_all(&request(0, 1, &private, 2)).unwrap();
+        }
+        for number in 0..12 {
+            let request = house.door.next().unwrap().unwrap();
+            assert_eq!(request.private_data(), [round, number]);
+        }
+    }
+    drop(silent);
+    house.welcomes();
 }

@@ -112,8 +112,12 @@ impl Id {
         if qp.state() == QpState::Reset {
             qp.modify(QpState::Init);
         }
-        let timeout = self.inner.lock().options.ack_timeout;
+        let (timeout, service) = {
+            let options = &self.inner.lock().options;
+            (options.ack_timeout, options.service)
+        };
         qp.set_manners(|manners| {
+            manners.traffic_class = service;
             manners.ird = Some(asked.inbound.into());
             manners.ord = Some(asked.outbound.into());
             manners.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);

@@ -164,6 +164,8 @@ pub(crate) unsafe fn for_request(
         qp_type,
     };
     let mut inner = Inner::default();
+    // SAFETY: the caller's word.
+    inner.options.service = unsafe { of(listener)? }.inner.lock().options.service;
     let (local, peer) = match comer {
         Comer::Request(request, waits) => {
             // Another one may come in its place.

@@ -7,6 +7,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use verbena::Listener;
 
 use super::datagram::is_for_datagrams;
@@ -63,6 +64,7 @@ impl Id {
         let room = Room {
             waiting: Arc::default(),
             most: backlog,
+            hearing: Arc::default(),
         };
         for berth in berths {
             let listener = Arc::new(berth.listen(backlog)?);
@@ -81,6 +83,8 @@ impl Id {
 struct Room {
     waiting: Arc<AtomicUsize>,
     most: usize,
+    /// Held by the thread that tells of them: requests are told in the order in which they came.
+    hearing: Arc<Mutex<()>>,
 }
 
 /// Tells of everybody who came.
@@ -88,9 +92,11 @@ fn hear(listener: &Weak<Listener>, link: &Arc<Link>, room: &Room) {
     let Some(listener) = listener.upgrade() else {
         return;
     };
+    let mut too_many = Vec::new();
+    let hearing = room.hearing.lock();
     while let Ok(Some(request)) = listener.try_next() {
         let Some(waits) = Waits::new(&room.waiting, room.most) else {
-            request.reject(&[]);
+            too_many.push(request);
             continue;
         };
         let (inbound, outbound) = request.depths();
@@ -101,5 +107,9 @@ fn hear(listener: &Weak<Listener>, link: &Arc<Link>, room: &Room) {
         };
         let comer = Some(Comer::Request(request, waits));
         link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, comer);
+    }
+    drop(hearing);
+    for request in too_many {
+        request.reject(&[]);
     }
 }

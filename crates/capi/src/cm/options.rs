@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) family_only: bool,
     /// 4.096 µs · 2^n is how long an acknowledgement may take.
     pub(crate) ack_timeout: Option<u8>,
+    /// Type of service of its connections; those who come to a listener have the listener's.
+    pub(crate) service: Option<u8>,
 }
 
 /// Sets an option.
@@ -38,6 +40,9 @@ pub unsafe extern "C" fn verbena_rdma_set_option(
             (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => inner.options.family_only = number != 0,
             // Addresses that others used a moment ago can always be taken.
             (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {}
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {
+                inner.options.service = Some(u8::try_from(number).map_err(|_| Errno::INVAL)?);
+            }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
                 let timeout = u8::try_from(number).map_err(|_| Errno::INVAL)?;
                 if timeout > 31 {

@@ -6,6 +6,7 @@ mod endpoints;
 mod flows;
 mod lives;
 mod own_pair;
+mod service;
 
 use super::common::streams;
 

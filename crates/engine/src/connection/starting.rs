@@ -12,7 +12,7 @@ use verbena_stream::{Agreement, Endpoint, Outcome, Terms, Time};
 use verbena_wire::mpa::startup::Revision;
 
 use super::{Done, Options, read_into, write_from};
-use crate::door::{Door, Place};
+use crate::door::{Arrived, Door, Place};
 use crate::error::Error;
 use crate::sys::{self, Socket};
 
@@ -47,7 +47,7 @@ pub(super) enum Side {
     },
     /// Somebody came through a door; options once the program has said yes.
     Came {
-        door: Weak<Door>,
+        arrived: Arrived,
         options: Option<(Options, Done)>,
         told: bool,
         /// Its place among the startups that are allowed at once.
@@ -60,7 +60,8 @@ pub(super) enum After {
     Nothing,
     /// Nothing before this time: nobody is there yet.
     Redial(Time),
-    Decide(Weak<Door>, Agreement),
+    /// This request, of that number at the door, is complete.
+    Decide(Weak<Door>, u64, Agreement),
     Run(Box<(Agreement, Options)>, Option<Done>, Vec<u8>),
     End(Error, Option<Done>),
     Again(Box<(Options, Terms)>, Option<Done>),
@@ -266,10 +267,10 @@ impl Starting {
             return After::Nothing;
         };
         match &mut self.side {
-            Side::Came { door, told, .. } if endpoint.state() == State::Deciding && !*told => {
+            Side::Came { arrived, told, .. } if endpoint.state() == State::Deciding && !*told => {
                 *told = true;
                 match endpoint.proposal() {
-                    Some(proposal) => After::Decide(door.clone(), proposal),
+                    Some(proposal) => After::Decide(arrived.door.clone(), arrived.number, proposal),
                     None => After::Nothing,
                 }
             }

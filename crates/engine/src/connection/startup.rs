@@ -15,7 +15,7 @@ use super::starting::{After, Side, Starting};
 use super::watch::Watch;
 use super::{Connection, Line, Phase, Slot};
 use crate::core::Core;
-use crate::door::{Door, Place};
+use crate::door::{Arrived, Place};
 use crate::error::Error;
 use crate::group::Group;
 use crate::introduction::Introduction;
@@ -109,7 +109,8 @@ impl Connection {
             return Err(Error::PrivateData { got, limit });
         }
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
-        let socket = Socket::connect(to, options.source).map_err(unreachable)?;
+        let class = options.manners.lock().traffic_class;
+        let socket = Socket::connect(to, options.source, class).map_err(unreachable)?;
         let config = &core.config;
         let deadline = sys::now() + config.startup_timeout;
         let terms = terms.unwrap_or_else(|| {
@@ -132,7 +133,7 @@ impl Connection {
         core: &Arc<Core>,
         socket: Socket,
         peer: SocketAddr,
-        door: &Arc<Door>,
+        arrived: Arrived,
         place: Place,
     ) -> Result<(), Error> {
         let config = &core.config;
@@ -140,7 +141,7 @@ impl Connection {
         let now = sys::now();
         let deadline = now + config.startup_timeout;
         let side = Side::Came {
-            door: Arc::downgrade(door),
+            arrived,
             options: None,
             told: false,
             place: Some(place),
@@ -228,6 +229,11 @@ impl Connection {
         if got > limit {
             return Err(Error::PrivateData { got, limit });
         }
+        let class = options.manners.lock().traffic_class;
+        if let Some(class) = class {
+            let socket = self.line.socket();
+            socket.set_traffic_class(class, self.peer.ip())?;
+        }
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) if starting.is_asking() => {
                 starting.accept(options, done);
@@ -267,17 +273,20 @@ impl Connection {
             }
             // Not watched meanwhile: a socket that was refused is always ready.
             After::Redial(when) => self.shard.at(when, self.token),
-            After::Decide(door, proposal) => {
+            After::Decide(door, number, proposal) => {
                 // Watched on: a peer that gives up before the answer must be noticed.
                 let _ = self
                     .shard
                     .arm(self.line.socket(), self.token, Interest::READ_ONCE);
                 let connection = self.clone();
                 match door.upgrade() {
-                    Some(door) => door.tell(Decision {
-                        connection,
-                        proposal,
-                    }),
+                    Some(door) => {
+                        let decision = Decision {
+                            connection,
+                            proposal,
+                        };
+                        door.tell(number, decision);
+                    }
                     None => connection.reject(&[]),
                 }
             }
@@ -321,6 +330,11 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Its request waits for the program's answer.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(&*self.phase.lock(), Phase::Starting(s) if s.is_asking())
     }
 
     fn has_unsent(&self) -> bool {

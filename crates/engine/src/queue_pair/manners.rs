@@ -26,6 +26,8 @@ pub struct Manners {
     pub ird: Option<u16>,
     /// Reads and atomics asked for at once; the engine's setting if not given. On a connection it can only fall.
     pub ord: Option<u16>,
+    /// Type of service (IPv4) or traffic class (IPv6) of what is sent. Counts for the next connection.
+    pub traffic_class: Option<u8>,
     /// For connections made by hand.
     pub psns: Option<Psns>,
 }

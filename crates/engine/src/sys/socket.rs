@@ -30,14 +30,18 @@ pub struct Socket {
 pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Socket {
-    /// Dials `to`, from the address `from` if one is given (its port is the system's choice). Success means under way;
+    /// Dials `to`, from the address `from` if one is given (its port is the system's choice), as traffic of this class if one
+    /// is. Success means under way;
     /// wait until the socket is writable and ask [`Socket::connected`].
-    pub fn connect(to: SocketAddr, from: Option<IpAddr>) -> Result<Socket> {
+    pub fn connect(to: SocketAddr, from: Option<IpAddr>, class: Option<u8>) -> Result<Socket> {
         let fd = net::socket_with(AddressFamily::of(to.ip()), SocketType::STREAM, FLAGS, None)
             .map_err(Error::of("socket"))?;
         let socket = Socket::adopt(fd)?;
         if let Some(from) = from {
             net::bind(&socket.fd, &SocketAddr::new(from, 0)).map_err(Error::of("bind"))?;
+        }
+        if let Some(class) = class {
+            socket.set_traffic_class(class, to.ip())?;
         }
         match net::connect(&socket.fd, &to) {
             // An interrupted connect goes on by itself.
@@ -117,6 +121,15 @@ impl Socket {
     pub fn set_abortive(&self) {
         // If this is refused the connection is broken already, and closing is all that is left.
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
+    }
+
+    /// Marks what is sent to the peer: the byte that IPv4 calls type of service and IPv6 traffic class.
+    pub fn set_traffic_class(&self, class: u8, peer: IpAddr) -> Result<()> {
+        match peer {
+            IpAddr::V4(_) => sockopt::set_ip_tos(&self.fd, class),
+            IpAddr::V6(_) => sockopt::set_ipv6_tclass(&self.fd, class.into()),
+        }
+        .map_err(Error::of("setsockopt IP_TOS"))
     }
 
     /// Asks the peer for a sign of life after `idle` of silence, and six more times within the same span before the

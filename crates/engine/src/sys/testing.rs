@@ -46,7 +46,7 @@ pub(crate) const WRITE: Interest = Interest {
 /// The two ends of a connection over loopback: who dialled, who accepted.
 pub(crate) fn connection(ip: IpAddr) -> (Socket, Socket) {
     let listener = Listener::bind(SocketAddr::new(ip, 0), false).unwrap();
-    let dialled = Socket::connect(listener.local().unwrap(), None).unwrap();
+    let dialled = Socket::connect(listener.local().unwrap(), None, None).unwrap();
     await_ready(&listener, Interest::READ);
     let (accepted, from) = listener.accept().unwrap().unwrap();
     await_ready(&dialled, WRITE);

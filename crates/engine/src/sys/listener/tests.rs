@@ -23,7 +23,7 @@ fn every_dialler_is_accepted_once_under_load() {
         let diallers: Vec<_> = (0..3)
             .map(|_| {
                 std::thread::spawn(move || {
-                    let dial = |_| Socket::connect(to, None).unwrap();
+                    let dial = |_| Socket::connect(to, None, None).unwrap();
                     (0..EACH).map(dial).collect::<Vec<Socket>>()
                 })
             })
@@ -51,8 +51,8 @@ fn one_that_was_reset_while_it_waited_disturbs_nobody() {
     for ip in loopbacks() {
         let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
         let to = listener.local().unwrap();
-        Socket::connect(to, None).unwrap().abort();
-        let good = Socket::connect(to, None).unwrap();
+        Socket::connect(to, None, None).unwrap().abort();
+        let good = Socket::connect(to, None, None).unwrap();
         let mut origins = Vec::new();
         while !origins.contains(&good.local().unwrap()) {
             await_ready(&listener, Interest::READ);
@@ -114,7 +114,7 @@ fn the_want_of_descriptors_is_told_and_loses_no_connection() {
     if child == 0 {
         // Made here: a child has none of its parent's. On loopback a connection is there when dialling returns.
         let listener = Listener::bind(at, true).unwrap();
-        let _dialled = Socket::connect(listener.local().unwrap(), None).unwrap();
+        let _dialled = Socket::connect(listener.local().unwrap(), None, None).unwrap();
         limit(3);
         let told = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
         limit(1024);

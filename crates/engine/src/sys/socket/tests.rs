@@ -25,7 +25,7 @@ fn addresses_are_told_by_both_ends() {
 fn the_source_address_is_the_one_asked_for() {
     let from: IpAddr = "127.0.0.7".parse().unwrap();
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
-    let socket = Socket::connect(listener.local().unwrap(), Some(from)).unwrap();
+    let socket = Socket::connect(listener.local().unwrap(), Some(from), None).unwrap();
     assert_eq!(socket.local().unwrap().ip(), from);
     await_ready(&listener, Interest::READ);
     assert_eq!(listener.accept().unwrap().unwrap().1.ip(), from);
@@ -35,7 +35,7 @@ fn the_source_address_is_the_one_asked_for() {
 fn a_source_that_is_not_ours_is_refused_by_name() {
     // TEST-NET-3 (RFC 5737), which no machine has.
     let from = "203.0.113.9".parse().unwrap();
-    let error = Socket::connect("127.0.0.1:9".parse().unwrap(), Some(from)).unwrap_err();
+    let error = Socket::connect("127.0.0.1:9".parse().unwrap(), Some(from), None).unwrap_err();
     assert_eq!((error.call(), error.code()), ("bind", libc::EADDRNOTAVAIL));
     assert!(error.to_string().starts_with("bind: "), "{error}");
 }
@@ -47,7 +47,7 @@ fn nobody_there_is_connection_refused() {
         let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
         let name = net::getsockname(&holder).unwrap();
         let nobody = SocketAddr::try_from(name).unwrap();
-        let refused = Socket::connect(nobody, None).and_then(|socket| {
+        let refused = Socket::connect(nobody, None, None).and_then(|socket| {
             await_ready(&socket, WRITE);
             socket.connected()
         });
@@ -61,7 +61,7 @@ fn a_refused_socket_dials_again() {
         for from in [None, Some(ip)] {
             let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
             let to = SocketAddr::try_from(net::getsockname(&holder).unwrap()).unwrap();
-            let socket = Socket::connect(to, from).unwrap();
+            let socket = Socket::connect(to, from, None).unwrap();
             for _ in 0..3 {
                 await_ready(&socket, WRITE);
                 assert!(socket.connected().unwrap_err().is_refused());

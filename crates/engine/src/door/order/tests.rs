@@ -1,0 +1,87 @@
+//! The order of requests: what a peer sees of our threads, and what a peer that dawdles can do.
+
+use core::net::{IpAddr, Ipv4Addr};
+use core::time::Duration;
+
+use verbena_stream::Time;
+
+use super::{Order, PATIENCE};
+
+const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const TINY: Duration = Duration::from_nanos(1);
+
+fn start() -> Time {
+    Time::default() + Duration::from_secs(1)
+}
+
+#[test]
+fn requests_of_one_peer_are_shown_as_they_came() {
+    let mut order = Order::default();
+    let numbers: Vec<u64> = (0..4).map(|_| order.came(A)).collect();
+    for at in [2, 1, 3] {
+        assert_eq!(order.complete(numbers[at], at), None);
+        let (shown, again) = order.release(start());
+        assert_eq!(shown, []);
+        assert_eq!(again, Some(start() + PATIENCE));
+    }
+    assert_eq!(order.complete(numbers[0], 0), None);
+    assert_eq!(order.release(start()), (vec![0, 1, 2, 3], None));
+}
+
+#[test]
+fn no_peer_waits_for_another() {
+    let mut order = Order::default();
+    let (_, b) = (order.came(A), order.came(B));
+    assert_eq!(order.complete(b, "b"), None);
+    assert_eq!(order.release(start()), (vec!["b"], None));
+}
+
+#[test]
+fn who_dawdles_is_waited_for_once_by_all() {
+    let mut order = Order::default();
+    let slow: Vec<u64> = (0..100).map(|_| order.came(A)).collect();
+    let quick = order.came(A);
+    assert_eq!(order.complete(quick, 1), None);
+    let until = start() + PATIENCE;
+    assert_eq!(order.release(start()), (vec![], Some(until)));
+    assert_eq!(order.release(until), (vec![1], None));
+
+    let later = order.came(A);
+    assert_eq!(order.complete(later, 2), None);
+    assert_eq!(order.release(until + TINY), (vec![2], None));
+
+    assert_eq!(order.complete(slow[7], 3), None);
+    assert_eq!(order.release(until + TINY), (vec![3], None));
+}
+
+#[test]
+fn who_goes_is_waited_for_no_more() {
+    let mut order = Order::default();
+    let (gone, stays) = (order.came(A), order.came(A));
+    assert_eq!(order.complete(stays, ()), None);
+    assert_eq!(order.release(start()).0, []);
+    assert_eq!(order.gone(gone), (None, true), "somebody waits for it");
+    assert_eq!(order.release(start()), (vec![()], None));
+    assert_eq!(order.gone(stays), (None, false), "it was shown");
+    assert_eq!(
+        order.complete(stays, ()),
+        Some(()),
+        "and is not known any more"
+    );
+}
+
+#[test]
+fn nothing_complete_is_lost_at_the_end() {
+    let mut order = Order::default();
+    let (_, second) = (order.came(A), order.came(A));
+    assert_eq!(order.complete(second, 2), None);
+    assert_eq!(
+        order.gone(1),
+        (Some(2), false),
+        "given back to be dropped elsewhere"
+    );
+    let third = order.came(A);
+    assert_eq!(order.complete(third, 3), None);
+    assert_eq!(order.take_all(), [3]);
+}
