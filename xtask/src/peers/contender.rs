@@ -138,6 +138,8 @@ pub(crate) const PROGRAMS: &[(&str, &str)] = &[
 
 /// Messages under way at once where the rate counts.
 const RATE_DEPTH: u32 = 128;
+/// Requests that our own loops post by one call.
+const LIST: u32 = 16;
 /// Bytes of a message where many connections count.
 const CONNECTIONS_SIZE: u32 = 64 << 10;
 /// How long nobody does anything, in seconds.
@@ -288,7 +290,7 @@ impl Contender {
                 }
                 if measure == Rate && self.program == Perftest(verb) {
                     // As many requests in one call as our own loops post.
-                    both.extend(owned(&["-l", "16"]));
+                    both.extend(owned(&["-l", &LIST.to_string()]));
                 }
                 let caller = both.iter().cloned().chain([at.address.clone()]).collect();
                 let format = match measure {
@@ -350,7 +352,9 @@ fn count(measure: Measure, size: u32, seconds: f64) -> u32 {
         Latency => (each, 5_000.0),
         _ => (each.min(1e-6 + f64::from(size) / 3e9), 200_000.0),
     };
-    (seconds / each).clamp(50.0, most) as u32
+    // perftest takes whole lists only.
+    let count = (seconds / each).clamp(64.0, most) as u32;
+    count - count % LIST
 }
 
 #[cfg(test)]
