@@ -260,6 +260,7 @@ fn report(
 ) -> Result<()> {
     let judged = targets::judge(results);
     println!("{}\n{}", page::tables(results), page::targets(&judged));
+    print!("{}", page::caution(about));
     print!("{}", page::lost(results));
     if !options.write {
         return Ok(());

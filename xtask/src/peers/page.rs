@@ -16,6 +16,17 @@ pub(crate) struct About {
     pub(crate) load: [String; 2],
 }
 
+/// A loud word if others used the machine when the run began; nothing otherwise.
+pub(crate) fn caution(about: &About) -> String {
+    match about.load[0].parse::<f64>() {
+        Ok(load) if load <= 1.0 => String::new(),
+        _ => format!(
+            "**The machine was busy (load average {}): these verdicts mean nothing, good or bad. Repeat on a quiet one.**\n\n",
+            about.load[0]
+        ),
+    }
+}
+
 /// A number with about three digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
@@ -148,6 +159,7 @@ pub(crate) fn page(results: &Results, list: &[Target], about: &About, plots: &[S
          only program measures ping-pong alone, also where bandwidth or rate stands here.\n\n## Targets\n\n",
         about.machine, about.rounds, about.seconds, about.load[0], about.load[1]
     );
+    text += &caution(about);
     text += &targets(list);
     text += "\n## Figures\n";
     for plot in plots {
@@ -190,6 +202,13 @@ mod tests {
             seconds: 0.3,
             load: ["0.1".to_owned(), "0.2".to_owned()],
         };
+        assert_eq!(caution(&about), "");
+        let busy = About {
+            load: ["7.4".to_owned(), "0.2".to_owned()],
+            ..about
+        };
+        assert!(caution(&busy).contains("load average 7.4"));
+        let about = busy;
         let page = page(&results, &judge(&results), &about, &["a.svg".to_owned()]);
         for part in [
             "| verbena-send | 3.00 (2.00–4.00) |",
@@ -197,6 +216,7 @@ mod tests {
             "`loopback/latency/8/ucx`: 1 rounds lost; it was late",
             "![a](a.svg)",
             "not measured",
+            "The machine was busy",
         ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
