@@ -10,10 +10,10 @@ mod devices;
 mod fabric;
 mod faults;
 mod judge;
-mod namespace;
+pub(crate) mod namespace;
 mod perftest;
 mod pingpong;
-mod process;
+pub(crate) mod process;
 mod pyverbs;
 mod releases;
 mod rping;
@@ -23,7 +23,7 @@ mod table;
 mod trace;
 mod trial;
 mod ucx;
-mod user;
+pub(crate) mod user;
 
 use std::time::Instant;
 

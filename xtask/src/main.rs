@@ -11,6 +11,7 @@ mod fuzz;
 mod install;
 mod loom;
 mod packages;
+mod peers;
 mod sim;
 mod step;
 mod test;
@@ -53,6 +54,8 @@ enum Task {
     Loom(loom::Options),
     /// Run the benchmarks (arguments go to `cargo bench`)
     Bench(bench::Options),
+    /// Measure Verbena beside its peers: plain TCP, iperf3, UCX, libfabric; by turns, in one run
+    Peers(peers::Options),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +82,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Fuzz(options) => fuzz::run(&workspace, options),
         Task::Loom(options) => loom::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
+        Task::Peers(options) => peers::run(&workspace, options),
     }
 }
 

@@ -104,8 +104,16 @@ const NEEDED: &[Needed] = &[
         "libfabric on the drop-in libraries",
     ),
     program("nc", "netcat-openbsd", "a program under the socket shim"),
-    program("iperf3", "iperf3", "a program under the socket shim"),
-    program("ucx_info", "ucx-utils", "UCX on the drop-in libraries"),
+    program(
+        "iperf3",
+        "iperf3",
+        "a program under the socket shim, and a peer to be measured beside",
+    ),
+    program(
+        "ucx_info",
+        "ucx-utils",
+        "UCX on the drop-in libraries, and a peer to be measured beside",
+    ),
     program(
         "/usr/bin/python3",
         "python3",

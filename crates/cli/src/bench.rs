@@ -12,6 +12,7 @@ mod station;
 pub use case::{Case, MAX_QPS, MAX_UNDER_WAY, Metric, Op};
 pub use report::{Outcome, print_json, print_text};
 pub use server::Server;
+pub use station::{Done, Station};
 
 use std::net::SocketAddr;
 

@@ -15,22 +15,23 @@ const ADDRESSES6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 /// The two namespaces.
 pub(crate) struct Namespaces {
     names: [String; 2],
+    links: [String; 2],
 }
 
 impl Namespaces {
-    pub(crate) fn create() -> Result<Namespaces> {
+    /// The mark tells pairs of one process apart; it is short, as an interface's name has at most 15 bytes.
+    pub(crate) fn create(mark: &str) -> Result<Namespaces> {
         let id = std::process::id();
-        let names = ["a", "b"].map(|end| format!("verbena-{id}-{end}"));
-        // An interface's name has at most 15 bytes.
-        let links = ["a", "b"].map(|end| format!("vb{id}{end}"));
+        let names = ["a", "b"].map(|end| format!("verbena-{id}-{mark}{end}"));
+        let links = ["a", "b"].map(|end| format!("vb{id}{mark}{end}"));
         // From here on the drop takes away what there is, also if a later step fails.
-        let namespaces = Namespaces { names };
+        let namespaces = Namespaces { names, links };
         for name in &namespaces.names {
             ip(&["netns", "add", name])?;
         }
-        let [left, right] = &links;
+        let [left, right] = &namespaces.links;
         ip(&["link", "add", left, "type", "veth", "peer", "name", right])?;
-        let ends = namespaces.names.iter().zip(&links);
+        let ends = namespaces.names.iter().zip(&namespaces.links);
         for ((name, link), (address, address6)) in ends.zip(ADDRESSES.iter().zip(ADDRESSES6)) {
             ip(&["link", "set", link, "netns", name])?;
             let address = format!("{address}/24");
@@ -51,6 +52,11 @@ impl Namespaces {
         let name = self.names[side % self.names.len()].clone();
         let words = ["ip", "netns", "exec"].map(ToOwned::to_owned);
         words.into_iter().chain([name]).collect()
+    }
+
+    /// The interfaces of both ends.
+    pub(crate) fn links(&self) -> &[String; 2] {
+        &self.links
     }
 
     /// The addresses of the first side.

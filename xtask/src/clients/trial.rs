@@ -100,7 +100,7 @@ impl Trial<'_> {
     fn play(&self, stage: &Stage, port: u16) -> Result<String> {
         let namespaces = match self.case.place {
             Place::Here | Place::Own => None,
-            Place::Namespaces => Some(Namespaces::create()?),
+            Place::Namespaces => Some(Namespaces::create("")?),
         };
         let peer = self.peer()?;
         let until = Instant::now() + self.case.limit;

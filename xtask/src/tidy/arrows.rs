@@ -73,6 +73,7 @@ const ARROWS: &[Arrow] = &[
     pure("verbena-shim", &[], &["libc"]),
     pure("verbena-preload", &[], &["libc"]),
     free("verbena-cli", &[VERBENA, SIM, STREAM, WIRE]),
+    free("verbena-peers", &[VERBENA, "verbena-cli"]),
     free("xtask", &[]),
     Arrow {
         package: "verbena-fuzz",

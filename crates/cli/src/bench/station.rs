@@ -2,7 +2,7 @@
 //! It promises that receives wait before a connection is there, and that a completion says whose it is.
 //! It refuses to count what failed: any bad completion ends the measurement with its sentence.
 
-use verbena::low::{Data, Flags, Limits, PostError, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
+use verbena::low::{Arm, Data, Flags, Limits, PostError, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
 use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
 
 use super::Error;
@@ -12,20 +12,24 @@ use super::case::{Case, Op};
 const AT_ONCE: usize = 16;
 
 /// Queue pairs with memory, ready to be joined.
-pub(super) struct Station {
-    pub(super) qps: Vec<Qp>,
+#[derive(Debug)]
+pub struct Station {
+    /// The queue pairs, in the order of their connections.
+    pub qps: Vec<Qp>,
     cq: Cq,
-    pub(super) memory: Memory,
-    pub(super) case: Case,
+    /// What is sent, then what is received.
+    pub memory: Memory,
+    /// What is measured.
+    pub case: Case,
 }
 
 /// A message is over.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
+pub struct Done {
     /// The queue pair, by its place.
-    pub(super) at: usize,
+    pub at: usize,
     /// Sent, not received.
-    pub(super) sent: bool,
+    pub sent: bool,
 }
 
 impl Done {
@@ -42,7 +46,8 @@ impl Done {
 }
 
 impl Station {
-    pub(super) fn new(device: &Device, case: Case) -> Result<Station, Error> {
+    /// Queue pairs that take receives, and memory for the case's messages.
+    pub fn new(device: &Device, case: Case) -> Result<Station, Error> {
         let pd = device.pd()?;
         let (depth, count) = (case.depth as usize, case.qps as usize);
         let limits = Limits {
@@ -76,7 +81,8 @@ impl Station {
     }
 
     /// Bytes of each half of the memory.
-    pub(super) fn len(&self) -> usize {
+    #[allow(clippy::len_without_is_empty, reason = "a half is never empty")]
+    pub fn len(&self) -> usize {
         self.case.size.max(64) as usize
     }
 
@@ -91,7 +97,7 @@ impl Station {
     }
 
     /// Posts receives to one of the queue pairs.
-    pub(super) fn post_receives(&self, at: usize, count: usize) -> Result<(), Error> {
+    pub fn post_receives(&self, at: usize, count: usize) -> Result<(), Error> {
         let scatter = [self.sink()?];
         let wr = RecvWr {
             id: Done { at, sent: false }.id(),
@@ -104,7 +110,7 @@ impl Station {
     }
 
     /// Posts `count` requests of the case's kind to one of the queue pairs.
-    pub(super) fn post(&self, at: usize, remote: &RemoteMemory, count: usize) -> Result<(), Error> {
+    pub fn post(&self, at: usize, remote: &RemoteMemory, count: usize) -> Result<(), Error> {
         let (source, sink) = ([self.source()?], [self.sink()?]);
         let word = [self.memory.sge(self.len(), 8)?];
         let place = remote.place();
@@ -156,22 +162,16 @@ impl Station {
     }
 
     /// Takes what has completed.
-    pub(super) fn poll<'a>(
+    pub fn poll<'a>(
         &self,
         wcs: &'a mut [Wc],
     ) -> Result<impl Iterator<Item = Done> + use<'a>, Error> {
         let n = self.cq.poll(wcs);
-        let some = &wcs[..n];
-        if let Some(wc) = some.iter().find(|wc| wc.status != Status::Success) {
-            let qp = self.qps.get(Done::of(wc.id).at);
-            let why = qp.and_then(|qp| qp.view().cause).unwrap_or_default();
-            return Err(Error::Failed(format!("{:?}: {why}", wc.status)));
-        }
-        Ok(some.iter().map(|wc| Done::of(wc.id)))
+        self.judge(&wcs[..n])
     }
 
     /// The peer is still there, on every connection.
-    pub(super) fn is_joined(&self) -> bool {
+    pub fn is_joined(&self) -> bool {
         self.qps.iter().all(|qp| {
             let view = qp.view();
             view.state == QpState::Rts && !view.peer_gone
@@ -179,25 +179,55 @@ impl Station {
     }
 
     /// Marks what is sent with the number of its turn.
-    pub(super) fn mark(&self, turn: usize) -> Result<(), Error> {
+    pub fn mark(&self, turn: usize) -> Result<(), Error> {
         let last = (self.case.size.max(1) - 1) as usize;
         Ok(self.memory.write_at(last, &[turn as u8 | 1 << 7])?)
     }
 
     /// Waits until the peer's write of this turn is there; others of its turns are not.
-    pub(super) fn await_mark(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
-        let last = self.len() + (self.case.size.max(1) - 1) as usize;
-        let mut byte = [0];
-        loop {
-            self.memory.read_at(last, &mut byte)?;
-            if byte[0] == turn as u8 | 1 << 7 {
-                break;
-            }
+    pub fn await_mark(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
+        while !self.marked(turn)? {
             self.poll(wcs)?.for_each(drop);
         }
-        // The next turn is told apart by being another.
-        self.memory.write_at(last, &[0])?;
         Ok(())
+    }
+
+    /// Whether the peer's write of this turn is there; if so, the next turn is told apart by being another.
+    pub fn marked(&self, turn: usize) -> Result<bool, Error> {
+        let last = self.len() + (self.case.size.max(1) - 1) as usize;
+        let mut byte = [0];
+        self.memory.read_at(last, &mut byte)?;
+        if byte[0] != turn as u8 | 1 << 7 {
+            return Ok(false);
+        }
+        self.memory.write_at(last, &[0])?;
+        Ok(true)
+    }
+
+    /// As [`Station::poll`], asleep while there is nothing to take.
+    pub fn sleep<'a>(
+        &self,
+        wcs: &'a mut [Wc],
+    ) -> Result<impl Iterator<Item = Done> + use<'a>, Error> {
+        let mut n = self.cq.poll(wcs);
+        while n == 0 {
+            self.cq.arm(Arm::Next);
+            n = self.cq.poll(wcs);
+            if n == 0 {
+                self.cq.take_notification()?;
+                n = self.cq.poll(wcs);
+            }
+        }
+        self.judge(&wcs[..n])
+    }
+
+    fn judge<'a>(&self, some: &'a [Wc]) -> Result<impl Iterator<Item = Done> + use<'a>, Error> {
+        if let Some(wc) = some.iter().find(|wc| wc.status != Status::Success) {
+            let qp = self.qps.get(Done::of(wc.id).at);
+            let why = qp.and_then(|qp| qp.view().cause).unwrap_or_default();
+            return Err(Error::Failed(format!("{:?}: {why}", wc.status)));
+        }
+        Ok(some.iter().map(|wc| Done::of(wc.id)))
     }
 }
 

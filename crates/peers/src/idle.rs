@@ -1,0 +1,58 @@
+//! A connection of Verbena that nobody uses: how often it wakes anybody.
+//! It promises to count every thread of the process but the one that counts, after everything has come to rest.
+//! It refuses to send anything meanwhile.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use verbena::low::QpState;
+
+use crate::job::{Figures, Job};
+use crate::many::{Side, join_all};
+use crate::usage;
+
+/// How long startup and its timers get to come to rest.
+const REST: Duration = Duration::from_millis(500);
+
+fn count(job: &Job) -> Result<Figures> {
+    std::thread::sleep(REST);
+    let before = usage::wakeups()?;
+    std::thread::sleep(Duration::from_secs_f64(job.seconds.clamp(0.1, 60.0)));
+    Ok(Figures {
+        wakeups: usage::wakeups()?.saturating_sub(before),
+        seconds: job.seconds,
+        ..Figures::default()
+    })
+}
+
+pub(crate) fn serve(job: &Job) -> Result<Figures> {
+    let side = Side::new(job)?;
+    let listener = side.device.listen(job.at)?;
+    let (qps, _) = join_all(job.connections, || {
+        let (request, qp) = (listener.next().wait()?, side.qp()?);
+        let joining = request.accept_on(&qp, b"")?;
+        Ok((qp, joining))
+    })?;
+    let figures = count(job)?;
+    while qps
+        .iter()
+        .any(|qp| qp.state() == QpState::Rts && !qp.view().peer_gone)
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(figures)
+}
+
+pub(crate) fn call(job: &Job) -> Result<Figures> {
+    let side = Side::new(job)?;
+    let (qps, _) = join_all(job.connections, || {
+        let qp = side.qp()?;
+        let joining = qp.connect(job.at, b"")?;
+        Ok((qp, joining))
+    })?;
+    let figures = count(job)?;
+    // The peer may still count.
+    std::thread::sleep(REST);
+    drop(qps);
+    Ok(figures)
+}

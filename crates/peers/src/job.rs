@@ -1,0 +1,182 @@
+//! What both sides of a measurement are told, and what each says afterwards.
+//! It promises that a measurement ends by time, not by count, so that a busy machine makes it worse and not endless.
+//! It refuses units: seconds, bytes and messages are plain numbers here.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use verbena_cli::bench::Op;
+
+/// Which loop runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// TCP: a message to and fro, both sides polling
+    Pingpong,
+    /// TCP: a message to and fro, both sides asleep in `read`
+    Blocking,
+    /// TCP: a stream of writes of one size, read in pieces of 64 KiB
+    Plain,
+    /// TCP: frames with heads of 16 bytes, gathered by one call and scattered straight into their target
+    Framed,
+    /// TCP: one write per message, large reads
+    Messages,
+    /// Verbena: a message to and fro, or a read
+    Latency,
+    /// Verbena: many messages under way
+    Stream,
+    /// Verbena: memory and throughput of many connections
+    Many,
+    /// Verbena: wake-ups of a connection that nobody uses
+    Idle,
+}
+
+/// One measurement, as both sides are told.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Job {
+    /// Which loop
+    #[arg(value_enum)]
+    pub(crate) kind: Kind,
+    /// Where the server listens
+    #[arg(long)]
+    pub(crate) at: SocketAddr,
+    /// Bytes per message
+    #[arg(long, default_value_t = 8)]
+    pub(crate) size: u32,
+    /// How long to measure; a quarter as long goes by before, to warm up
+    #[arg(long, default_value_t = 0.3)]
+    pub(crate) seconds: f64,
+    /// What Verbena does
+    #[arg(long, value_enum, default_value = "send")]
+    pub(crate) op: Op,
+    /// Messages under way at once
+    #[arg(long, default_value_t = 64)]
+    pub(crate) depth: u32,
+    /// Requests that are posted by one call, at most 16
+    #[arg(long, default_value_t = 16)]
+    pub(crate) list: u32,
+    /// Sleep in events instead of polling
+    #[arg(long)]
+    pub(crate) events: bool,
+    /// Verbena's checksums: auto, on or off
+    #[arg(long, default_value = "off")]
+    pub(crate) crc: String,
+    /// Verbena's frames: auto, mss or large
+    #[arg(long, default_value = "auto")]
+    pub(crate) fpdu: String,
+    /// Connections, where there are many
+    #[arg(long, default_value_t = 1)]
+    pub(crate) connections: usize,
+}
+
+/// What one side saw.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    /// Messages of the measured time.
+    pub(crate) messages: u64,
+    /// Bytes of the measured time.
+    pub(crate) bytes: u64,
+    /// The measured time.
+    pub(crate) seconds: f64,
+    /// The middle of the times of one message (half a round trip, or a round trip of a read), in seconds.
+    pub(crate) median: f64,
+    /// The 99th percentile of them.
+    pub(crate) p99: f64,
+    /// Processor time from the connection's beginning to its end.
+    pub(crate) cpu: f64,
+    /// Bytes from the connection's beginning to its end.
+    pub(crate) carried: u64,
+    /// Growth of resident memory by the connections, in bytes.
+    pub(crate) grown: u64,
+    /// Voluntary context switches of all threads but the one that counts.
+    pub(crate) wakeups: u64,
+}
+
+/// The time to measure: first the warming up, then what counts.
+pub(crate) struct Timer {
+    begin: Instant,
+    end: Instant,
+}
+
+impl Timer {
+    pub(crate) fn start(job: &Job) -> Timer {
+        let span = Duration::from_secs_f64(job.seconds.clamp(0.001, 60.0));
+        let begin = Instant::now() + span / 4;
+        Timer {
+            begin,
+            end: begin + span,
+        }
+    }
+
+    /// Whether what began then counts.
+    pub(crate) fn counts(&self, at: Instant) -> bool {
+        at >= self.begin
+    }
+
+    pub(crate) fn is_over(&self, at: Instant) -> bool {
+        at >= self.end
+    }
+}
+
+/// Counts what a stream has carried.
+pub(crate) struct Meter {
+    timer: Timer,
+    size: u64,
+    carried: u64,
+    from: Option<(Instant, u64)>,
+}
+
+impl Meter {
+    pub(crate) fn start(job: &Job) -> Meter {
+        Meter {
+            timer: Timer::start(job),
+            size: u64::from(job.size.max(1)),
+            carried: 0,
+            from: None,
+        }
+    }
+
+    /// So many messages more are through; false when the time is over.
+    pub(crate) fn more(&mut self, messages: u64) -> bool {
+        self.carried += messages;
+        let now = Instant::now();
+        if self.from.is_none() && self.timer.counts(now) {
+            self.from = Some((now, self.carried));
+        }
+        !self.timer.is_over(now)
+    }
+
+    /// What it saw up to now.
+    pub(crate) fn figures(&self) -> Figures {
+        let now = Instant::now();
+        let (from, before) = self.from.unwrap_or((now, self.carried));
+        let messages = self.carried - before;
+        Figures {
+            messages,
+            bytes: messages * self.size,
+            seconds: (now - from).as_secs_f64(),
+            carried: self.carried * self.size,
+            ..Figures::default()
+        }
+    }
+}
+
+/// What a list of times says.
+pub(crate) fn of_times(mut times: Vec<Duration>, size: u32) -> Figures {
+    times.sort_unstable();
+    let at = |fraction: f64| {
+        let last = times.len().saturating_sub(1) as f64;
+        let one = times.get((last * fraction).round() as usize);
+        one.map_or(0.0, Duration::as_secs_f64)
+    };
+    let total: Duration = times.iter().sum();
+    Figures {
+        messages: times.len() as u64,
+        bytes: times.len() as u64 * u64::from(size),
+        seconds: total.as_secs_f64(),
+        median: at(0.5),
+        p99: at(0.99),
+        ..Figures::default()
+    }
+}

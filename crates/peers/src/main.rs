@@ -1,0 +1,68 @@
+//! `verbena-peers`: one side of one measurement for `cargo xtask peers`, over plain TCP or through Verbena's Rust API.
+//! It promises one line of JSON with what this side saw, and that both sides are told apart by their first word only.
+//! It refuses to compare: that is `xtask`'s, which starts two of these and the other contenders by turns.
+
+#![forbid(unsafe_code)]
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod idle;
+mod job;
+mod many;
+mod rdma;
+mod tcp;
+mod usage;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use job::{Figures, Job, Kind};
+
+/// One side of one measurement: `serve` first, then `call` with the same arguments.
+#[derive(Parser)]
+#[command(name = "verbena-peers", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    side: Side,
+}
+
+#[derive(Subcommand)]
+enum Side {
+    /// Wait at the address, answer, and end when the caller has gone
+    Serve(Job),
+    /// Call the server and measure
+    Call(Job),
+}
+
+fn main() -> Result<()> {
+    let figures = match Cli::parse().side {
+        Side::Serve(job) => serve(&job)?,
+        Side::Call(job) => call(&job)?,
+    };
+    println!("{}", serde_json::to_string(&figures)?);
+    Ok(())
+}
+
+fn serve(job: &Job) -> Result<Figures> {
+    match job.kind {
+        Kind::Pingpong | Kind::Blocking => tcp::answer(job),
+        Kind::Plain | Kind::Messages => tcp::take_plain(job),
+        Kind::Framed => tcp::take_framed(job),
+        Kind::Latency | Kind::Stream => rdma::serve(job),
+        Kind::Many => many::serve(job),
+        Kind::Idle => idle::serve(job),
+    }
+}
+
+fn call(job: &Job) -> Result<Figures> {
+    match job.kind {
+        Kind::Pingpong | Kind::Blocking => tcp::ask(job),
+        Kind::Plain | Kind::Messages => tcp::give_plain(job),
+        Kind::Framed => tcp::give_framed(job),
+        Kind::Latency | Kind::Stream => rdma::call(job),
+        Kind::Many => many::call(job),
+        Kind::Idle => idle::call(job),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Many connections of Verbena at once: what each costs in memory on either side, and what all carry together.
+//! It promises that all are there before anything is measured, and that messages take turns on them.
+//! It refuses fewer connections than it was asked for: then it says how many descriptors it may have.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use verbena::low::{BLANK, Data, Flags, Limits, QpState, SendOp, SendWr};
+use verbena::{Access, Cq, Device, Joining, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+
+use crate::job::{Figures, Job, Meter};
+use crate::rdma::device;
+use crate::usage;
+
+/// Connections in startup at once; a listener keeps 128 waiting.
+const WINDOW: usize = 100;
+/// Descriptors that are not connections.
+const SPARE: u64 = 200;
+
+/// One side: everything that is there before the first connection.
+pub(crate) struct Side {
+    pub(crate) device: Device,
+    pd: Pd,
+    cq: Cq,
+    pub(crate) memory: Memory,
+}
+
+impl Side {
+    pub(crate) fn new(job: &Job) -> Result<Side> {
+        let most = usage::raise_descriptors()?;
+        if most < job.connections as u64 + SPARE {
+            bail!(
+                "{} connections need as many descriptors, and this process may have {most}",
+                job.connections
+            );
+        }
+        let device = device(job)?;
+        let (pd, cq) = (device.pd()?, device.cq(4096)?);
+        let memory = pd.memory(job.size.max(64) as usize, Access::ALL)?;
+        Ok(Side {
+            device,
+            pd,
+            cq,
+            memory,
+        })
+    }
+
+    pub(crate) fn qp(&self) -> Result<Qp> {
+        let options = QpOptions {
+            limits: Limits {
+                sends: 16,
+                receives: 16,
+                ..Limits::default()
+            },
+            ..QpOptions::default()
+        };
+        let qp = Qp::new(&self.pd, &self.cq, &self.cq, options)?;
+        qp.modify(QpState::Init);
+        Ok(qp)
+    }
+}
+
+/// Starts one after the other, with some in startup at once.
+pub(crate) fn join_all(
+    count: usize,
+    mut start: impl FnMut() -> Result<(Qp, Joining)>,
+) -> Result<(Vec<Qp>, Vec<u8>)> {
+    let (mut qps, mut under, mut said) = (Vec::with_capacity(count), VecDeque::new(), Vec::new());
+    for _ in 0..count {
+        if under.len() >= WINDOW
+            && let Some(first) = under.pop_front()
+        {
+            said = Joining::wait(first)?;
+        }
+        let (qp, joining) = start()?;
+        qps.push(qp);
+        under.push_back(joining);
+    }
+    for joining in under {
+        said = joining.wait()?;
+    }
+    Ok((qps, said))
+}
+
+fn grown(before: u64) -> Result<u64> {
+    Ok(usage::resident()?.saturating_sub(before))
+}
+
+pub(crate) fn serve(job: &Job) -> Result<Figures> {
+    let side = Side::new(job)?;
+    let listener = side.device.listen(job.at)?;
+    let words = side.memory.remote().to_bytes();
+    let (before, cpu) = (usage::resident()?, usage::cpu());
+    let (qps, _) = join_all(job.connections, || {
+        let (request, qp) = (listener.next().wait()?, side.qp()?);
+        let joining = request.accept_on(&qp, &words)?;
+        Ok((qp, joining))
+    })?;
+    let grown = grown(before)?;
+    let last = qps.last().context("no connection was asked for")?;
+    while last.view().state == QpState::Rts && !last.view().peer_gone {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(Figures {
+        grown,
+        cpu: usage::cpu() - cpu,
+        ..Figures::default()
+    })
+}
+
+pub(crate) fn call(job: &Job) -> Result<Figures> {
+    let side = Side::new(job)?;
+    let (before, cpu) = (usage::resident()?, usage::cpu());
+    let (qps, said) = join_all(job.connections, || {
+        let qp = side.qp()?;
+        let joining = qp.connect(job.at, b"")?;
+        Ok((qp, joining))
+    })?;
+    let grown = grown(before)?;
+    let remote = RemoteMemory::from_bytes(&said).context("the server said no memory")?;
+    let figures = write_in_turn(job, &side, &qps, &remote)?;
+    Ok(Figures {
+        grown,
+        cpu: usage::cpu() - cpu,
+        ..figures
+    })
+}
+
+/// Writes on each in turn, as many under way at once on all together as on one.
+fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> Result<Figures> {
+    let source = [side.memory.sge(0, job.size as usize)?];
+    let (mut turn, mut under, mut going) = (0, 0_usize, true);
+    // No queue pair gets more than it can hold.
+    let depth = (job.depth as usize).min(16 * qps.len());
+    let (mut wcs, mut meter) = ([BLANK; 64], Meter::start(job));
+    while going || under > 0 {
+        while going && under < depth {
+            let wr = SendWr {
+                id: turn as u64,
+                op: SendOp::Write {
+                    remote: remote.place(),
+                    immediate: None,
+                },
+                flags: Flags::SIGNALED,
+                data: Data::Gather(&source),
+            };
+            let posted = qps[turn % qps.len()].post_send(&[wr]);
+            posted.map_err(|(_, error)| error)?;
+            turn += 1;
+            under += 1;
+        }
+        let n = side.cq.poll(&mut wcs);
+        if let Some(bad) = wcs[..n].iter().find(|wc| wc.status != Status::Success) {
+            bail!("a write ended with {:?}", bad.status);
+        }
+        under -= n;
+        if n > 0 {
+            going &= meter.more(n as u64);
+        }
+    }
+    Ok(meter.figures())
+}

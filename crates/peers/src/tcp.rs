@@ -1,0 +1,203 @@
+//! Plain TCP as a good C program does it: what everybody else is measured against.
+//! It promises no delay, no copy that could be left out, and the same bytes on both sides; the end of the socket ends the server.
+//! It refuses to look at the bytes.
+
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::job::{Figures, Job, Kind, Meter, Timer, of_times};
+use crate::usage;
+
+/// Bytes that one read of a plain stream asks for.
+const CHUNK: usize = 64 << 10;
+/// Bytes before the payload of a frame: its length, and what a protocol would say.
+const HEAD: usize = 16;
+
+fn accept(job: &Job) -> Result<TcpStream> {
+    let listener = TcpListener::bind(job.at).with_context(|| format!("cannot bind {}", job.at))?;
+    let (socket, _) = listener.accept()?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+fn connect(job: &Job) -> Result<TcpStream> {
+    let socket =
+        TcpStream::connect(job.at).with_context(|| format!("cannot connect to {}", job.at))?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+/// Sends back what comes, until the end.
+pub(crate) fn answer(job: &Job) -> Result<Figures> {
+    let mut socket = accept(job)?;
+    socket.set_nonblocking(job.kind == Kind::Pingpong)?;
+    let (mut bytes, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
+    while read_all(&mut socket, &mut bytes)? {
+        write_all(&mut socket, &bytes)?;
+    }
+    Ok(spent(before))
+}
+
+/// A message to and fro, again and again.
+pub(crate) fn ask(job: &Job) -> Result<Figures> {
+    let mut socket = connect(job)?;
+    socket.set_nonblocking(job.kind == Kind::Pingpong)?;
+    let mut bytes = vec![7; job.size.max(1) as usize];
+    let (mut times, timer) = (Vec::new(), Timer::start(job));
+    loop {
+        let start = Instant::now();
+        if timer.is_over(start) {
+            break;
+        }
+        write_all(&mut socket, &bytes)?;
+        if !read_all(&mut socket, &mut bytes)? {
+            bail!("the server went");
+        }
+        if timer.counts(start) {
+            times.push(start.elapsed() / 2);
+        }
+    }
+    Ok(of_times(times, job.size))
+}
+
+/// Reads a stream in large pieces, and says when all is there.
+pub(crate) fn take_plain(job: &Job) -> Result<Figures> {
+    let mut socket = accept(job)?;
+    let (mut bytes, before) = (vec![0; CHUNK], usage::cpu());
+    while socket.read(&mut bytes)? > 0 {}
+    socket.write_all(&[1])?;
+    Ok(spent(before))
+}
+
+/// One write per message.
+pub(crate) fn give_plain(job: &Job) -> Result<Figures> {
+    let mut socket = connect(job)?;
+    let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
+    let mut meter = Meter::start(job);
+    while {
+        socket.write_all(&bytes)?;
+        meter.more(1)
+    } {}
+    finish(&mut socket, &meter, before)
+}
+
+/// The head of the next frame is read with the payload of this one, by one call.
+pub(crate) fn take_framed(job: &Job) -> Result<Figures> {
+    let mut socket = accept(job)?;
+    let (mut target, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
+    let mut head = [0; HEAD];
+    let mut there = read_all(&mut socket, &mut head)?;
+    while there {
+        let len = length(&head, target.len())?;
+        there = scatter(&mut socket, &mut target[..len], &mut head)?;
+    }
+    socket.write_all(&[1])?;
+    Ok(spent(before))
+}
+
+/// Head and payload leave by one call.
+pub(crate) fn give_framed(job: &Job) -> Result<Figures> {
+    let mut socket = connect(job)?;
+    let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
+    let head = head(job.size.max(1));
+    let mut meter = Meter::start(job);
+    while {
+        gather(&mut socket, &head, &bytes)?;
+        meter.more(1)
+    } {}
+    finish(&mut socket, &meter, before)
+}
+
+/// Waits until the server has everything.
+fn finish(socket: &mut TcpStream, meter: &Meter, before: f64) -> Result<Figures> {
+    socket.shutdown(Shutdown::Write)?;
+    socket.read_exact(&mut [0])?;
+    Ok(Figures {
+        cpu: usage::cpu() - before,
+        ..meter.figures()
+    })
+}
+
+pub(crate) fn spent(before: f64) -> Figures {
+    Figures {
+        cpu: usage::cpu() - before,
+        ..Figures::default()
+    }
+}
+
+fn head(len: u32) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..4].copy_from_slice(&len.to_be_bytes());
+    head
+}
+
+/// The length that a head says.
+fn length(head: &[u8; HEAD], most: usize) -> Result<usize> {
+    let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    if len > most {
+        bail!("a frame of {len} bytes where {most} were agreed");
+    }
+    Ok(len)
+}
+
+fn gather(socket: &mut impl Write, head: &[u8], bytes: &[u8]) -> Result<()> {
+    let mut parts = [IoSlice::new(head), IoSlice::new(bytes)];
+    let mut rest = &mut parts[..];
+    while !rest.is_empty() {
+        let n = socket.write_vectored(rest)?;
+        IoSlice::advance_slices(&mut rest, n);
+    }
+    Ok(())
+}
+
+/// Fills both; false if the stream ends between them.
+fn scatter(socket: &mut impl Read, target: &mut [u8], head: &mut [u8]) -> Result<bool> {
+    let first = target.len();
+    let mut parts = [IoSliceMut::new(target), IoSliceMut::new(head)];
+    let (mut rest, mut done) = (&mut parts[..], 0);
+    while !rest.is_empty() {
+        let n = socket.read_vectored(rest)?;
+        done += n;
+        if n == 0 {
+            if done == first {
+                return Ok(false);
+            }
+            bail!("the stream ended within a frame");
+        }
+        IoSliceMut::advance_slices(&mut rest, n);
+    }
+    Ok(true)
+}
+
+/// Fills the bytes, polling if the socket does not block; false if the stream ends before the first.
+fn read_all(socket: &mut TcpStream, bytes: &mut [u8]) -> Result<bool> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match socket.read(&mut bytes[at..]) {
+            Ok(0) if at == 0 => return Ok(false),
+            Ok(0) => bail!("the stream ended within a message"),
+            Ok(n) => at += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && at == 0 => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+fn write_all(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match socket.write(&bytes[at..]) {
+            Ok(n) => at += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

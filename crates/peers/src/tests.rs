@@ -1,0 +1,105 @@
+//! Every loop against itself, shortly: that it ends, and that what it says can be true.
+
+use super::*;
+use clap::CommandFactory;
+use std::net::SocketAddr;
+
+fn job(words: &str) -> Job {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap();
+    let all = format!("verbena-peers call {words} --at {at} --seconds 0.05");
+    match Cli::parse_from(all.split_whitespace()).side {
+        Side::Call(job) | Side::Serve(job) => job,
+    }
+}
+
+fn await_listener(at: SocketAddr) {
+    let wanted = format!(":{:04X} 00000000:0000 0A", at.port());
+    while !std::fs::read_to_string("/proc/net/tcp")
+        .unwrap()
+        .contains(&wanted)
+    {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// What the server saw, and what the caller saw.
+fn both(words: &str) -> (Figures, Figures) {
+    let job = job(words);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| serve(&job).unwrap());
+        await_listener(job.at);
+        let caller = call(&job).unwrap();
+        (server.join().unwrap(), caller)
+    })
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn times_are_positive_and_in_order() {
+    for words in [
+        "pingpong",
+        "blocking --size 70000",
+        "latency",
+        "latency --events",
+        "latency --op write --size 64",
+        "latency --op read --events",
+    ] {
+        let (_, caller) = both(words);
+        assert!(caller.messages > 0, "{words}: {caller:?}");
+        assert!(
+            0.0 < caller.median && caller.median <= caller.p99,
+            "{words}: {caller:?}"
+        );
+    }
+}
+
+#[test]
+fn streams_carry_bytes() {
+    for words in [
+        "plain --size 65536",
+        "framed --size 65536",
+        "framed --size 1",
+        "messages --size 64",
+        "stream --size 64 --depth 128",
+        "stream --size 64 --depth 128 --list 1",
+        "stream --op write --size 65536 --crc on",
+        "stream --op write --size 65536 --events --fpdu mss",
+        "stream --op read --size 65536",
+    ] {
+        let (server, caller) = both(words);
+        assert!(caller.messages > 0 && caller.seconds > 0.04, "{words}");
+        assert!(
+            caller.carried >= caller.bytes && server.cpu > 0.0,
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn many_are_joined_before_anything_is_said() {
+    let (server, caller) = both("many --connections 300 --size 4096");
+    assert!(
+        server.grown > 0 && caller.bytes > 0,
+        "{server:?} {caller:?}"
+    );
+}
+
+#[test]
+fn more_connections_than_descriptors_are_refused_with_both_numbers() {
+    let error = call(&job("many --connections 2000000000")).unwrap_err();
+    assert!(
+        error.to_string().contains("2000000000 connections"),
+        "{error}"
+    );
+}
+
+#[test]
+fn idle_ends_by_itself() {
+    let (_, caller) = both("idle");
+    assert!(caller.seconds > 0.0);
+}

@@ -1,0 +1,93 @@
+//! What this process has used: processor time, resident memory, voluntary switches, descriptors it may have.
+//! It promises the kernel's own numbers. It refuses to guess where the kernel says nothing: that is an error.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor time of all threads, in seconds.
+pub(crate) fn cpu() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Resident memory, in bytes.
+pub(crate) fn resident() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    Ok(field(&text, "VmRSS:").context("/proc/self/status has no VmRSS")? << 10)
+}
+
+/// Voluntary context switches of all threads but the calling one.
+pub(crate) fn wakeups() -> Result<u64> {
+    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let mut sum = 0;
+    for entry in std::fs::read_dir("/proc/self/task")? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name != own.as_str()) {
+            sum += switches(&path)?;
+        }
+    }
+    Ok(sum)
+}
+
+fn switches(task: &Path) -> Result<u64> {
+    let text = std::fs::read_to_string(task.join("status"))?;
+    field(&text, "voluntary_ctxt_switches:").context("a thread without switches")
+}
+
+/// The number behind a name at a line's beginning.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// As many descriptors as this process may ever have; returns how many.
+pub(crate) fn raise_descriptors() -> Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    )?;
+    Ok(limit.maximum.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_at_a_lines_beginning_only() {
+        let text = "VmHWM:\t    9 kB\nVmRSS:\t    5508 kB\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t8\n";
+        assert_eq!(field(text, "VmRSS:"), Some(5508));
+        assert_eq!(field(text, "voluntary_ctxt_switches:"), Some(7));
+        assert_eq!(field(text, "VmPeak:"), None);
+    }
+
+    #[test]
+    fn the_kernel_tells_us() {
+        let spun: u64 = (0..2_000_000_u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 3));
+        assert!(std::hint::black_box(spun) < u64::MAX && cpu() > 0.0);
+        assert!(resident().unwrap() > 100 << 10);
+        let before = wakeups().unwrap();
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel::<()>();
+            let (answer, answered) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                for () in told {
+                    answer.send(()).unwrap();
+                }
+            });
+            for _ in 0..10 {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                tell.send(()).unwrap();
+                answered.recv().unwrap();
+            }
+            assert!(wakeups().unwrap() > before);
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! The cases: who is measured at what, with which size, where.
+//! It promises that all contenders of one place, measure and size stand side by side, so that rounds go by turns.
+//! It refuses what a contender cannot do: that case is not in the list.
+
+use super::contender::{CONTENDERS, Contender};
+
+/// Where the two sides are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Loopback,
+    /// Two network namespaces joined by a veth pair with this MTU.
+    Veth(u32),
+}
+
+/// What counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Measure {
+    /// Half a round trip; a whole one for a read.
+    Latency,
+    Bandwidth,
+    /// Messages per second.
+    Rate,
+    /// Bandwidth and memory of many connections; the size is their number.
+    Connections,
+    /// Wake-ups of a connection that nobody uses.
+    Idle,
+}
+
+impl Place {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Place::Loopback => "loopback".to_owned(),
+            Place::Veth(mtu) => format!("veth{mtu}"),
+        }
+    }
+}
+
+impl Measure {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Measure::Latency => "latency",
+            Measure::Bandwidth => "bandwidth",
+            Measure::Rate => "rate",
+            Measure::Connections => "connections",
+            Measure::Idle => "idle",
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Measure::Latency => "µs",
+            Measure::Bandwidth | Measure::Connections => "GB/s",
+            Measure::Rate => "M/s",
+            Measure::Idle => "wake-ups",
+        }
+    }
+}
+
+/// One thing to measure, many times.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) place: Place,
+    pub(crate) measure: Measure,
+    /// Bytes per message; of many connections their number.
+    pub(crate) size: u32,
+    pub(crate) contender: &'static Contender,
+}
+
+impl Case {
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.group(), self.contender.name)
+    }
+
+    /// What is compared with each other.
+    pub(crate) fn group(&self) -> String {
+        let (place, measure) = (self.place.name(), self.measure.name());
+        format!("{place}/{measure}/{}", shown(self.size))
+    }
+}
+
+/// A size as people say it.
+pub(crate) fn shown(size: u32) -> String {
+    match size {
+        s if s >= 1 << 20 && s.is_multiple_of(1 << 20) => format!("{}Mi", s >> 20),
+        s if s >= 1 << 10 && s.is_multiple_of(1 << 10) => format!("{}Ki", s >> 10),
+        s => s.to_string(),
+    }
+}
+
+const KI: u32 = 1 << 10;
+const MI: u32 = 1 << 20;
+/// All sizes.
+pub(crate) const SIZES: &[u32] = &[8, 64, 512, 4 * KI, 64 * KI, MI, 4 * MI];
+/// The sizes that contenders of the second row are measured at.
+const FEW: &[u32] = &[8, 4 * KI, 64 * KI, MI];
+const BULK: &[u32] = &[64 * KI, MI];
+const CONNECTIONS: &[u32] = &[1, 100, 10_000];
+
+/// Every case, side by side.
+pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |place, measure, sizes: &[u32], wanted: &dyn Fn(&Contender, u32) -> bool| {
+        for &size in sizes {
+            let fitting = CONTENDERS
+                .iter()
+                .filter(|c| c.measures(measure, size) && wanted(c, size));
+            cases.extend(fitting.map(|contender| Case {
+                place,
+                measure,
+                size,
+                contender,
+            }));
+        }
+    };
+    let (latency, bandwidth) = if quick {
+        (&SIZES[..1], BULK)
+    } else {
+        (SIZES, SIZES)
+    };
+    for (measure, sizes) in [(Measure::Latency, latency), (Measure::Bandwidth, bandwidth)] {
+        add(Place::Loopback, measure, sizes, &|contender, size| {
+            contender.loopback && (contender.first_row || FEW.contains(&size))
+        });
+    }
+    add(Place::Loopback, Measure::Rate, &[64], &|c, _| c.loopback);
+    add(
+        Place::Loopback,
+        Measure::Connections,
+        CONNECTIONS,
+        &|_, _| true,
+    );
+    add(Place::Loopback, Measure::Idle, &[1], &|_, _| true);
+    let mtus: &[u32] = match (veth, quick) {
+        (false, _) => &[],
+        (true, true) => &[1500],
+        (true, false) => &[1500, 9000],
+    };
+    for &mtu in mtus {
+        let place = Place::Veth(mtu);
+        add(place, Measure::Latency, &[8], &|c, _| c.veth);
+        add(place, Measure::Bandwidth, BULK, &|c, _| c.veth);
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_differ_and_groups_are_together() {
+        for quick in [false, true] {
+            let cases = all(quick, true);
+            let names: BTreeSet<String> = cases.iter().map(Case::name).collect();
+            assert_eq!(names.len(), cases.len());
+            let mut groups: Vec<String> = cases.iter().map(Case::group).collect();
+            let distinct: BTreeSet<String> = groups.iter().cloned().collect();
+            groups.dedup();
+            assert_eq!(groups.len(), distinct.len(), "a group is torn apart");
+        }
+    }
+
+    #[test]
+    fn a_quick_run_is_part_of_a_full_one() {
+        let full: BTreeSet<String> = all(false, true).iter().map(Case::name).collect();
+        assert!(
+            all(true, true)
+                .iter()
+                .all(|case| full.contains(&case.name()))
+        );
+        assert!(
+            all(true, false)
+                .iter()
+                .all(|case| case.place == Place::Loopback)
+        );
+    }
+
+    #[test]
+    fn sizes_are_said_shortly() {
+        let said: Vec<String> = SIZES.iter().map(|size| shown(*size)).collect();
+        assert_eq!(said, ["8", "64", "512", "4Ki", "64Ki", "1Mi", "4Mi"]);
+        assert_eq!(shown(10_000), "10000");
+    }
+}

@@ -1,0 +1,361 @@
+//! The contenders, in one table, and the two commands that make each of them run.
+//! It promises each its own best reasonable settings, the same sizes, and two processes; nobody is pinned.
+//! It refuses to favour by count: who cannot be told a time gets as many messages as fill about the same.
+
+use super::case::Measure;
+use super::output::{Format, Run};
+use Measure::{Bandwidth, Connections, Idle, Latency, Rate};
+use Program::{Fabric, Iperf3, Perftest, PerftestSingle, Ucx, Worker};
+
+/// A program that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    /// `verbena-peers`, with these words.
+    Worker(Measure, &'static [&'static str]),
+    Iperf3,
+    /// The upper level of UCX over its tcp, by the tests for latency and bandwidth.
+    Ucx(&'static str, &'static str),
+    Fabric,
+    /// perftest on the drop-in libraries, by its verb.
+    Perftest(&'static str),
+    /// The same where the rate counts, each request posted by a call of its own.
+    PerftestSingle(&'static str),
+}
+
+/// Somebody who is measured.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    program: Program,
+    pub(crate) loopback: bool,
+    pub(crate) veth: bool,
+    /// Measured at every size.
+    pub(crate) first_row: bool,
+}
+
+const fn first(name: &'static str, program: Program) -> Contender {
+    Contender {
+        name,
+        program,
+        loopback: true,
+        veth: true,
+        first_row: true,
+    }
+}
+
+const fn second(name: &'static str, program: Program) -> Contender {
+    Contender {
+        first_row: false,
+        ..first(name, program)
+    }
+}
+
+const fn near(name: &'static str, program: Program) -> Contender {
+    Contender {
+        veth: false,
+        ..second(name, program)
+    }
+}
+
+const fn far(name: &'static str, program: Program) -> Contender {
+    Contender {
+        loopback: false,
+        ..second(name, program)
+    }
+}
+
+const EVENTS: &[&str] = &["latency", "--op", "send", "--events"];
+const CRC: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--crc", "on"];
+const SEND_CRC: &[&str] = &["stream", "--op", "send", "--fpdu", "large", "--crc", "on"];
+const MSS: &[&str] = &["stream", "--op", "write", "--fpdu", "mss"];
+const ASLEEP: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--events"];
+
+const SEND_SINGLE: &[&str] = &["stream", "--op", "send", "--list", "1"];
+const WRITE_SINGLE: &[&str] = &["stream", "--op", "write", "--list", "1"];
+
+/// Everybody. The one word per thing: `verbena-…` is the Rust API, `dropin-…` perftest on the drop-in libraries.
+pub(crate) const CONTENDERS: &[Contender] = &[
+    first("tcp-polling", Worker(Latency, &["pingpong"])),
+    first("tcp-blocking", Worker(Latency, &["blocking"])),
+    first("tcp-plain", Worker(Bandwidth, &["plain"])),
+    first("tcp-framed", Worker(Bandwidth, &["framed"])),
+    first("tcp-messages", Worker(Rate, &["messages"])),
+    second("iperf3", Iperf3),
+    first("ucx", Ucx("tag_lat", "tag_bw")),
+    near("ucx-put", Ucx("ucp_put_lat", "ucp_put_bw")),
+    first("libfabric", Fabric),
+    first(
+        "verbena-send",
+        Worker(Latency, &["latency", "--op", "send"]),
+    ),
+    first(
+        "verbena-write",
+        Worker(Latency, &["latency", "--op", "write"]),
+    ),
+    first(
+        "verbena-read",
+        Worker(Latency, &["latency", "--op", "read"]),
+    ),
+    second("verbena-send-events", Worker(Latency, EVENTS)),
+    first(
+        "verbena-send",
+        Worker(Bandwidth, &["stream", "--op", "send", "--fpdu", "large"]),
+    ),
+    first(
+        "verbena-write",
+        Worker(Bandwidth, &["stream", "--op", "write", "--fpdu", "large"]),
+    ),
+    first(
+        "verbena-read",
+        Worker(Bandwidth, &["stream", "--op", "read", "--fpdu", "large"]),
+    ),
+    second("verbena-write-events", Worker(Bandwidth, ASLEEP)),
+    near("verbena-send-crc", Worker(Bandwidth, SEND_CRC)),
+    second("verbena-write-crc", Worker(Bandwidth, CRC)),
+    far("verbena-write-mss", Worker(Bandwidth, MSS)),
+    first("verbena-send", Worker(Rate, &["stream", "--op", "send"])),
+    first("verbena-write", Worker(Rate, &["stream", "--op", "write"])),
+    first("verbena-send-single", Worker(Rate, SEND_SINGLE)),
+    first("verbena-write-single", Worker(Rate, WRITE_SINGLE)),
+    near("verbena-write", Worker(Connections, &["many"])),
+    near("verbena", Worker(Idle, &["idle"])),
+    second("dropin-send", Perftest("send")),
+    second("dropin-write", Perftest("write")),
+    second("dropin-read", Perftest("read")),
+    near("dropin-send-single", PerftestSingle("send")),
+    near("dropin-write-single", PerftestSingle("write")),
+];
+
+/// The programs that must be there, with their Debian packages.
+pub(crate) const PROGRAMS: &[(&str, &str)] = &[
+    ("iperf3", "iperf3"),
+    ("ucx_perftest", "ucx-utils"),
+    ("fi_pingpong", "libfabric-bin"),
+    ("ib_send_lat", "perftest"),
+    ("setpriv", "util-linux"),
+    ("ip", "iproute2"),
+];
+
+/// Messages under way at once where the rate counts.
+const RATE_DEPTH: u32 = 128;
+/// Requests that our own loops post by one call.
+const LIST: u32 = 16;
+/// Bytes of a message where many connections count.
+const CONNECTIONS_SIZE: u32 = 64 << 10;
+/// How long nobody does anything, in seconds.
+const IDLE: f64 = 2.0;
+
+/// Where and how it runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Setting {
+    pub(crate) address: String,
+    pub(crate) port: u16,
+    pub(crate) loopback: bool,
+    /// `verbena-peers`.
+    pub(crate) worker: String,
+    /// The folder with the drop-in libraries.
+    pub(crate) libraries: String,
+    /// How long our own loops measure.
+    pub(crate) seconds: f64,
+}
+
+/// Two commands, and how their output is read.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    pub(crate) server: Vec<String>,
+    pub(crate) caller: Vec<String>,
+    pub(crate) env: Vec<(&'static str, String)>,
+    pub(crate) run: Run,
+}
+
+impl Contender {
+    pub(crate) fn measures(&self, measure: Measure, size: u32) -> bool {
+        let bulk = size >= 64 << 10;
+        match self.program {
+            Worker(own, words) => {
+                let special = matches!(self.name, "verbena-write-events" | "verbena-send-crc");
+                let special = special || words.contains(&"--crc");
+                own == measure && (!special || bulk)
+            }
+            Iperf3 => measure == Bandwidth && bulk && size <= 1 << 20,
+            Ucx(..) | Fabric => matches!(measure, Latency | Bandwidth | Rate),
+            PerftestSingle(_) => measure == Rate,
+            Perftest(verb) => match measure {
+                Latency => size <= 4 << 10,
+                Bandwidth => bulk,
+                Rate => verb != "read",
+                _ => false,
+            },
+        }
+    }
+
+    /// The program it cannot do without, among those that may be missing.
+    pub(crate) fn needs(&self) -> &'static str {
+        match self.program {
+            Worker(..) => "",
+            Iperf3 => "iperf3",
+            Ucx(..) => "ucx_perftest",
+            Fabric => "fi_pingpong",
+            Perftest(_) | PerftestSingle(_) => "ib_send_lat",
+        }
+    }
+
+    pub(crate) fn commands(&self, measure: Measure, size: u32, at: &Setting) -> Commands {
+        let port = at.port.to_string();
+        let count = count(measure, size, at.seconds).to_string();
+        let bytes = size.to_string();
+        let depth = depth(measure, size).to_string();
+        let mut env = Vec::new();
+        let (format, server, caller) = match self.program {
+            Worker(_, words) => {
+                let words = self.worker(words, measure, size, at);
+                let side = |word: &str| {
+                    let head = [at.worker.clone(), word.to_owned()];
+                    head.into_iter().chain(words.iter().cloned()).collect()
+                };
+                (Format::Worker, side("serve"), side("call"))
+            }
+            Iperf3 => {
+                let seconds = at.seconds.ceil().to_string();
+                let caller = [
+                    "iperf3",
+                    "-c",
+                    &at.address,
+                    "-p",
+                    &port,
+                    "-J",
+                    "-t",
+                    &seconds,
+                    "-l",
+                    &bytes,
+                ];
+                let server = ["iperf3", "-s", "-1", "-p", &port];
+                (Format::Iperf3, owned(&server), owned(&caller))
+            }
+            Ucx(latency, bandwidth) => {
+                env.push(("UCX_TLS", "tcp".to_owned()));
+                if at.loopback {
+                    env.push(("UCX_NET_DEVICES", "lo".to_owned()));
+                }
+                let test = if measure == Latency {
+                    latency
+                } else {
+                    bandwidth
+                };
+                let server = ["ucx_perftest", "-p", &port];
+                let caller = [
+                    "ucx_perftest",
+                    "-p",
+                    &port,
+                    "-t",
+                    test,
+                    "-s",
+                    &bytes,
+                    "-n",
+                    &count,
+                    "-w",
+                    "100",
+                    "-f",
+                    &at.address,
+                ];
+                (Format::Ucx, owned(&server), owned(&caller))
+            }
+            Fabric => {
+                // It knows ping-pong alone, whatever counts.
+                let count = self::count(Latency, size, at.seconds).to_string();
+                let both = [
+                    "fi_pingpong",
+                    "-p",
+                    "tcp",
+                    "-e",
+                    "msg",
+                    "-I",
+                    &count,
+                    "-S",
+                    &bytes,
+                ];
+                let server = [&both[..], &["-B", &port]].concat();
+                let caller = [&both[..], &["-P", &port, &at.address]].concat();
+                (Format::Fabric, owned(&server), owned(&caller))
+            }
+            Perftest(verb) | PerftestSingle(verb) => {
+                env.push(("LD_LIBRARY_PATH", at.libraries.clone()));
+                env.push(("VERBENA_CRC", "off".to_owned()));
+                let kind = if measure == Latency { "lat" } else { "bw" };
+                let program = format!("ib_{verb}_{kind}");
+                // -F: the frequency of this machine's processors is none of our business.
+                let mut both = owned(&[&program, "-F", "-p", &port, "-s", &bytes, "-n", &count]);
+                if measure != Latency {
+                    both.extend(owned(&["-t", &depth]));
+                }
+                if measure == Rate && self.program == Perftest(verb) {
+                    // As many requests in one call as our own loops post.
+                    both.extend(owned(&["-l", &LIST.to_string()]));
+                }
+                let caller = both.iter().cloned().chain([at.address.clone()]).collect();
+                let format = match measure {
+                    Latency => Format::PerftestLatency,
+                    _ => Format::PerftestBandwidth,
+                };
+                (format, both, caller)
+            }
+        };
+        Commands {
+            server,
+            caller,
+            env,
+            run: Run {
+                format,
+                measure,
+                size,
+            },
+        }
+    }
+
+    fn worker(&self, words: &[&str], measure: Measure, size: u32, at: &Setting) -> Vec<String> {
+        let mut all = owned(words);
+        let (bytes, connections, seconds) = match measure {
+            Connections => (CONNECTIONS_SIZE, size, at.seconds),
+            Idle => (64, size, IDLE),
+            _ => (size, 1, at.seconds),
+        };
+        all.extend([
+            "--at".to_owned(),
+            format!("{}:{}", at.address, at.port),
+            format!("--size={bytes}"),
+            format!("--seconds={seconds}"),
+            format!("--depth={}", depth(measure, bytes)),
+            format!("--connections={connections}"),
+        ]);
+        all
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Messages under way at once: some megabytes, and not too few.
+fn depth(measure: Measure, size: u32) -> u32 {
+    match measure {
+        Rate => RATE_DEPTH,
+        _ => ((8 << 20) / size.max(1)).clamp(8, 64),
+    }
+}
+
+/// About as many messages as a contender of middling speed does in the time.
+fn count(measure: Measure, size: u32, seconds: f64) -> u32 {
+    // A message is 5 µs and a nanosecond for three bytes; under way together, a tenth of it.
+    let each = 5e-6 + f64::from(size) / 3e9;
+    let (each, most) = match measure {
+        // Where polling threads share a processor, each takes a slice of it: more would take minutes.
+        Latency => (each, 5_000.0),
+        _ => (each.min(1e-6 + f64::from(size) / 3e9), 200_000.0),
+    };
+    // perftest takes whole lists only.
+    let count = (seconds / each).clamp(64.0, most) as u32;
+    count - count % LIST
+}
+
+#[cfg(test)]
+mod tests;

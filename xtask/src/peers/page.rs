@@ -1,0 +1,224 @@
+//! The tables, for the terminal and for `docs/performance/peers.md`.
+//! It promises medians with the smallest and largest round, and the targets before everything else.
+//! It refuses to leave out what went wrong: lost rounds are told below.
+
+use super::case::{Measure, Place, shown};
+use super::results::Results;
+use super::series::Series;
+use super::targets::{Target, Verdict};
+
+/// What was done, in words.
+pub(crate) struct About {
+    pub(crate) machine: String,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+    /// Processes that wanted a processor beside ours, at the beginning and at the end.
+    pub(crate) load: [String; 2],
+}
+
+/// A loud word if others used the machine when the run began; nothing otherwise.
+pub(crate) fn caution(about: &About) -> String {
+    match about.load[0].parse::<f64>() {
+        Ok(load) if load <= 1.0 => String::new(),
+        _ => format!(
+            "**The machine was busy (load average {}): these verdicts mean nothing, good or bad. Repeat on a quiet one.**\n\n",
+            about.load[0]
+        ),
+    }
+}
+
+/// A number with about three digits.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+fn cell(series: &Series) -> String {
+    match (series.value(), series.spread()) {
+        (Some(value), Some((least, most))) => {
+            format!("{} ({}–{})", number(value), number(least), number(most))
+        }
+        _ => "lost".to_owned(),
+    }
+}
+
+pub(crate) fn targets(list: &[Target]) -> String {
+    let mut text = "| target | wanted | measured | |\n| --- | --- | --- | --- |\n".to_owned();
+    for target in list {
+        let verdict = match target.verdict {
+            Verdict::Met => "met",
+            Verdict::Missed => "**missed**",
+            Verdict::Unmeasured => "not measured",
+        };
+        let Target {
+            what,
+            wanted,
+            measured,
+            ..
+        } = target;
+        text += &format!("| {what} | {wanted} | {measured} | {verdict} |\n");
+    }
+    text
+}
+
+/// One table per place and measure: a line per contender, a column per size.
+pub(crate) fn tables(results: &Results) -> String {
+    let mut text = String::new();
+    for (place, measure) in results.kinds() {
+        text += &format!("\n### {}\n\n", title(place, measure));
+        text += &table(results, place, measure, &cell);
+        let has = |of: fn(&Series) -> Option<f64>| {
+            let here = |case: &super::case::Case| (case.place, case.measure) == (place, measure);
+            results
+                .rows
+                .iter()
+                .any(|(case, series)| here(case) && of(series).is_some())
+        };
+        if has(Series::cpu) {
+            text += "\nProcessor seconds of both sides per GB:\n\n";
+            text += &table(results, place, measure, &|s| shown_or_dash(s.cpu()));
+        }
+        if has(Series::memory) {
+            text += "\nBytes of resident memory per connection, on the side that needs more:\n\n";
+            text += &table(results, place, measure, &|s| shown_or_dash(s.memory()));
+        }
+    }
+    text
+}
+
+fn shown_or_dash(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), number)
+}
+
+fn title(place: Place, measure: Measure) -> String {
+    let what = match measure {
+        Measure::Latency => "half a round trip (a whole one for reads), µs",
+        Measure::Bandwidth => "bandwidth, GB/s",
+        Measure::Rate => "messages per second, millions",
+        Measure::Connections => "bandwidth over many connections (64 KiB writes in turn), GB/s",
+        Measure::Idle => "voluntary wake-ups of both sides in two seconds",
+    };
+    format!("{}: {what}", place.name())
+}
+
+fn table(
+    results: &Results,
+    place: Place,
+    measure: Measure,
+    cell: &dyn Fn(&Series) -> String,
+) -> String {
+    let sizes = results.sizes(place, measure);
+    let heads: Vec<String> = sizes.iter().map(|size| shown(*size)).collect();
+    let mut text = format!(
+        "| | {} |\n| --- |{}\n",
+        heads.join(" | "),
+        " --- |".repeat(sizes.len())
+    );
+    for name in results.names(place, measure) {
+        let cells: Vec<String> = sizes
+            .iter()
+            .map(|size| {
+                let series = results.series(place, measure, *size, name);
+                series.map_or(String::new(), cell)
+            })
+            .collect();
+        if cells.iter().any(|cell| !cell.is_empty() && cell != "-") {
+            text += &format!("| {name} | {} |\n", cells.join(" | "));
+        }
+    }
+    text
+}
+
+/// What gave nothing, each with its first reason.
+pub(crate) fn lost(results: &Results) -> String {
+    let mut text = String::new();
+    for (case, series) in &results.rows {
+        if let Some(why) = series.lost.first() {
+            let count = series.lost.len();
+            text += &format!("* `{}`: {count} rounds lost; {why}\n", case.name());
+        }
+    }
+    text
+}
+
+/// The whole page.
+pub(crate) fn page(results: &Results, list: &[Target], about: &About, plots: &[String]) -> String {
+    let mut text = format!(
+        "# Verbena beside its peers\n\n\
+         Written by `cargo xtask peers --write`; the raw numbers are in [peers.json](peers.json).\n\n\
+         {}. {} rounds by turns (every contender once, then all again), {} s each and a quarter of it before to warm up; \
+         programs that cannot be told a time got messages for about as long. Two processes for each, nobody pinned. \
+         Load average at the beginning {}, at the end {}: on a machine that others use, polling contenders fall apart first. \
+         Cells: the median, and the smallest and the largest round.\n\n\
+         `tcp-…` are our own loops over plain sockets, `verbena-…` the Rust API, `dropin-…` perftest on the drop-in libraries; \
+         `…-events` sleep where the others poll, `…-mss` has frames of a TCP segment, all others large ones. libfabric's \
+         only program measures ping-pong alone, also where bandwidth or rate stands here.\n\n## Targets\n\n",
+        about.machine, about.rounds, about.seconds, about.load[0], about.load[1]
+    );
+    text += &caution(about);
+    text += &targets(list);
+    text += "\n## Figures\n";
+    for plot in plots {
+        let name = plot.trim_end_matches(".svg");
+        text += &format!("\n![{name}]({plot})\n");
+    }
+    text += &tables(results);
+    let lost = lost(results);
+    if !lost.is_empty() {
+        text += &format!("\n## Lost rounds\n\n{lost}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case;
+    use super::super::series::Sample;
+    use super::super::targets::judge;
+    use super::*;
+
+    #[test]
+    fn numbers_have_few_digits() {
+        let said = [0.0, 0.01234, 0.5678, 12.345, 6789.1].map(number);
+        assert_eq!(said, ["0", "0.0123", "0.57", "12.3", "6789"]);
+    }
+
+    #[test]
+    fn the_page_has_targets_figures_and_what_was_lost() {
+        let mut results = Results::new(case::all(true, false));
+        for (case, series) in &mut results.rows {
+            match case.contender.name {
+                "ucx" => series.lost.push("it was late".to_owned()),
+                _ => series.samples.extend([2.0, 3.0, 4.0].map(Sample::of)),
+            }
+        }
+        let about = About {
+            machine: "A machine".to_owned(),
+            rounds: 3,
+            seconds: 0.3,
+            load: ["0.1".to_owned(), "0.2".to_owned()],
+        };
+        assert_eq!(caution(&about), "");
+        let busy = About {
+            load: ["7.4".to_owned(), "0.2".to_owned()],
+            ..about
+        };
+        assert!(caution(&busy).contains("load average 7.4"));
+        let about = busy;
+        let page = page(&results, &judge(&results), &about, &["a.svg".to_owned()]);
+        for part in [
+            "| verbena-send | 3.00 (2.00–4.00) |",
+            "| ucx | lost |",
+            "`loopback/latency/8/ucx`: 1 rounds lost; it was late",
+            "![a](a.svg)",
+            "not measured",
+            "The machine was busy",
+        ] {
+            assert!(page.contains(part), "{part}\n{page}");
+        }
+    }
+}

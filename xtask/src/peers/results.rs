@@ -1,0 +1,124 @@
+//! All that was measured, by case: medians on demand, ratios between contenders, and the whole as JSON.
+//! It promises that what was not measured is nothing, never zero.
+//! It refuses to judge (`targets.rs`).
+
+use serde::Serialize;
+
+use super::case::{Case, Measure, Place};
+use super::series::{Sample, Series};
+
+/// The cases with their rounds.
+pub(crate) struct Results {
+    pub(crate) rows: Vec<(Case, Series)>,
+}
+
+impl Results {
+    pub(crate) fn new(cases: Vec<Case>) -> Results {
+        let rows = cases.into_iter().map(|case| (case, Series::default()));
+        Results {
+            rows: rows.collect(),
+        }
+    }
+
+    pub(crate) fn series(
+        &self,
+        place: Place,
+        measure: Measure,
+        size: u32,
+        name: &str,
+    ) -> Option<&Series> {
+        let row = self.rows.iter().find(|(case, _)| {
+            (case.place, case.measure, case.size) == (place, measure, size)
+                && case.contender.name == name
+        });
+        row.map(|(_, series)| series)
+    }
+
+    /// The median.
+    pub(crate) fn value(
+        &self,
+        place: Place,
+        measure: Measure,
+        size: u32,
+        name: &str,
+    ) -> Option<f64> {
+        self.series(place, measure, size, name)?.value()
+    }
+
+    /// What sizes there are, in order.
+    pub(crate) fn sizes(&self, place: Place, measure: Measure) -> Vec<u32> {
+        let here = |case: &Case| (case.place, case.measure) == (place, measure);
+        let sizes = self.rows.iter().filter(|(case, _)| here(case));
+        let mut sizes: Vec<u32> = sizes.map(|(case, _)| case.size).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    /// Where and what was measured, in order.
+    pub(crate) fn kinds(&self) -> Vec<(Place, Measure)> {
+        let mut kinds: Vec<(Place, Measure)> = Vec::new();
+        for (case, _) in &self.rows {
+            if !kinds.contains(&(case.place, case.measure)) {
+                kinds.push((case.place, case.measure));
+            }
+        }
+        kinds
+    }
+
+    /// Who was measured there, in order.
+    pub(crate) fn names(&self, place: Place, measure: Measure) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for (case, _) in &self.rows {
+            let here = (case.place, case.measure) == (place, measure);
+            if here && !names.contains(&case.contender.name) {
+                names.push(case.contender.name);
+            }
+        }
+        names
+    }
+
+    pub(crate) fn rows_for_json(&self) -> Vec<Row<'_>> {
+        let rows = self.rows.iter();
+        rows.map(|(case, series)| Row::new(case, series)).collect()
+    }
+}
+
+/// One case in the JSON file.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row<'a> {
+    place: String,
+    measure: &'static str,
+    size: u32,
+    contender: &'static str,
+    unit: &'static str,
+    median: Option<f64>,
+    least: Option<f64>,
+    most: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_seconds_per_gb: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_connection: Option<f64>,
+    samples: &'a [Sample],
+    lost: &'a [String],
+}
+
+impl<'a> Row<'a> {
+    fn new(case: &Case, series: &'a Series) -> Row<'a> {
+        let (least, most) = series.spread().unzip();
+        Row {
+            place: case.place.name(),
+            measure: case.measure.name(),
+            size: case.size,
+            contender: case.contender.name,
+            unit: case.measure.unit(),
+            median: series.value(),
+            least,
+            most,
+            cpu_seconds_per_gb: series.cpu(),
+            bytes_per_connection: series.memory(),
+            samples: &series.samples,
+            lost: &series.lost,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Numbers of several rounds: their median, and how far they lie apart.
+//! It promises that a round which gave nothing is counted as lost and not as zero.
+//! It refuses averages: one busy moment must not move a figure.
+
+use serde::Serialize;
+
+/// What one run gave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct Sample {
+    /// In the measure's unit.
+    pub(crate) value: f64,
+    /// Processor seconds of both sides per gigabyte carried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu: Option<f64>,
+    /// Bytes of resident memory per connection, on the side that needs more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory: Option<f64>,
+}
+
+impl Sample {
+    pub(crate) fn of(value: f64) -> Sample {
+        Sample {
+            value,
+            ..Sample::default()
+        }
+    }
+}
+
+/// The middle of some numbers; of an even count, the mean of the two in the middle.
+pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = numbers.into_iter().filter(|n| n.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// The rounds of one case.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Series {
+    pub(crate) samples: Vec<Sample>,
+    /// Why rounds gave nothing.
+    pub(crate) lost: Vec<String>,
+}
+
+impl Series {
+    pub(crate) fn value(&self) -> Option<f64> {
+        median(self.samples.iter().map(|sample| sample.value))
+    }
+
+    pub(crate) fn cpu(&self) -> Option<f64> {
+        median(self.samples.iter().filter_map(|sample| sample.cpu))
+    }
+
+    pub(crate) fn memory(&self) -> Option<f64> {
+        median(self.samples.iter().filter_map(|sample| sample.memory))
+    }
+
+    /// The smallest and the largest.
+    pub(crate) fn spread(&self) -> Option<(f64, f64)> {
+        let values = || self.samples.iter().map(|sample| sample.value);
+        let least = values().min_by(f64::total_cmp)?;
+        Some((least, values().max_by(f64::total_cmp)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_whatever_the_order() {
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median([7.0]), Some(7.0));
+        assert_eq!(median([]), None);
+        // One bad moment moves nothing, and no number is no number.
+        assert_eq!(median([1.0, 1.0, 1e9]), Some(1.0));
+        assert_eq!(median([f64::NAN, 5.0, f64::INFINITY]), Some(5.0));
+    }
+
+    #[test]
+    fn a_series_tells_what_it_has() {
+        let mut series = Series::default();
+        assert_eq!((series.value(), series.spread()), (None, None));
+        for value in [5.0, 4.0, 9.0] {
+            let cpu = (value > 4.0).then_some(value / 10.0);
+            series.samples.push(Sample {
+                cpu,
+                ..Sample::of(value)
+            });
+        }
+        assert_eq!(series.value(), Some(5.0));
+        assert_eq!(series.spread(), Some((4.0, 9.0)));
+        assert_eq!(series.cpu(), Some(0.7));
+        assert_eq!(series.memory(), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! The targets of the project, each with what this run says of it.
+//! It promises one line per target: the worst ratio that counts, where it was, and whether that is enough.
+//! It refuses to call a target met that was not measured.
+
+use serde::Serialize;
+
+use super::case::Measure::{Bandwidth, Connections, Idle, Latency, Rate};
+use super::case::{Measure, Place, shown};
+use super::page::number;
+use super::results::Results;
+
+/// What became of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    Unmeasured,
+}
+
+/// A target and its measurement.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Target {
+    pub(crate) what: &'static str,
+    pub(crate) wanted: &'static str,
+    pub(crate) measured: String,
+    pub(crate) verdict: Verdict,
+}
+
+/// A ratio and where it was found.
+#[derive(Debug, Clone, PartialEq)]
+struct Ratio {
+    value: f64,
+    at: String,
+}
+
+/// What is enough.
+#[derive(Debug, Clone, Copy)]
+enum Bound {
+    Least(f64),
+    Most(f64),
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::Least(least) => value >= least,
+            Bound::Most(most) => value <= most,
+        }
+    }
+
+    /// The one that is hardest to call enough.
+    fn worst(self, ratios: Vec<Ratio>) -> Option<Ratio> {
+        let order = |a: &Ratio, b: &Ratio| a.value.total_cmp(&b.value);
+        match self {
+            Bound::Least(_) => ratios.into_iter().min_by(order),
+            Bound::Most(_) => ratios.into_iter().max_by(order),
+        }
+    }
+}
+
+fn target(what: &'static str, wanted: &'static str, bound: Bound, ratios: Vec<Ratio>) -> Target {
+    let all = ratios.len();
+    let bad = ratios.iter().filter(|r| !bound.holds(r.value)).count();
+    let (measured, verdict) = match bound.worst(ratios) {
+        None => ("-".to_owned(), Verdict::Unmeasured),
+        Some(Ratio { value, at }) => {
+            let verdict = if bad == 0 {
+                Verdict::Met
+            } else {
+                Verdict::Missed
+            };
+            let others = match (bad, all) {
+                (0, _) | (_, 1) => String::new(),
+                _ => format!("; {bad} of {all} miss it"),
+            };
+            (format!("{} ({at}){others}", number(value)), verdict)
+        }
+    };
+    Target {
+        what,
+        wanted,
+        measured,
+        verdict,
+    }
+}
+
+const LOOP: Place = Place::Loopback;
+const ETHERNET: Place = Place::Veth(1500);
+const BULK: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
+
+impl Results {
+    /// One contender by another; by the better one if several are named.
+    fn ratio(
+        &self,
+        (place, measure, size): (Place, Measure, u32),
+        ours: &str,
+        theirs: &[&str],
+    ) -> Option<Ratio> {
+        let value = self.value(place, measure, size, ours)?;
+        let others = theirs
+            .iter()
+            .filter_map(|name| Some((self.value(place, measure, size, name)?, *name)));
+        let order = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
+        let (other, name) = match measure {
+            Latency => others.min_by(order)?,
+            _ => others.max_by(order)?,
+        };
+        Some(Ratio {
+            value: value / other,
+            at: format!("{ours} by {name}, {} B", shown(size)),
+        })
+    }
+
+    fn bulk(&self, ours: &[&str], theirs: &[&str]) -> Vec<Ratio> {
+        let each = |size| {
+            ours.iter()
+                .filter_map(move |name| self.ratio((LOOP, Bandwidth, size), name, theirs))
+        };
+        BULK.into_iter().flat_map(each).collect()
+    }
+
+    fn cpu(&self, ours: &str, theirs: &[&str]) -> Vec<Ratio> {
+        let cpu = |size, name| self.series(LOOP, Bandwidth, size, name)?.cpu();
+        let ratio = |size| {
+            let best = theirs.iter().filter_map(|name| cpu(size, name));
+            let value = cpu(size, ours)? / best.min_by(f64::total_cmp)?;
+            let at = format!("{ours}, {} B", shown(size));
+            Some(Ratio { value, at })
+        };
+        BULK.into_iter().filter_map(ratio).collect()
+    }
+
+    /// How many times ahead: below one is behind, whatever the measure.
+    fn ahead(&self) -> Vec<Ratio> {
+        let mut ratios = Vec::new();
+        for (place, measure) in self.kinds() {
+            for size in self.sizes(place, measure) {
+                let at = (place, measure, size);
+                let ratio = self.ratio(at, "verbena-send", &["ucx", "libfabric"]);
+                ratios.extend(ratio.map(|ratio| Ratio {
+                    value: match measure {
+                        Latency => 1.0 / ratio.value,
+                        _ => ratio.value,
+                    },
+                    at: format!("{} {}, {}", place.name(), measure.name(), ratio.at),
+                }));
+            }
+        }
+        ratios
+    }
+
+    /// How much worse the drop-in is: above one is worse.
+    fn dropin(&self) -> Vec<Ratio> {
+        let mut ratios = Vec::new();
+        for (place, measure) in self.kinds() {
+            for size in self.sizes(place, measure) {
+                for (dropin, own) in [
+                    ("dropin-send", "verbena-send"),
+                    ("dropin-write", "verbena-write"),
+                    ("dropin-read", "verbena-read"),
+                    ("dropin-send-single", "verbena-send-single"),
+                    ("dropin-write-single", "verbena-write-single"),
+                ] {
+                    let ratio = self.ratio((place, measure, size), dropin, &[own]);
+                    ratios.extend(ratio.map(|ratio| Ratio {
+                        value: match measure {
+                            Latency => ratio.value,
+                            _ => 1.0 / ratio.value,
+                        },
+                        at: format!("{} {}, {}", place.name(), measure.name(), ratio.at),
+                    }));
+                }
+            }
+        }
+        ratios
+    }
+
+    fn far(&self, ours: &str, theirs: &str) -> Vec<Ratio> {
+        let sizes = self.sizes(ETHERNET, Bandwidth).into_iter();
+        let ratio = |size| self.ratio((ETHERNET, Bandwidth, size), ours, &[theirs]);
+        sizes.filter_map(ratio).collect()
+    }
+
+    fn many(&self) -> Vec<Ratio> {
+        let value = |size| self.value(LOOP, Connections, size, "verbena-write");
+        let ratio = value(10_000).zip(value(100)).map(|(many, few)| Ratio {
+            value: many / few,
+            at: "throughput of 10,000 by that of 100".to_owned(),
+        });
+        ratio.into_iter().collect()
+    }
+
+    fn memory(&self) -> Vec<Ratio> {
+        let series = self.series(LOOP, Connections, 10_000, "verbena-write");
+        let bytes = series.and_then(super::series::Series::memory);
+        let ratio = bytes.map(|value| Ratio {
+            value,
+            at: "bytes each at 10,000".to_owned(),
+        });
+        ratio.into_iter().collect()
+    }
+}
+
+const TCP: &[&str] = &["tcp-plain", "tcp-framed"];
+
+/// Every target of issue 8, in its order.
+pub(crate) fn judge(results: &Results) -> Vec<Target> {
+    let one = |at, ours, theirs: &[&str]| -> Vec<Ratio> {
+        results.ratio(at, ours, theirs).into_iter().collect()
+    };
+    let small = (LOOP, Latency, 8);
+    let rate = (LOOP, Rate, 64);
+    let mut polling = one(small, "verbena-send", &["tcp-polling"]);
+    polling.extend(one(small, "verbena-write", &["tcp-polling"]));
+    let mut peers = one(rate, "verbena-send", &["ucx"]);
+    peers.extend(one(rate, "verbena-send", &["libfabric"]));
+    let idle = results.value(LOOP, Idle, 1, "verbena").map(|value| Ratio {
+        value,
+        at: "wake-ups of both sides in 2 s".to_owned(),
+    });
+    let (least, most) = (Bound::Least, Bound::Most);
+    vec![
+        target(
+            "write and send bandwidth, 64 KiB and above, no CRC, by the best raw TCP pattern",
+            "≥ 0.95",
+            least(0.95),
+            results.bulk(&["verbena-write", "verbena-send"], TCP),
+        ),
+        target(
+            "the same with CRC",
+            "≥ 0.6 (stretch 0.75)",
+            least(0.6),
+            results.bulk(&["verbena-write-crc", "verbena-send-crc"], TCP),
+        ),
+        target(
+            "half a round trip, 8 B, both polling",
+            "≤ 1.15 × raw TCP",
+            most(1.15),
+            polling,
+        ),
+        target(
+            "half a round trip, 8 B, both asleep in events",
+            "≤ 1.3 × blocking raw TCP",
+            most(1.3),
+            one(small, "verbena-send-events", &["tcp-blocking"]),
+        ),
+        target(
+            "message rate, 64 B sends, depth 128, one QP, by one write per message",
+            "≥ 2 ×",
+            least(2.0),
+            one(rate, "verbena-send", &["tcp-messages"]),
+        ),
+        target(
+            "the same by UCX tcp and libfabric tcp",
+            "≥ 5 ×",
+            least(5.0),
+            peers,
+        ),
+        target(
+            "veth, MTU 1500: write bandwidth by iperf3, large frames",
+            "≥ 0.8",
+            least(0.8),
+            results.far("verbena-write", "iperf3"),
+        ),
+        target(
+            "veth, MTU 1500: the same with MSS-sized frames",
+            "≥ 0.5",
+            least(0.5),
+            results.far("verbena-write-mss", "iperf3"),
+        ),
+        target(
+            "veth, MTU 1500: reads by writes",
+            "≥ 0.9",
+            least(0.9),
+            results.far("verbena-read", "verbena-write"),
+        ),
+        target(
+            "every size and measure: times ahead of UCX tcp and libfabric tcp",
+            "> 1",
+            least(1.0),
+            results.ahead(),
+        ),
+        target(
+            "drop-in (perftest) by the Rust API: times worse",
+            "≤ 1.1",
+            most(1.1),
+            results.dropin(),
+        ),
+        target(
+            "processor time per GB, bulk write asleep in events, by raw TCP",
+            "≤ 1.1 ×",
+            most(1.1),
+            results.cpu("verbena-write-events", TCP),
+        ),
+        target("idle", "no wake-ups", most(0.0), idle.into_iter().collect()),
+        target(
+            "10,000 connections: throughput by that of 100",
+            "≥ 0.85",
+            least(0.85),
+            results.many(),
+        ),
+        target(
+            "10,000 connections: memory each",
+            "≤ 8192 B",
+            most(8192.0),
+            results.memory(),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! Two network namespaces with a veth pair of a wanted MTU between them.
+//! It promises to take them away again, and that both ends have that MTU.
+//! It needs root; the pair itself is the clients' (`clients/namespace.rs`).
+
+use anyhow::Result;
+
+use crate::clients::namespace::Namespaces;
+use crate::command::Tool;
+
+/// The pair.
+pub(crate) struct Veth {
+    namespaces: Namespaces,
+}
+
+impl Veth {
+    /// Where the server is called.
+    pub(crate) const SERVER: &str = "198.51.100.1";
+
+    pub(crate) fn create(mtu: u32) -> Result<Veth> {
+        let text = mtu.to_string();
+        let veth = Veth {
+            namespaces: Namespaces::create(&text[..1])?,
+        };
+        for (side, link) in veth.namespaces.links().iter().enumerate() {
+            let enter = veth.enter(side);
+            Tool::new(&enter[0])
+                .args(&enter[1..])
+                .args(["ip", "link", "set", link, "mtu", &text])
+                .run_quietly()?;
+        }
+        Ok(veth)
+    }
+
+    /// What to write before a command so that it runs at this end.
+    pub(crate) fn enter(&self, side: usize) -> Vec<String> {
+        self.namespaces.enter(side)
+    }
+}
