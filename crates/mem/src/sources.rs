@@ -13,7 +13,7 @@ use crate::span::{Span, Spans};
 pub const MAX_GATHERS: usize = 32;
 
 /// Sources for one write.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sources<'a> {
     spans: Spans,
     gathers: ArrayVec<Gather<'a>, MAX_GATHERS>,
@@ -21,9 +21,14 @@ pub struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// No source yet.
-    pub fn new() -> Sources<'a> {
-        Sources::default()
+    /// No source yet. Inlined, so that it is made where it stays.
+    #[inline(always)]
+    pub const fn new() -> Sources<'a> {
+        Sources {
+            spans: Spans::new(),
+            gathers: ArrayVec::new_const(),
+            own: PhantomData,
+        }
     }
 
     /// Adds granted memory; returns how much of it fits. After a part nothing may follow.

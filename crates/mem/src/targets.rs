@@ -13,7 +13,7 @@ use crate::span::{Span, Spans};
 pub const MAX_PLACES: usize = 32;
 
 /// Places for one read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Targets<'a> {
     spans: Spans,
     places: ArrayVec<Placement<'a>, MAX_PLACES>,
@@ -21,9 +21,14 @@ pub struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    /// No place yet.
-    pub fn new() -> Targets<'a> {
-        Targets::default()
+    /// No place yet. Inlined, so that it is made where it stays.
+    #[inline(always)]
+    pub const fn new() -> Targets<'a> {
+        Targets {
+            spans: Spans::new(),
+            places: ArrayVec::new_const(),
+            stages: PhantomData,
+        }
     }
 
     /// Adds granted memory; returns how much of it fits. After a part nothing may follow.

@@ -83,43 +83,45 @@ impl Inner {
         if self.blocked.is_some() {
             return Receiving::Held;
         }
-        let mut targets = Targets::new();
         let staged = !self.stage.is_empty();
         let missing = self.stage.missing();
         let mut direct = 0;
         // In a stream of long runs only the next head is read along, so that the run behind it goes directly, too.
         let ahead = scratch.len().min(init.transfer.lookahead.max(1));
         let most = if self.bulk == 0 { scratch.len() } else { ahead };
-        if staged {
-            // The rest of what is staged goes behind it, so that it is understood where it lies.
-            targets.stage(self.stage.room(missing));
-            targets.stage(&mut scratch[..most]);
-        } else {
-            let Some(named) = self.name_places(init, &mut targets, out) else {
-                // The refusal has its own consequences; the bytes are read in the next attempt.
-                return if self.blocked.is_some() {
-                    Receiving::Held
-                } else {
-                    Receiving::Some(0)
-                };
-            };
-            direct = named.bytes;
-            if direct == 0 {
+        let (room, moved) = {
+            // Ends where it stands: to drop it by name would copy it first.
+            let mut targets = Targets::new();
+            if staged {
+                // The rest of what is staged goes behind it, so that it is understood where it lies.
+                targets.stage(self.stage.room(missing));
                 targets.stage(&mut scratch[..most]);
             } else {
-                self.bulk = BULK;
-                if named.all {
-                    targets.stage(&mut scratch[..ahead]);
+                let Some(named) = self.name_places(init, &mut targets, out) else {
+                    // The refusal has its own consequences; the bytes are read in the next attempt.
+                    return if self.blocked.is_some() {
+                        Receiving::Held
+                    } else {
+                        Receiving::Some(0)
+                    };
+                };
+                direct = named.bytes;
+                if direct == 0 {
+                    targets.stage(&mut scratch[..most]);
+                } else {
+                    self.bulk = BULK;
+                    if named.all {
+                        targets.stage(&mut scratch[..ahead]);
+                    }
                 }
             }
-        }
-        let room = targets.bytes();
-        if room == 0 {
-            // A socket that is asked for nothing answers as if the stream had ended.
-            return Receiving::Dry;
-        }
-        let moved = carrier.read(&mut targets);
-        drop(targets);
+            let room = targets.bytes();
+            if room == 0 {
+                // A socket that is asked for nothing answers as if the stream had ended.
+                return Receiving::Dry;
+            }
+            (room, carrier.read(&mut targets))
+        };
         match moved {
             Moved::Bytes(n) => {
                 self.counters.bytes_in += n as u64;

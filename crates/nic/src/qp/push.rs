@@ -54,10 +54,13 @@ impl Inner {
     ) -> Sending {
         self.now = self.now.max(now);
         loop {
-            while self.outgo.len() < init.transfer.batch.max(1)
+            let mut more = true;
+            while more
+                && self.outgo.len() < init.transfer.batch.max(1)
                 && self.outgo.cuts() < MAX_CUTS
-                && self.frame_next(init, out)
-            {}
+            {
+                more = self.frame_next(init, out);
+            }
             if acks == Acks::Now || !self.outgo.is_empty() {
                 self.frame_acks();
             }
@@ -67,16 +70,19 @@ impl Inner {
             if self.outgo.is_empty() {
                 return Sending::Idle;
             }
-            let mut sources = Sources::new();
-            let find = finder(init, &self.sends, self.completed);
-            let refused = self.outgo.sources(&mut sources, find);
-            let bytes = sources.bytes();
-            let moved = if bytes == 0 {
-                Moved::Nothing
-            } else {
-                carrier.write(&sources)
+            let (refused, bytes, moved) = {
+                // Ends where it stands: to drop it by name would copy it first.
+                let mut sources = Sources::new();
+                let find = finder(init, &self.sends, self.completed);
+                let refused = self.outgo.sources(&mut sources, find);
+                let bytes = sources.bytes();
+                let moved = if bytes == 0 {
+                    Moved::Nothing
+                } else {
+                    carrier.write(&sources)
+                };
+                (refused, bytes, moved)
             };
-            drop(sources);
             let sent = match moved {
                 Moved::Bytes(n) => n,
                 Moved::Nothing => 0,
@@ -101,6 +107,9 @@ impl Inner {
                 self.outgo.give_up();
                 self.severed = refused.begun;
                 self.refuse(init, &refused.cut, &refused.refusal, out);
+            } else if !more {
+                // Nothing was left to frame, and nobody adds to it while we are here.
+                return Sending::Idle;
             }
         }
     }

@@ -54,6 +54,16 @@ impl Stream {
             State::Failing => return self.last_words(),
             State::Terminated | State::PeerTerminated | State::Ended => return None,
         }
+        let quiet = self.state == State::Running && self.rtr.is_none();
+        if !quiet || !self.control.is_empty() {
+            return self.rare_control(flush);
+        }
+        self.ack_frame(flush)
+    }
+
+    /// What is said at the beginning, or about a missing receive.
+    #[cold]
+    fn rare_control(&mut self, flush: bool) -> Option<Frame> {
         if self.opening_held() {
             return None;
         }
