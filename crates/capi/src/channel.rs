@@ -5,7 +5,9 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Arc;
 
-use verbena::low::Notify;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use verbena::low::{BareCq, Notify, Watched};
 
 use crate::abi::*;
 use crate::context;
@@ -14,14 +16,22 @@ use crate::mailbox::{Acks, Mailbox};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
 
+/// Queues of a channel that are looked at before somebody sleeps on it.
+const SOME: usize = 8;
+
 /// What is ours of a channel.
 pub(crate) struct Channel {
     rung: Arc<Mailbox<Arc<Bell>>>,
+    /// Queues that tell it.
+    queues: Arc<Queues>,
     uses: Uses,
     _context: Use,
 }
 
 type Held = Object<ibv_comp_channel, Channel>;
+
+/// Queues that tell a channel: who sleeps on it serves them.
+type Queues = Mutex<Vec<(u32, Watched)>>;
 
 /// A queue's place in its channel.
 pub(crate) struct Bell {
@@ -35,10 +45,15 @@ pub(crate) struct Bell {
 pub(crate) struct Listed {
     _channel: Use,
     count: *mut c_int,
+    queues: Arc<Queues>,
+    number: u32,
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
+        self.queues
+            .lock()
+            .retain(|(number, _)| *number != self.number);
         // SAFETY: a channel is not destroyed while a queue is listed in it.
         let count = unsafe { AtomicI32::from_ptr(self.count) };
         count.fetch_sub(1, Ordering::Relaxed);
@@ -71,6 +86,7 @@ impl Bell {
     pub(crate) unsafe fn new(
         channel: *mut ibv_comp_channel,
         cq: *mut ibv_cq,
+        queue: &BareCq,
     ) -> Option<(Arc<Bell>, Listed)> {
         // SAFETY: the caller's word.
         let own = unsafe { Held::of(channel) }?;
@@ -86,7 +102,11 @@ impl Bell {
         let listed = Listed {
             _channel: own.uses.begin(),
             count: count.as_ptr(),
+            queues: own.queues.clone(),
+            number: queue.number(),
         };
+        let watched = (queue.number(), queue.watched());
+        own.queues.lock().push(watched);
         Some((bell, listed))
     }
 
@@ -122,6 +142,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     pointer(own.and_then(|own| {
         let channel = Channel {
             rung: Arc::new(Mailbox::new()?),
+            queues: Arc::default(),
             uses: Uses::default(),
             _context: own.uses.begin(),
         };
@@ -170,7 +191,16 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     let Some(own) = (unsafe { Held::of(channel) }) else {
         return minus_one(Err(Errno::INVAL));
     };
-    let rung = own.rung.take(|bell| bell.acks.given());
+    // More than a few are not slept with: no more than that need be looked at.
+    let some = || {
+        let queues = own.queues.lock();
+        let some = queues.iter().take(SOME).map(|(_, watched)| watched.clone());
+        some.collect::<SmallVec<[Watched; SOME]>>()
+    };
+    let wait = |channel: &verbena::low::Channel| {
+        Watched::wait(channel, some).map_err(|error| Errno(error.code()))
+    };
+    let rung = own.rung.take_by(wait, |bell| bell.acks.given());
     minus_one(rung.map(|bell| {
         // SAFETY: the program's word; a queue that tells is there until this is acknowledged.
         unsafe {

@@ -112,7 +112,7 @@ unsafe fn give(
     let at: *mut ibv_cq = place.at().cast();
     let ear = Ear::new(&own.events, ibv_async_event__element { cq: at });
     // SAFETY: the program's word.
-    let bell = unsafe { Bell::new(channel, at) };
+    let bell = unsafe { Bell::new(channel, at, &cq) };
     if let Some((bell, _)) = &bell {
         cq.listen(Some(bell.ringer()));
     }

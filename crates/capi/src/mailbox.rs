@@ -46,8 +46,17 @@ impl<E> Mailbox<E> {
 
     /// Takes the oldest event. `seen` runs under the lock, before anybody could remove it.
     pub(crate) fn take(&self, seen: impl Fn(&E)) -> Result<E, Errno> {
+        self.take_by(|channel| channel.take().map_err(|e| Errno(e.code())), seen)
+    }
+
+    /// The same; `wait` takes a ring of the channel.
+    pub(crate) fn take_by(
+        &self,
+        wait: impl Fn(&Channel) -> Result<bool, Errno>,
+        seen: impl Fn(&E),
+    ) -> Result<E, Errno> {
         loop {
-            let rung = self.channel.take().map_err(|e| Errno(e.code()))?;
+            let rung = wait(&self.channel)?;
             if !rung {
                 return Err(Errno::AGAIN);
             }

@@ -3,6 +3,7 @@
 //! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
 
 mod boxes;
+mod sleeper;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready, Socket};
 use boxes::Boxes;
+use sleeper::{Active, Loan};
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
@@ -42,6 +44,8 @@ pub(crate) struct Group {
     polled: AtomicU64,
     /// A polling thread serves the group.
     lent: AtomicBool,
+    /// A thread that sleeps serves the group.
+    loan: Loan,
     /// A timer runs that takes the group back.
     timed: AtomicBool,
     /// Nothing is lent before then: who borrowed it last stayed away while something waited, in nanoseconds.
@@ -94,6 +98,7 @@ impl Group {
             polls: AtomicU32::new(0),
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
+            loan: Loan::default(),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),
             wariness: AtomicU64::new(WARY.0),
@@ -273,6 +278,9 @@ impl Group {
     }
 
     /// The queue is being armed: the shard serves the group again.
+    ///
+    /// Not if its last borrower slept: it probably is about to sleep again, and serves it then. If it is not, the timer
+    /// finds out.
     pub(crate) fn take_back(&self) {
         self.return_to_shard(false);
     }
@@ -281,8 +289,18 @@ impl Group {
     fn return_to_shard(&self, late: bool) {
         // Who arms means to sleep, not to poll.
         self.polls.store(0, Ordering::Relaxed);
-        if self.lent.swap(false, Ordering::SeqCst) {
+        let slept = if late {
+            self.loan.end()
+        } else {
+            self.loan.is_held()
+        };
+        let lent = self.lent.swap(false, Ordering::SeqCst);
+        // Who armed it and slept before serves it when it sleeps again.
+        let listens = if late { lent || slept } else { lent && !slept };
+        if listens {
             self.listen();
+        }
+        if lent {
             self.boxes.follow(&self.lent);
             let mut out = Outbox::new();
             self.pay(late, &mut out);
@@ -316,8 +334,8 @@ impl Group {
 
 impl Served for Group {
     fn ready(self: Arc<Self>, _: Ready) {
-        if self.lent.load(Ordering::Acquire) {
-            // Left unarmed: the polling thread sees to it, and the timer takes it back.
+        if self.lent.load(Ordering::Acquire) || self.loan.is_held() {
+            // Left unarmed: the borrower sees to it, and the timer takes it back.
             return;
         }
         for _ in 0..ROUNDS {
@@ -329,10 +347,18 @@ impl Served for Group {
     }
 
     fn expire(self: Arc<Self>, now: Time) {
+        self.timed.store(false, Ordering::SeqCst);
+        if let Some(Active(active)) = self.loan.sleeps() {
+            // Who sleeps with it serves it, and sets a timer when it wakes; while it keeps waking this one serves.
+            if active || self.lent.load(Ordering::SeqCst) {
+                self.time(now);
+            }
+            return;
+        }
         let stayed_away = now
             .nanos()
             .saturating_sub(self.polled.load(Ordering::Relaxed));
-        let lent = self.lent.load(Ordering::Relaxed);
+        let lent = self.lent.load(Ordering::Relaxed) || self.loan.is_held();
         if u128::from(stayed_away) > self.core.config.lend_time.as_nanos() {
             self.return_to_shard(true);
             if lent && self.serve_ready() {
@@ -342,9 +368,8 @@ impl Served for Group {
             // It is there, as a thread that polls should be.
             self.wariness.store(WARY.0, Ordering::Relaxed);
         }
-        self.timed.store(false, Ordering::SeqCst);
         // Lent still, or again.
-        if self.lent.load(Ordering::SeqCst) {
+        if self.lent.load(Ordering::SeqCst) || self.loan.is_held() {
             self.time(now);
         }
     }

@@ -51,6 +51,19 @@ impl Queue {
     }
 }
 
+impl Queue {
+    pub(crate) fn lives(&self) -> bool {
+        self.core.lives()
+    }
+
+    /// Groups whose connections complete here.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Arc<Group>> {
+        let also = self.also();
+        let also = (0..also.len()).filter_map(move |at| also[at].upgrade());
+        core::iter::once(self.group.clone()).chain(also)
+    }
+}
+
 impl CompletionQueue {
     pub(crate) fn new(
         core: &Arc<Core>,

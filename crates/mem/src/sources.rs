@@ -13,7 +13,7 @@ use crate::span::{Span, Spans};
 pub const MAX_GATHERS: usize = 32;
 
 /// Sources for one write.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sources<'a> {
     spans: Spans,
     gathers: ArrayVec<Gather<'a>, MAX_GATHERS>,

@@ -13,7 +13,7 @@ use crate::span::{Span, Spans};
 pub const MAX_PLACES: usize = 32;
 
 /// Places for one read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Targets<'a> {
     spans: Spans,
     places: ArrayVec<Placement<'a>, MAX_PLACES>,

@@ -60,7 +60,7 @@ impl Cq {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn take_notification(&self) -> Result<bool, Error> {
-        Ok(self.channel.take()?)
+        Ok(self.bare.queue.wait(&self.channel)?)
     }
 
     /// Takes completions, and waits for one if there is none: polls for a little while, then sleeps.
@@ -87,7 +87,7 @@ impl Cq {
                 return Ok(n);
             }
             // A notification of an earlier arming may be left: then this is one round more.
-            self.channel.take()?;
+            self.take_notification()?;
         }
     }
 }

@@ -37,6 +37,7 @@
 //! ```
 
 pub use crate::cq::BareCq;
+pub use verbena_engine::Watched;
 pub use verbena_engine::config::Log;
 pub use verbena_engine::handler::{Class, Completion, Place};
 pub use verbena_engine::sys::Channel;

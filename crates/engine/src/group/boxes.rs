@@ -35,6 +35,11 @@ struct List {
 }
 
 impl Boxes {
+    /// There is one.
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// A mailbox feeds one more queue pair; `lent` says whether the group is lent.
     pub(super) fn join(&self, mailbox: &Arc<Mailbox>, lent: &AtomicBool) {
         let mut list = self.list.write();

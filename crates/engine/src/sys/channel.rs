@@ -4,10 +4,13 @@
 //! It refuses to hide that a signal came: programs rely on being told.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
+
+use smallvec::SmallVec;
 
 use super::fd::Fd;
 use super::{Error, Result};
@@ -50,6 +53,36 @@ impl Channel {
         }
     }
 
+    /// Taking waits for a ring: the program has not asked for the contrary.
+    pub fn waits(&self) -> bool {
+        rustix::fs::fcntl_getfl(&self.fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
+    }
+
+    /// Waits until there is a ring, or one of these descriptors is readable; true in the first case.
+    ///
+    /// Waits inside the C library as [`take`](Channel::take) does. A signal interrupts it where it would interrupt a read:
+    /// the system never goes on waiting here by itself, so this does, if the program wants it for all its handlers.
+    pub fn wait_beside(&self, others: &[RawFd]) -> Result<bool> {
+        let watch = |fd: RawFd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let all = core::iter::once(self.fd.as_fd().as_raw_fd()).chain(others.iter().copied());
+        let mut all: SmallVec<[libc::pollfd; 8]> = all.map(watch).collect();
+        loop {
+            // SAFETY: reads and writes a list of ours.
+            let n = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) };
+            if n >= 0 {
+                return Ok(all[0].revents != 0);
+            }
+            match Error::last("poll") {
+                e if e.code() == Errno::INTR.raw_os_error() && signals_restart() => {}
+                e => return Err(e),
+            }
+        }
+    }
+
     /// Takes one ring if there is one, whatever the descriptor's flags say.
     pub fn try_take(&self) -> bool {
         let mut count = [0; size_of::<u64>()];
@@ -58,6 +91,34 @@ impl Channel {
         let none = u64::MAX;
         retry_on_intr(|| preadv2(&self.fd, room, none, ReadWriteFlags::NOWAIT)).is_ok()
     }
+}
+
+/// Every handler that the program has for a signal from outside wants interrupted calls to go on (`SA_RESTART`).
+fn signals_restart() -> bool {
+    const FAULTS: [libc::c_int; 7] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGILL,
+        libc::SIGFPE,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGSYS,
+    ];
+    let restarts = |signal: libc::c_int| {
+        let mut action = core::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: asks only, into room of ours; numbers that are no signals are refused.
+        let action = unsafe {
+            if libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr()) != 0 {
+                return true;
+            }
+            action.assume_init()
+        };
+        let handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+        !handled || action.sa_flags & libc::SA_RESTART != 0
+    };
+    (1..=libc::SIGRTMAX())
+        .filter(|signal| !FAULTS.contains(signal))
+        .all(restarts)
 }
 
 impl AsFd for Channel {

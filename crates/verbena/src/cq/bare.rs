@@ -5,7 +5,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_engine::{CompletionQueue, Notify};
+use verbena_engine::{CompletionQueue, Notify, Watched};
 use verbena_nic::{Arm, Wc};
 
 use crate::device::{Device, Inner};
@@ -96,6 +96,22 @@ impl BareCq {
     /// ```
     pub fn arm(&self, arm: Arm) {
         self.queue.arm(arm);
+    }
+
+    /// This queue, for threads that sleep on the channel that it tells ([`Watched::wait`]) and serve it meanwhile.
+    ///
+    /// ```
+    /// use verbena::low::{Channel, Watched};
+    /// use std::sync::Arc;
+    /// let cq = verbena::Device::open()?.bare_cq(64)?;
+    /// let channel = Arc::new(Channel::new()?);
+    /// cq.listen(Some(channel.clone()));
+    /// channel.ring();
+    /// assert!(Watched::wait(&channel, || [cq.watched()])?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn watched(&self) -> Watched {
+        self.queue.watched()
     }
 
     /// Changes its size; completions that wait stay.

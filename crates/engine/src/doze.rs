@@ -1,0 +1,134 @@
+//! Sleeping on a channel of completion queues, and serving their connections meanwhile: a message wakes one thread, not two.
+//! It promises what reading the channel does: waiting or not as the descriptor says, signals as for a read, and cancelling.
+//! It refuses more than a few queues, and a thread that serves already; those read the channel, and the shards serve.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Weak};
+
+use arrayvec::ArrayVec;
+
+use crate::group::Group;
+use crate::queue::{CompletionQueue, Queue};
+use crate::sys::{self, Channel};
+
+/// Groups that one thread sleeps with; with more, it asks the system about each of them in vain.
+const MOST: usize = 4;
+
+/// A completion queue whose channel threads sleep on, as long as it is there.
+#[derive(Debug, Clone)]
+pub struct Watched(Weak<Queue>);
+
+impl CompletionQueue {
+    /// This queue, for [`Watched::wait`].
+    pub fn watched(&self) -> Watched {
+        Watched(Arc::downgrade(&self.0))
+    }
+
+    /// Takes a ring of the channel that this queue tells, as [`Channel::take`] does, and serves its connections meanwhile.
+    pub fn wait(&self, channel: &Channel) -> sys::Result<bool> {
+        doze(channel, || [self.watched()])
+    }
+}
+
+impl Watched {
+    /// Takes a ring of the channel that these queues tell, as [`Channel::take`] does, and serves their connections meanwhile.
+    /// `all` is asked before it sleeps, and whatever that held is free then.
+    pub fn wait<I: IntoIterator<Item = Watched>>(
+        channel: &Channel,
+        all: impl FnOnce() -> I,
+    ) -> sys::Result<bool> {
+        doze(channel, all)
+    }
+}
+
+thread_local! {
+    /// Here and not on the stack: a thread that is cancelled while it sleeps gives its groups back when it ends.
+    static DOZE: RefCell<Option<Doze>> = const { RefCell::new(None) };
+}
+
+/// Groups that this thread sleeps with.
+struct Doze(ArrayVec<Arc<Group>, MOST>);
+
+impl Doze {
+    /// None if a group must not be slept with, or there are too many.
+    fn begin(queues: impl IntoIterator<Item = Watched>) -> Option<Doze> {
+        let now = sys::now();
+        let mut doze = Doze(ArrayVec::new());
+        for queue in queues.into_iter().filter_map(|one| one.0.upgrade()) {
+            if !queue.lives() {
+                return None;
+            }
+            for group in queue.groups() {
+                if doze.0.iter().any(|known| Arc::ptr_eq(known, &group)) {
+                    continue;
+                }
+                if doze.0.is_full() || !group.fall_asleep(now) {
+                    return None;
+                }
+                doze.0.push(group);
+            }
+        }
+        Some(doze)
+    }
+}
+
+impl Drop for Doze {
+    fn drop(&mut self) {
+        let now = sys::now();
+        for group in &self.0 {
+            group.wake_up(now);
+        }
+    }
+}
+
+fn doze<I: IntoIterator<Item = Watched>>(
+    channel: &Channel,
+    queues: impl FnOnce() -> I,
+) -> sys::Result<bool> {
+    // A thread that serves already, or that ends, only reads.
+    let begun = channel.waits()
+        && DOZE
+            .try_with(|place| {
+                let mut place = place
+                    .try_borrow_mut()
+                    .ok()
+                    .filter(|place| place.is_none())?;
+                *place = Some(Doze::begin(queues())?);
+                Some(())
+            })
+            .is_ok_and(|begun| begun.is_some());
+    if !begun {
+        return channel.take();
+    }
+    // Numbers, and nothing that is held or borrowed while it sleeps: the thread may be cancelled.
+    let fds: ArrayVec<RawFd, MOST> = with_groups(|groups| {
+        let fd = |group: &Arc<Group>| group.as_fd().as_raw_fd();
+        groups.iter().map(fd).collect()
+    });
+    let rung = loop {
+        match channel.wait_beside(&fds) {
+            Err(error) => break Err(error),
+            Ok(rung) => {
+                if !rung {
+                    with_groups(|groups| groups.iter().for_each(|group| group.serve_awake()));
+                }
+                // Somebody else may have taken it, and what was served may not have been what rings.
+                if channel.try_take() {
+                    break Ok(true);
+                }
+            }
+        }
+    };
+    // Dropped outside: it sets timers.
+    let over = DOZE.with(|place| place.borrow_mut().take());
+    drop(over);
+    rung
+}
+
+fn with_groups<R>(work: impl FnOnce(&[Arc<Group>]) -> R) -> R {
+    DOZE.with(|place| match &*place.borrow() {
+        Some(doze) => work(&doze.0),
+        None => work(&[]),
+    })
+}

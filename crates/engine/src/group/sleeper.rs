@@ -1,0 +1,80 @@
+//! A group on loan to a thread that sleeps: it wakes for the group's sockets as well as for its channel, and serves them itself.
+//! It promises what lending to a thread that polls does: whoever stays away with the loan loses it, by the shard's timer.
+//! It refuses groups with mailboxes, and those whose last borrower stayed away while something waited.
+//!
+//! Without the loan a message wakes the shard, which wakes the program: two threads for one message. While the borrower
+//! sleeps no timer runs, so that an idle program wakes nobody; when it wakes, one is set if none is. `asleep` and `timed`
+//! are each written before the other is looked at, by who wakes and by the timer, so that one of them sees the other.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use verbena_stream::Time;
+
+use super::Group;
+
+/// Who sleeps with the group.
+#[derive(Debug, Default)]
+pub(super) struct Loan {
+    /// A sleeper has it, or is about to come back for it: the shard is not told.
+    held: AtomicBool,
+    /// Threads that sleep now.
+    asleep: AtomicU32,
+    /// One woke since the timer last looked.
+    woke: AtomicBool,
+}
+
+impl Loan {
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Nobody has it any more; true if somebody had.
+    pub(super) fn end(&self) -> bool {
+        self.held.swap(false, Ordering::SeqCst)
+    }
+
+    /// The timer looks, and runs no more unless this says so.
+    pub(super) fn sleeps(&self) -> Option<Active> {
+        if self.asleep.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        Some(Active(self.woke.swap(false, Ordering::Relaxed)))
+    }
+}
+
+/// Whether a sleeper woke since the timer last looked.
+pub(super) struct Active(pub(super) bool);
+
+impl Group {
+    /// A thread goes to sleep with the group; false if it must not.
+    pub(crate) fn fall_asleep(&self, now: Time) -> bool {
+        let wary = now.nanos() < self.wary_until.load(Ordering::Relaxed);
+        if wary || self.boxes.any() {
+            return false;
+        }
+        self.loan.asleep.fetch_add(1, Ordering::SeqCst);
+        self.loan.held.store(true, Ordering::SeqCst);
+        true
+    }
+
+    /// It wakes, and is expected back soon.
+    pub(crate) fn wake_up(&self, now: Time) {
+        self.polled.store(now.nanos(), Ordering::Relaxed);
+        self.loan.woke.store(true, Ordering::Relaxed);
+        self.loan.asleep.fetch_sub(1, Ordering::SeqCst);
+        self.time(now);
+    }
+
+    /// A member is ready: the sleeper serves it.
+    pub(crate) fn serve_awake(&self) {
+        self.serve_ready();
+    }
+}
+
+impl AsFd for Group {
+    /// Readable while a member is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}

@@ -1,0 +1,217 @@
+//! Threads that sleep on a channel serve their connections themselves. A program of its own: its threads are counted, and its
+//! signals are handled. One test at a time.
+
+mod common;
+
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use verbena_engine::sys::Channel;
+use verbena_nic::{Arm, Status, Wc};
+
+use common::{PATIENCE, SEND, Side, alone, pair, wait};
+
+/// A side with a channel that its queue tells.
+struct Sleeper {
+    side: Side,
+    channel: Arc<Channel>,
+}
+
+impl Sleeper {
+    fn new(side: Side) -> Sleeper {
+        let channel = Arc::new(Channel::new().unwrap());
+        side.cq.listen(Some(channel.clone()));
+        Sleeper { side, channel }
+    }
+
+    /// Completions, asleep while there are none.
+    fn take(&self) -> Vec<Wc> {
+        let mut some = [Wc::BLANK; 16];
+        loop {
+            let mut n = self.side.cq.poll(&mut some);
+            if n == 0 {
+                self.side.cq.arm(Arm::Next);
+                n = self.side.cq.poll(&mut some);
+            }
+            if n > 0 {
+                assert!(some[..n].iter().all(|wc| wc.status == Status::Success));
+                return some[..n].to_vec();
+            }
+            assert!(self.side.cq.wait(&self.channel).unwrap());
+        }
+    }
+
+    /// Sleeps until a message has come.
+    fn message(&self) {
+        while !self.take().iter().any(|wc| wc.id == RECEIVE) {}
+    }
+
+    fn post(&self) {
+        self.side.post(1, SEND, &[self.side.sge(0, 8)]);
+    }
+
+    fn receive(&self) {
+        self.side.receive(RECEIVE, &[self.side.sge(4096, 64)]);
+    }
+}
+
+const RECEIVE: u64 = 77;
+
+fn sleepers() -> (Sleeper, Sleeper) {
+    let (a, b) = pair(&[]);
+    let (a, b) = (Sleeper::new(a), Sleeper::new(b));
+    a.receive();
+    b.receive();
+    (a, b)
+}
+
+/// So many messages to and fro.
+fn play(a: &Sleeper, b: &Sleeper, rounds: usize) {
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..rounds {
+                b.message();
+                b.receive();
+                b.post();
+            }
+        });
+        for _ in 0..rounds {
+            a.post();
+            a.message();
+            a.receive();
+        }
+    });
+}
+
+/// How often the shards of this process went to sleep.
+fn naps() -> u64 {
+    let mut all = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
+        let line = status.lines().find(|l| l.starts_with("voluntary"));
+        if let Some(count) = line.filter(|_| name.starts_with("verbena-")) {
+            let count = count.split_whitespace().last().unwrap();
+            all += count.parse::<u64>().unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn a_message_wakes_the_thread_that_wants_it_and_no_other() {
+    let _alone = alone();
+    let (a, b) = sleepers();
+    play(&a, &b, 50);
+    let (before, start) = (naps(), Instant::now());
+    play(&a, &b, 2000);
+    let (naps, took) = (naps() - before, start.elapsed());
+    // The shards look after the sleepers every millisecond or so, and no more often.
+    let looks = 4 * took.as_millis() as u64 + 100;
+    assert!(naps < 2000 / 2 + looks, "{naps} in {took:?}");
+}
+
+#[test]
+fn while_both_sleep_nobody_wakes() {
+    let _alone = alone();
+    let (a, b) = sleepers();
+    play(&a, &b, 50);
+    std::thread::scope(|s| {
+        s.spawn(|| b.message());
+        // Until the timers that ran have looked for the last time.
+        std::thread::sleep(Duration::from_millis(50));
+        let before = naps();
+        std::thread::sleep(Duration::from_millis(300));
+        let naps = naps() - before;
+        a.post();
+        assert!(naps <= 4, "{naps} in 300 ms");
+    });
+}
+
+#[test]
+fn who_stays_away_is_served_for() {
+    let _alone = alone();
+    let (a, b) = sleepers();
+    play(&a, &b, 50);
+    // Its last wait ended a moment ago, and it does not come back: its adapter must answer all the same.
+    for round in 0..20 {
+        let start = Instant::now();
+        a.post();
+        while !a.take().iter().any(|wc| wc.id == 1) {}
+        let took = start.elapsed();
+        assert!(took < PATIENCE / 2, "{took:?} in round {round}");
+        b.message();
+        b.receive();
+    }
+}
+
+#[test]
+fn a_ring_wakes_whoever_sleeps_and_one_ring_wakes_one() {
+    let _alone = alone();
+    let (a, _b) = sleepers();
+    let woken = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                assert!(a.side.cq.wait(&a.channel).unwrap());
+                woken.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        for count in 1..=3 {
+            a.channel.ring();
+            wait("a thread", || woken.load(Ordering::SeqCst) == count);
+        }
+    });
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::SeqCst);
+}
+
+fn handle(flags: libc::c_int) {
+    // SAFETY: a handler that counts.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = count as *const () as usize;
+        action.sa_flags = flags;
+        let code = libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut());
+        assert_eq!(code, 0);
+    }
+}
+
+#[test]
+fn a_signal_interrupts_as_it_does_a_read() {
+    let _alone = alone();
+    let (a, _b) = sleepers();
+    let (cq, channel) = (Arc::new(a), Arc::new(Channel::new().unwrap()));
+    for flags in [0, libc::SA_RESTART] {
+        handle(flags);
+        let (ours, theirs) = (cq.clone(), channel.clone());
+        let sleeper = std::thread::spawn(move || ours.side.cq.wait(&theirs));
+        let before = SIGNALS.load(Ordering::SeqCst);
+        // It may not sleep yet, and then is not interrupted.
+        for _ in 0..20 {
+            // SAFETY: a thread that is not joined.
+            unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGUSR1) };
+            std::thread::sleep(Duration::from_millis(10));
+            if sleeper.is_finished() {
+                break;
+            }
+        }
+        assert!(SIGNALS.load(Ordering::SeqCst) > before);
+        assert_eq!(sleeper.is_finished(), flags == 0, "with flags {flags}");
+        if flags != 0 {
+            channel.ring();
+        }
+        let woken = sleeper.join().unwrap();
+        match flags {
+            0 => assert_eq!(woken.unwrap_err().code(), libc::EINTR),
+            _ => assert!(woken.unwrap()),
+        }
+    }
+}
