@@ -254,6 +254,11 @@ impl Group {
 
     /// A turn of every member that is ready; false if none was, or if somebody else is at it.
     fn serve_ready(&self) -> bool {
+        self.serve_by(|connection, out| connection.turn(out))
+    }
+
+    /// The same, each by `serve`.
+    fn serve_by(&self, mut serve: impl FnMut(&Connection, &mut Outbox)) -> bool {
         let Some(mut ready) = self.asking.try_lock() else {
             return false;
         };
@@ -268,7 +273,7 @@ impl Group {
         for one in ready.iter() {
             let member = self.members.read().find(one.token);
             if let Some(connection) = member {
-                connection.turn(&mut out);
+                serve(&connection, &mut out);
             }
         }
         let any = !ready.is_empty();

@@ -9,9 +9,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use verbena_nic::Outbox;
 use verbena_stream::Time;
 
 use super::Group;
+use crate::sys;
 
 /// Who sleeps with the group.
 #[derive(Debug, Default)]
@@ -55,6 +57,12 @@ impl Group {
         }
         self.loan.asleep.fetch_add(1, Ordering::SeqCst);
         self.loan.held.store(true, Ordering::SeqCst);
+        // What it put off leaves before it sleeps.
+        if self.owes.load(Ordering::SeqCst) {
+            let mut out = Outbox::new();
+            self.pay(false, &mut out);
+            self.core.deliver(&mut out);
+        }
         true
     }
 
@@ -66,9 +74,14 @@ impl Group {
         self.time(now);
     }
 
-    /// A member is ready: the sleeper serves it.
+    /// A member is ready: the sleeper serves it, and puts acknowledgements off as one who polls does.
     pub(crate) fn serve_awake(&self) {
-        self.serve_ready();
+        let now = sys::now();
+        let mut owes = false;
+        self.serve_by(|connection, out| owes |= connection.poll_turn(now, out));
+        if owes {
+            self.owes.store(true, Ordering::SeqCst);
+        }
     }
 }
 
