@@ -37,6 +37,10 @@ const ALLOWED: &[&str] = &[
     "restart_syscall",
 ];
 
+/// What is called when a loan changes hands: on a busy machine a polling thread is kept away for longer than it may be, and
+/// its connections go back to a shard. Not more often than once in so many calls.
+const RARE: (&str, usize) = ("epoll_ctl", 8);
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut rest = pyverbs::script("pyverbs_idle.py").says(END);
     rest.trace = Some(idle);
@@ -83,7 +87,11 @@ fn polling(trace: &str) -> Result<String, String> {
     for name in middle.iter().filter_map(|line| call(line)) {
         *calls.entry(name).or_default() += 1;
     }
-    let strange = calls.iter().find(|(name, _)| !ALLOWED.contains(name));
+    let all: usize = calls.values().sum();
+    let rare = |name: &str, count: usize| name == RARE.0 && count * RARE.1 <= all;
+    let strange = calls
+        .iter()
+        .find(|(name, count)| !ALLOWED.contains(name) && !rare(name, **count));
     match strange {
         Some((name, count)) => Err(format!("{count} calls of `{name}` while it polls")),
         None if calls.is_empty() => Err("strace recorded nothing".to_owned()),
@@ -126,6 +134,10 @@ mod tests {
         assert_eq!(polling(&good).unwrap(), "read 10");
         let bad = format!("{good}8 mmap(0) = 1\n{good}");
         assert!(polling(&bad).unwrap_err().contains("`mmap`"));
+        let rare = format!("{good}8 epoll_ctl(0) = 1\n{good}");
+        assert_eq!(polling(&rare).unwrap(), "epoll_ctl 1, read 20");
+        let often = format!("{good}{}{good}", "8 epoll_ctl(0) = 1\n".repeat(5));
+        assert!(polling(&often).unwrap_err().contains("`epoll_ctl`"));
         assert!(polling("").is_err());
     }
 
