@@ -9,6 +9,7 @@ mod demo;
 mod dropin;
 mod fuzz;
 mod install;
+mod instructions;
 mod loom;
 mod packages;
 mod peers;
@@ -34,7 +35,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run everything that must hold: format, clippy, tidy, all tests, models, docs, simulator seeds
+    /// Run everything that must hold: format, clippy, tidy, all tests, models, docs, instruction counts, simulator seeds
     Test(test::Options),
     /// Check the house rules: dependency arrows, pure crates, headers, sizes, unsafe, docs
     Tidy(tidy::Options),
@@ -54,6 +55,8 @@ enum Task {
     Loom(loom::Options),
     /// Run the benchmarks (arguments go to `cargo bench`)
     Bench(bench::Options),
+    /// Count the instructions of fixed scenarios and compare them with the kept counts
+    Instructions(instructions::Options),
     /// Measure Verbena beside its peers: plain TCP, iperf3, UCX, libfabric; by turns, in one run
     Peers(peers::Options),
 }
@@ -82,6 +85,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Fuzz(options) => fuzz::run(&workspace, options),
         Task::Loom(options) => loom::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
+        Task::Instructions(options) => instructions::run(&workspace, options),
         Task::Peers(options) => peers::run(&workspace, options),
     }
 }

@@ -134,6 +134,11 @@ const NEEDED: &[Needed] = &[
         "iproute2",
         "programs on the drop-in libraries in two network namespaces",
     ),
+    program(
+        "valgrind",
+        "valgrind",
+        "counting the instructions of fixed scenarios",
+    ),
 ];
 
 /// What to do about missing things.

@@ -11,6 +11,8 @@ use anyhow::{Result, bail};
 pub(crate) enum Outcome {
     /// Everything it stands for was checked.
     Passed,
+    /// Everything was checked, and somebody should read this sentence all the same.
+    Noted(String),
     /// Part of it was left out; the sentence says what and why.
     Lacking(String),
 }
@@ -19,6 +21,7 @@ pub(crate) enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Passed,
+    Noted(String),
     Lacking(String),
     Failed(String),
     NotRun,
@@ -76,6 +79,7 @@ impl<'a> Steps<'a> {
             let start = Instant::now();
             let verdict = match (step.work)() {
                 Ok(Outcome::Passed) => Verdict::Passed,
+                Ok(Outcome::Noted(what)) => Verdict::Noted(what),
                 Ok(Outcome::Lacking(what)) => Verdict::Lacking(what),
                 Err(error) => Verdict::Failed(format!("{error:#}")),
             };
@@ -103,7 +107,7 @@ fn summary(lines: &[Line]) -> String {
     let width = lines.iter().map(|l| l.title.len()).max().unwrap_or(0);
     for line in lines {
         let word = match &line.verdict {
-            Verdict::Passed => "passed",
+            Verdict::Passed | Verdict::Noted(_) => "passed",
             Verdict::Lacking(_) => "LACKING",
             Verdict::Failed(_) => "FAILED",
             Verdict::NotRun => "not run",
@@ -113,6 +117,9 @@ fn summary(lines: &[Line]) -> String {
     }
     for line in lines {
         match &line.verdict {
+            Verdict::Noted(what) => {
+                let _ = writeln!(text, "\n!!! {}, passed: {what}", line.title);
+            }
             Verdict::Lacking(what) => {
                 let _ = writeln!(text, "\n!!! NOT EVERYTHING WAS TESTED: {what}");
             }
@@ -122,7 +129,7 @@ fn summary(lines: &[Line]) -> String {
             Verdict::Passed | Verdict::NotRun => {}
         }
     }
-    let passed = count(lines, |v| *v == Verdict::Passed);
+    let passed = count(lines, |v| matches!(v, Verdict::Passed | Verdict::Noted(_)));
     let lacking = count(lines, |v| matches!(v, Verdict::Lacking(_)));
     let _ = write!(text, "\n{passed} of {} steps passed", lines.len());
     if lacking > 0 {
@@ -179,6 +186,14 @@ mod tests {
         let text = summary(&[line("one", lacking), line("two", Verdict::Passed)]);
         assert!(text.contains("!!! NOT EVERYTHING WAS TESTED: tshark is missing"));
         assert!(text.ends_with("1 of 2 steps passed, 1 left something out\n"));
+    }
+
+    #[test]
+    fn a_note_is_loud_and_a_pass() {
+        let noted = Verdict::Noted("renew the file".into());
+        let text = summary(&[line("one", noted), line("two", Verdict::Passed)]);
+        assert!(text.contains("!!! one, passed: renew the file"));
+        assert!(text.ends_with("2 of 2 steps passed\n"));
     }
 
     #[test]

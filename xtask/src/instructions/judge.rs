@@ -1,0 +1,201 @@
+//! What counts mean beside the kept ones: as before, more, or fewer.
+//! More than the tolerance is a failure that says both numbers and what to do; fewer is a note, so that the gain is kept.
+//! It refuses to pass over a scenario that stands on one side only.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Result, bail};
+
+use super::FILE;
+use super::record::{Maker, Record};
+use crate::step::Outcome;
+
+/// Per cent that a count may differ from the kept one.
+const TOLERANCE: u64 = 5;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Same,
+    More,
+    Fewer,
+}
+
+fn verdict(kept: u64, counted: u64) -> Verdict {
+    let counted = u128::from(counted) * 100;
+    if counted > u128::from(kept) * u128::from(100 + TOLERANCE) {
+        Verdict::More
+    } else if counted < u128::from(kept) * u128::from(100 - TOLERANCE) {
+        Verdict::Fewer
+    } else {
+        Verdict::Same
+    }
+}
+
+/// Judge every scenario before failing, so that one run shows them all.
+pub(super) fn outcome(
+    kept: &Record,
+    here: &Maker,
+    counted: &BTreeMap<String, u64>,
+) -> Result<Outcome> {
+    let mut faults = Vec::new();
+    let mut notes = Vec::new();
+    for (name, count) in counted {
+        let Some(before) = kept.instructions.get(name) else {
+            faults.push(format!("`{name}` takes {count} and has no line"));
+            continue;
+        };
+        let numbers = format!(
+            "`{name}` takes {count} instructions where {before} are kept, {:.3} times as many",
+            *count as f64 / *before as f64
+        );
+        match verdict(*before, *count) {
+            Verdict::Same => {}
+            Verdict::More => faults.push(numbers),
+            Verdict::Fewer => notes.push(numbers),
+        }
+    }
+    for name in kept.instructions.keys() {
+        if !counted.contains_key(name) {
+            faults.push(format!("`{name}` has a line and is not counted"));
+        }
+    }
+    if !faults.is_empty() {
+        bail!("{}", failure(&faults, kept, here));
+    }
+    if notes.is_empty() {
+        return Ok(Outcome::Passed);
+    }
+    Ok(Outcome::Noted(format!(
+        "{}: that is a gain to be kept, so renew {FILE} with `cargo xtask instructions --write`",
+        notes.join("; ")
+    )))
+}
+
+fn failure(faults: &[String], kept: &Record, here: &Maker) -> String {
+    let mut text = format!(
+        "{} ({FILE}, tolerance {TOLERANCE} %): find out why, or, if it is meant, renew the file with \
+         `cargo xtask instructions --write` and say why in the commit",
+        faults.join("; ")
+    );
+    // Another compiler makes other code, and the change at hand may be innocent.
+    if kept.made.rustc != here.rustc {
+        let _ = write!(
+            text,
+            "; note that the file was made with {} and this is {}",
+            kept.made.rustc, here.rustc
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn maker(rustc: &str) -> Maker {
+        Maker {
+            rustc: rustc.into(),
+            architecture: "a".into(),
+        }
+    }
+
+    fn counts(lines: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        lines.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect()
+    }
+
+    fn judged(kept: &[(&str, u64)], counted: &[(&str, u64)], rustc: &str) -> Result<Outcome> {
+        let record = Record {
+            made: maker("rustc 1"),
+            instructions: counts(kept),
+        };
+        outcome(&record, &maker(rustc), &counts(counted))
+    }
+
+    fn fault(kept: &[(&str, u64)], counted: &[(&str, u64)], rustc: &str) -> String {
+        match judged(kept, counted, rustc) {
+            Ok(_) => panic!("it passed"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_tolerance_has_exact_edges() {
+        assert_eq!(verdict(1000, 1050), Verdict::Same);
+        assert_eq!(verdict(1000, 1051), Verdict::More);
+        assert_eq!(verdict(1000, 950), Verdict::Same);
+        assert_eq!(verdict(1000, 949), Verdict::Fewer);
+        // One more of fourteen is seven per cent.
+        assert_eq!(verdict(14, 15), Verdict::More);
+        assert_eq!(verdict(u64::MAX, u64::MAX), Verdict::Same);
+    }
+
+    #[test]
+    fn more_is_a_failure_with_the_numbers_and_what_to_do() {
+        let kept = [("read 8", 100), ("send 64", 1000)];
+        let text = fault(&kept, &[("read 8", 100), ("send 64", 1100)], "rustc 1");
+        let numbers = "`send 64` takes 1100 instructions where 1000 are kept, 1.100 times as many";
+        assert!(text.starts_with(numbers), "{text}");
+        assert!(
+            text.contains("`cargo xtask instructions --write`"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("read 8") && !text.contains("rustc"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once() {
+        let kept = [("a", 100), ("b", 100)];
+        let text = fault(&kept, &[("a", 200), ("b", 300)], "rustc 1");
+        assert!(
+            text.contains("`a` takes 200") && text.contains("`b` takes 300"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn another_compiler_is_named_in_a_failure() {
+        let text = fault(&[("a", 100)], &[("a", 200)], "rustc 2");
+        assert!(
+            text.ends_with("made with rustc 1 and this is rustc 2"),
+            "{text}"
+        );
+        assert!(matches!(
+            judged(&[("a", 100)], &[("a", 100)], "rustc 2"),
+            Ok(Outcome::Passed)
+        ));
+    }
+
+    #[test]
+    fn fewer_is_a_note_that_says_how_to_keep_the_gain() {
+        let Ok(Outcome::Noted(text)) = judged(&[("a", 1000)], &[("a", 900)], "rustc 1") else {
+            panic!("no note");
+        };
+        assert!(
+            text.contains("`a` takes 900 instructions where 1000 are kept, 0.900"),
+            "{text}"
+        );
+        assert!(text.contains("--write"), "{text}");
+        // A gain does not hide a loss.
+        let text = fault(
+            &[("a", 1000), ("b", 10)],
+            &[("a", 900), ("b", 20)],
+            "rustc 1",
+        );
+        assert!(text.starts_with("`b`"), "{text}");
+    }
+
+    #[test]
+    fn a_scenario_on_one_side_only_is_a_failure() {
+        let text = fault(&[("a", 100)], &[("a", 100), ("b", 7)], "rustc 1");
+        assert!(text.starts_with("`b` takes 7 and has no line"), "{text}");
+        let text = fault(&[("a", 100), ("b", 7)], &[("a", 100)], "rustc 1");
+        assert!(
+            text.starts_with("`b` has a line and is not counted"),
+            "{text}"
+        );
+    }
+}
