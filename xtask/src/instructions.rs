@@ -29,6 +29,9 @@ const VALGRIND: &str = "valgrind";
 const TUNABLES: &str =
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-SSSE3,-ERMS,-FSRM";
 
+const LACKING: &str =
+    "`valgrind` is missing (needed to count instructions); on Debian: apt-get install valgrind";
+
 /// One fixed piece of work.
 struct Scenario {
     /// What `benches/instructions.rs` calls it, and the size it is given: together its name in the file.
@@ -78,16 +81,19 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-const LACKING: &str =
-    "`valgrind` is missing (needed to count instructions); on Debian: apt-get install valgrind";
-
 /// For the test run, where a missing program is a failure in CI and said loudly elsewhere.
 pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
-    match (find(VALGRIND).is_some(), packages::in_ci()) {
-        (true, _) => compare(workspace),
-        (false, true) => bail!("{LACKING}"),
-        (false, false) => Ok(Outcome::Lacking(LACKING.to_owned())),
+    if find(VALGRIND).is_none() {
+        return uncounted(packages::in_ci());
     }
+    compare(workspace)
+}
+
+fn uncounted(ci: bool) -> Result<Outcome> {
+    if ci {
+        bail!("{LACKING}");
+    }
+    Ok(Outcome::Lacking(LACKING.to_owned()))
 }
 
 fn compare(workspace: &Workspace) -> Result<Outcome> {
@@ -247,6 +253,15 @@ mod tests {
         assert_eq!(executable(&text).unwrap(), PathBuf::from("/t/bench"));
         assert!(executable(&[library, test, end].join("\n")).is_err());
         assert!(executable("not a message").is_err());
+    }
+
+    #[test]
+    fn without_valgrind_ci_fails_and_others_are_told() {
+        assert!(uncounted(true).is_err());
+        let Ok(Outcome::Lacking(what)) = uncounted(false) else {
+            panic!("it passed");
+        };
+        assert!(what.contains("apt-get install valgrind"), "{what}");
     }
 
     /// The file in the repository can be read, and has exactly the scenarios that are counted.
