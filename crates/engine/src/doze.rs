@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 
 use crate::group::Group;
 use crate::queue::{CompletionQueue, Queue};
-use crate::sys::{self, Channel};
+use crate::sys::{self, Channel, poller};
 
 /// Groups that one thread sleeps with; with more, it asks the system about each of them in vain.
 const MOST: usize = 4;
@@ -101,24 +101,9 @@ fn doze<I: IntoIterator<Item = Watched>>(
     if !begun {
         return channel.take();
     }
-    // Numbers, and nothing that is held or borrowed while it sleeps: the thread may be cancelled.
-    let fds: ArrayVec<RawFd, MOST> = with_groups(|groups| {
-        let fd = |group: &Arc<Group>| group.as_fd().as_raw_fd();
-        groups.iter().map(fd).collect()
-    });
-    let rung = loop {
-        match channel.wait_beside(&fds) {
-            Err(error) => break Err(error),
-            Ok(rung) => {
-                if !rung {
-                    with_groups(|groups| groups.iter().for_each(|group| group.serve_awake()));
-                }
-                // Somebody else may have taken it, and what was served may not have been what rings.
-                if channel.try_take() {
-                    break Ok(true);
-                }
-            }
-        }
+    let rung = match with_groups(|groups| as_one(groups, channel)) {
+        Some(fd) => sleep_with_one(channel, fd),
+        None => sleep_with_some(channel),
     };
     // Dropped outside: it sets timers.
     let over = DOZE.with(|place| place.borrow_mut().take());
@@ -131,4 +116,40 @@ fn with_groups<R>(work: impl FnOnce(&[Arc<Group>]) -> R) -> R {
         Some(doze) => work(&doze.0),
         None => work(&[]),
     })
+}
+
+/// The descriptor of the one group, if it is one and tells of the channel as well. A number, and nothing that is held or
+/// borrowed: the thread may be cancelled while it sleeps.
+fn as_one(groups: &[Arc<Group>], channel: &Channel) -> Option<RawFd> {
+    match groups {
+        [one] if one.hear(channel) => Some(one.as_fd().as_raw_fd()),
+        _ => None,
+    }
+}
+
+fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
+    let mut ready = ArrayVec::new();
+    loop {
+        poller::sleep(fd, &mut ready)?;
+        let mut rung = false;
+        let serve = || with_groups(|groups| rung = groups.iter().any(|g| g.serve_told(&ready)));
+        // A ring of somebody else may have been taken by another.
+        if channel.catch(serve) || rung && channel.try_take() {
+            return Ok(true);
+        }
+    }
+}
+
+fn sleep_with_some(channel: &Channel) -> sys::Result<bool> {
+    let fds: ArrayVec<RawFd, MOST> = with_groups(|groups| {
+        let fd = |group: &Arc<Group>| group.as_fd().as_raw_fd();
+        groups.iter().map(fd).collect()
+    });
+    loop {
+        let rung = channel.wait_beside(&fds)?;
+        let serve = || with_groups(|groups| groups.iter().for_each(|group| group.serve_awake()));
+        if channel.catch(serve) || rung && channel.try_take() {
+            return Ok(true);
+        }
+    }
 }

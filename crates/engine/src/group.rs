@@ -254,7 +254,7 @@ impl Group {
 
     /// A turn of every member that is ready; false if none was, or if somebody else is at it.
     fn serve_ready(&self) -> bool {
-        self.serve_by(|connection, out| connection.turn(out))
+        self.serve_by(Connection::turn)
     }
 
     /// The same, each by `serve`.
@@ -302,11 +302,16 @@ impl Group {
         let lent = self.lent.swap(false, Ordering::SeqCst);
         // Who armed it and slept before serves it when it sleeps again.
         let listens = if late { lent || slept } else { lent && !slept };
+        if late {
+            self.hear_nobody();
+        }
         if listens {
             self.listen();
         }
         if lent {
             self.boxes.follow(&self.lent);
+        }
+        if lent || late && slept {
             let mut out = Outbox::new();
             self.pay(late, &mut out);
             self.core.deliver(&mut out);

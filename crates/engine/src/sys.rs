@@ -24,7 +24,7 @@ mod testing;
 pub mod thread;
 
 pub use bell::Bell;
-pub use channel::Channel;
+pub use channel::{Channel, Double};
 pub use clock::{now, wait};
 pub use datagrams::Datagrams;
 pub use error::{Error, Result};

@@ -35,6 +35,7 @@ mod connection;
 mod host;
 mod options;
 mod run;
+mod wants;
 
 pub use host::{HostId, QpId, piece, remote};
 pub use options::{ConnectOptions, QpOptions, SideOptions};

@@ -9,11 +9,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use verbena_nic::Outbox;
 use verbena_stream::Time;
 
 use super::Group;
-use crate::sys;
+use crate::sys::{self, Channel, Double, Interest, Ready};
 
 /// Who sleeps with the group.
 #[derive(Debug, Default)]
@@ -24,7 +25,12 @@ pub(super) struct Loan {
     asleep: AtomicU32,
     /// One woke since the timer last looked.
     woke: AtomicBool,
+    /// The channel that is watched beside the members: who sleeps with one group sleeps in its poller alone.
+    channel: Mutex<Option<Double>>,
 }
+
+/// The name of that channel in the poller.
+const CHANNEL: u64 = u64::MAX;
 
 impl Loan {
     pub(super) fn is_held(&self) -> bool {
@@ -72,6 +78,57 @@ impl Group {
         self.loan.woke.store(true, Ordering::Relaxed);
         self.loan.asleep.fetch_sub(1, Ordering::SeqCst);
         self.time(now);
+    }
+
+    /// This channel's rings are told of by the group's poller; false if another one's are, on which somebody sleeps.
+    pub(crate) fn hear(&self, channel: &Channel) -> bool {
+        let mut heard = self.loan.channel.lock();
+        if heard.as_ref().is_some_and(|double| double.is_of(channel)) {
+            return true;
+        }
+        if heard.is_some() && self.loan.asleep.load(Ordering::SeqCst) > 1 {
+            return false;
+        }
+        if let Some(before) = heard.take() {
+            let _ = self.poller.remove(&before);
+        }
+        let Ok(double) = channel.double() else {
+            return false;
+        };
+        if self.poller.add(&double, CHANNEL, Interest::READ).is_err() {
+            return false;
+        }
+        *heard = Some(double);
+        true
+    }
+
+    /// No channel's rings are told of any more, unless somebody sleeps: a shard that listens is not meant.
+    pub(super) fn hear_nobody(&self) {
+        let mut heard = self.loan.channel.lock();
+        // Who falls asleep says so before it asks to hear.
+        if self.loan.asleep.load(Ordering::SeqCst) == 0
+            && let Some(before) = heard.take()
+        {
+            let _ = self.poller.remove(&before);
+        }
+    }
+
+    /// These members are ready: as [`serve_awake`](Group::serve_awake). True if the channel is rung.
+    pub(crate) fn serve_told(&self, ready: &[Ready]) -> bool {
+        let (now, mut owes, mut rung) = (sys::now(), false, false);
+        let mut out = Outbox::new();
+        for one in ready {
+            rung |= one.token == CHANNEL;
+            let member = self.members.read().find(one.token);
+            if let Some(connection) = member {
+                owes |= connection.poll_turn(now, &mut out);
+            }
+        }
+        if owes {
+            self.owes.store(true, Ordering::SeqCst);
+        }
+        self.core.deliver(&mut out);
+        rung
     }
 
     /// A member is ready: the sleeper serves it, and puts acknowledgements off as one who polls does.

@@ -3,12 +3,14 @@
 //! and expect "try again" from then on; so it is born without that flag, unlike a [`super::Bell`].
 //! It refuses to hide that a signal came: programs rely on being told.
 
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
-use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2, retry_on_intr};
 
 use smallvec::SmallVec;
 
@@ -19,6 +21,42 @@ use super::{Error, Result};
 #[derive(Debug)]
 pub struct Channel {
     fd: Fd,
+    /// Tells it from others, also from later ones with the same number.
+    id: u64,
+}
+
+/// A second descriptor of a channel, to be watched for as long as it likes.
+#[derive(Debug)]
+pub struct Double {
+    fd: Fd,
+    id: u64,
+}
+
+impl Double {
+    /// It is of this channel.
+    pub fn is_of(&self, channel: &Channel) -> bool {
+        self.id == channel.id
+    }
+}
+
+impl AsFd for Double {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+thread_local! {
+    /// The channel whose rings this thread catches, and how many it has caught.
+    static CATCHES: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// Ends the catching.
+struct Catching;
+
+impl Drop for Catching {
+    fn drop(&mut self) {
+        CATCHES.set((0, 0));
+    }
 }
 
 impl Channel {
@@ -26,11 +64,47 @@ impl Channel {
     pub fn new() -> Result<Channel> {
         let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
         let fd = eventfd(0, flags).map_err(Error::of("eventfd"))?;
-        Ok(Channel { fd: fd.into() })
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        Ok(Channel { fd: fd.into(), id })
+    }
+
+    /// A second descriptor.
+    pub fn double(&self) -> Result<Double> {
+        let fd = fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
+        let (fd, id) = (fd.into(), self.id);
+        Ok(Double { fd, id })
+    }
+
+    /// Does `work`, and says whether this thread rang meanwhile: one ring counts as taken, and costs no system call.
+    pub fn catch(&self, work: impl FnOnce()) -> bool {
+        CATCHES.set((self.id, 0));
+        let catching = Catching;
+        work();
+        let (_, rings) = CATCHES.get();
+        drop(catching);
+        for _ in 1..rings {
+            self.ring();
+        }
+        rings > 0
+    }
+
+    fn is_caught(&self) -> bool {
+        let count = |catches: &Cell<(u64, u32)>| match catches.get() {
+            (id, rings) if id == self.id => {
+                catches.set((id, rings + 1));
+                true
+            }
+            _ => false,
+        };
+        CATCHES.try_with(count).unwrap_or(false)
     }
 
     /// Rings once more. Does not wait: there is room for 2⁶⁴ − 2 events, and the queue behind them is shorter.
     pub fn ring(&self) {
+        if self.is_caught() {
+            return;
+        }
         let one = 1_u64.to_ne_bytes();
         // The descriptor is ours and open; there is nothing else to refuse.
         let _ = retry_on_intr(|| rustix::io::write(&self.fd, &one));
@@ -94,7 +168,7 @@ impl Channel {
 }
 
 /// Every handler that the program has for a signal from outside wants interrupted calls to go on (`SA_RESTART`).
-fn signals_restart() -> bool {
+pub(super) fn signals_restart() -> bool {
     const FAULTS: [libc::c_int; 7] = [
         libc::SIGSEGV,
         libc::SIGBUS,
@@ -128,38 +202,4 @@ impl AsFd for Channel {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn taking_waits_for_a_ring_and_takes_one() {
-        let channel = Arc::new(Channel::new().unwrap());
-        let taker = channel.clone();
-        let taker = std::thread::spawn(move || (taker.take(), taker.take()));
-        channel.ring();
-        channel.ring();
-        assert_eq!(taker.join().unwrap(), (Ok(true), Ok(true)));
-    }
-
-    #[test]
-    fn a_program_that_asks_not_to_wait_is_told_to_try_again() {
-        let channel = Channel::new().unwrap();
-        let fd = channel.as_fd().as_raw_fd();
-        // SAFETY: sets a flag of a descriptor that `channel` keeps open, as programs do.
-        let refused = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
-        assert_eq!(refused, 0);
-        assert_eq!(channel.take(), Ok(false));
-        channel.ring();
-        assert_eq!((channel.take(), channel.take()), (Ok(true), Ok(false)));
-    }
-
-    #[test]
-    fn a_ring_can_be_taken_without_waiting_from_a_descriptor_that_would_wait() {
-        let channel = Channel::new().unwrap();
-        assert!(!channel.try_take());
-        channel.ring();
-        channel.ring();
-        assert!(channel.try_take() && channel.try_take() && !channel.try_take());
-    }
-}
+mod tests;

@@ -4,16 +4,20 @@
 
 use core::mem::MaybeUninit;
 use core::time::Duration;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
+use arrayvec::ArrayVec;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use super::channel::signals_restart;
 use super::fd::Fd;
 use super::{Error, Result, now};
 
 /// Most entries that one wait reports; the others are not lost, they come with the next.
 pub const MAX_READY: usize = 64;
+/// The same for a thread that sleeps.
+pub const SOME_READY: usize = 16;
 
 /// What an entry waits for. Broken connections are always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,6 +117,37 @@ impl Poller {
                 }
                 Err(errno) => return Err(Error::new("epoll_wait", errno)),
             }
+        }
+    }
+}
+
+/// Sleeps until something is ready on the poller that has this descriptor, and says what.
+///
+/// Inside the C library, and with a number instead of a poller: the thread may be cancelled here, and should hold nothing.
+/// Signals interrupt it as they do [`wait_beside`](super::Channel::wait_beside).
+pub fn sleep(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>) -> Result<()> {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME_READY];
+    ready.clear();
+    loop {
+        // SAFETY: writes at most as many entries as there are.
+        let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, -1) };
+        if let Ok(n) = usize::try_from(n) {
+            ready.extend(events.iter().take(n).map(|event| {
+                let flags = event.events;
+                let has = |flag: libc::c_int| flags & flag as u32 != 0;
+                let hangup = has(libc::EPOLLHUP) || has(libc::EPOLLERR);
+                Ready {
+                    token: event.u64,
+                    readable: hangup || has(libc::EPOLLIN),
+                    writable: hangup || has(libc::EPOLLOUT),
+                    hangup,
+                }
+            }));
+            return Ok(());
+        }
+        match Error::last("epoll_wait") {
+            e if e.code() == Errno::INTR.raw_os_error() && signals_restart() => {}
+            e => return Err(e),
         }
     }
 }

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
-use verbena_nic::qp::{Future, Wants};
-use verbena_nic::{Acks, Hand, Qp, QpState, Receiving};
+use verbena_nic::{Hand, Qp, QpState, Receiving};
 use verbena_stream::startup::State as Startup;
 use verbena_stream::{Endpoint, Outcome, Role, Settings, Stream, Time};
 use verbena_wire::ext::{Caps, QpType};
 
 use super::host::HostId;
+use super::wants::check_wants;
 use super::{ConnectOptions, SideOptions};
 use crate::link::Link;
 use crate::rng::Rng;
@@ -393,18 +393,4 @@ impl Connection {
 /// A size for the buffer of one end: any must do, even one that never holds a whole frame.
 fn scratch(rng: &mut Rng) -> usize {
     rng.pick(&[32, 700, 8 << 10, 80 << 10])
-}
-
-/// Whoever is told that there is nothing to send need not try: then trying must come to nothing.
-fn check_wants(qp: &Qp, wants: Wants, now: Time, out: &mut Outbox) {
-    let acks = match wants {
-        Wants::Send => return,
-        Wants::Acks => Acks::Along,
-        Wants::Nothing => Acks::Now,
-    };
-    let mut hand = Hand::open(1 << 20);
-    let tried = qp.try_transmit(&mut hand, acks, now, out);
-    let outlook = tried.map(|(_, outlook)| (outlook.future, outlook.deadline));
-    assert_eq!(hand.went, [], "a queue pair that wants {wants:?} sends");
-    assert_eq!(outlook, Some((Future::Open, None)), "wants {wants:?}");
 }

@@ -1,0 +1,123 @@
+//! Rings: taken, caught, waited for beside other descriptors, and signals meanwhile.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Arc;
+
+use super::*;
+use crate::sys::{Interest, Poller, poller};
+
+#[test]
+fn rings_of_this_thread_are_caught_and_those_of_others_are_not() {
+    let channel = Channel::new().unwrap();
+    let other = Channel::new().unwrap();
+    let caught = channel.catch(|| {
+        other.ring();
+        std::thread::scope(|s| drop(s.spawn(|| channel.ring()).join()));
+    });
+    assert!(!caught && channel.try_take() && !channel.try_take() && other.try_take());
+    assert!(channel.catch(|| (0..3).for_each(|_| channel.ring())));
+    assert!(channel.try_take() && channel.try_take() && !channel.try_take());
+    channel.ring();
+    assert!(channel.try_take(), "nobody catches any more");
+}
+
+#[test]
+fn taking_waits_for_a_ring_and_takes_one() {
+    let channel = Arc::new(Channel::new().unwrap());
+    let taker = channel.clone();
+    let taker = std::thread::spawn(move || (taker.take(), taker.take()));
+    channel.ring();
+    channel.ring();
+    assert_eq!(taker.join().unwrap(), (Ok(true), Ok(true)));
+}
+
+#[test]
+fn a_program_that_asks_not_to_wait_is_told_to_try_again() {
+    let channel = Channel::new().unwrap();
+    let fd = channel.as_fd().as_raw_fd();
+    // SAFETY: sets a flag of a descriptor that `channel` keeps open, as programs do.
+    let refused = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
+    assert_eq!(refused, 0);
+    assert_eq!(channel.take(), Ok(false));
+    channel.ring();
+    assert_eq!((channel.take(), channel.take()), (Ok(true), Ok(false)));
+}
+
+#[test]
+fn a_ring_can_be_taken_without_waiting_from_a_descriptor_that_would_wait() {
+    let channel = Channel::new().unwrap();
+    assert!(!channel.try_take());
+    channel.ring();
+    channel.ring();
+    assert!(channel.try_take() && channel.try_take() && !channel.try_take());
+}
+
+#[test]
+fn who_waits_hears_of_its_own_ring_and_of_the_others() {
+    let (own, other) = (Channel::new().unwrap(), Channel::new().unwrap());
+    let beside = [other.as_fd().as_raw_fd()];
+    other.ring();
+    assert_eq!(own.wait_beside(&beside), Ok(false));
+    own.ring();
+    assert_eq!(own.wait_beside(&beside), Ok(true));
+    assert!(own.waits());
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::SeqCst);
+}
+
+fn handle(flags: libc::c_int) {
+    // SAFETY: a handler that counts.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = count as *const () as usize;
+        action.sa_flags = flags;
+        let code = libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut());
+        assert_eq!(code, 0);
+    }
+}
+
+/// Sleeps in one of the two ways until the channel is rung.
+fn sleep(channel: &Channel, in_poller: bool) -> Result<()> {
+    if !in_poller {
+        return channel.wait_beside(&[]).map(drop);
+    }
+    let poller = Poller::new()?;
+    poller.add(&channel.double()?, 7, Interest::READ)?;
+    let mut ready = arrayvec::ArrayVec::new();
+    poller::sleep(poller.as_fd().as_raw_fd(), &mut ready)?;
+    assert_eq!(ready[0].token, 7);
+    Ok(())
+}
+
+#[test]
+fn a_signal_interrupts_as_it_does_a_read() {
+    for in_poller in [false, true] {
+        for flags in [0, libc::SA_RESTART] {
+            handle(flags);
+            let channel = Arc::new(Channel::new().unwrap());
+            let ours = channel.clone();
+            let sleeper = std::thread::spawn(move || sleep(&ours, in_poller));
+            let before = SIGNALS.load(Ordering::SeqCst);
+            // It may not sleep yet, and then is not interrupted.
+            for _ in 0..20 {
+                // SAFETY: a thread that is not joined.
+                unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGUSR1) };
+                std::thread::sleep(Duration::from_millis(10));
+                if sleeper.is_finished() {
+                    break;
+                }
+            }
+            assert!(SIGNALS.load(Ordering::SeqCst) > before);
+            assert_eq!(sleeper.is_finished(), flags == 0, "with flags {flags}");
+            channel.ring();
+            let woken = sleeper.join().unwrap().map_err(|error| error.code());
+            assert_eq!(woken, if flags == 0 { Err(libc::EINTR) } else { Ok(()) });
+        }
+    }
+}
