@@ -27,7 +27,6 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     // One question at a time: riostream looks at memory instead of calling, and uses it as soon as the last byte is there.
-    // Its own programmes are left out: their many such rounds wait for the scheduler where cores are few (docs/rsockets.md).
     for program in ["rstream", "riostream"] {
         let name = format!("{program}/questions");
         let few = ["-S", "64", "-C", "1", "-I", "100"];
@@ -48,10 +47,12 @@ pub(crate) fn cases() -> Vec<Case> {
         let options = [options, &few[..]].concat();
         cases.push(streams(&format!("rstream/{way}"), "rstream", &options));
     }
-    let defaults = streams("rstream/defaults", "rstream", &[]);
-    cases.push(defaults.limit(600).quick_if(false));
-    let all = streams("rstream/all", "rstream", &["-S", "all"]);
-    cases.push(all.limit(600).quick_if(false));
+    for program in ["rstream", "riostream"] {
+        let defaults = streams(&format!("{program}/defaults"), program, &[]);
+        cases.push(defaults.limit(600).quick_if(false));
+        let all = streams(&format!("{program}/all"), program, &["-S", "all"]);
+        cases.push(all.limit(600).quick_if(false));
+    }
     let six = format!(
         "rstream -b ::1 -p {PORT} -T v -I 20 -C 5 -S 1000 & sleep 1; \
          rstream -s ::1 -p {PORT} -T v -I 20 -C 5 -S 1000 && wait && echo done"
