@@ -54,22 +54,26 @@ impl Doze {
     /// None if a group must not be slept with, or there are too many.
     fn begin(queues: impl IntoIterator<Item = Watched>) -> Option<Doze> {
         let now = sys::now();
-        let mut doze = Doze(ArrayVec::new());
+        let mut all: ArrayVec<Arc<Group>, MOST> = ArrayVec::new();
         for queue in queues.into_iter().filter_map(|one| one.0.upgrade()) {
             if !queue.lives() {
                 return None;
             }
             for group in queue.groups() {
-                if doze.0.iter().any(|known| Arc::ptr_eq(known, &group)) {
+                if all.iter().any(|known| Arc::ptr_eq(known, &group)) {
                     continue;
                 }
-                if doze.0.is_full() || !group.fall_asleep(now) {
+                if all.is_full() || !group.may_sleep(now) {
+                    // Nothing was borrowed: the shards go on serving.
                     return None;
                 }
-                doze.0.push(group);
+                all.push(group);
             }
         }
-        Some(doze)
+        for group in &all {
+            group.fall_asleep();
+        }
+        Some(Doze(all))
     }
 }
 
@@ -137,7 +141,13 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
         if channel.catch(serve) || rung && channel.try_take() {
             return Ok(true);
         }
+        with_groups(pay);
     }
+}
+
+/// Whoever sleeps on owes nothing: what came was nothing that the program is told of, and it will not answer soon.
+fn pay(groups: &[Arc<Group>]) {
+    groups.iter().for_each(|group| group.pay_before_sleep());
 }
 
 fn sleep_with_some(channel: &Channel) -> sys::Result<bool> {
@@ -151,5 +161,6 @@ fn sleep_with_some(channel: &Channel) -> sys::Result<bool> {
         if channel.catch(serve) || rung && channel.try_take() {
             return Ok(true);
         }
+        with_groups(pay);
     }
 }

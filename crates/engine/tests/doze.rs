@@ -175,3 +175,27 @@ fn a_ring_wakes_whoever_sleeps_and_one_ring_wakes_one() {
         }
     });
 }
+
+/// A queue that is armed for solicited messages alone does not ring for others; their sender must not notice.
+#[test]
+fn who_sleeps_on_has_acknowledged() {
+    let _alone = alone();
+    let (a, b) = sleepers();
+    play(&a, &b, 50);
+    b.receive();
+    b.side.cq.arm(Arm::Solicited);
+    std::thread::scope(|s| {
+        let sleeper = s.spawn(|| b.side.cq.wait(&b.channel));
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_millis(20));
+            let start = Instant::now();
+            a.post();
+            while !a.take().iter().any(|wc| wc.id == 1) {}
+            let took = start.elapsed();
+            assert!(took < PATIENCE / 2, "{took:?}");
+        }
+        assert!(!sleeper.is_finished(), "nothing was solicited");
+        b.channel.ring();
+        assert_eq!(sleeper.join().unwrap(), Ok(true));
+    });
+}

@@ -55,21 +55,26 @@ impl Loan {
 pub(super) struct Active(pub(super) bool);
 
 impl Group {
-    /// A thread goes to sleep with the group; false if it must not.
-    pub(crate) fn fall_asleep(&self, now: Time) -> bool {
+    /// Threads may sleep with it.
+    pub(crate) fn may_sleep(&self, now: Time) -> bool {
         let wary = now.nanos() < self.wary_until.load(Ordering::Relaxed);
-        if wary || self.boxes.any() {
-            return false;
-        }
+        !wary && !self.boxes.any()
+    }
+
+    /// A thread goes to sleep with it.
+    pub(crate) fn fall_asleep(&self) {
         self.loan.asleep.fetch_add(1, Ordering::SeqCst);
         self.loan.held.store(true, Ordering::SeqCst);
-        // What it put off leaves before it sleeps.
+        self.pay_before_sleep();
+    }
+
+    /// What was put off leaves: nobody would send it while its borrower sleeps.
+    pub(crate) fn pay_before_sleep(&self) {
         if self.owes.load(Ordering::SeqCst) {
             let mut out = Outbox::new();
             self.pay(false, &mut out);
             self.core.deliver(&mut out);
         }
-        true
     }
 
     /// It wakes, and is expected back soon.
@@ -120,8 +125,11 @@ impl Group {
         for one in ready {
             rung |= one.token == CHANNEL;
             let member = self.members.read().find(one.token);
-            if let Some(connection) = member {
-                owes |= connection.poll_turn(now, &mut out);
+            match member {
+                // There is room again.
+                Some(connection) if one.writable => connection.turn(&mut out),
+                Some(connection) => owes |= connection.poll_turn(now, &mut out),
+                None => {}
             }
         }
         if owes {
