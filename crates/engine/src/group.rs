@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use verbena_nic::Outbox;
 use verbena_stream::Time;
 
@@ -254,32 +254,33 @@ impl Group {
 
     /// A turn of every member that is ready; false if none was, or if somebody else is at it.
     fn serve_ready(&self) -> bool {
-        self.serve_by(Connection::turn)
-    }
-
-    /// The same, each by `serve`.
-    fn serve_by(&self, mut serve: impl FnMut(&Connection, &mut Outbox)) -> bool {
-        let Some(mut ready) = self.asking.try_lock() else {
+        let Some(ready) = self.ask() else {
             return false;
         };
-        if self
-            .poller
-            .wait(&mut ready, Some(core::time::Duration::ZERO))
-            .is_err()
-        {
-            return false;
-        }
         let mut out = Outbox::new();
-        for one in ready.iter() {
-            let member = self.members.read().find(one.token);
-            if let Some(connection) = member {
-                serve(&connection, &mut out);
-            }
-        }
+        self.each(&ready, |connection, _| connection.turn(&mut out));
         let any = !ready.is_empty();
         drop(ready);
         self.core.deliver(&mut out);
         any
+    }
+
+    /// Which members are ready; none if somebody else is asking.
+    fn ask(&self) -> Option<MutexGuard<'_, Vec<Ready>>> {
+        let mut ready = self.asking.try_lock()?;
+        let at_once = Some(core::time::Duration::ZERO);
+        self.poller.wait(&mut ready, at_once).ok()?;
+        Some(ready)
+    }
+
+    /// Every member that is among these.
+    fn each(&self, ready: &[Ready], mut serve: impl FnMut(&Connection, Ready)) {
+        for one in ready {
+            let member = self.members.read().find(one.token);
+            if let Some(connection) = member {
+                serve(&connection, *one);
+            }
+        }
     }
 
     /// The queue is being armed: the shard serves the group again.

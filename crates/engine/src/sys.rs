@@ -12,6 +12,7 @@ pub mod error;
 mod fd;
 pub mod fork;
 pub mod interfaces;
+mod interrupted;
 pub mod listener;
 pub mod local;
 pub mod pair;

@@ -118,32 +118,34 @@ impl Group {
         }
     }
 
-    /// These members are ready: as [`serve_awake`](Group::serve_awake). True if the channel is rung.
+    /// These members are ready: the sleeper serves them. True if the channel is rung.
     pub(crate) fn serve_told(&self, ready: &[Ready]) -> bool {
-        let (now, mut owes, mut rung) = (sys::now(), false, false);
         let mut out = Outbox::new();
-        for one in ready {
-            rung |= one.token == CHANNEL;
-            let member = self.members.read().find(one.token);
-            match member {
-                // There is room again.
-                Some(connection) if one.writable => connection.turn(&mut out),
-                Some(connection) => owes |= connection.poll_turn(now, &mut out),
-                None => {}
-            }
-        }
-        if owes {
-            self.owes.store(true, Ordering::SeqCst);
-        }
+        self.serve_sleeping(ready, &mut out);
         self.core.deliver(&mut out);
-        rung
+        ready.iter().any(|one| one.token == CHANNEL)
     }
 
-    /// A member is ready: the sleeper serves it, and puts acknowledgements off as one who polls does.
+    /// The same for whoever is ready now.
     pub(crate) fn serve_awake(&self) {
-        let now = sys::now();
-        let mut owes = false;
-        self.serve_by(|connection, out| owes |= connection.poll_turn(now, out));
+        let mut out = Outbox::new();
+        if let Some(ready) = self.ask() {
+            self.serve_sleeping(&ready, &mut out);
+        }
+        self.core.deliver(&mut out);
+    }
+
+    /// Acknowledgements are put off as one who polls does.
+    fn serve_sleeping(&self, ready: &[Ready], out: &mut Outbox) {
+        let (now, mut owes) = (sys::now(), false);
+        self.each(ready, |connection, one| {
+            if one.writable {
+                // There is room again.
+                connection.turn(out);
+            } else {
+                owes |= connection.poll_turn(now, out);
+            }
+        });
         if owes {
             self.owes.store(true, Ordering::SeqCst);
         }

@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2, retry_on_i
 use smallvec::SmallVec;
 
 use super::fd::Fd;
-use super::{Error, Result};
+use super::{Error, Result, interrupted};
 
 /// A channel's descriptor.
 #[derive(Debug)]
@@ -144,17 +144,11 @@ impl Channel {
         };
         let all = core::iter::once(self.fd.as_fd().as_raw_fd()).chain(others.iter().copied());
         let mut all: SmallVec<[libc::pollfd; 8]> = all.map(watch).collect();
-        loop {
+        interrupted::like_a_read("poll", || {
             // SAFETY: reads and writes a list of ours.
-            let n = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) };
-            if n >= 0 {
-                return Ok(all[0].revents != 0);
-            }
-            match Error::last("poll") {
-                e if e.code() == Errno::INTR.raw_os_error() && signals_restart() => {}
-                e => return Err(e),
-            }
-        }
+            unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) }
+        })?;
+        Ok(all[0].revents != 0)
     }
 
     /// Takes one ring if there is one, whatever the descriptor's flags say.
@@ -165,34 +159,6 @@ impl Channel {
         let none = u64::MAX;
         retry_on_intr(|| preadv2(&self.fd, room, none, ReadWriteFlags::NOWAIT)).is_ok()
     }
-}
-
-/// Every handler that the program has for a signal from outside wants interrupted calls to go on (`SA_RESTART`).
-pub(super) fn signals_restart() -> bool {
-    const FAULTS: [libc::c_int; 7] = [
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGILL,
-        libc::SIGFPE,
-        libc::SIGTRAP,
-        libc::SIGABRT,
-        libc::SIGSYS,
-    ];
-    let restarts = |signal: libc::c_int| {
-        let mut action = core::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: asks only, into room of ours; numbers that are no signals are refused.
-        let action = unsafe {
-            if libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr()) != 0 {
-                return true;
-            }
-            action.assume_init()
-        };
-        let handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
-        !handled || action.sa_flags & libc::SA_RESTART != 0
-    };
-    (1..=libc::SIGRTMAX())
-        .filter(|signal| !FAULTS.contains(signal))
-        .all(restarts)
 }
 
 impl AsFd for Channel {

@@ -10,9 +10,8 @@ use arrayvec::ArrayVec;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use super::channel::signals_restart;
 use super::fd::Fd;
-use super::{Error, Result, now};
+use super::{Error, Result, interrupted, now};
 
 /// Most entries that one wait reports; the others are not lost, they come with the next.
 pub const MAX_READY: usize = 64;
@@ -128,28 +127,22 @@ impl Poller {
 pub fn sleep(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>) -> Result<()> {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME_READY];
     ready.clear();
-    loop {
+    let n = interrupted::like_a_read("epoll_wait", || {
         // SAFETY: writes at most as many entries as there are.
-        let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, -1) };
-        if let Ok(n) = usize::try_from(n) {
-            ready.extend(events.iter().take(n).map(|event| {
-                let flags = event.events;
-                let has = |flag: libc::c_int| flags & flag as u32 != 0;
-                let hangup = has(libc::EPOLLHUP) || has(libc::EPOLLERR);
-                Ready {
-                    token: event.u64,
-                    readable: hangup || has(libc::EPOLLIN),
-                    writable: hangup || has(libc::EPOLLOUT),
-                    hangup,
-                }
-            }));
-            return Ok(());
+        unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, -1) }
+    })?;
+    ready.extend(events.iter().take(n).map(|event| {
+        let flags = event.events;
+        let has = |flag: libc::c_int| flags & flag as u32 != 0;
+        let hangup = has(libc::EPOLLHUP) || has(libc::EPOLLERR);
+        Ready {
+            token: event.u64,
+            readable: hangup || has(libc::EPOLLIN),
+            writable: hangup || has(libc::EPOLLOUT),
+            hangup,
         }
-        match Error::last("epoll_wait") {
-            e if e.code() == Errno::INTR.raw_os_error() && signals_restart() => {}
-            e => return Err(e),
-        }
-    }
+    }));
+    Ok(())
 }
 
 fn told(event: &epoll::Event) -> Ready {
