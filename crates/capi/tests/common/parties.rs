@@ -1,17 +1,18 @@
 //! What the tests of the connection manager's datagrams share: identifiers on channels of their own, their events, and letters.
 //! It promises to destroy in order what it made. It refuses to wait for ever.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::c_void;
 use core::ptr;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use libc::{AF_INET, POLLIN, pollfd, sockaddr, sockaddr_in};
+use libc::{AF_INET, sockaddr, sockaddr_in};
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
-use super::{LONG, errno, poll_cq, post_recv, post_send};
+use super::streams::{Channel, Event};
+use super::{errno, poll_cq, post_recv, post_send};
 
 pub(crate) fn address(text: &str) -> sockaddr_in {
     let SocketAddr::V4(v4) = text.parse().unwrap() else {
@@ -31,53 +32,18 @@ pub(crate) fn at(address: &sockaddr_in) -> *mut sockaddr {
 
 /// A channel and an identifier on it; destroyed in order.
 pub(crate) struct Party {
-    pub(crate) channel: *mut rdma_event_channel,
+    pub(crate) channel: Channel,
     pub(crate) id: *mut rdma_cm_id,
-}
-
-/// An event, until it is dropped.
-pub(crate) struct Event(pub(crate) *mut rdma_cm_event);
-
-impl Event {
-    pub(crate) fn get(&self) -> &rdma_cm_event {
-        // SAFETY: not acknowledged yet.
-        unsafe { &*self.0 }
-    }
-
-    pub(crate) fn ud(&self) -> rdma_ud_param {
-        // SAFETY: an event of a datagram service.
-        unsafe { self.get().param.ud }
-    }
-
-    pub(crate) fn said(&self) -> Vec<u8> {
-        let ud = self.ud();
-        if ud.private_data.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: so many bytes are there.
-        unsafe {
-            core::slice::from_raw_parts(ud.private_data.cast::<u8>(), ud.private_data_len.into())
-        }
-        .to_vec()
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
-        assert_eq!(unsafe { rdma_ack_cm_event(self.0) }, 0);
-    }
 }
 
 impl Party {
     pub(crate) fn new(ps: u32) -> Party {
-        let channel = rdma_create_event_channel();
-        assert!(!channel.is_null());
+        let channel = Channel::new();
         let mut id = ptr::null_mut();
         // SAFETY: as the manual says.
         unsafe {
             assert_eq!(
-                rdma_create_id(channel, &raw mut id, 7 as *mut c_void, ps),
+                rdma_create_id(channel.0, &raw mut id, 7 as *mut c_void, ps),
                 0
             );
         }
@@ -120,43 +86,17 @@ impl Party {
 
     #[track_caller]
     pub(crate) fn next(&self) -> Event {
-        let mut event = ptr::null_mut();
-        // SAFETY: as the manual says.
-        unsafe {
-            let fd = (*self.channel).fd;
-            let mut poll = pollfd {
-                fd,
-                events: POLLIN,
-                revents: 0,
-            };
-            let ready = libc::poll(&raw mut poll, 1, LONG.as_millis() as c_int);
-            assert_eq!(ready, 1, "no event came");
-            assert_eq!(rdma_get_cm_event(self.channel, &raw mut event), 0);
-        }
-        Event(event)
+        self.channel.next()
     }
 
     #[track_caller]
     pub(crate) fn expect(&self, kind: u32) -> Event {
-        let event = self.next();
-        let got = event.get().event;
-        // SAFETY: words that live for ever.
-        let word = unsafe { CStr::from_ptr(rdma_event_str(got)) };
-        assert_eq!(got, kind, "{word:?}, status {}", event.get().status);
-        event
+        self.channel.expect(kind)
     }
 
+    #[track_caller]
     pub(crate) fn quiet(&self, time: Duration) {
-        // SAFETY: as the manual says.
-        unsafe {
-            let fd = (*self.channel).fd;
-            let mut poll = pollfd {
-                fd,
-                events: POLLIN,
-                revents: 0,
-            };
-            assert_eq!(libc::poll(&raw mut poll, 1, time.as_millis() as c_int), 0);
-        }
+        self.channel.quiet(time);
     }
 }
 
@@ -166,7 +106,6 @@ impl Drop for Party {
         unsafe {
             rdma_destroy_qp(self.id);
             assert_eq!(rdma_destroy_id(self.id), 0);
-            rdma_destroy_event_channel(self.channel);
         }
     }
 }

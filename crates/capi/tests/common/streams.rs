@@ -143,7 +143,12 @@ impl Event {
         unsafe { self.get().param.conn }
     }
 
-    /// What the peer said.
+    pub(crate) fn ud(&self) -> rdma_ud_param {
+        // SAFETY: an event of a datagram service.
+        unsafe { self.get().param.ud }
+    }
+
+    /// What the peer said; datagram services have it in the same place.
     pub(crate) fn said(&self) -> Vec<u8> {
         let conn = self.conn();
         if conn.private_data.is_null() {
