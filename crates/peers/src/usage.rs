@@ -33,8 +33,18 @@ pub(crate) fn wakeups() -> Result<u64> {
 }
 
 fn switches(task: &Path) -> Result<u64> {
-    let text = std::fs::read_to_string(task.join("status"))?;
+    let text = match std::fs::read_to_string(task.join("status")) {
+        Ok(text) => text,
+        // Listed, and gone since: NotFound before its file was opened, ESRCH after.
+        Err(error) if ended(&error) => return Ok(0),
+        Err(error) => return Err(error.into()),
+    };
     field(&text, "voluntary_ctxt_switches:").context("a thread without switches")
+}
+
+fn ended(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 /// The number behind a name at a line's beginning.
@@ -73,21 +83,36 @@ mod tests {
         let spun: u64 = (0..2_000_000_u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 3));
         assert!(std::hint::black_box(spun) < u64::MAX && cpu() > 0.0);
         assert!(resident().unwrap() > 100 << 10);
-        let before = wakeups().unwrap();
+    }
+
+    /// The sum alone proves nothing here: threads of other tests end and take their switches with them.
+    #[test]
+    fn a_thread_that_is_woken_is_counted() {
         std::thread::scope(|scope| {
             let (tell, told) = std::sync::mpsc::channel::<()>();
             let (answer, answered) = std::sync::mpsc::channel();
             scope.spawn(move || {
+                answer.send(rustix::thread::gettid()).unwrap();
                 for () in told {
-                    answer.send(()).unwrap();
+                    answer.send(rustix::thread::gettid()).unwrap();
                 }
             });
+            let thread = answered.recv().unwrap().as_raw_nonzero().to_string();
+            let task = Path::new("/proc/self/task").join(thread);
+            let before = switches(&task).unwrap();
             for _ in 0..10 {
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 tell.send(()).unwrap();
                 answered.recv().unwrap();
             }
-            assert!(wakeups().unwrap() > before);
+            let after = switches(&task).unwrap();
+            assert!(after > before, "{before} before, {after} after");
+            assert!(wakeups().unwrap() >= after);
         });
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_counts_nothing() {
+        assert_eq!(switches(Path::new("/proc/self/task/0")).unwrap(), 0);
     }
 }
