@@ -214,23 +214,23 @@ impl Group {
 
     /// A turn by a thread that polls.
     fn serve_polling(&self, now: Time) {
-        // Not under the lock: whoever is served may leave.
-        let mut few = [const { None }; FEW];
-        {
-            let members = self.members.read();
-            if members.list.len() > FEW {
-                drop(members);
-                self.serve_ready();
-                return;
-            }
-            for (slot, connection) in few.iter_mut().zip(&members.list) {
-                *slot = Some(connection.clone());
-            }
-        }
         let mut out = Outbox::new();
         let mut owes = false;
-        for connection in few.iter().flatten() {
-            owes |= connection.poll_turn(now, &mut out);
+        let (mut at, mut all) = (0, 1);
+        while at < all {
+            // Not under the lock: whoever is served may leave, and then another one waits for the next poll.
+            let connection = {
+                let members = self.members.read();
+                all = members.list.len();
+                if all > FEW {
+                    break;
+                }
+                members.list.get(at).cloned()
+            };
+            if let Some(connection) = connection {
+                owes |= connection.poll_turn(now, &mut out);
+            }
+            at += 1;
         }
         if owes {
             self.owes.store(true, Ordering::SeqCst);
@@ -240,6 +240,9 @@ impl Group {
             }
         }
         self.core.deliver(&mut out);
+        if all > FEW {
+            self.serve_ready();
+        }
     }
 
     /// Sends the acknowledgements that a polling thread put off; `late` if it stayed away with them.
