@@ -2,16 +2,16 @@
 //! It promises that finding, adding and removing one takes no longer the more there are.
 //! It refuses to keep an order: who leaves is replaced by the last.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::connection::Connection;
+use crate::shard::ByToken;
 
 #[derive(Default)]
 pub(super) struct Members {
     pub(super) list: Vec<Arc<Connection>>,
     /// Where each one is in the list: there may be thousands, and they come and go.
-    places: HashMap<u64, usize>,
+    places: ByToken<usize>,
 }
 
 impl Members {
