@@ -73,7 +73,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Messages under way at once where there are many connections: no queue pair gets more than it can hold.
+    /// Messages under way at once where there are many connections: of few no more than sixteen on each.
     pub(crate) fn under_way(&self) -> usize {
         (self.depth as usize).min(16 * self.connections)
     }

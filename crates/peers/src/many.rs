@@ -22,6 +22,8 @@ pub(crate) struct Side {
     pd: Pd,
     cq: Cq,
     pub(crate) memory: Memory,
+    /// Requests that one queue pair holds: completions do not come in turn, so that one may have them all.
+    depth: usize,
 }
 
 impl Side {
@@ -35,13 +37,14 @@ impl Side {
             pd,
             cq,
             memory,
+            depth: job.depth as usize,
         })
     }
 
     pub(crate) fn qp(&self) -> Result<Qp> {
         let options = QpOptions {
             limits: Limits {
-                sends: 16,
+                sends: self.depth.max(16),
                 receives: 16,
                 ..Limits::default()
             },
