@@ -3,9 +3,10 @@
 //! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
 
 mod boxes;
+mod members;
 mod sleeper;
 
-use std::collections::HashMap;
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -20,12 +21,15 @@ use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready, Socket};
 use boxes::Boxes;
+use members::Members;
 use sleeper::{Active, Loan};
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
 /// Rounds of serving before others on the shard have their turn.
 const ROUNDS: usize = 8;
+/// A polling thread that posts may stay away from the queue so many times as long: it is busy, and comes back.
+const BUSY: u32 = 8;
 /// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
 const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
 
@@ -44,6 +48,8 @@ pub(crate) struct Group {
     polled: AtomicU64,
     /// A polling thread serves the group.
     lent: AtomicBool,
+    /// Somebody posted since the timer last looked.
+    posted: AtomicBool,
     /// A thread that sleeps serves the group.
     loan: Loan,
     /// A timer runs that takes the group back.
@@ -58,34 +64,6 @@ pub(crate) struct Group {
     asking: Mutex<Vec<Ready>>,
 }
 
-#[derive(Default)]
-struct Members {
-    list: Vec<Arc<Connection>>,
-    /// Where each one is in the list: there may be thousands, and they come and go.
-    places: HashMap<u64, usize>,
-}
-
-impl Members {
-    fn add(&mut self, connection: &Arc<Connection>) {
-        self.places.insert(connection.token(), self.list.len());
-        self.list.push(connection.clone());
-    }
-
-    fn remove(&mut self, token: u64) -> Option<Arc<Connection>> {
-        let at = self.places.remove(&token)?;
-        let gone = self.list.swap_remove(at);
-        if let Some(moved) = self.list.get(at) {
-            self.places.insert(moved.token(), at);
-        }
-        Some(gone)
-    }
-
-    fn find(&self, token: u64) -> Option<Arc<Connection>> {
-        let at = *self.places.get(&token)?;
-        self.list.get(at).cloned()
-    }
-}
-
 impl Group {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Arc<Group>, Error> {
         let group = Arc::new(Group {
@@ -98,6 +76,7 @@ impl Group {
             polls: AtomicU32::new(0),
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
+            posted: AtomicBool::new(false),
             loan: Loan::default(),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),
@@ -205,6 +184,13 @@ impl Group {
         }
     }
 
+    /// Requests were posted to a member: whoever borrowed the group may be busy with that.
+    pub(crate) fn note_post(&self) {
+        if self.lent.load(Ordering::Relaxed) && !self.posted.load(Ordering::Relaxed) {
+            self.posted.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Has the shard look after the polling thread in a while, unless it will already.
     fn time(&self, now: Time) {
         if !self.timed.swap(true, Ordering::SeqCst) {
@@ -271,7 +257,7 @@ impl Group {
     /// Which members are ready; none if somebody else is asking.
     fn ask(&self) -> Option<MutexGuard<'_, Vec<Ready>>> {
         let mut ready = self.asking.try_lock()?;
-        let at_once = Some(core::time::Duration::ZERO);
+        let at_once = Some(Duration::ZERO);
         self.poller.wait(&mut ready, at_once).ok()?;
         Some(ready)
     }
@@ -373,12 +359,18 @@ impl Served for Group {
             .nanos()
             .saturating_sub(self.polled.load(Ordering::Relaxed));
         let lent = self.lent.load(Ordering::Relaxed) || self.loan.is_held();
-        if u128::from(stayed_away) > self.core.config.lend_time.as_nanos() {
+        let (away, usual) = (
+            Duration::from_nanos(stayed_away),
+            self.core.config.lend_time,
+        );
+        // Who answers a batch of completions with as many long messages needs more time than one who merely polls.
+        let posted = self.posted.swap(false, Ordering::Relaxed);
+        if away > usual * if posted { BUSY } else { 1 } {
             self.return_to_shard(true);
             if lent && self.serve_ready() {
                 self.grow_wary(now);
             }
-        } else if lent {
+        } else if lent && away <= usual {
             // It is there, as a thread that polls should be.
             self.wariness.store(WARY.0, Ordering::Relaxed);
         }
@@ -396,3 +388,6 @@ impl core::fmt::Debug for Group {
         f.debug_struct("Group").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
