@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
-use crate::sys::{self, Interest, Poller, Ready, Socket};
+use crate::sys::{self, Interest, Poller, Ready};
 use boxes::Boxes;
 use members::Members;
 use sleeper::{Active, Loan};
@@ -28,7 +28,9 @@ use sleeper::{Active, Loan};
 const FEW: usize = 4;
 /// Rounds of serving before others on the shard have their turn.
 const ROUNDS: usize = 8;
-/// A polling thread that posts may stay away from the queue so many times as long: it is busy, and comes back.
+/// A polling thread that posts to many connections may stay away from the queue so many times as long: who answers a
+/// batch of completions with as many long messages is busy, and comes back. With few connections it may as well spin on
+/// its memory, and wait for somebody to serve them.
 const BUSY: u32 = 8;
 /// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
 const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
@@ -48,7 +50,9 @@ pub(crate) struct Group {
     polled: AtomicU64,
     /// A polling thread serves the group.
     lent: AtomicBool,
-    /// Somebody posted since the timer last looked.
+    /// It has more than a few members.
+    crowded: AtomicBool,
+    /// Somebody posted since the timer last looked; known of crowded groups only.
     posted: AtomicBool,
     /// A thread that sleeps serves the group.
     loan: Loan,
@@ -76,6 +80,7 @@ impl Group {
             polls: AtomicU32::new(0),
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
             posted: AtomicBool::new(false),
             loan: Loan::default(),
             timed: AtomicBool::new(false),
@@ -105,62 +110,6 @@ impl Group {
         &self.shard
     }
 
-    /// A connection joins; it is not watched yet.
-    pub(crate) fn join(&self, connection: &Arc<Connection>) {
-        self.members.write().add(connection);
-    }
-
-    /// A member is watched for this from now on; `again` if it was watched before.
-    pub(crate) fn watch(
-        &self,
-        connection: &Connection,
-        interest: Interest,
-        again: bool,
-    ) -> sys::Result<()> {
-        let (line, token) = (connection.line(), connection.token());
-        let watch = |socket: &Socket, interest| {
-            if again {
-                self.poller.arm(socket, token, interest)
-            } else {
-                self.poller.add(socket, token, interest)
-            }
-        };
-        match line.other() {
-            None => watch(line.socket(), interest),
-            Some(other) => {
-                // Each end for what it is there for.
-                watch(
-                    other,
-                    Interest {
-                        write: false,
-                        ..interest
-                    },
-                )?;
-                watch(
-                    line.socket(),
-                    Interest {
-                        read: false,
-                        ..interest
-                    },
-                )
-            }
-        }
-    }
-
-    /// A connection is not watched for now: nothing that could be told of it would be news.
-    pub(crate) fn set_aside(&self, connection: &Connection) {
-        let line = connection.line();
-        for socket in [Some(line.socket()), line.other()].into_iter().flatten() {
-            let _ = self.poller.remove(socket);
-        }
-    }
-
-    pub(crate) fn leave(&self, connection: &Connection) {
-        self.set_aside(connection);
-        let gone = self.members.write().remove(connection.token());
-        drop(gone);
-    }
-
     /// The queue was polled and found empty: serves the group if it is lent, and lends it if that has happened often.
     pub(crate) fn polled_empty(&self) {
         let now = sys::now();
@@ -186,7 +135,8 @@ impl Group {
 
     /// Requests were posted to a member: whoever borrowed the group may be busy with that.
     pub(crate) fn note_post(&self) {
-        if self.lent.load(Ordering::Relaxed) && !self.posted.load(Ordering::Relaxed) {
+        let matters = self.crowded.load(Ordering::Relaxed) && self.lent.load(Ordering::Relaxed);
+        if matters && !self.posted.load(Ordering::Relaxed) {
             self.posted.store(true, Ordering::Relaxed);
         }
     }
@@ -363,7 +313,6 @@ impl Served for Group {
             Duration::from_nanos(stayed_away),
             self.core.config.lend_time,
         );
-        // Who answers a batch of completions with as many long messages needs more time than one who merely polls.
         let posted = self.posted.swap(false, Ordering::Relaxed);
         if away > usual * if posted { BUSY } else { 1 } {
             self.return_to_shard(true);

@@ -3,9 +3,12 @@
 //! It refuses to keep an order: who leaves is replaced by the last.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::{FEW, Group};
 use crate::connection::Connection;
 use crate::shard::ByToken;
+use crate::sys::{self, Interest, Socket};
 
 #[derive(Default)]
 pub(super) struct Members {
@@ -32,5 +35,75 @@ impl Members {
     pub(super) fn find(&self, token: u64) -> Option<Arc<Connection>> {
         let at = *self.places.get(&token)?;
         self.list.get(at).cloned()
+    }
+}
+
+impl Group {
+    /// A connection joins; it is not watched yet.
+    pub(crate) fn join(&self, connection: &Arc<Connection>) {
+        let mut members = self.members.write();
+        members.add(connection);
+        self.note_crowd(&members);
+    }
+
+    /// A member is watched for this from now on; `again` if it was watched before.
+    pub(crate) fn watch(
+        &self,
+        connection: &Connection,
+        interest: Interest,
+        again: bool,
+    ) -> sys::Result<()> {
+        let (line, token) = (connection.line(), connection.token());
+        let watch = |socket: &Socket, interest| {
+            if again {
+                self.poller.arm(socket, token, interest)
+            } else {
+                self.poller.add(socket, token, interest)
+            }
+        };
+        match line.other() {
+            None => watch(line.socket(), interest),
+            Some(other) => {
+                // Each end for what it is there for.
+                watch(
+                    other,
+                    Interest {
+                        write: false,
+                        ..interest
+                    },
+                )?;
+                watch(
+                    line.socket(),
+                    Interest {
+                        read: false,
+                        ..interest
+                    },
+                )
+            }
+        }
+    }
+
+    /// A connection is not watched for now: nothing that could be told of it would be news.
+    pub(crate) fn set_aside(&self, connection: &Connection) {
+        let line = connection.line();
+        for socket in [Some(line.socket()), line.other()].into_iter().flatten() {
+            let _ = self.poller.remove(socket);
+        }
+    }
+
+    pub(crate) fn leave(&self, connection: &Connection) {
+        self.set_aside(connection);
+        let gone = {
+            let mut members = self.members.write();
+            let gone = members.remove(connection.token());
+            self.note_crowd(&members);
+            gone
+        };
+        drop(gone);
+    }
+
+    fn note_crowd(&self, members: &Members) {
+        self.crowded
+            .store(members.list.len() > FEW, Ordering::Relaxed);
     }
 }

@@ -15,6 +15,7 @@ fn borrowed() -> (Arc<Group>, Time) {
     assert_eq!(config.lend_time, USUAL);
     let core = Core::new(config).unwrap();
     let group = Group::new(&core).unwrap();
+    group.crowded.store(true, Ordering::Relaxed);
     while !group.lent.load(Ordering::SeqCst) {
         group.polled_empty();
     }
@@ -74,4 +75,13 @@ fn a_post_to_what_nobody_borrowed_is_forgotten() {
     let group = Group::new(&core).unwrap();
     group.note_post();
     assert!(!group.posted.load(Ordering::Relaxed));
+}
+
+#[test]
+fn with_few_connections_who_posts_may_spin_on_its_memory() {
+    let (group, since) = borrowed();
+    group.crowded.store(false, Ordering::Relaxed);
+    group.note_post();
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(!is_lent(&group), "somebody must serve its connections");
 }
