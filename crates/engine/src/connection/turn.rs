@@ -12,11 +12,14 @@ use verbena_nic::qp::{Received, Wants};
 use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
+use super::line::Turn;
 use super::{Bound, Connection, Phase};
 use crate::sys;
 
 /// Reads of one turn, before others have theirs.
 const READS: usize = 16;
+/// Bytes that are sent in one turn, before others have theirs; a polling thread must be back well before `lend_time`.
+const WRITES: usize = 1 << 20;
 /// Where bytes land that do not go straight to their place: room for some of the longest frames.
 const SCRATCH: usize = 256 << 10;
 /// Empty polls between two looks for room.
@@ -141,7 +144,7 @@ impl Connection {
             return;
         };
         loop {
-            let (mut carrier, now) = (&self.line, sys::now());
+            let (mut carrier, now) = (Turn::new(&self.line, WRITES), sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
             let Some((sending, outlook)) = sent else {
                 return;
@@ -151,7 +154,13 @@ impl Connection {
             }
             match sending {
                 // Room that is watched for in vain wakes us once, and is watched for no longer.
-                Sending::Blocked => drop(self.want_room(bound, true)),
+                Sending::Blocked => {
+                    if carrier.is_over() {
+                        // There may be room: the next poll tries.
+                        self.polls.store(0, Ordering::Relaxed);
+                    }
+                    self.want_room(bound, true);
+                }
                 // Somebody who found no room after us may have asked for it before we took that back: look again.
                 Sending::Idle | Sending::Ended if self.want_room(bound, false) => continue,
                 Sending::Idle | Sending::Ended => {}
