@@ -118,8 +118,7 @@ impl Inner {
         if bytes.is_empty() {
             return Placed::Done;
         }
-        let direct = self.stream.as_ref().is_some_and(Stream::reads_directly);
-        if direct && run.len >= init.transfer.direct_min {
+        if run.len >= init.transfer.direct_min {
             self.bulk = BULK;
         } else {
             self.bulk = self.bulk.saturating_sub(1);
