@@ -180,6 +180,8 @@ settings! {
     vectors: Option<u16> = None, Or("auto", Number(0..=256));
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
+    /// Let the system space out what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.
+    pacing: Choice = Choice::Auto, Words(CHOICES);
     /// How long the startup of a connection may take.
     startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
     /// Connections in startup at once, on all ports; more are turned away.
