@@ -147,7 +147,7 @@ settings! {
     /// The shortest run of payload that goes straight between socket and memory.
     direct_min: u32 = 16 << 10, Bytes(1..=1 << 30);
     /// Bytes read beyond such a run, in the same system call.
-    lookahead: usize = 64, Bytes(0..=64 << 10);
+    lookahead: usize = 128, Bytes(0..=64 << 10);
     /// Bytes framed ahead of the socket.
     batch: usize = 256 << 10, Bytes(4096..=64 << 20);
     /// Requests after which an acknowledgement leaves at the latest.

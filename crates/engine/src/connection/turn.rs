@@ -73,16 +73,16 @@ impl Connection {
             self.linger(out);
             return false;
         }
-        let recv_cq = &bound.qp.init().recv_cq;
         let (any, wants) = self.read(bound, 1, now, out);
-        let put_off = any && !recv_cq.is_empty() && self.trusts();
+        // Whoever polls finds what came, or polls again and finds more or nothing: only then nothing goes along.
+        let put_off = any && wants != Wants::Nothing && self.trusts();
         if put_off {
             self.deferred.store(true, Ordering::SeqCst);
             // Not for ever: a peer that sends without a pause is told now and then (`ack_requests`, `ack_bytes`).
-            if wants == Wants::Send {
+            if wants == Wants::Send && self.may_find_room() {
                 self.send(out);
             }
-        } else if wants != Wants::Nothing && (!self.watch.wants_room() || self.tries_again()) {
+        } else if wants != Wants::Nothing && self.may_find_room() {
             // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
         }
@@ -90,10 +90,9 @@ impl Connection {
     }
 
     /// A polling thread looks for room in a full socket only now and then: each look is a system call.
-    fn tries_again(&self) -> bool {
-        self.polls
-            .fetch_add(1, Ordering::Relaxed)
-            .is_multiple_of(ROOM_POLLS)
+    fn may_find_room(&self) -> bool {
+        let look = || self.polls.fetch_add(1, Ordering::Relaxed);
+        !self.watch.wants_room() || look().is_multiple_of(ROOM_POLLS)
     }
 
     /// Whether putting an acknowledgement off pays: it does for a program that answers or polls again at once. For one
