@@ -55,6 +55,9 @@ fn model(workspace: &Workspace, package: &str, module: &str, options: &Options) 
         .args(test)
         .args(["--", &format!("{module}::{filter}")])
         .env("RUSTFLAGS", "--cfg loom")
+        // A model takes longer to build than to run.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_TARGET_DIR", workspace.target.join("loom"))
         .env("LOOM_MAX_PREEMPTIONS", options.preemptions.to_string())
 }

@@ -54,6 +54,8 @@ pub(crate) struct Group {
     crowded: AtomicBool,
     /// Somebody posted since the timer last looked; known of crowded groups only.
     posted: AtomicBool,
+    /// A poll found something since the timer last looked.
+    found: AtomicBool,
     /// A thread that sleeps serves the group.
     loan: Loan,
     /// A timer runs that takes the group back.
@@ -82,6 +84,7 @@ impl Group {
             lent: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             posted: AtomicBool::new(false),
+            found: AtomicBool::new(false),
             loan: Loan::default(),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),
@@ -130,6 +133,13 @@ impl Group {
             self.boxes.follow(&self.lent);
             self.serve_polling(now);
             self.boxes.poll(&self.core);
+        }
+    }
+
+    /// The queue was polled, and not in vain: whoever borrowed the group is there, and comes back when it is empty.
+    pub(crate) fn polled_some(&self) {
+        if self.lent.load(Ordering::Relaxed) && !self.found.load(Ordering::Relaxed) {
+            self.found.store(true, Ordering::Relaxed);
         }
     }
 
@@ -304,6 +314,9 @@ impl Served for Group {
                 self.time(now);
             }
             return;
+        }
+        if self.found.swap(false, Ordering::Relaxed) {
+            self.polled.store(now.nanos(), Ordering::Relaxed);
         }
         let stayed_away = now
             .nanos()

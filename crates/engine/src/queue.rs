@@ -109,8 +109,15 @@ impl CompletionQueue {
             return 0;
         }
         let n = self.0.cq.poll(out);
-        if n > 0 || out.is_empty() {
+        if n > 0 {
+            self.0.group.polled_some();
+            for group in self.0.also().iter().filter_map(Weak::upgrade) {
+                group.polled_some();
+            }
             return n;
+        }
+        if out.is_empty() {
+            return 0;
         }
         self.0.group.polled_empty();
         for group in self.0.also().iter().filter_map(Weak::upgrade) {

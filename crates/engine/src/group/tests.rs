@@ -85,3 +85,13 @@ fn with_few_connections_who_posts_may_spin_on_its_memory() {
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(!is_lent(&group), "somebody must serve its connections");
 }
+
+#[test]
+fn who_finds_completions_is_there() {
+    let (group, since) = borrowed();
+    group.polled_some();
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(is_lent(&group), "it polled, and not in vain");
+    group.clone().expire(since + USUAL * 3);
+    assert!(!is_lent(&group), "it has not polled since");
+}
