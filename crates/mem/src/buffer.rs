@@ -54,13 +54,28 @@ impl Drop for Memory {
 impl Buffer {
     /// Allocates `len` zero bytes and registers them; users name them by their real addresses.
     pub fn new(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
+        Buffer::register(tpt, len, pd, access, false)
+    }
+
+    /// The same, and the registration dies with the first message of a peer that ends in it (M9).
+    pub fn one_touch(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
+        Buffer::register(tpt, len, pd, access, true)
+    }
+
+    fn register(
+        tpt: &Arc<Tpt>,
+        len: usize,
+        pd: Pd,
+        access: Access,
+        one_touch: bool,
+    ) -> Result<Buffer, Misuse> {
         let memory = Arc::new(Memory::zeroed(len));
         let region = Region {
             att: Att::owned(memory.clone()),
             start: To::new(memory.start() as u64),
             pd,
             access,
-            one_touch: false,
+            one_touch,
         };
         // SAFETY: the allocation is ours, and every entry that translates to it holds it.
         let stag = unsafe { tpt.register(region) }?;

@@ -16,6 +16,9 @@ pub enum Refusal {
     /// No such entry, an old key, or an entry that is not valid now.
     #[error("STag {stag} is not valid")]
     Stag { stag: Stag },
+    /// The entry is one-touch, and a message has ended in it before (M9).
+    #[error("STag {stag} is good for one touch and was touched before")]
+    Touched { stag: Stag },
     /// An entry that is promised and not there yet: ask again when it is (V5). Whatever is known of it allows the access.
     #[error("STag {stag} is pending: its registration is not done")]
     Pending { stag: Stag },

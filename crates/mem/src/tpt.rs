@@ -4,11 +4,14 @@
 
 mod index;
 mod pending;
+mod touch;
 mod windows;
 
+pub use touch::{Spend, Verdict};
 pub use pending::{Draft, Layout, Reserved, Settled};
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -37,6 +40,8 @@ pub struct Tpt {
     segments: Box<[OnceLock<Segment>]>,
     indexes: Mutex<Indexes>,
     waiting: Waiting,
+    /// Numbers for messages that end in one-touch entries (M9).
+    touches: AtomicU32,
 }
 
 /// A region to register.
@@ -67,6 +72,7 @@ impl Tpt {
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             indexes: Mutex::new(Indexes::new(range.clone(), seed)),
             waiting: Waiting::default(),
+            touches: AtomicU32::new(0),
             range,
         }
     }
@@ -178,7 +184,7 @@ impl Tpt {
         let owned = match slot.revoke(Some(stag.key())) {
             Ok(owned) => owned,
             Err(Unavailable::Pending) => return self.cancel(slot, stag),
-            Err(_) => return Err(misuse),
+            Err(_) => return self.free_spent(slot, stag),
         };
         if owned.entry().is_none_or(|entry| entry.is_window()) {
             // Freed meanwhile, and the index is a window's by now.
@@ -255,6 +261,9 @@ impl Tpt {
             Answer::Valid(grant) => (grant, false),
             Answer::Pending(grant) => (grant, true),
             Answer::Settling => return Err(Refusal::Pending { stag }),
+            Answer::Nothing if slot.was_spent(stag.key()) => {
+                return Err(Refusal::Touched { stag });
+            }
             Answer::Nothing => return Err(invalid),
         };
         let judge = |entry: &Entry| {
@@ -262,15 +271,20 @@ impl Tpt {
             if pending && entry.kind != Kind::Region {
                 return Err(invalid);
             }
-            check(entry, reach).map(|()| entry.offset_of(reach.at))
+            check(entry, reach).map(|()| (entry.offset_of(reach.at), entry.one_touch))
         };
-        let offset = grant.entry(judge).unwrap_or(Err(invalid))?;
+        let (offset, one_touch) = grant.entry(judge).unwrap_or(Err(invalid))?;
         // V5: what is known of it allows the access, but its memory is not verified yet.
         if pending {
             return Err(Refusal::Pending { stag });
         }
         let len = reach.len;
-        Ok(Window { grant, offset, len })
+        Ok(Window {
+            grant,
+            offset,
+            len,
+            one_touch,
+        })
     }
 
     /// A copy of what is known of the entry, if it is valid or pending.
@@ -295,7 +309,9 @@ impl Tpt {
 
     fn allocate(&self, purpose: Purpose) -> Result<u32, Misuse> {
         let taken = self.indexes.lock().take(purpose);
-        taken.ok_or(Misuse::Full(self.capacity()))
+        let index = taken.ok_or(Misuse::Full(self.capacity()))?;
+        self.slot_or_make(index).forget_touch();
+        Ok(index)
     }
 
     fn capacity(&self) -> u32 {
