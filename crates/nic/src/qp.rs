@@ -19,6 +19,7 @@ mod receive;
 mod send;
 mod stage;
 mod strike;
+mod touch;
 mod wait;
 mod wqe;
 

@@ -76,6 +76,11 @@ pub(crate) const SIZE: usize = 8192;
 impl Side {
     fn new(number: u32, setup: Setup) -> Side {
         let tpt = Arc::new(Tpt::new(1..5000, setup.policy, u64::from(number)));
+        Side::on(tpt, number, setup)
+    }
+
+    /// A side that shares its table with others.
+    fn on(tpt: Arc<Tpt>, number: u32, setup: Setup) -> Side {
         let memory = Buffer::new(&tpt, SIZE, PD, Access::ALL).unwrap();
         let srq = setup.shared.then(|| Arc::new(Srq::new(9, PD, 100, 4)));
         let qp = Qp::new(QpInit {
@@ -275,7 +280,19 @@ impl Pair {
     }
 
     pub(crate) fn new(setup: Setup) -> Pair {
-        let mut pair = Pair::unconnected(setup);
+        Pair::connected(Pair::unconnected(setup), setup)
+    }
+
+    /// Two queue pairs of which the second, with this number, shares its table with others.
+    pub(crate) fn sharing(setup: Setup, tpt: &Arc<Tpt>, number: u32) -> Pair {
+        let unconnected = Pair {
+            b: Side::on(tpt.clone(), number, setup),
+            ..Pair::unconnected(setup)
+        };
+        Pair::connected(unconnected, setup)
+    }
+
+    fn connected(mut pair: Pair, setup: Setup) -> Pair {
         pair.a.attach(Role::Initiator, setup);
         pair.b.attach(Role::Responder, setup);
         if !setup.extensions {

@@ -89,6 +89,7 @@ impl Inner {
         }
         self.give_up(init, out);
         self.tell_drained(init, out);
+        self.leave_touched();
         let notices = init.qp_type != QpType::Uc;
         if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() && !self.mourns()
         {

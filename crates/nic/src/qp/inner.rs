@@ -15,6 +15,7 @@ use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
 use super::stage::Stage;
+use super::touch::Touches;
 use super::wait::{AnswerWait, Blocked};
 use super::wqe::{Manner, Wqe};
 use crate::receive::Receive;
@@ -99,6 +100,8 @@ pub(super) struct Inner {
     pub(super) blocked: Option<Blocked>,
     /// The oldest answer waits for its memory.
     pub(super) answer_wait: AnswerWait,
+    /// One-touch memory that is being touched (M9).
+    pub(super) touches: Touches,
     /// The latest moment anybody told us of.
     pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
@@ -161,6 +164,7 @@ impl Inner {
             next_id: 1,
             blocked: None,
             answer_wait: AnswerWait::No,
+            touches: Touches::default(),
             now: Time::ZERO,
             gone: false,
             doomed: None,

@@ -54,7 +54,7 @@ pub(super) fn gathers<'a>(
         return Ok(Granted::new());
     };
     let pieces = cut(sges, offset, len);
-    let grant = |(_, sge)| init.tpt.gather_local(&reach(init, &sge, Access::NONE));
+    let grant = |(_, sge)| init.tpt.gather_local(&reach_of(init, &sge, Access::NONE));
     pieces.map(grant).collect()
 }
 
@@ -70,7 +70,7 @@ pub(super) fn source<'a>(
         Payload::Gather(sges) => {
             let mut pieces = Pieces::new();
             for (start, sge) in cut(sges, offset, len) {
-                let gather = init.tpt.gather_local(&reach(init, &sge, Access::NONE))?;
+                let gather = init.tpt.gather_local(&reach_of(init, &sge, Access::NONE))?;
                 pieces.push((start, gather));
             }
             Ok(Source::Memory(pieces))
@@ -99,10 +99,10 @@ impl Right {
 
     fn place<'a>(self, init: &'a QpInit, sge: &Sge) -> Result<Placement<'a>, Refusal> {
         match self {
-            Right::Local => init.tpt.place_local(&reach(init, sge, Access::LOCAL_WRITE)),
+            Right::Local => init.tpt.place_local(&reach_of(init, sge, Access::LOCAL_WRITE)),
             Right::Peer => init
                 .tpt
-                .place_remote(&reach(init, sge, Access::REMOTE_WRITE)),
+                .place_remote(&reach_of(init, sge, Access::REMOTE_WRITE)),
         }
     }
 }
@@ -120,7 +120,7 @@ pub(super) fn is_pending(init: &QpInit, sge: &Sge, sink: Option<Right>) -> Optio
     let refused = match sink {
         _ if sge.len == 0 => None,
         Some(right) => right.place(init, sge).err(),
-        None => init.tpt.gather_local(&reach(init, sge, Access::NONE)).err(),
+        None => init.tpt.gather_local(&reach_of(init, sge, Access::NONE)).err(),
     };
     match refused {
         Some(Refusal::Pending { stag }) => Some(stag),
@@ -174,7 +174,8 @@ fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> 
     })
 }
 
-fn reach(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
+/// A piece of ours as the table is asked for it.
+pub(super) fn reach_of(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
     Reach {
         stag: sge.stag,
         at: sge.at,
@@ -192,6 +193,7 @@ pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
         Refusal::Stag { .. } | Refusal::Pending { .. } | Refusal::Kind { .. } => {
             AccessFault::InvalidStag
         }
+        Refusal::Touched { .. } => AccessFault::Touched,
         Refusal::Domain { .. } | Refusal::Scope { .. } => AccessFault::NotAssociated,
         Refusal::Bounds { .. } => AccessFault::Bounds,
         Refusal::Wrap { .. } => AccessFault::Wrap,

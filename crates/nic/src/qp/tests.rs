@@ -8,4 +8,5 @@ mod pending;
 mod rnr;
 mod splits;
 mod table;
+mod touch;
 mod work;
