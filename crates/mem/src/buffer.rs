@@ -10,7 +10,7 @@ use crate::access::Access;
 use crate::att::Att;
 use crate::entry::Pd;
 use crate::refusal::Misuse;
-use crate::tpt::{Draft, Layout, Region, Reserved, Tpt};
+use crate::tpt::{Draft, Layout, Region, Reserved, Ticket, Tpt};
 
 /// Registered memory of our own.
 #[derive(Debug)]
@@ -110,6 +110,32 @@ impl Buffer {
             memory,
         };
         Ok((buffer, reserved))
+    }
+
+    /// Allocates `len` zero bytes and prepares their registration under an STag of the caller's (M4). The buffer frees the
+    /// STag when it is dropped.
+    pub fn prepared(
+        tpt: &Arc<Tpt>,
+        stag: Stag,
+        len: usize,
+        (pd, access, one_touch): (Pd, Access, bool),
+    ) -> Result<(Buffer, Ticket), Misuse> {
+        let memory = Arc::new(Memory::zeroed(len));
+        let draft = Draft {
+            layout: Layout::Built(Att::owned(memory.clone())),
+            start: To::new(memory.start() as u64),
+            pd,
+            access,
+            one_touch,
+        };
+        // SAFETY: the allocation is ours, and whatever translates to it holds it.
+        let ticket = unsafe { tpt.prepare(stag, draft) }?;
+        let buffer = Buffer {
+            tpt: tpt.clone(),
+            stag,
+            memory,
+        };
+        Ok((buffer, ticket))
     }
 
     /// Its STag.

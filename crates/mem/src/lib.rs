@@ -1,4 +1,4 @@
-//! Memory that peers may touch: who may touch which bytes, where those bytes lie, and until when (M2, M3, M5–M9, M15).
+//! Memory that peers may touch: who may touch which bytes, where those bytes lie, and until when (M2–M9, M15).
 //! A [`Tpt`] turns an STag, an address and a length into a *grant* — a [`Placement`] to write or a [`Gather`] to read —
 //! that lasts one copy or one non-blocking system call; revoking an entry makes new grants fail and waits for running ones.
 //! It refuses to know queues and messages, and it never makes a Rust reference to registered memory:
@@ -36,5 +36,5 @@ pub use sources::Sources;
 pub use span::{Span, Spans};
 pub use targets::Targets;
 pub use touch::{Action, Arrival, Seq};
-pub use tpt::{Draft, Layout, Region, Reserved, Settled, Spend, Tpt, Verdict};
+pub use tpt::{Draft, Layout, Region, Reserved, Settled, Spend, Ticket, Tpt, Verdict};
 pub use window::{Bind, Scope, WindowType};

@@ -3,12 +3,14 @@
 //! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
 
 mod index;
+mod later;
 mod pending;
 mod touch;
 mod windows;
 
-pub use touch::{Spend, Verdict};
+pub use later::{MAX_PAGES, Ticket};
 pub use pending::{Draft, Layout, Reserved, Settled};
+pub use touch::{Spend, Verdict};
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -26,6 +28,7 @@ use crate::probe;
 use crate::refusal::{Misuse, Refusal};
 use crate::slot::{Answer, Grant, Slot, Unavailable};
 use index::{Indexes, Purpose, SEGMENT};
+use later::Prepared;
 use pending::{Waiting, check as check_region};
 
 /// Slots per allocation: a table costs memory for the entries it has, not for those it may have.
@@ -40,6 +43,8 @@ pub struct Tpt {
     segments: Box<[OnceLock<Segment>]>,
     indexes: Mutex<Indexes>,
     waiting: Waiting,
+    /// Registrations that work requests will execute (M4).
+    prepared: Mutex<Prepared>,
     /// Numbers for messages that end in one-touch entries (M9).
     touches: AtomicU32,
 }
@@ -72,6 +77,7 @@ impl Tpt {
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             indexes: Mutex::new(Indexes::new(range.clone(), seed)),
             waiting: Waiting::default(),
+            prepared: Mutex::new(Prepared::default()),
             touches: AtomicU32::new(0),
             range,
         }
@@ -180,6 +186,9 @@ impl Tpt {
         }
         if self.indexes.lock().window(index).is_some() {
             return self.free_window(stag);
+        }
+        if self.indexes.lock().later(index).is_some() {
+            return self.free_later(stag, false);
         }
         let owned = match slot.revoke(Some(stag.key())) {
             Ok(owned) => owned,

@@ -133,6 +133,9 @@ impl Tpt {
         if self.indexes.lock().window(index).is_some() {
             return Err(misuse);
         }
+        if self.indexes.lock().later(index).is_some() {
+            return self.free_later(region, true);
+        }
         let slot = self.slot(index).ok_or(misuse)?;
         // From here on no bind begins, and those that had begun have ended.
         let owned = match slot.revoke(Some(region.key())) {
@@ -157,7 +160,7 @@ impl Tpt {
     }
 
     /// Unbinds every window of a region to which none is being bound.
-    fn unbind_all(&self, region: &Slot, index: u32) {
+    pub(super) fn unbind_all(&self, region: &Slot, index: u32) {
         let mut turn = 0;
         while region.users() > 0 {
             // Another round only for a window that somebody else is unbinding at this moment.
