@@ -17,6 +17,8 @@ use crate::tpt::{Draft, Layout, Region, Reserved, Ticket, Tpt};
 pub struct Buffer {
     tpt: Arc<Tpt>,
     stag: Stag,
+    /// The STag goes when this does.
+    owns_stag: bool,
     memory: Arc<Memory>,
 }
 
@@ -82,6 +84,7 @@ impl Buffer {
         Ok(Buffer {
             tpt: tpt.clone(),
             stag,
+            owns_stag: true,
             memory,
         })
     }
@@ -107,13 +110,14 @@ impl Buffer {
         let buffer = Buffer {
             tpt: tpt.clone(),
             stag: reserved.stag(),
+            owns_stag: true,
             memory,
         };
         Ok((buffer, reserved))
     }
 
-    /// Allocates `len` zero bytes and prepares their registration under an STag of the caller's (M4). The buffer frees the
-    /// STag when it is dropped.
+    /// Allocates `len` zero bytes and prepares their registration under an STag of the caller's (M4), who frees the STag:
+    /// it may stand for other memory later.
     pub fn prepared(
         tpt: &Arc<Tpt>,
         stag: Stag,
@@ -133,6 +137,7 @@ impl Buffer {
         let buffer = Buffer {
             tpt: tpt.clone(),
             stag,
+            owns_stag: false,
             memory,
         };
         Ok((buffer, ticket))
@@ -194,7 +199,9 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // Refused while windows are bound to it, through which peers may reach it: then the entry keeps the memory.
-        let _ = self.tpt.deregister(self.stag);
+        if self.owns_stag {
+            let _ = self.tpt.deregister(self.stag);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod push;
 mod query;
 mod queue;
 mod receive;
+mod register;
 mod send;
 mod stage;
 mod strike;
@@ -29,6 +30,7 @@ pub use post::PostError;
 pub use pull::{Received, Receiving, Wants};
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
+pub use register::{OnFailure, Registering, Unregistered};
 
 use core::time::Duration;
 use std::cell::{Cell, RefCell};
@@ -73,6 +75,8 @@ pub struct QpInit {
     pub limits: Limits,
     /// How its bytes are moved.
     pub transfer: Transfer,
+    /// Whether its requests may register memory.
+    pub registering: Registering,
 }
 
 /// When payload goes straight between the carrier and its memory, and how much is done at once.

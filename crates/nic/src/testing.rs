@@ -15,7 +15,7 @@ use crate::carrier::Hand;
 use crate::cq::Cq;
 use crate::event::{Event, Outbox};
 use crate::function::NewQp;
-use crate::qp::{Limits, Qp, QpInit, Receiving, Transfer};
+use crate::qp::{Limits, Qp, QpInit, Receiving, Registering, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
@@ -36,6 +36,7 @@ pub(crate) struct Setup {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) transfer: Transfer,
+    pub(crate) registering: Registering,
     /// Reads that may be asked of a peer; each side serves four.
     pub(crate) ord: u16,
 }
@@ -55,6 +56,7 @@ impl Default for Setup {
             crc: true,
             markers: false,
             transfer: Transfer::default(),
+            registering: Registering::default(),
             ord: 4,
         }
     }
@@ -95,6 +97,7 @@ impl Side {
             tpt: tpt.clone(),
             limits: Limits::default(),
             transfer: setup.transfer,
+            registering: setup.registering,
         });
         Side {
             qp,
@@ -379,5 +382,6 @@ pub(crate) fn new_qp(pd: Pd, cq: u32) -> NewQp {
         srq: None,
         limits: Limits::default(),
         transfer: Transfer::default(),
+        registering: Registering::default(),
     }
 }

@@ -14,6 +14,7 @@ use super::Enabled;
 use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
+use super::register::Unregistered;
 use super::stage::Stage;
 use super::touch::Touches;
 use super::wait::{AnswerWait, Blocked};
@@ -135,6 +136,8 @@ pub(super) struct Inner {
     /// The last thing begun was an answer, so a request comes next.
     pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
+    /// The last registration that could not be executed, and may be tried again (M4).
+    pub(super) unregistered: Option<(u64, Unregistered)>,
     pub(super) counters: Counters,
     /// The peer is gone, by reset or not, behind a message that waits for a receive.
     pub(super) ending: Option<bool>,
@@ -184,6 +187,7 @@ impl Inner {
             rfc7306: false,
             answered_last: false,
             cause: None,
+            unregistered: None,
             counters: Counters::default(),
             ending: None,
             severed: false,

@@ -142,6 +142,7 @@ fn room_is_counted_as_long_as_its_stag_lives() {
     tpt.invalidate_remote(stags[2], PD, 5).unwrap();
     assert_eq!(tpt.pages(), 6, "it may be used again");
     drop(buffer);
+    tpt.deregister(stags[2]).unwrap();
     assert_eq!((tpt.len(), tpt.pages()), (2, 3));
     let again = tpt.allocate_stag(PD, 9).unwrap();
     assert!(!stags.contains(&again) && again.index() == stags[2].index());
@@ -232,6 +233,7 @@ fn of_all_who_execute_a_registration_one_does() {
             }
         });
         assert_eq!(done.into_inner(), 1);
+        tpt.deregister(stag).unwrap();
     }
     assert_eq!((tpt.len(), tpt.prepared.lock().entries.len()), (0, 0));
 }
