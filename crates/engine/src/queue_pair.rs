@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_mem::Pd;
-use verbena_nic::qp::{Enabled, Limits, PostError, Registering, View};
+use verbena_nic::qp::{Enabled, Limits, PostError, Registration, View};
 use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
 use verbena_wire::ext::RnrTimer;
@@ -43,7 +43,7 @@ pub struct QueuePairOptions {
     /// Its limits.
     pub limits: Limits,
     /// Whether its requests may register memory (M4).
-    pub registering: Registering,
+    pub registration: Registration,
     /// It has a number that peers can call, so that it can be connected by hand; its completions bear it.
     pub callable: bool,
 }
@@ -58,7 +58,7 @@ impl QueuePairOptions {
             qp_type: QpType::Rc,
             srq: None,
             limits: Limits::default(),
-            registering: Registering::default(),
+            registration: Registration::default(),
             callable: false,
         }
     }
@@ -102,7 +102,7 @@ impl QueuePair {
             srq: options.srq,
             limits: options.limits,
             transfer: config.transfer(),
-            registering: options.registering,
+            registration: options.registration,
         })?;
         send.0.feed(&recv.0.group);
         if let Some(callable) = &callable {

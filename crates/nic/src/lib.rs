@@ -59,7 +59,7 @@ pub use event::{Event, Outbox, Raise, Reason, Wake};
 pub use function::{Attributes, CqInfo, Function, NewQp, NewUd, QpInfo, Shares, SrqInfo};
 pub use interrupts::{At, Interrupts, Origin, Scheme};
 pub use qp::{
-    Acks, OnFailure, Qp, QpInit, Receiving, Registering, Sending, Transfer, Unregistered,
+    Acks, OnFailure, Qp, QpInit, Receiving, Registration, Sending, Transfer, Unregistered,
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;

@@ -30,7 +30,7 @@ pub use post::PostError;
 pub use pull::{Received, Receiving, Wants};
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
-pub use register::{OnFailure, Registering, Unregistered};
+pub use register::{OnFailure, Registration, Unregistered};
 
 use core::time::Duration;
 use std::cell::{Cell, RefCell};
@@ -76,7 +76,7 @@ pub struct QpInit {
     /// How its bytes are moved.
     pub transfer: Transfer,
     /// Whether its requests may register memory.
-    pub registering: Registering,
+    pub registration: Registration,
 }
 
 /// When payload goes straight between the carrier and its memory, and how much is done at once.

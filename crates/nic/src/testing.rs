@@ -15,7 +15,7 @@ use crate::carrier::Hand;
 use crate::cq::Cq;
 use crate::event::{Event, Outbox};
 use crate::function::NewQp;
-use crate::qp::{Limits, Qp, QpInit, Receiving, Registering, Transfer};
+use crate::qp::{Limits, Qp, QpInit, Receiving, Registration, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
@@ -36,7 +36,7 @@ pub(crate) struct Setup {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) transfer: Transfer,
-    pub(crate) registering: Registering,
+    pub(crate) registration: Registration,
     /// Reads that may be asked of a peer; each side serves four.
     pub(crate) ord: u16,
 }
@@ -56,7 +56,7 @@ impl Default for Setup {
             crc: true,
             markers: false,
             transfer: Transfer::default(),
-            registering: Registering::default(),
+            registration: Registration::default(),
             ord: 4,
         }
     }
@@ -97,7 +97,7 @@ impl Side {
             tpt: tpt.clone(),
             limits: Limits::default(),
             transfer: setup.transfer,
-            registering: setup.registering,
+            registration: setup.registration,
         });
         Side {
             qp,
@@ -382,6 +382,6 @@ pub(crate) fn new_qp(pd: Pd, cq: u32) -> NewQp {
         srq: None,
         limits: Limits::default(),
         transfer: Transfer::default(),
-        registering: Registering::default(),
+        registration: Registration::default(),
     }
 }

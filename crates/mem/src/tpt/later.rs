@@ -125,6 +125,15 @@ impl Tpt {
         self.prepared.lock().entries.remove(&ticket.number).is_some()
     }
 
+    /// A registration has come and gone: it will not be executed any more, and nobody reaches its memory by it. Only the last
+    /// 255 names of an STag can be told apart.
+    pub fn is_over(&self, ticket: Ticket) -> bool {
+        let prepared = self.prepared.lock().entries.contains_key(&ticket.number);
+        // A key changes when the last access to what it named has ended.
+        let left = |slot: &Slot| slot.key() != ticket.stag.key();
+        !prepared && self.slot(ticket.stag.index()).is_none_or(left)
+    }
+
     /// Executes a prepared registration for a queue pair of this domain (M4): from here on its STag may be used.
     ///
     /// One that fails is still prepared, and may be executed when what stood in its way has gone.

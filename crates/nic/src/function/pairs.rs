@@ -11,7 +11,7 @@ use super::table::Use;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::Outbox;
-use crate::qp::{Limits, Qp, QpInit, Registering, Transfer, View};
+use crate::qp::{Limits, Qp, QpInit, Registration, Transfer, View};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
@@ -38,7 +38,7 @@ pub struct NewQp {
     /// How its bytes are moved.
     pub transfer: Transfer,
     /// Whether its requests may register memory (M4).
-    pub registering: Registering,
+    pub registration: Registration,
 }
 
 /// What a query of a queue pair answers (N1).
@@ -121,7 +121,7 @@ impl Function {
                 tpt: self.tpt.clone(),
                 limits: new.limits,
                 transfer: new.transfer,
-                registering: new.registering,
+                registration: new.registration,
             }));
             made = Some(qp.clone());
             Ok(Pair {

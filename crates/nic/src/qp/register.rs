@@ -25,7 +25,7 @@ use crate::wr::SendOp;
 
 /// Whether the requests of a queue pair may register memory, and what happens if one cannot (M4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Registering {
+pub struct Registration {
     /// They may.
     pub enabled: bool,
     /// What happens if one cannot.
@@ -56,7 +56,7 @@ pub enum Unregistered {
 
 /// Executes a registration, after all four checks.
 pub(super) fn register(init: &QpInit, ticket: Ticket) -> Result<(), Unregistered> {
-    if !init.registering.enabled {
+    if !init.registration.enabled {
         return Err(Unregistered::NotEnabled);
     }
     Ok(init.tpt.execute(ticket, init.pd)?)
@@ -97,7 +97,7 @@ impl Inner {
         why: Unregistered,
         out: &mut Outbox,
     ) -> bool {
-        match init.registering.on_failure {
+        match init.registration.on_failure {
             OnFailure::Reactive => {
                 self.stop_sending(init, at, why);
                 true

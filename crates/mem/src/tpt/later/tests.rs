@@ -45,8 +45,10 @@ fn an_stag_is_known_at_once_and_used_only_when_its_registration_is_executed() {
     assert_eq!(tpt.place_remote(&reach).unwrap_err(), invalid);
     assert_eq!(tpt.gather_local(&reach).unwrap_err(), invalid);
     assert!(!tpt.is_pending(stag), "it refuses like an invalid one");
+    assert!(!tpt.is_over(ticket));
     assert_eq!(tpt.execute(ticket, PD), Ok(()));
     assert!(tpt.place_remote(&reach).is_ok());
+    assert!(!tpt.is_over(ticket), "peers reach it");
     assert_eq!(tpt.execute(ticket, PD), Err(Misuse::Stag(stag)), "once");
     assert!(!tpt.discard(ticket));
 }
@@ -86,6 +88,7 @@ fn each_check_fails_alone_and_leaves_the_registration_prepared() {
     tpt.invalidate_local(stag, PD).unwrap();
     assert_eq!(tpt.execute(then, PD), Ok(()), "tried again");
     assert!(tpt.look(stag).is_none() && tpt.look(then.stag()).is_some());
+    assert!(tpt.is_over(now) && !tpt.is_over(then));
 }
 
 #[test]

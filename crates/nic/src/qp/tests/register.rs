@@ -4,7 +4,7 @@ use verbena_mem::{Access, Buffer, Misuse, Pd, Ticket, Tpt};
 use verbena_wire::{Stag, To};
 
 use crate::event::Event;
-use crate::qp::{OnFailure, Registering, Unregistered};
+use crate::qp::{OnFailure, Registration, Unregistered};
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::testing::{PD, Pair, SEND, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
@@ -13,7 +13,7 @@ use crate::wr::{Remote, SendOp, Sge};
 fn setup(on_failure: OnFailure) -> Setup {
     let enabled = true;
     Setup {
-        registering: Registering {
+        registration: Registration {
             enabled,
             on_failure,
         },
@@ -187,12 +187,12 @@ fn a_reactive_failure_stops_the_send_queue_and_nothing_else() {
                 setup
             } else {
                 // The first check: the queue pair is not enabled.
-                let registering = Registering {
+                let registration = Registration {
                     enabled: false,
-                    ..setup.registering
+                    ..setup.registration
                 };
                 Setup {
-                    registering,
+                    registration,
                     ..setup
                 }
             });
