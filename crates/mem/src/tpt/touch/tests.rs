@@ -162,22 +162,28 @@ fn of_two_messages_at_once_one_is_placed_and_the_other_refused() {
     let tpt = table();
     for round in 0..2000 {
         let (buffer, reach) = once(&tpt);
-        let won = Count::new(0);
+        let (won, ready) = (Count::new(0), Count::new(0));
         std::thread::scope(|scope| {
             for byte in [1_u8, 2] {
-                let (tpt, won) = (&tpt, &won);
-                scope.spawn(move || match tpt.touch(&reach, &Arrival::in_order(true)) {
-                    Ok(Verdict::Spends(place, spend)) => {
-                        for at in 0..8 {
-                            place.write(at, &[byte]);
-                        }
-                        drop(place);
-                        drop(spend);
-                        won.fetch_add(u32::from(byte), Ordering::Relaxed);
+                let (tpt, won, ready) = (&tpt, &won, &ready);
+                scope.spawn(move || {
+                    ready.fetch_add(1, Ordering::SeqCst);
+                    while ready.load(Ordering::SeqCst) < 2 {
+                        core::hint::spin_loop();
                     }
-                    Ok(other) => panic!("{other:?}"),
-                    Err(refusal) => {
-                        assert_eq!(refusal, Refusal::Touched { stag: reach.stag });
+                    match tpt.touch(&reach, &Arrival::in_order(true)) {
+                        Ok(Verdict::Spends(place, spend)) => {
+                            for at in 0..8 {
+                                place.write(at, &[byte]);
+                            }
+                            drop(place);
+                            drop(spend);
+                            won.fetch_add(u32::from(byte), Ordering::Relaxed);
+                        }
+                        Ok(other) => panic!("{other:?}"),
+                        Err(refusal) => {
+                            assert_eq!(refusal, Refusal::Touched { stag: reach.stag });
+                        }
                     }
                 });
             }
