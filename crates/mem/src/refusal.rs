@@ -87,11 +87,7 @@ pub enum Misuse {
     Instance { stag: Stag, next: u8 },
     /// The STag has no room for so many pages (M4).
     #[error("STag {stag} has room for {room} pages, not for {pages}")]
-    Space {
-        stag: Stag,
-        pages: usize,
-        room: u32,
-    },
+    Space { stag: Stag, pages: usize, room: u32 },
     /// More room than one STag may have.
     #[error("room for {pages} pages, at most {limit}")]
     Pages { pages: u32, limit: u32 },

@@ -7,8 +7,8 @@
 //! that it must not be used yet. The protocol is modelled with loom in `slot/tests.rs`.
 
 use crate::entry::Entry;
-use crate::touch::Seq;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, pause};
+use crate::touch::Seq;
 
 const GRANT: u64 = 1;
 const GRANTS: u64 = 0xffff_ffff;

@@ -195,10 +195,9 @@ impl QpState {
             // own time, and until then the queue pair receives and answers, but asks nothing.
             (S::Init, QpEvent::Connected) => Some(S::Rts),
             (S::Rtr | S::Rts | S::Sqd, QpEvent::Connected) => Some(self),
-            (
-                S::Rtr | S::Rts | S::Sqd | S::Sqe,
-                QpEvent::Failed | QpEvent::PeerTerminated,
-            ) => Some(S::Err),
+            (S::Rtr | S::Rts | S::Sqd | S::Sqe, QpEvent::Failed | QpEvent::PeerTerminated) => {
+                Some(S::Err)
+            }
             (S::Rts | S::Sqd, QpEvent::SendFailed) => Some(S::Sqe),
             (S::Rts | S::Sqd | S::Sqe, QpEvent::PeerLost) => Some(S::Err),
             (state, QpEvent::PeerClosed | QpEvent::PeerLost | QpEvent::Closed) => Some(state),

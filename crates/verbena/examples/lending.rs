@@ -106,7 +106,9 @@ fn main() -> Result<(), Error> {
         Ok(end) => end?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    println!("{QUESTIONS} answers, each into a buffer lent for it alone; one too many ended as {second:?}");
+    println!(
+        "{QUESTIONS} answers, each into a buffer lent for it alone; one too many ended as {second:?}"
+    );
     assert_eq!(second, Status::RemAccessErr);
     Ok(())
 }

@@ -5,8 +5,7 @@ mod common;
 use common::device;
 use common::low::{SEND, complete, join, until, wr};
 use verbena::low::{
-    Data, OnFailure, QpState, RecvWr, Registration, SendOp, Sge, Unregistered, Wc, WcOp,
-    WindowType,
+    Data, OnFailure, QpState, RecvWr, Registration, SendOp, Sge, Unregistered, Wc, WcOp, WindowType,
 };
 use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
 
@@ -208,7 +207,10 @@ fn a_failed_registration_may_be_tried_again_and_the_peer_sees_nothing() {
     assert_eq!(world.b.state(), QpState::Sqe);
     let (id, why) = world.b.view().unregistered.unwrap();
     assert!(matches!(why, Unregistered::Refused(_)), "{why}");
-    assert_eq!((id, why.to_string().contains("room for 1 pages")), (1, true));
+    assert_eq!(
+        (id, why.to_string().contains("room for 1 pages")),
+        (1, true)
+    );
     assert_eq!(world.run(SEND).status, Status::WrFlushErr);
     // What `b` has to receive it receives.
     let (id, scatter) = (9, &[][..]);

@@ -122,7 +122,11 @@ impl Tpt {
 
     /// Gives a prepared registration up; false if it was executed or given up before.
     pub fn discard(&self, ticket: Ticket) -> bool {
-        self.prepared.lock().entries.remove(&ticket.number).is_some()
+        self.prepared
+            .lock()
+            .entries
+            .remove(&ticket.number)
+            .is_some()
     }
 
     /// A registration has come and gone: it will not be executed any more, and nobody reaches its memory by it. Only the last

@@ -99,7 +99,9 @@ impl Right {
 
     fn place<'a>(self, init: &'a QpInit, sge: &Sge) -> Result<Placement<'a>, Refusal> {
         match self {
-            Right::Local => init.tpt.place_local(&reach_of(init, sge, Access::LOCAL_WRITE)),
+            Right::Local => init
+                .tpt
+                .place_local(&reach_of(init, sge, Access::LOCAL_WRITE)),
             Right::Peer => init
                 .tpt
                 .place_remote(&reach_of(init, sge, Access::REMOTE_WRITE)),
@@ -120,7 +122,10 @@ pub(super) fn is_pending(init: &QpInit, sge: &Sge, sink: Option<Right>) -> Optio
     let refused = match sink {
         _ if sge.len == 0 => None,
         Some(right) => right.place(init, sge).err(),
-        None => init.tpt.gather_local(&reach_of(init, sge, Access::NONE)).err(),
+        None => init
+            .tpt
+            .gather_local(&reach_of(init, sge, Access::NONE))
+            .err(),
     };
     match refused {
         Some(Refusal::Pending { stag }) => Some(stag),

@@ -84,7 +84,11 @@ fn each_check_fails_alone_and_leaves_the_registration_prepared() {
         stag: then.stag(),
         next: then.stag().key(),
     };
-    assert_eq!(tpt.execute(then, PD), Err(early), "what stands there goes first");
+    assert_eq!(
+        tpt.execute(then, PD),
+        Err(early),
+        "what stands there goes first"
+    );
     tpt.invalidate_local(stag, PD).unwrap();
     assert_eq!(tpt.execute(then, PD), Ok(()), "tried again");
     assert!(tpt.look(stag).is_none() && tpt.look(then.stag()).is_some());

@@ -120,7 +120,10 @@ fn a_segment_ahead_of_its_stream_is_placed_and_spends_when_the_stream_gets_there
     for next in 0..=5 {
         assert!(!tpt.reached(reach.stag, arrival.end, at(next)), "{next}");
     }
-    assert!(!tpt.reached(reach.stag, at(4), at(6)), "another segment's end");
+    assert!(
+        !tpt.reached(reach.stag, at(4), at(6)),
+        "another segment's end"
+    );
     assert!(tpt.place_remote(&reach).is_ok());
     assert!(tpt.reached(reach.stag, arrival.end, at(6)));
     assert!(!tpt.reached(reach.stag, arrival.end, at(6)), "once");
@@ -133,14 +136,20 @@ fn a_second_touch_takes_the_entry_away_before_the_stream_gets_there() {
     let tpt = table();
     for second in [Arrival::in_order(true), ahead(7), ahead(1000)] {
         let (_buffer, reach) = once(&tpt);
-        assert!(matches!(tpt.touch(&reach, &ahead(5)), Ok(Verdict::Ahead(_))));
+        assert!(matches!(
+            tpt.touch(&reach, &ahead(5)),
+            Ok(Verdict::Ahead(_))
+        ));
         let (stag, touched) = (reach.stag, Refusal::Touched { stag: reach.stag });
         assert_eq!(refusal(tpt.touch(&reach, &second)), Some(touched));
         assert!(tpt.look(stag).is_none());
         assert!(!tpt.reached(stag, ahead(5).end, ahead(50).end));
     }
     let (_buffer, reach) = once(&tpt);
-    assert!(matches!(tpt.touch(&reach, &ahead(5)), Ok(Verdict::Ahead(_))));
+    assert!(matches!(
+        tpt.touch(&reach, &ahead(5)),
+        Ok(Verdict::Ahead(_))
+    ));
     assert!(tpt.spend(&reach).is_err(), "a read is a touch, too");
     assert!(tpt.look(reach.stag).is_none());
 }
@@ -150,10 +159,16 @@ fn a_segment_outside_the_window_is_dropped_and_may_come_again() {
     let tpt = table();
     let (buffer, reach) = once(&tpt);
     for by in [100, 1000, u32::MAX - 1] {
-        assert!(matches!(tpt.touch(&reach, &ahead(by)), Ok(Verdict::Dropped)));
+        assert!(matches!(
+            tpt.touch(&reach, &ahead(by)),
+            Ok(Verdict::Dropped)
+        ));
     }
     assert_eq!(tpt.touched_at(reach.stag), None);
-    assert!(matches!(tpt.touch(&reach, &ahead(99)), Ok(Verdict::Ahead(_))));
+    assert!(matches!(
+        tpt.touch(&reach, &ahead(99)),
+        Ok(Verdict::Ahead(_))
+    ));
     drop(buffer);
 }
 
@@ -193,7 +208,10 @@ fn of_two_messages_at_once_one_is_placed_and_the_other_refused() {
         assert_eq!(buffer.read(0, 8), [won; 8], "nothing of the other's");
         assert!(tpt.look(reach.stag).is_none());
     }
-    assert!(tpt.is_empty(), "a spent region is deregistered like any other");
+    assert!(
+        tpt.is_empty(),
+        "a spent region is deregistered like any other"
+    );
 }
 
 fn bind(window: Stag, region: &Buffer, key: u8) -> Bind {
@@ -224,7 +242,10 @@ fn a_spent_window_is_bound_again_by_an_owner_that_knows_its_old_name() {
             let reach = reach(window, region.at(), 8);
             drop(tpt.touch(&reach, &Arrival::in_order(true)).unwrap());
             for old in names.iter().chain([&window]) {
-                let old = Reach { stag: *old, ..reach };
+                let old = Reach {
+                    stag: *old,
+                    ..reach
+                };
                 assert!(tpt.place_remote(&old).is_err(), "{ty:?}");
             }
             names.push(window);
@@ -269,7 +290,11 @@ fn what_a_touch_has_taken_away_can_be_invalidated_all_the_same() {
     assert_eq!(tpt.invalidate_local(never, PD), invalid);
     tpt.bind(&bind(window, &region, 10)).unwrap();
     let invalid = Err(Refusal::Stag { stag: window });
-    assert_eq!(tpt.invalidate_local(window, PD), invalid, "another's by now");
+    assert_eq!(
+        tpt.invalidate_local(window, PD),
+        invalid,
+        "another's by now"
+    );
 }
 
 #[test]
@@ -307,9 +332,6 @@ fn an_index_forgets_what_its_last_entry_died_of() {
     drop(buffer);
     let window = tpt.allocate_window(WindowType::One, PD).unwrap();
     assert_eq!(window.index(), old.index());
-    let refused = tpt.place_remote(&Reach {
-        stag: old,
-        ..reach
-    });
+    let refused = tpt.place_remote(&Reach { stag: old, ..reach });
     assert_eq!(refused.unwrap_err(), Refusal::Stag { stag: old });
 }

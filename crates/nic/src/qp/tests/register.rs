@@ -279,8 +279,7 @@ fn requests_before_a_reactive_failure_go_on_even_if_the_peer_has_no_receive_yet(
     pair.a.post(1, SEND, &gather);
     let immediate = Some(3);
     let remote = pair.b.remote(3000);
-    pair.a
-        .post(2, SendOp::Write { remote, immediate }, &gather);
+    pair.a.post(2, SendOp::Write { remote, immediate }, &gather);
     pair.a.post(3, SendOp::Register(ticket), &[]);
     pair.a.post(4, SEND, &[]);
     pair.run();
