@@ -13,6 +13,7 @@ const MODELS: &[(&str, &str)] = &[
     ("verbena-mem", "slot::tests::model"),
     ("verbena-nic", "ring::tests::model"),
     ("verbena-nic", "desk::tests::model"),
+    ("verbena-nic", "qp::queue::tests::model"),
     ("verbena-nic", "cq::tests::model"),
     ("verbena-nic", "eq::tests::model"),
     ("verbena-nic", "interrupts::tests::model"),

@@ -213,8 +213,9 @@ impl QueuePair {
     /// Posts a receive.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         self.check()?;
-        self.qp.queue_receive(wr)?;
-        self.act(Qp::ring);
+        if self.qp.queue_receive(wr)? {
+            self.act(Qp::ring);
+        }
         Ok(())
     }
 

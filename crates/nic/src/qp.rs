@@ -5,6 +5,7 @@
 mod answer;
 mod complete;
 mod deliver;
+mod foreseen;
 mod inner;
 mod memory;
 mod modify;
@@ -18,6 +19,7 @@ mod queue;
 mod receive;
 mod register;
 mod send;
+mod short;
 mod stage;
 mod strike;
 mod touch;
@@ -38,6 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::{Pd, Tpt};
+use verbena_stream::responder::State as Responding;
 use verbena_stream::{Stream, Time};
 use verbena_wire::ext::RnrTimer;
 
@@ -396,7 +399,19 @@ impl Inner {
         let result = work(self, init, out);
         self.settle(init, out);
         self.heads.tell_state(self.state);
+        while self.heads.tell_calm(self.is_calm()) {
+            self.absorb(init, out);
+            self.settle(init, out);
+            self.heads.tell_state(self.state);
+        }
         result
+    }
+
+    /// A receive that is posted now can wait for a message: none waits for it, and none is flushed.
+    fn is_calm(&self) -> bool {
+        let awaited = |stream: &Stream| stream.ledger().responder.state() == Responding::Waiting;
+        let works = !self.state.flushes() && self.state != QpState::Reset;
+        works && self.blocked.is_none() && !self.stream.as_ref().is_some_and(awaited)
     }
 }
 

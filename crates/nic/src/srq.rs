@@ -119,12 +119,24 @@ impl Srq {
     /// Receives that were promised to others are not taken away from them.
     pub fn take(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
         let mut inner = self.inner.lock();
+        let taken = self.take_mine(&mut inner, qpn, outbox);
+        if taken.is_none() {
+            inner.line.join(qpn);
+        }
+        taken
+    }
+
+    /// The same, but nobody joins the line.
+    pub(crate) fn take_at_once(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
+        self.take_mine(&mut self.inner.lock(), qpn, outbox)
+    }
+
+    fn take_mine(&self, inner: &mut Inner, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
         let promised = inner.promised.remove(&qpn);
         if !promised && inner.queue.len() <= inner.promised.len() {
-            inner.line.join(qpn);
             return None;
         }
-        self.take_front(&mut inner, outbox)
+        self.take_front(inner, outbox)
     }
 
     /// Takes a receive that holds `len` bytes for a message that does not wait: the next one that nobody was promised, or

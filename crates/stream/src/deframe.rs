@@ -61,6 +61,11 @@ impl Deframer {
         self.crc
     }
 
+    /// Nothing is summed and nothing marked: a frame is its bytes in a row.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.crc && self.phase.is_none()
+    }
+
     /// Are we inside a frame, given that `staged` bytes wait in the stage?
     pub(crate) fn mid_frame(&self, staged: usize) -> bool {
         staged > 0 || self.frame.is_some_and(|f| f.at > 0)

@@ -3,6 +3,10 @@
 //! otherwise the whole frame is written into a stage, where payload is copied once and summed while it is warm.
 //! It refuses to know the payload: it names the holes and lets the caller fill them.
 
+mod plain;
+
+pub use plain::Plain;
+
 use verbena_wire::crc::crc32c;
 use verbena_wire::ddp::MAX_LEN;
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, Layout, Phase, pad_len};

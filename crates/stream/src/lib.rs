@@ -31,10 +31,11 @@ mod tx;
 pub mod violation;
 
 pub use delivery::{Claim, Delivery, Place, Run, Step};
-pub use frame::Frame;
+pub use frame::{Frame, Plain};
 pub use outgoing::{Message, Outgoing};
 pub use requester::RnrRetry;
 pub use responder::AckPolicy;
+pub use rx::{Foreseen, What};
 pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
 pub use stream::{Held, Settings, Stream};
 pub use terminate::Offender;

@@ -65,6 +65,12 @@ impl Order {
         self.expected[index(qn)]
     }
 
+    /// The message that had to come next on a queue has come, whole.
+    pub(crate) fn pass(&mut self, qn: Qn) {
+        let expected = &mut self.expected[index(qn)];
+        *expected = expected.next();
+    }
+
     /// A message is unfinished.
     pub fn mid_message(&self) -> bool {
         self.open().is_some()

@@ -202,14 +202,23 @@ impl Requester {
         }
     }
 
-    /// ACK(n): all before n are executed.
-    pub fn handle_ack(&mut self, n: Rsn) -> Result<(), Violation> {
-        let high = match self.state {
+    /// The highest acknowledgement that can be true.
+    fn highest(&self) -> Rsn {
+        match self.state {
             State::Flowing if self.unfinished => self.newest(),
             State::Flowing => self.next,
             State::Paused | State::GaveUp => self.stopped,
-        };
-        self.check("ACK", n, high)?;
+        }
+    }
+
+    /// ACK(n) can be true.
+    pub(crate) fn believes(&self, n: Rsn) -> bool {
+        n.minus(self.acked) <= self.highest().minus(self.acked)
+    }
+
+    /// ACK(n): all before n are executed.
+    pub fn handle_ack(&mut self, n: Rsn) -> Result<(), Violation> {
+        self.check("ACK", n, self.highest())?;
         self.acked = n;
         // Numbers come round: only a refusal without progress in between is the same wait.
         self.waited = self.waited.filter(|(rsn, _)| !rsn.is_before(n));

@@ -2,10 +2,12 @@
 //! It names where the next bytes go and is told how many arrived; between two calls it holds no payload at all.
 //! It refuses to judge memory: whoever moves the bytes checks rights, and reports a refusal as a [`Violation`].
 
+mod foresee;
 mod head;
 mod message;
 mod moment;
 
+pub use foresee::{Foreseen, What};
 pub use moment::{Event as MomentEvent, Moment};
 
 use verbena_wire::ddp::Header;

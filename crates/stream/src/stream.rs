@@ -9,7 +9,7 @@ mod receive;
 mod transmit;
 
 pub use lifecycle::{Event, State};
-pub use transmit::Held;
+pub use transmit::{Held, Rare};
 
 use verbena_wire::ext::{Caps, Features};
 use verbena_wire::number::Psn;

@@ -6,13 +6,13 @@ mod control;
 
 pub(crate) use control::ControlOut;
 
-use verbena_wire::ddp::{Header, Untagged};
+use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::Control;
 use verbena_wire::mpa::fpdu::{MAX_ULPDU_WITH_MARKERS, Phase};
 use verbena_wire::rdmap::{Opcode, Terminate};
-use verbena_wire::{Mo, Msn, Qn};
+use verbena_wire::{Mo, Msn, Qn, Rsn};
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Plain};
 use crate::outgoing::{Body, Message, Outgoing, Segment};
 
 /// Queues we number messages on.
@@ -92,7 +92,7 @@ impl Tx {
         !cut
     }
 
-    pub(crate) fn begin(&mut self, message: Message, rsn: Option<verbena_wire::Rsn>) -> Outgoing {
+    pub(crate) fn begin(&mut self, message: Message, rsn: Option<Rsn>) -> Outgoing {
         let serial = self.begun;
         self.begun += 1;
         self.open = Some(Open {
@@ -101,6 +101,67 @@ impl Tx {
             framed: false,
         });
         Outgoing::new(message, rsn, serial)
+    }
+
+    /// A whole Send or Write that takes one plain frame, begun and finished at once; `None` if it is not that simple.
+    #[inline]
+    pub(crate) fn whole(&mut self, message: &Message) -> Option<Plain> {
+        if !self.is_plain() || self.open.is_some() {
+            return None;
+        }
+        let plain = match *message {
+            Message::Write { stag, to, len } => {
+                let header = Tagged {
+                    last: true,
+                    opcode: Opcode::Write,
+                    stag,
+                    to,
+                };
+                Plain::new(&header.emit(), len, self.max_ulpdu)?
+            }
+            Message::Send {
+                invalidate: None,
+                len,
+                ..
+            } => {
+                let header = Untagged {
+                    last: true,
+                    opcode: message.opcode(),
+                    ulp: 0,
+                    qn: Qn::SEND,
+                    msn: self.next[Qn::SEND.get() as usize],
+                    mo: Mo::ZERO,
+                };
+                let plain = Plain::new(&header.emit(), len, self.max_ulpdu)?;
+                self.number(Qn::SEND);
+                plain
+            }
+            _ => return None,
+        };
+        self.begun += 1;
+        Some(plain)
+    }
+
+    /// An acknowledgement as a plain frame; `None` if frames are summed or marked.
+    pub(crate) fn ack(&mut self, n: Rsn) -> Option<Plain> {
+        if !self.is_plain() {
+            return None;
+        }
+        let header = Untagged {
+            last: true,
+            opcode: Opcode::Control,
+            ulp: Control::Ack(n).ulp_word(),
+            qn: Qn::CONTROL,
+            msn: self.number(Qn::CONTROL),
+            mo: Mo::ZERO,
+        };
+        // As long as any head, which every frame may be.
+        Plain::new(&header.emit(), 0, u16::MAX)
+    }
+
+    /// Nothing is summed and nothing marked.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.crc && self.phase.is_none()
     }
 
     /// The message's next frame, and whether it is the last one; `None` if it is not the message under way.

@@ -239,8 +239,9 @@ impl Connection {
             self.last_moment.store(last.nanos(), Ordering::Release);
             self.shard.at(last, self.token);
         }
-        let watch = outlook.awaits_peer && bound.slot.patience().is_some();
-        if watch && !self.watched.swap(true, Ordering::AcqRel) {
+        // Looked at before it is exchanged: it is nearly always set.
+        let watch = outlook.awaits_peer && !self.watched.load(Ordering::Acquire);
+        if watch && bound.slot.patience().is_some() && !self.watched.swap(true, Ordering::AcqRel) {
             self.shard.at(sys::now() + WATCH, self.token);
         }
     }

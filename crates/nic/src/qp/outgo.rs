@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use verbena_mem::{Gather, Refusal, Sources};
-use verbena_stream::Frame;
+use verbena_stream::{Frame, Plain};
 
 use super::inner::Owed;
 
@@ -81,10 +81,28 @@ impl Outgo {
         frame.append(&mut self.bytes, append);
     }
 
+    /// Adds a plain frame; `append` copies its payload.
+    #[inline]
+    pub(super) fn put_plain(&mut self, frame: &Plain, append: impl FnOnce(&mut Vec<u8>)) {
+        frame.append(&mut self.bytes, append);
+    }
+
     /// Adds a control frame: it may stand between any two frames, and stays if those around it are given up.
     pub(super) fn put_control(&mut self, frame: &Frame) {
         let at = self.bytes.len();
         frame.append(&mut self.bytes, |_, _, _| ());
+        self.note_control(at);
+    }
+
+    /// Adds an acknowledgement, which is a control frame.
+    #[inline]
+    pub(super) fn put_ack(&mut self, ack: &Plain) {
+        let at = self.bytes.len();
+        ack.append(&mut self.bytes, |_| ());
+        self.note_control(at);
+    }
+
+    fn note_control(&mut self, at: usize) {
         if !self.cuts.is_empty() {
             self.controls.push_back(at..self.bytes.len());
         }

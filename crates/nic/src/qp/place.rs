@@ -126,12 +126,7 @@ impl Inner {
         if bytes.is_empty() {
             return Placed::Done;
         }
-        let direct = self.stream.as_ref().is_some_and(Stream::reads_directly);
-        if direct && run.len >= init.transfer.direct_min {
-            self.bulk = BULK;
-        } else {
-            self.bulk = self.bulk.saturating_sub(1);
-        }
+        self.note_run(init, run.len);
         loop {
             let mut rest = bytes;
             // The whole run is judged, however little of it is here: what leaves its buffer is not placed in part.

@@ -63,8 +63,9 @@ impl Qp {
 
     /// Adds a receive, and goes on with a message that waits for it.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
-        self.queue_receive(wr)?;
-        self.ring(out);
+        if self.queue_receive(wr)? {
+            self.ring(out);
+        }
         Ok(())
     }
 
@@ -86,8 +87,9 @@ impl Qp {
         }
     }
 
-    /// Leaves a receive for whoever runs the connection, and waits for nobody; [`ring`](Qp::ring) afterwards.
-    pub fn queue_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+    /// Leaves a receive for whoever runs the connection, and waits for nobody. True if the connection must be told of it:
+    /// [`ring`](Qp::ring) then, and send.
+    pub fn queue_receive(&self, wr: &ReceiveWr<'_>) -> Result<bool, PostError> {
         if self.init.srq.is_some() {
             return Err(PostError::Shared);
         }
@@ -98,7 +100,7 @@ impl Qp {
         let receive = Receive::new(wr, self.init.limits.pieces)?;
         let depth = self.init.limits.receives;
         if self.tails.post_receive(receive, depth) {
-            Ok(())
+            Ok(self.tails.receive_is_news())
         } else {
             Err(PostError::Full(depth))
         }

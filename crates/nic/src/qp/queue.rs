@@ -3,14 +3,12 @@
 //! It refuses to judge requests; posters do that before, with what [`Marks`] tell them of the other end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 
 use super::wqe::Wqe;
 use crate::receive::Receive;
 use crate::ring::{Consumer, Producer, ring};
 use crate::state::QpState;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
 
 /// What posters need to know of the other end, without its lock.
 #[derive(Debug, Default)]
@@ -21,6 +19,8 @@ pub(super) struct Marks {
     ended: AtomicU64,
     /// Receives that have been taken.
     taken: AtomicU64,
+    /// Nobody at the other end waits for a receive, or has to flush one: it may lie there until a message needs it.
+    calm: AtomicBool,
 }
 
 impl Marks {
@@ -87,6 +87,13 @@ impl Tails {
         self.receives.post(receive, depth, &self.marks.taken)
     }
 
+    /// Whether the receive that was left last must be told of.
+    pub(super) fn receive_is_news(&self) -> bool {
+        // Either we see that somebody waits, or who begins to wait after this sees the receive (see `tell_calm`).
+        fence(Ordering::SeqCst);
+        !self.marks.calm.load(Ordering::Relaxed)
+    }
+
     /// Send requests that have not ended, and receives that have not been taken.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let sends = self.sends.waiting(&self.marks.ended);
@@ -122,6 +129,19 @@ impl Heads {
     /// Send requests have ended: there is room for as many, which must be so before their completions can be seen.
     pub(super) fn ended(&self, count: usize) {
         self.marks.ended.fetch_add(count as u64, Ordering::Release);
+    }
+
+    /// Says whether posters of receives need to ring; true if one came meanwhile that may not have.
+    pub(super) fn tell_calm(&self, calm: bool) -> bool {
+        if self.marks.calm.load(Ordering::Relaxed) == calm {
+            return false;
+        }
+        self.marks.calm.store(calm, Ordering::Relaxed);
+        if calm {
+            return false;
+        }
+        fence(Ordering::SeqCst);
+        self.has_receive()
     }
 
     pub(super) fn tell_state(&self, state: QpState) {

@@ -55,8 +55,15 @@ impl Inner {
         out: &mut Outbox,
     ) -> (usize, usize) {
         let (mut at, mut need) = (0, 0);
-        while let Some(stream) = &mut self.stream {
+        loop {
             let rest = input.get(at..).unwrap_or_default();
+            if let Some(used) = self.take_foreseen(init, rest, out) {
+                at += used;
+                continue;
+            }
+            let Some(stream) = &mut self.stream else {
+                break;
+            };
             let (used, step) = match stream.handle(rest, now) {
                 Ok(handled) => handled,
                 Err(violation) => {

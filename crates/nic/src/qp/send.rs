@@ -3,7 +3,7 @@
 //! It refuses to complete anything; [`super::complete`] does.
 
 use verbena_mem::{Bind, Misuse, Refusal};
-use verbena_stream::{Held, Outgoing, Stream};
+use verbena_stream::{Held, Outgoing, Plain, Stream};
 use verbena_wire::Rsn;
 
 use super::QpInit;
@@ -37,9 +37,20 @@ impl Inner {
 
     /// Acknowledgements that could have waited.
     pub(super) fn frame_acks(&mut self) {
+        if let Some(Ok(ack)) = self.stream.as_mut().map(|s| s.poll_ack(true)) {
+            self.put_ack(ack);
+            return;
+        }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
             self.framed += frame.size() as u64;
             self.outgo.put_control(&frame);
+        }
+    }
+
+    fn put_ack(&mut self, ack: Option<Plain>) {
+        if let Some(plain) = ack {
+            self.framed += plain.size() as u64;
+            self.outgo.put_ack(&plain);
         }
     }
 
@@ -48,9 +59,21 @@ impl Inner {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        if let Some(frame) = stream.poll_control(false) {
-            self.framed += frame.size() as u64;
-            self.outgo.put_control(&frame);
+        match stream.poll_ack(false) {
+            Ok(None) => {}
+            Ok(ack) => {
+                self.put_ack(ack);
+                return true;
+            }
+            Err(_) => {
+                if let Some(frame) = stream.poll_control(false) {
+                    self.framed += frame.size() as u64;
+                    self.outgo.put_control(&frame);
+                    return true;
+                }
+            }
+        }
+        if self.current.is_none() && self.owed.is_empty() && self.frame_short(init) {
             return true;
         }
         match self.current.take() {

@@ -242,6 +242,16 @@ impl Rx {
 }
 
 impl Messages {
+    /// A whole Send came.
+    pub(super) fn sent(&mut self) {
+        self.last_write = None;
+    }
+
+    /// A whole Write came.
+    pub(super) fn written(&mut self, len: u32) {
+        self.last_write = Some(len);
+    }
+
     /// The message under way will be thrown away, and count.
     pub(super) fn drop_current(&mut self, opcode: Opcode) {
         if opcode == Opcode::Write {

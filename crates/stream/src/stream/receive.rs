@@ -2,8 +2,9 @@
 //! It promises that after a violation or a Terminate nothing received has any effect.
 //! It refuses to complete work: that is its caller's, who sees every [`Delivery`].
 
-use super::{Event, Stream};
+use super::{Event, State, Stream};
 use crate::delivery::{Claim, Delivery, Run, Step};
+use crate::rx::Foreseen;
 use crate::time::Time;
 use crate::violation::Violation;
 use verbena_wire::Msn;
@@ -33,6 +34,22 @@ impl Stream {
                 Err(violation)
             }
         }
+    }
+
+    /// What stands at the front of the stage, if it is a whole frame that had to come next: the short way past
+    /// [`handle`](Stream::handle). Nothing has changed until [`came`](Stream::came) says that its payload is in its place.
+    #[inline]
+    pub fn foresee<'a>(&self, stage: &'a [u8]) -> Option<Foreseen<'a>> {
+        if self.state != State::Running {
+            return None;
+        }
+        self.rx.foresee(stage, &self.ledger)
+    }
+
+    /// What was foreseen has come, and its payload is where it belongs.
+    #[inline]
+    pub fn came(&mut self, foreseen: &Foreseen<'_>) {
+        self.rx.came(foreseen, &mut self.ledger);
     }
 
     /// The payload that stands next, for a caller that can read it straight into its place.

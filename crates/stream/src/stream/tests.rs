@@ -7,6 +7,7 @@ mod flow;
 mod hostile;
 mod nudge;
 mod unreliable;
+mod whole;
 
 use super::*;
 use crate::testing::table;

@@ -4,10 +4,10 @@
 
 use verbena_wire::ext::{Control, Features};
 use verbena_wire::rdmap::{Opcode, ReadRequest};
-use verbena_wire::{Stag, To};
+use verbena_wire::{Rsn, Stag, To};
 
 use super::{Event, State, Stream};
-use crate::frame::Frame;
+use crate::frame::{Frame, Plain};
 use crate::outgoing::{Message, Outgoing};
 use crate::reads::Asked;
 use crate::requester::State as Requesting;
@@ -42,6 +42,10 @@ pub enum Held {
     #[error("the message ends beyond the last offset")]
     TooLong,
 }
+
+/// There may be more to say than an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rare;
 
 impl Stream {
     /// The next control frame to send, if any; `flush` also sends an acknowledgement that could wait.
@@ -112,6 +116,26 @@ impl Stream {
             self.ledger.reads_out.push(rsn, asked);
         }
         Ok(self.tx.begin(message, rsn))
+    }
+
+    /// Begins a Send or a Write and frames it, if it may be sent now and takes one plain frame: the short way past
+    /// [`begin`](Stream::begin) and [`next_frame`](Stream::next_frame). `None` if not, and nothing has changed.
+    #[inline]
+    pub fn whole(&mut self, message: &Message) -> Option<(Plain, Rsn)> {
+        self.may_begin(message).ok()?;
+        let plain = self.tx.whole(message)?;
+        Some((plain, self.ledger.requester.sent()))
+    }
+
+    /// The acknowledgement that [`poll_control`](Stream::poll_control) would give, as a plain frame, where nothing else
+    /// is to be said: `Ok(None)` if nothing is due. The error means that only `poll_control` knows.
+    #[inline]
+    pub fn poll_ack(&mut self, flush: bool) -> Result<Option<Plain>, Rare> {
+        let quiet = self.state == State::Running && self.rtr.is_none() && self.control.is_empty();
+        if !quiet || !self.tx.is_plain() {
+            return Err(Rare);
+        }
+        Ok(self.ack_due(flush).and_then(|n| self.tx.ack(n)))
     }
 
     /// The message's next frame; `None` when all are made, or when the peer discards it and it must begin again.
@@ -203,17 +227,21 @@ impl Stream {
     }
 
     fn ack_frame(&mut self, flush: bool) -> Option<Frame> {
+        let n = self.ack_due(flush)?;
+        Some(self.tx.control(&Control::Ack(n)))
+    }
+
+    /// The acknowledgement that leaves now.
+    #[inline]
+    fn ack_due(&mut self, flush: bool) -> Option<Rsn> {
         if !self.extensions {
             return None;
         }
         self.ledger.responder.confirm();
         let oldest = self.ledger.reads_in.oldest();
         let due = self.ledger.responder.due(oldest);
-        if due == Due::Now || (flush && due == Due::Soon) {
-            let n = self.ledger.responder.acknowledge(oldest);
-            return Some(self.tx.control(&Control::Ack(n)));
-        }
-        None
+        let leaves = due == Due::Now || (flush && due == Due::Soon);
+        leaves.then(|| self.ledger.responder.acknowledge(oldest))
     }
 
     /// A failing stream acknowledges what it did execute as that becomes true, then says why it ends.

@@ -86,3 +86,36 @@ fn posters_on_many_threads() {
     });
     assert_eq!(tails.waiting(), (0, 0));
 }
+
+#[test]
+fn a_receive_is_news_until_the_connection_says_that_none_is_awaited() {
+    let (tails, heads) = queues();
+    assert!(tails.post_receive(receive(1), 8) && tails.receive_is_news());
+    assert!(!heads.tell_calm(true), "who is calm looks for nothing");
+    assert!(tails.post_receive(receive(2), 8) && !tails.receive_is_news());
+    assert!(heads.tell_calm(false), "one lies there");
+    assert!(!heads.tell_calm(false), "told once");
+    assert!(tails.receive_is_news());
+}
+
+#[cfg(loom)]
+mod model {
+    use super::*;
+
+    /// A poster that need not ring, against a connection that begins to wait: one of the two sees the other.
+    #[test]
+    fn a_receive_is_not_overlooked() {
+        loom::model(|| {
+            let (tails, mut heads) = queues();
+            heads.tell_calm(true);
+            let poster = loom::thread::spawn(move || {
+                assert!(tails.post_receive(receive(1), 8));
+                tails.receive_is_news()
+            });
+            let found = heads.next_receive().is_some();
+            let found = found || heads.tell_calm(false);
+            let rings = poster.join().unwrap();
+            assert!(found || rings, "nobody knows of the receive");
+        });
+    }
+}

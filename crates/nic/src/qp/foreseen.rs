@@ -1,0 +1,130 @@
+//! The short way of receiving: a whole Send, Write or acknowledgement that had to come next is placed and completed in one go.
+//! It promises the same effects as the long way, and that it changes nothing where anything could be wrong.
+//! It refuses to judge: what memory, receive or peer would spoil is left to the long way, which knows what follows from it.
+
+use verbena_mem::{Access, Reach};
+use verbena_stream::{Foreseen, Stream, What};
+use verbena_wire::{Stag, To};
+
+use super::QpInit;
+use super::inner::Inner;
+use super::memory::{Right, places};
+use crate::event::Outbox;
+use crate::receive::Receive;
+use crate::wc::{Status, Wc, WcOp};
+
+impl Inner {
+    /// Takes the frame at the front of the stage if it is one that had to come next; returns its bytes.
+    #[inline]
+    pub(super) fn take_foreseen(
+        &mut self,
+        init: &QpInit,
+        stage: &[u8],
+        out: &mut Outbox,
+    ) -> Option<usize> {
+        let foreseen = self.stream.as_ref()?.foresee(stage)?;
+        match foreseen.what {
+            What::Ack(_) => self.came(&foreseen),
+            What::Write { stag, to } => self.take_write(init, &foreseen, (stag, to))?,
+            What::Send { solicited } => self.take_send(init, &foreseen, solicited, out)?,
+        }
+        Some(foreseen.size)
+    }
+
+    fn came(&mut self, foreseen: &Foreseen<'_>) {
+        if let Some(stream) = &mut self.stream {
+            stream.came(foreseen);
+        }
+    }
+
+    fn take_write(
+        &mut self,
+        init: &QpInit,
+        foreseen: &Foreseen<'_>,
+        (stag, to): (Stag, To),
+    ) -> Option<()> {
+        let reach = Reach {
+            stag,
+            at: to.get(),
+            len: foreseen.payload.len() as u64,
+            pd: init.pd,
+            qp: init.number,
+            needs: Access::REMOTE_WRITE,
+        };
+        let place = if self.enabled.write {
+            init.tpt.place_remote(&reach).ok()?
+        } else {
+            return None;
+        };
+        place.write(0, foreseen.payload);
+        self.note_run(init, foreseen.payload.len() as u32);
+        self.came(foreseen);
+        self.write_dropped = false;
+        self.counters.messages_in += 1;
+        Some(())
+    }
+
+    fn take_send(
+        &mut self,
+        init: &QpInit,
+        foreseen: &Foreseen<'_>,
+        solicited: bool,
+        out: &mut Outbox,
+    ) -> Option<()> {
+        // A receive whose message was dropped is still there.
+        let receive = self.claimed.take().or_else(|| match &init.srq {
+            Some(srq) => srq.take_at_once(init.number, out),
+            None => self.heads.next_receive(),
+        })?;
+        let len = foreseen.payload.len() as u32;
+        if !scatter(init, &receive, foreseen.payload) {
+            // It is this message's all the same: the long way finds it here.
+            self.claimed = Some(receive);
+            return None;
+        }
+        if len > 0 {
+            self.note_run(init, len);
+        }
+        self.came(foreseen);
+        self.write_dropped = false;
+        self.counters.messages_in += 1;
+        let wc = Wc {
+            id: receive.id,
+            qpn: init.name,
+            status: Status::Success,
+            op: WcOp::Receive,
+            len,
+            solicited,
+            ..Wc::BLANK
+        };
+        if !init.recv_cq.push(wc, out) {
+            self.overflowed(init, out);
+        }
+        Some(())
+    }
+
+    /// A run of payload of this length came: long ones come in streams.
+    pub(super) fn note_run(&mut self, init: &QpInit, len: u32) {
+        let direct = self.stream.as_ref().is_some_and(Stream::reads_directly);
+        if direct && len >= init.transfer.direct_min {
+            self.bulk = super::place::BULK;
+        } else {
+            self.bulk = self.bulk.saturating_sub(1);
+        }
+    }
+}
+
+/// Copies a message into its receive; false if it does not fit or memory refuses.
+fn scatter(init: &QpInit, receive: &Receive, payload: &[u8]) -> bool {
+    let len = payload.len() as u32;
+    if receive.capacity() < len {
+        return false;
+    }
+    let mut rest = payload;
+    let placed = places(init, &receive.scatter, (0, len), Right::Local, |place| {
+        let n = place.write(0, rest);
+        rest = &rest[n..];
+        true
+    });
+    placed.is_ok()
+}

@@ -1,0 +1,83 @@
+//! The short way of sending: a whole Send or Write that may leave now is begun, framed and marked as sent in one go.
+//! It promises the same frames and the same marks as the long way, and that it changes nothing where anything is in doubt.
+//! It refuses to judge: fences, drained queues, refused memory and peers that are not ready are left to the long way.
+
+use verbena_stream::Message;
+
+use super::QpInit;
+use super::inner::Inner;
+use super::memory::source;
+use super::wqe::{Payload, Progress, Wqe};
+use crate::state::QpState;
+use crate::wr::{Flags, SendOp};
+
+impl Inner {
+    /// Frames the next request if that takes one short plain frame and nothing stands in its way; false if nothing was done.
+    #[inline]
+    pub(super) fn frame_short(&mut self, init: &QpInit) -> bool {
+        let at = self.begun;
+        if self.state != QpState::Rts || self.doomed.is_some() || self.half_begun() {
+            return false;
+        }
+        let (Some(wqe), Some(stream)) = (self.sends.get_mut(at), &mut self.stream) else {
+            return false;
+        };
+        let Some(message) = message_of(init, wqe) else {
+            return false;
+        };
+        // All its memory is granted before anything is numbered: a frame once made must be finished.
+        let Ok(source) = source(init, wqe, 0, wqe.len) else {
+            return false;
+        };
+        let Some((plain, rsn)) = stream.whole(&message) else {
+            return false;
+        };
+        self.outgo.put_plain(&plain, |stage| {
+            source.append(0, wqe.len as usize, stage);
+        });
+        drop(source);
+        self.framed += plain.size() as u64;
+        self.counters.messages_out += 1;
+        wqe.rsn[0] = Some(rsn);
+        wqe.progress = Progress::Sent { end: self.framed };
+        self.begun = at + 1;
+        true
+    }
+
+    /// The request that was begun last has a part to come.
+    fn half_begun(&self) -> bool {
+        let last = self.begun.checked_sub(1).and_then(|at| self.sends.get(at));
+        last.is_some_and(|wqe| matches!(wqe.progress, Progress::Waiting { .. }))
+    }
+}
+
+/// The one message of a request that could go the short way.
+fn message_of(init: &QpInit, wqe: &Wqe) -> Option<Message> {
+    let fenced = wqe.flags.contains(Flags::FENCE) || wqe.flags.contains(Flags::LOCAL_FENCE);
+    let fresh = wqe.progress == Progress::Waiting { part: 0 };
+    // Longer payload leaves from where it lies.
+    let long =
+        wqe.len >= init.transfer.direct_min.max(1) && matches!(wqe.payload, Payload::Gather(_));
+    if fenced || long || !fresh {
+        return None;
+    }
+    match wqe.op {
+        SendOp::Send {
+            invalidate: None,
+            immediate: None,
+        } => Some(Message::Send {
+            solicited: wqe.flags.contains(Flags::SOLICITED),
+            invalidate: None,
+            len: wqe.len,
+        }),
+        SendOp::Write {
+            remote,
+            immediate: None,
+        } => Some(Message::Write {
+            stag: remote.stag,
+            to: remote.to,
+            len: wqe.len,
+        }),
+        _ => None,
+    }
+}

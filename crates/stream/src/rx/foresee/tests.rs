@@ -1,0 +1,229 @@
+//! The short way and the long way see the same: whatever comes, in whatever pieces, to whatever stream.
+
+use proptest::prelude::*;
+use verbena_wire::ddp::{Tagged, Untagged};
+use verbena_wire::ext::Control;
+use verbena_wire::rdmap::{Immediate, Opcode};
+use verbena_wire::{Mo, Msn, Rsn};
+
+use crate::testing::{Bench, control, fpdu, patterned, tagged, timer, untagged};
+use crate::{Claim, Message};
+
+/// What a peer says next, lawful or not.
+#[derive(Debug, Clone)]
+enum Say {
+    Send {
+        solicited: bool,
+        len: u32,
+    },
+    /// In two segments.
+    LongSend {
+        len: u32,
+    },
+    SendInv {
+        len: u32,
+    },
+    Write {
+        len: u32,
+    },
+    LongWrite {
+        len: u32,
+    },
+    Immediate,
+    Ack(u32),
+    Ready(u32),
+    /// A Send whose number, offset or queue is off.
+    Astray {
+        msn: u32,
+        mo: u32,
+    },
+    /// Any control byte, any opcode byte.
+    Garbage {
+        ddp: u8,
+        rdmap: u8,
+        len: u32,
+    },
+    /// The receives are gone from here on, or back.
+    Receives(Claim),
+}
+
+fn say() -> impl Strategy<Value = Say> {
+    let len = || 0..90_u32;
+    prop_oneof![
+        6 => (any::<bool>(), len()).prop_map(|(solicited, len)| Say::Send { solicited, len }),
+        1 => (2..90_u32).prop_map(|len| Say::LongSend { len }),
+        1 => len().prop_map(|len| Say::SendInv { len }),
+        6 => len().prop_map(|len| Say::Write { len }),
+        1 => (2..90_u32).prop_map(|len| Say::LongWrite { len }),
+        1 => Just(Say::Immediate),
+        4 => (0..6_u32).prop_map(Say::Ack),
+        1 => (0..3_u32).prop_map(Say::Ready),
+        1 => (0..3_u32, 0..2_u32).prop_map(|(msn, mo)| Say::Astray { msn, mo }),
+        1 => (any::<u8>(), any::<u8>(), len())
+            .prop_map(|(ddp, rdmap, len)| Say::Garbage { ddp, rdmap, len }),
+        1 => prop_oneof![
+            Just(Claim::Granted { capacity: 1 << 20 }),
+            Just(Claim::Granted { capacity: 40 }),
+            Just(Claim::NotReady { timer: timer() }),
+            Just(Claim::Drop),
+        ]
+        .prop_map(Say::Receives),
+    ]
+}
+
+/// Numbers what the peer says, as an honest one would.
+struct Peer {
+    sends: u32,
+    controls: u32,
+}
+
+impl Peer {
+    fn bytes(&mut self, say: &Say) -> Vec<u8> {
+        match *say {
+            Say::Send { solicited, len } => {
+                let opcode = if solicited {
+                    Opcode::SendSe
+                } else {
+                    Opcode::Send
+                };
+                fpdu(untagged(opcode, self.next_send()), &patterned(len))
+            }
+            Say::LongSend { len } => {
+                let head = untagged(Opcode::Send, self.next_send());
+                let (cut, all) = (len / 2, patterned(len));
+                let first = Untagged {
+                    last: false,
+                    ..head
+                };
+                let second = Untagged {
+                    mo: Mo::new(cut),
+                    ..head
+                };
+                let mut out = fpdu(first, &all[..cut as usize]);
+                out.extend(fpdu(second, &all[cut as usize..]));
+                out
+            }
+            Say::SendInv { len } => {
+                let head = untagged(Opcode::SendInv, self.next_send());
+                fpdu(Untagged { ulp: 0x100, ..head }, &patterned(len))
+            }
+            Say::Write { len } => fpdu(tagged(Opcode::Write, 0x100, 64), &patterned(len)),
+            Say::LongWrite { len } => {
+                let head = tagged(Opcode::Write, 0x200, 0);
+                let (cut, all) = (len / 2, patterned(len));
+                let first = Tagged {
+                    last: false,
+                    ..head
+                };
+                let second = tagged(Opcode::Write, 0x200, u64::from(cut));
+                let mut out = fpdu(first, &all[..cut as usize]);
+                out.extend(fpdu(second, &all[cut as usize..]));
+                out
+            }
+            Say::Immediate => {
+                let head = untagged(Opcode::Immediate, self.next_send());
+                fpdu(head, &Immediate::from_imm(7).emit())
+            }
+            Say::Ack(n) => control(&Control::Ack(Rsn::wrapping(n)), self.next_control()),
+            Say::Ready(n) => control(&Control::Ready(Rsn::wrapping(n)), self.next_control()),
+            Say::Astray { msn, mo } => {
+                let head = untagged(Opcode::Send, 0);
+                let msn = Msn::new(self.sends.wrapping_add(msn));
+                let mo = Mo::new(mo);
+                fpdu(Untagged { msn, mo, ..head }, &patterned(8))
+            }
+            Say::Garbage { ddp, rdmap, len } => {
+                let mut out = fpdu(untagged(Opcode::Send, self.sends), &patterned(len));
+                (out[2], out[3]) = (ddp, rdmap);
+                out
+            }
+            Say::Receives(_) => Vec::new(),
+        }
+    }
+
+    fn next_send(&mut self) -> u32 {
+        self.sends += 1;
+        self.sends - 1
+    }
+
+    fn next_control(&mut self) -> u32 {
+        self.controls += 1;
+        self.controls - 1
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn both_ways_see_the_same(
+        ours in any::<bool>(),
+        said in proptest::collection::vec(say(), 1..24),
+        piece in 1..200_usize,
+    ) {
+        let mut long = if ours { Bench::verbena() } else { Bench::standard() };
+        // Something to acknowledge.
+        for _ in 0..3 {
+            let _ = long.send(Message::Send { solicited: false, invalidate: None, len: 4 });
+        }
+        let mut short = long.clone();
+        short.hurries = true;
+        let mut peer = Peer { sends: 1, controls: if ours { 2 } else { 1 } };
+        'all: for say in &said {
+            if let Say::Receives(claim) = say {
+                (long.claim, short.claim) = (*claim, *claim);
+            }
+            for bytes in peer.bytes(say).chunks(piece) {
+                let (one, other) = (long.feed(bytes), short.feed(bytes));
+                prop_assert_eq!(&one, &other);
+                prop_assert_eq!(&long.placed, &short.placed);
+                prop_assert_eq!(&long.delivered, &short.delivered);
+                prop_assert_eq!(&long.stage, &short.stage);
+                if one.is_err() {
+                    break 'all;
+                }
+            }
+            // Acknowledgements now and then, by whichever way.
+            let flush = matches!(say, Say::Ack(_));
+            prop_assert_eq!(long.control(flush), short.control(flush));
+        }
+        prop_assert_eq!(format!("{:?}", long.stream.ledger()), format!("{:?}", short.stream.ledger()));
+        prop_assert_eq!(long.stream.cause(), short.stream.cause());
+        prop_assert_eq!(long.stream.state(), short.stream.state());
+        prop_assert_eq!(long.control(true), short.control(true));
+    }
+}
+
+#[test]
+fn summed_or_marked_frames_go_the_long_way() {
+    use crate::startup::Role;
+    use crate::testing::{agreement, settings};
+    for (crc, markers) in [(true, false), (false, true)] {
+        let mut agreed = agreement(Role::Initiator, false);
+        (agreed.crc, agreed.markers_rx) = (crc, markers);
+        let bench = Bench::new(&agreed, settings());
+        let frame = fpdu(untagged(Opcode::Send, 1), &[1; 8]);
+        assert!(bench.stream.foresee(&frame).is_none());
+    }
+}
+
+#[test]
+fn the_common_frames_go_the_short_way() {
+    let mut bench = Bench::verbena();
+    let _ = bench.send(Message::Send {
+        solicited: false,
+        invalidate: None,
+        len: 4,
+    });
+    let frames = [
+        fpdu(untagged(Opcode::Send, 1), &[1; 8]),
+        fpdu(tagged(Opcode::Write, 0x100, 0), &[1; 8]),
+        control(&Control::Ack(Rsn::wrapping(1)), 2),
+    ];
+    for frame in frames {
+        let foreseen = bench.stream.foresee(&frame).expect("had to come next");
+        assert_eq!(foreseen.size, frame.len());
+        let cut = &frame[..frame.len() - 1];
+        assert!(bench.stream.foresee(cut).is_none(), "not all there");
+    }
+}
