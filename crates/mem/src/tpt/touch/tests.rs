@@ -175,7 +175,7 @@ fn a_segment_outside_the_window_is_dropped_and_may_come_again() {
 #[test]
 fn of_two_messages_at_once_one_is_placed_and_the_other_refused() {
     let tpt = table();
-    for round in 0..2000 {
+    for round in 0..500 {
         let (buffer, reach) = once(&tpt);
         let (won, ready) = (Count::new(0), Count::new(0));
         std::thread::scope(|scope| {
