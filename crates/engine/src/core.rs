@@ -191,7 +191,14 @@ impl Core {
     }
 
     /// Sees to what a turn left behind. The caller holds no lock and no grant.
+    #[inline]
     pub(crate) fn deliver(&self, out: &mut Outbox) {
+        if !out.is_empty() {
+            self.deliver_all(out);
+        }
+    }
+
+    fn deliver_all(&self, out: &mut Outbox) {
         loop {
             let (woken, overflows) = (out.take_woken(), out.take_overflows());
             if woken.is_empty() && overflows.is_empty() {

@@ -3,9 +3,10 @@
 //! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
 
 mod boxes;
+mod members;
 mod sleeper;
 
-use std::collections::HashMap;
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -18,14 +19,19 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
-use crate::sys::{self, Interest, Poller, Ready, Socket};
+use crate::sys::{self, Interest, Poller, Ready};
 use boxes::Boxes;
+use members::Members;
 use sleeper::{Active, Loan};
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
 /// Rounds of serving before others on the shard have their turn.
 const ROUNDS: usize = 8;
+/// A polling thread that posts to many connections may stay away from the queue so many times as long: who answers a
+/// batch of completions with as many long messages is busy, and comes back. With few connections it may as well spin on
+/// its memory, and wait for somebody to serve them.
+const BUSY: u32 = 8;
 /// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
 const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
 
@@ -44,6 +50,10 @@ pub(crate) struct Group {
     polled: AtomicU64,
     /// A polling thread serves the group.
     lent: AtomicBool,
+    /// It has more than a few members.
+    crowded: AtomicBool,
+    /// Somebody posted since the timer last looked; known of crowded groups only.
+    posted: AtomicBool,
     /// A thread that sleeps serves the group.
     loan: Loan,
     /// A timer runs that takes the group back.
@@ -58,34 +68,6 @@ pub(crate) struct Group {
     asking: Mutex<Vec<Ready>>,
 }
 
-#[derive(Default)]
-struct Members {
-    list: Vec<Arc<Connection>>,
-    /// Where each one is in the list: there may be thousands, and they come and go.
-    places: HashMap<u64, usize>,
-}
-
-impl Members {
-    fn add(&mut self, connection: &Arc<Connection>) {
-        self.places.insert(connection.token(), self.list.len());
-        self.list.push(connection.clone());
-    }
-
-    fn remove(&mut self, token: u64) -> Option<Arc<Connection>> {
-        let at = self.places.remove(&token)?;
-        let gone = self.list.swap_remove(at);
-        if let Some(moved) = self.list.get(at) {
-            self.places.insert(moved.token(), at);
-        }
-        Some(gone)
-    }
-
-    fn find(&self, token: u64) -> Option<Arc<Connection>> {
-        let at = *self.places.get(&token)?;
-        self.list.get(at).cloned()
-    }
-}
-
 impl Group {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Arc<Group>, Error> {
         let group = Arc::new(Group {
@@ -98,6 +80,8 @@ impl Group {
             polls: AtomicU32::new(0),
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
+            posted: AtomicBool::new(false),
             loan: Loan::default(),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),
@@ -126,62 +110,6 @@ impl Group {
         &self.shard
     }
 
-    /// A connection joins; it is not watched yet.
-    pub(crate) fn join(&self, connection: &Arc<Connection>) {
-        self.members.write().add(connection);
-    }
-
-    /// A member is watched for this from now on; `again` if it was watched before.
-    pub(crate) fn watch(
-        &self,
-        connection: &Connection,
-        interest: Interest,
-        again: bool,
-    ) -> sys::Result<()> {
-        let (line, token) = (connection.line(), connection.token());
-        let watch = |socket: &Socket, interest| {
-            if again {
-                self.poller.arm(socket, token, interest)
-            } else {
-                self.poller.add(socket, token, interest)
-            }
-        };
-        match line.other() {
-            None => watch(line.socket(), interest),
-            Some(other) => {
-                // Each end for what it is there for.
-                watch(
-                    other,
-                    Interest {
-                        write: false,
-                        ..interest
-                    },
-                )?;
-                watch(
-                    line.socket(),
-                    Interest {
-                        read: false,
-                        ..interest
-                    },
-                )
-            }
-        }
-    }
-
-    /// A connection is not watched for now: nothing that could be told of it would be news.
-    pub(crate) fn set_aside(&self, connection: &Connection) {
-        let line = connection.line();
-        for socket in [Some(line.socket()), line.other()].into_iter().flatten() {
-            let _ = self.poller.remove(socket);
-        }
-    }
-
-    pub(crate) fn leave(&self, connection: &Connection) {
-        self.set_aside(connection);
-        let gone = self.members.write().remove(connection.token());
-        drop(gone);
-    }
-
     /// The queue was polled and found empty: serves the group if it is lent, and lends it if that has happened often.
     pub(crate) fn polled_empty(&self) {
         let now = sys::now();
@@ -205,6 +133,14 @@ impl Group {
         }
     }
 
+    /// Requests were posted to a member: whoever borrowed the group may be busy with that.
+    pub(crate) fn note_post(&self) {
+        let matters = self.crowded.load(Ordering::Relaxed) && self.lent.load(Ordering::Relaxed);
+        if matters && !self.posted.load(Ordering::Relaxed) {
+            self.posted.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Has the shard look after the polling thread in a while, unless it will already.
     fn time(&self, now: Time) {
         if !self.timed.swap(true, Ordering::SeqCst) {
@@ -214,23 +150,23 @@ impl Group {
 
     /// A turn by a thread that polls.
     fn serve_polling(&self, now: Time) {
-        // Not under the lock: whoever is served may leave.
-        let mut few = [const { None }; FEW];
-        {
-            let members = self.members.read();
-            if members.list.len() > FEW {
-                drop(members);
-                self.serve_ready();
-                return;
-            }
-            for (slot, connection) in few.iter_mut().zip(&members.list) {
-                *slot = Some(connection.clone());
-            }
-        }
         let mut out = Outbox::new();
         let mut owes = false;
-        for connection in few.iter().flatten() {
-            owes |= connection.poll_turn(now, &mut out);
+        let (mut at, mut all) = (0, 1);
+        while at < all {
+            // Not under the lock: whoever is served may leave, and then another one waits for the next poll.
+            let connection = {
+                let members = self.members.read();
+                all = members.list.len();
+                if all > FEW {
+                    break;
+                }
+                members.list.get(at).cloned()
+            };
+            if let Some(connection) = connection {
+                owes |= connection.poll_turn(now, &mut out);
+            }
+            at += 1;
         }
         if owes {
             self.owes.store(true, Ordering::SeqCst);
@@ -240,6 +176,9 @@ impl Group {
             }
         }
         self.core.deliver(&mut out);
+        if all > FEW {
+            self.serve_ready();
+        }
     }
 
     /// Sends the acknowledgements that a polling thread put off; `late` if it stayed away with them.
@@ -268,7 +207,7 @@ impl Group {
     /// Which members are ready; none if somebody else is asking.
     fn ask(&self) -> Option<MutexGuard<'_, Vec<Ready>>> {
         let mut ready = self.asking.try_lock()?;
-        let at_once = Some(core::time::Duration::ZERO);
+        let at_once = Some(Duration::ZERO);
         self.poller.wait(&mut ready, at_once).ok()?;
         Some(ready)
     }
@@ -370,12 +309,17 @@ impl Served for Group {
             .nanos()
             .saturating_sub(self.polled.load(Ordering::Relaxed));
         let lent = self.lent.load(Ordering::Relaxed) || self.loan.is_held();
-        if u128::from(stayed_away) > self.core.config.lend_time.as_nanos() {
+        let (away, usual) = (
+            Duration::from_nanos(stayed_away),
+            self.core.config.lend_time,
+        );
+        let posted = self.posted.swap(false, Ordering::Relaxed);
+        if away > usual * if posted { BUSY } else { 1 } {
             self.return_to_shard(true);
             if lent && self.serve_ready() {
                 self.grow_wary(now);
             }
-        } else if lent {
+        } else if lent && away <= usual {
             // It is there, as a thread that polls should be.
             self.wariness.store(WARY.0, Ordering::Relaxed);
         }
@@ -393,3 +337,6 @@ impl core::fmt::Debug for Group {
         f.debug_struct("Group").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -320,6 +320,7 @@ impl QueuePair {
 
     /// Requests were left: they leave now, or whoever is at work sees to them.
     fn kick(&self) {
+        self.recv.group.note_post();
         let mut out = Outbox::new();
         let connection = self.slot.get();
         if let Some(connection) = &connection {

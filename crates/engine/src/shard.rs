@@ -3,6 +3,7 @@
 //! It refuses to know what it serves: connections, groups of them, and doors decide for themselves.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,6 +34,30 @@ pub(crate) trait Served: Send + Sync {
 pub(crate) fn next_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(BELL + 1);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What is found by such a name. Nobody outside chooses them, so that spreading them costs one multiplication.
+pub(crate) type ByToken<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// Spreads consecutive numbers over all bits.
+#[derive(Debug, Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        // The golden ratio's fraction: neighbours end far from each other, in the high bits as well.
+        self.0 = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// All shards of an engine; each starts when it is first needed.
@@ -93,7 +118,7 @@ pub(crate) struct Shard {
     poller: Poller,
     bell: Bell,
     /// None when the shard has ended.
-    served: Mutex<Option<HashMap<u64, Arc<dyn Served>>>>,
+    served: Mutex<Option<ByToken<Arc<dyn Served>>>>,
     timers: Mutex<Timers>,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -111,7 +136,7 @@ impl Shard {
         let shard = Arc::new(Shard {
             poller: Poller::new()?,
             bell: Bell::new()?,
-            served: Mutex::new(Some(HashMap::new())),
+            served: Mutex::new(Some(ByToken::default())),
             timers: Mutex::default(),
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -203,7 +228,7 @@ impl Shard {
             }
         }
         let served = self.served.lock().take();
-        for one in served.into_iter().flat_map(HashMap::into_values) {
+        for one in served.into_iter().flat_map(ByToken::into_values) {
             one.stop();
         }
     }

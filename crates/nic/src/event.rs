@@ -112,6 +112,12 @@ impl Outbox {
         Outbox::default()
     }
 
+    /// Nothing waits: nearly always.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.woken.is_empty() && self.overflows.is_empty()
+    }
+
     /// Remembers an event.
     pub fn push(&mut self, event: Event) {
         if let Event::CqOverflow { cq } = event {

@@ -105,7 +105,7 @@ impl Default for Transfer {
     fn default() -> Transfer {
         Transfer {
             direct_min: 16 << 10,
-            lookahead: 64,
+            lookahead: 128,
             batch: 256 << 10,
             receive_wait: Duration::from_secs(1),
             memory_wait: Duration::from_secs(5),

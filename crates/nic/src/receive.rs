@@ -29,7 +29,7 @@ impl Receive {
         }
         Ok(Receive {
             id: wr.id,
-            scatter: wr.scatter.into(),
+            scatter: SmallVec::from_slice(wr.scatter),
         })
     }
 

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Framed,
     /// TCP: one write per message, large reads
     Messages,
+    /// TCP: throughput of many connections
+    TcpMany,
     /// Verbena: a message to and fro, or a read
     Latency,
     /// Verbena: many messages under way
@@ -70,6 +72,13 @@ pub(crate) struct Job {
     pub(crate) connections: usize,
 }
 
+impl Job {
+    /// Messages under way at once where there are many connections: of few no more than sixteen on each.
+    pub(crate) fn under_way(&self) -> usize {
+        (self.depth as usize).min(16 * self.connections)
+    }
+}
+
 /// What one side saw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
@@ -95,6 +104,7 @@ pub(crate) struct Figures {
 
 /// The time to measure: first the warming up, then what counts.
 pub(crate) struct Timer {
+    span: Duration,
     begin: Instant,
     end: Instant,
 }
@@ -104,9 +114,15 @@ impl Timer {
         let span = Duration::from_secs_f64(job.seconds.clamp(0.001, 60.0));
         let begin = Instant::now() + span / 4;
         Timer {
+            span,
             begin,
             end: begin + span,
         }
+    }
+
+    /// What counts begins here and not before: warming up took longer.
+    fn begin_now(&mut self, now: Instant) {
+        (self.begin, self.end) = (now, now + self.span);
     }
 
     /// Whether what began then counts.
@@ -122,6 +138,8 @@ impl Timer {
 /// Counts what a stream has carried.
 pub(crate) struct Meter {
     timer: Timer,
+    /// Messages that only warm up, however long they take.
+    warming: u64,
     size: u64,
     carried: u64,
     from: Option<(Instant, u64)>,
@@ -131,9 +149,19 @@ impl Meter {
     pub(crate) fn start(job: &Job) -> Meter {
         Meter {
             timer: Timer::start(job),
+            warming: 0,
             size: u64::from(job.size.max(1)),
             carried: 0,
             from: None,
+        }
+    }
+
+    /// Of many connections: nothing counts before each has carried two messages. What the first one finds cold, or makes,
+    /// is the cost of a connection's beginning, and there are so many that the time alone would measure little else.
+    pub(crate) fn of_connections(job: &Job) -> Meter {
+        Meter {
+            warming: 2 * job.connections as u64,
+            ..Meter::start(job)
         }
     }
 
@@ -141,10 +169,11 @@ impl Meter {
     pub(crate) fn more(&mut self, messages: u64) -> bool {
         self.carried += messages;
         let now = Instant::now();
-        if self.from.is_none() && self.timer.counts(now) {
+        if self.from.is_none() && self.timer.counts(now) && self.carried >= self.warming {
+            self.timer.begin_now(now);
             self.from = Some((now, self.carried));
         }
-        !self.timer.is_over(now)
+        self.from.is_none() || !self.timer.is_over(now)
     }
 
     /// What it saw up to now.

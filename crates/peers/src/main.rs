@@ -9,6 +9,7 @@ mod idle;
 mod job;
 mod many;
 mod rdma;
+mod sockets;
 mod tcp;
 mod usage;
 
@@ -49,6 +50,7 @@ fn serve(job: &Job) -> Result<Figures> {
         Kind::Framed => tcp::take_framed(job),
         Kind::Latency | Kind::Stream => rdma::serve(job),
         Kind::Many => many::serve(job),
+        Kind::TcpMany => sockets::serve(job),
         Kind::Idle => idle::serve(job),
     }
 }
@@ -60,6 +62,7 @@ fn call(job: &Job) -> Result<Figures> {
         Kind::Framed => tcp::give_framed(job),
         Kind::Latency | Kind::Stream => rdma::call(job),
         Kind::Many => many::call(job),
+        Kind::TcpMany => sockets::call(job),
         Kind::Idle => idle::call(job),
     }
 }

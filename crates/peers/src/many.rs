@@ -1,5 +1,5 @@
 //! Many connections of Verbena at once: what each costs in memory on either side, and what all carry together.
-//! It promises that all are there before anything is measured, and that messages take turns on them.
+//! It promises that all are there and have carried something before anything is measured, and that messages take turns on them.
 //! It refuses fewer connections than it was asked for: then it says how many descriptors it may have.
 
 use std::collections::VecDeque;
@@ -15,8 +15,6 @@ use crate::usage;
 
 /// Connections in startup at once; a listener keeps 128 waiting.
 const WINDOW: usize = 100;
-/// Descriptors that are not connections.
-const SPARE: u64 = 200;
 
 /// One side: everything that is there before the first connection.
 pub(crate) struct Side {
@@ -24,17 +22,13 @@ pub(crate) struct Side {
     pd: Pd,
     cq: Cq,
     pub(crate) memory: Memory,
+    /// Requests that one queue pair holds: completions do not come in turn, so that one may have them all.
+    depth: usize,
 }
 
 impl Side {
     pub(crate) fn new(job: &Job) -> Result<Side> {
-        let most = usage::raise_descriptors()?;
-        if most < job.connections as u64 + SPARE {
-            bail!(
-                "{} connections need as many descriptors, and this process may have {most}",
-                job.connections
-            );
-        }
+        usage::allow_connections(job.connections)?;
         let device = device(job)?;
         let (pd, cq) = (device.pd()?, device.cq(4096)?);
         let memory = pd.memory(job.size.max(64) as usize, Access::ALL)?;
@@ -43,13 +37,14 @@ impl Side {
             pd,
             cq,
             memory,
+            depth: job.depth as usize,
         })
     }
 
     pub(crate) fn qp(&self) -> Result<Qp> {
         let options = QpOptions {
             limits: Limits {
-                sends: 16,
+                sends: self.depth.max(16),
                 receives: 16,
                 ..Limits::default()
             },
@@ -131,9 +126,8 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
 fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> Result<Figures> {
     let source = [side.memory.sge(0, job.size as usize)?];
     let (mut turn, mut under, mut going) = (0, 0_usize, true);
-    // No queue pair gets more than it can hold.
-    let depth = (job.depth as usize).min(16 * qps.len());
-    let (mut wcs, mut meter) = ([BLANK; 64], Meter::start(job));
+    let depth = job.under_way();
+    let (mut wcs, mut meter) = ([BLANK; 64], Meter::of_connections(job));
     while going || under > 0 {
         while going && under < depth {
             let wr = SendWr {

@@ -90,6 +90,29 @@ fn many_are_joined_before_anything_is_said() {
 }
 
 #[test]
+fn every_socket_of_many_carries_and_the_server_sees_the_end_of_each() {
+    for words in [
+        "tcp-many --connections 300 --size 4096",
+        "tcp-many --connections 1 --size 3000000",
+    ] {
+        let (server, caller) = both(words);
+        assert!(caller.bytes > 0 && server.cpu > 0.0, "{words}: {caller:?}");
+    }
+}
+
+#[test]
+fn nothing_counts_before_every_connection_has_carried_two() {
+    let mut meter = job::Meter::of_connections(&job("many --connections 50 --size 10"));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(meter.more(99) && meter.figures().messages == 0);
+    assert!(meter.more(1) && meter.figures().messages == 0);
+    assert!(meter.more(7) && meter.figures().messages == 7);
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    assert!(!meter.more(1));
+    assert_eq!(meter.figures().carried, 1080);
+}
+
+#[test]
 fn more_connections_than_descriptors_are_refused_with_both_numbers() {
     let error = call(&job("many --connections 2000000000")).unwrap_err();
     assert!(

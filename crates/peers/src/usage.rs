@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -53,8 +53,20 @@ fn field(text: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
+/// Descriptors that are not connections.
+const SPARE: u64 = 200;
+
+/// Lets this process have so many connections; an error if it may never have as many descriptors.
+pub(crate) fn allow_connections(count: usize) -> Result<()> {
+    let most = raise_descriptors()?;
+    if most < count as u64 + SPARE {
+        bail!("{count} connections need as many descriptors, and this process may have {most}");
+    }
+    Ok(())
+}
+
 /// As many descriptors as this process may ever have; returns how many.
-pub(crate) fn raise_descriptors() -> Result<u64> {
+fn raise_descriptors() -> Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(
         Resource::Nofile,

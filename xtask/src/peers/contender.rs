@@ -117,6 +117,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     first("verbena-write", Worker(Rate, &["stream", "--op", "write"])),
     first("verbena-send-single", Worker(Rate, SEND_SINGLE)),
     first("verbena-write-single", Worker(Rate, WRITE_SINGLE)),
+    near("tcp-many", Worker(Connections, &["tcp-many"])),
     near("verbena-write", Worker(Connections, &["many"])),
     near("verbena", Worker(Idle, &["idle"])),
     second("dropin-send", Perftest("send")),

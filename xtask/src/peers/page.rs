@@ -154,7 +154,7 @@ pub(crate) fn page(results: &Results, list: &[Target], about: &About, plots: &[S
          programs that cannot be told a time got messages for about as long. Two processes for each, nobody pinned. \
          Load average at the beginning {}, at the end {}: on a machine that others use, polling contenders fall apart first. \
          Cells: the median, and the smallest and the largest round.\n\n\
-         `tcp-…` are our own loops over plain sockets, `verbena-…` the Rust API, `dropin-…` perftest on the drop-in libraries; \
+         `tcp-…` are our own loops over plain sockets (on loopback without the pacing of bbr, as Verbena does it), `verbena-…` the Rust API, `dropin-…` perftest on the drop-in libraries; \
          `…-events` sleep where the others poll, `…-mss` has frames of a TCP segment, all others large ones. libfabric's \
          only program measures ping-pong alone, also where bandwidth or rate stands here.\n\n## Targets\n\n",
         about.machine, about.rounds, about.seconds, about.load[0], about.load[1]

@@ -183,10 +183,12 @@ impl Results {
     }
 
     fn many(&self) -> Vec<Ratio> {
-        let value = |size| self.value(LOOP, Connections, size, "verbena-write");
-        let ratio = value(10_000).zip(value(100)).map(|(many, few)| Ratio {
-            value: many / few,
-            at: "throughput of 10,000 by that of 100".to_owned(),
+        let value = |size, who| self.value(LOOP, Connections, size, who);
+        let ratio = |who| Some(value(10_000, who)? / value(100, who)?);
+        let raw = ratio("tcp-many").map_or(String::new(), |raw| format!("; raw TCP's is {raw:.2}"));
+        let ratio = ratio("verbena-write").map(|value| Ratio {
+            value,
+            at: format!("throughput of 10,000 by that of 100{raw}"),
         });
         ratio.into_iter().collect()
     }

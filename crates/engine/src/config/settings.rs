@@ -147,7 +147,7 @@ settings! {
     /// The shortest run of payload that goes straight between socket and memory.
     direct_min: u32 = 16 << 10, Bytes(1..=1 << 30);
     /// Bytes read beyond such a run, in the same system call.
-    lookahead: usize = 64, Bytes(0..=64 << 10);
+    lookahead: usize = 128, Bytes(0..=64 << 10);
     /// Bytes framed ahead of the socket.
     batch: usize = 256 << 10, Bytes(4096..=64 << 20);
     /// Requests after which an acknowledgement leaves at the latest.
@@ -180,6 +180,8 @@ settings! {
     vectors: Option<u16> = None, Or("auto", Number(0..=256));
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
+    /// Let the system space out what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.
+    pacing: Choice = Choice::Auto, Words(CHOICES);
     /// How long the startup of a connection may take.
     startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
     /// Connections in startup at once, on all ports; more are turned away.

@@ -73,3 +73,44 @@ impl Carrier for &Line {
         }
     }
 }
+
+/// A line for one turn of sending: it takes some bytes, and then none until the next turn.
+///
+/// While a peer reads as fast as we write, a socket is never full. Whoever went on until it is would be away for as long as
+/// the peer keeps up, with others waiting for their turn and with a completion queue that nobody polls.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    line: &'a Line,
+    left: usize,
+}
+
+impl Turn<'_> {
+    pub(super) fn new(line: &Line, bytes: usize) -> Turn<'_> {
+        Turn { line, left: bytes }
+    }
+
+    /// It took all it takes: there may be room.
+    pub(super) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl Carrier for Turn<'_> {
+    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+        Carrier::read(&mut self.line, targets)
+    }
+
+    fn write(&mut self, sources: &Sources<'_>) -> Moved {
+        if self.is_over() {
+            return Moved::Nothing;
+        }
+        let moved = Carrier::write(&mut self.line, sources);
+        if let Moved::Bytes(n) = moved {
+            self.left = self.left.saturating_sub(n);
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests;

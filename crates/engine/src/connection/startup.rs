@@ -75,6 +75,10 @@ impl Connection {
         if let Some(bytes) = core.config.buffers {
             line.socket().set_buffers(Some(bytes))?;
         }
+        if line.other().is_none() && !core.config.pacing.or(!same_host(line.socket(), peer)) {
+            // Who may not choose keeps what the system chose: slower, and as good.
+            let _ = line.socket().set_unpaced();
+        }
         Ok(Arc::new(Connection {
             core: core.clone(),
             shard: core.shards.pick()?,

@@ -12,11 +12,14 @@ use verbena_nic::qp::{Received, Wants};
 use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
+use super::line::Turn;
 use super::{Bound, Connection, Phase};
 use crate::sys;
 
 /// Reads of one turn, before others have theirs.
 const READS: usize = 16;
+/// Bytes that are sent in one turn, before others have theirs; a polling thread must be back well before `lend_time`.
+const WRITES: usize = 1 << 20;
 /// Where bytes land that do not go straight to their place: room for some of the longest frames.
 const SCRATCH: usize = 256 << 10;
 /// Empty polls between two looks for room.
@@ -70,16 +73,16 @@ impl Connection {
             self.linger(out);
             return false;
         }
-        let recv_cq = &bound.qp.init().recv_cq;
         let (any, wants) = self.read(bound, 1, now, out);
-        let put_off = any && !recv_cq.is_empty() && self.trusts();
+        // Whoever polls finds what came, or polls again and finds more or nothing: only then nothing goes along.
+        let put_off = any && wants != Wants::Nothing && self.trusts();
         if put_off {
             self.deferred.store(true, Ordering::SeqCst);
             // Not for ever: a peer that sends without a pause is told now and then (`ack_requests`, `ack_bytes`).
-            if wants == Wants::Send {
+            if wants == Wants::Send && self.may_find_room() {
                 self.send(out);
             }
-        } else if wants != Wants::Nothing && (!self.watch.wants_room() || self.tries_again()) {
+        } else if wants != Wants::Nothing && self.may_find_room() {
             // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
         }
@@ -87,10 +90,9 @@ impl Connection {
     }
 
     /// A polling thread looks for room in a full socket only now and then: each look is a system call.
-    fn tries_again(&self) -> bool {
-        self.polls
-            .fetch_add(1, Ordering::Relaxed)
-            .is_multiple_of(ROOM_POLLS)
+    fn may_find_room(&self) -> bool {
+        let look = || self.polls.fetch_add(1, Ordering::Relaxed);
+        !self.watch.wants_room() || look().is_multiple_of(ROOM_POLLS)
     }
 
     /// Whether putting an acknowledgement off pays: it does for a program that answers or polls again at once. For one
@@ -141,7 +143,7 @@ impl Connection {
             return;
         };
         loop {
-            let (mut carrier, now) = (&self.line, sys::now());
+            let (mut carrier, now) = (Turn::new(&self.line, WRITES), sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
             let Some((sending, outlook)) = sent else {
                 return;
@@ -151,7 +153,13 @@ impl Connection {
             }
             match sending {
                 // Room that is watched for in vain wakes us once, and is watched for no longer.
-                Sending::Blocked => drop(self.want_room(bound, true)),
+                Sending::Blocked => {
+                    if carrier.is_over() {
+                        // There may be room: the next poll tries.
+                        self.polls.store(0, Ordering::Relaxed);
+                    }
+                    self.want_room(bound, true);
+                }
                 // Somebody who found no room after us may have asked for it before we took that back: look again.
                 Sending::Idle | Sending::Ended if self.want_room(bound, false) => continue,
                 Sending::Idle | Sending::Ended => {}

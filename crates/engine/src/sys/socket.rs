@@ -21,6 +21,11 @@ const CLOSED: u8 = 7;
 /// Unanswered keep-alive probes after which a connection counts as broken.
 const PROBES: u32 = 6;
 
+/// Congestion control of Linux that spaces out what it sends; later versions of it have longer names.
+const PACED: &str = "bbr";
+/// Congestion control that does not, and that Linux cannot be built without.
+const UNPACED: &str = "reno";
+
 /// A connection.
 #[derive(Debug)]
 pub struct Socket {
@@ -188,6 +193,19 @@ impl Socket {
                 .map_err(Error::of("setsockopt SO_RCVBUF"))?;
         }
         Ok(())
+    }
+
+    /// Has bytes leave as fast as the peer takes them: congestion control that spaces them out by a timer gives way to the one
+    /// that every system has and every user may choose. True if it did.
+    pub fn set_unpaced(&self) -> Result<bool> {
+        let now =
+            sockopt::tcp_congestion(&self.fd).map_err(Error::of("getsockopt TCP_CONGESTION"))?;
+        if !now.starts_with(PACED) {
+            return Ok(false);
+        }
+        sockopt::set_tcp_congestion(&self.fd, UNPACED)
+            .map_err(Error::of("setsockopt TCP_CONGESTION"))?;
+        Ok(true)
     }
 
     /// The peer is on this very host, for all we can see: it has our address, or a loopback address.

@@ -58,14 +58,8 @@ impl Inner {
 
     /// Completes what has ended at the front of the send queue.
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.blocked.is_none()
-            && let Some(reset) = self.ending.take()
-        {
-            // The end of the stream had to wait for a message before it.
-            self.peer_gone(init, reset, out);
-        }
-        if self.gone && init.qp_type == QpType::Uc {
-            self.let_go(init, out);
+        if self.ending.is_some() || self.gone {
+            self.settle_end(init, out);
         }
         let bar = self.bar(init);
         while let Some(wqe) = self.sends.front() {
@@ -87,6 +81,10 @@ impl Inner {
         if self.doomed.is_some() {
             self.fail_doomed(init, out);
         }
+        if self.sends.is_empty() && self.state == QpState::Rts {
+            // Nothing is left that anybody could give up or wait for.
+            return;
+        }
         self.give_up(init, out);
         self.tell_drained(init, out);
         self.leave_touched();
@@ -95,6 +93,19 @@ impl Inner {
         {
             // Nobody will answer what is left.
             self.lose(init, "the peer is gone", out);
+        }
+    }
+
+    /// The peer is gone, or its end had to wait for a message before it.
+    #[cold]
+    fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.blocked.is_none()
+            && let Some(reset) = self.ending.take()
+        {
+            self.peer_gone(init, reset, out);
+        }
+        if self.gone && init.qp_type == QpType::Uc {
+            self.let_go(init, out);
         }
     }
 

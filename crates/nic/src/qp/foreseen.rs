@@ -3,7 +3,7 @@
 //! It refuses to judge: what memory, receive or peer would spoil is left to the long way, which knows what follows from it.
 
 use verbena_mem::{Access, Reach};
-use verbena_stream::{Foreseen, Stream, What};
+use verbena_stream::{Foreseen, What};
 use verbena_wire::{Stag, To};
 
 use super::QpInit;
@@ -109,8 +109,7 @@ impl Inner {
 
     /// A run of payload of this length came: long ones come in streams.
     pub(super) fn note_run(&mut self, init: &QpInit, len: u32) {
-        let direct = self.stream.as_ref().is_some_and(Stream::reads_directly);
-        if direct && len >= init.transfer.direct_min {
+        if len >= init.transfer.direct_min {
             self.bulk = super::place::BULK;
         } else {
             self.bulk = self.bulk.saturating_sub(1);

@@ -18,6 +18,8 @@ pub(super) type Pieces<'a> = SmallVec<[(u32, Gather<'a>); 2]>;
 /// The source of a frame's payload.
 pub(super) enum Source<'a> {
     Memory(Pieces<'a>),
+    /// The same in one piece, which nearly all requests have, with where it begins.
+    Piece(u32, Gather<'a>),
     Inline(&'a [u8]),
 }
 
@@ -28,6 +30,9 @@ impl Source<'_> {
             Source::Inline(bytes) => {
                 let from = offset as usize;
                 to.extend_from_slice(bytes.get(from..from + len).unwrap_or_default());
+            }
+            Source::Piece(start, gather) => {
+                gather.append_to(u64::from(offset.wrapping_sub(*start)), len, to);
             }
             Source::Memory(pieces) => {
                 let (begin, end) = (offset as usize, offset as usize + len);
@@ -68,6 +73,12 @@ pub(super) fn source<'a>(
     match &wqe.payload {
         Payload::Inline(bytes) => Ok(Source::Inline(bytes)),
         Payload::Gather(sges) => {
+            if let [sge] = &**sges
+                && let Some(part) = part_of(sge, offset, len)
+            {
+                let gather = init.tpt.gather_local(&reach(init, &part, Access::NONE))?;
+                return Ok(Source::Piece(offset, gather));
+            }
             let mut pieces = Pieces::new();
             for (start, sge) in cut(sges, offset, len) {
                 let gather = init.tpt.gather_local(&reach_of(init, &sge, Access::NONE))?;
@@ -141,6 +152,13 @@ pub(super) fn places<'a>(
     right: Right,
     mut each: impl FnMut(Placement<'a>) -> bool,
 ) -> Result<(), Refusal> {
+    if let [sge] = sges
+        && let Some(part) = part_of(sge, offset, len)
+    {
+        // In one piece, as nearly all are.
+        each(right.place(init, &part)?);
+        return Ok(());
+    }
     for (_, sge) in cut(sges, offset, len) {
         if !each(right.place(init, &sge)?) {
             break;
@@ -157,6 +175,16 @@ pub(super) fn scatter(init: &QpInit, sges: &[Sge], bytes: &[u8]) -> Result<(), R
         let n = place.write(0, rest);
         rest = &rest[n..];
         true
+    })
+}
+
+/// Bytes `offset..offset + len` of one piece, if there are any and it has them all.
+fn part_of(sge: &Sge, offset: u32, len: u32) -> Option<Sge> {
+    let has = len > 0 && offset.checked_add(len)? <= sge.len;
+    has.then(|| Sge {
+        at: sge.at.wrapping_add(u64::from(offset)),
+        len,
+        stag: sge.stag,
     })
 }
 

@@ -318,7 +318,11 @@ impl Inner {
     pub(super) fn deadline(&self) -> Option<Time> {
         let rnr = self.stream.as_ref().and_then(Stream::deadline);
         let mourned = self.mourns_until.filter(|_| self.is_mourning());
-        rnr.into_iter().chain(self.wait_ends()).chain(mourned).min()
+        match (rnr, self.wait_ends(), mourned) {
+            // Nearly always.
+            (None, None, None) => None,
+            (rnr, waits, mourned) => rnr.into_iter().chain(waits).chain(mourned).min(),
+        }
     }
 
     pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {

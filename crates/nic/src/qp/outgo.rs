@@ -207,15 +207,19 @@ impl Outgo {
         direct
     }
 
+    /// Nothing more is leaving for now.
+    pub(super) fn rest(&mut self) {
+        if self.is_empty() && self.bytes.capacity() > KEEP {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// Drops accepted bytes where that is cheap.
     fn tidy(&mut self) {
         if self.is_empty() {
             self.taken = 0;
             self.controls.clear();
             self.bytes.clear();
-            if self.bytes.capacity() > KEEP {
-                self.bytes = Vec::new();
-            }
             return;
         }
         // The head of a frame that the peer has in part stays: it shows that the frame is begun.

@@ -126,7 +126,8 @@ impl Inner {
             }
             self.sends.push_back(wqe);
         }
-        if self.heads.has_receive() {
+        // Who is calm leaves receives where they are until a message needs one.
+        if !self.heads.is_calm() && self.heads.has_receive() {
             match self.state {
                 QpState::Reset => while self.heads.next_receive().is_some() {},
                 state if state.flushes() => self.flush_receives(init, out),

@@ -3,8 +3,8 @@
 //! It refuses to read while a message waits for a receive that a standard peer cannot be asked to send again.
 
 use verbena_mem::Targets;
-use verbena_stream::Time;
 use verbena_stream::responder::Due;
+use verbena_stream::{Stream, Time};
 
 use super::QpInit;
 use super::inner::Inner;
@@ -86,7 +86,8 @@ impl Inner {
         let staged = !self.stage.is_empty();
         let missing = self.stage.missing();
         let mut direct = 0;
-        // In a stream of long runs only the next head is read along, so that the run behind it goes directly, too.
+        // In a stream of long runs only the next head is read along, so that the run behind it goes directly, too; a frame
+        // that is summed is read to where it is summed, so that no part of it is copied there.
         let ahead = scratch.len().min(init.transfer.lookahead.max(1));
         let most = if self.bulk == 0 { scratch.len() } else { ahead };
         let (room, moved) = {
@@ -107,6 +108,9 @@ impl Inner {
                 };
                 direct = named.bytes;
                 if direct == 0 {
+                    // A summed frame is staged whatever comes: as much of it as there is.
+                    let summed = !self.stream.as_ref().is_some_and(Stream::reads_directly);
+                    let most = if summed { scratch.len() } else { most };
                     targets.stage(&mut scratch[..most]);
                 } else {
                     self.bulk = BULK;

@@ -68,6 +68,7 @@ impl Inner {
                 return Sending::Ended;
             }
             if self.outgo.is_empty() {
+                self.outgo.rest();
                 return Sending::Idle;
             }
             let (refused, bytes, moved) = {
@@ -109,6 +110,7 @@ impl Inner {
                 self.refuse(init, &refused.cut, &refused.refusal, out);
             } else if !more {
                 // Nothing was left to frame, and nobody adds to it while we are here.
+                self.outgo.rest();
                 return Sending::Idle;
             }
         }

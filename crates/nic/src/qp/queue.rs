@@ -131,6 +131,11 @@ impl Heads {
         self.marks.ended.fetch_add(count as u64, Ordering::Release);
     }
 
+    /// What was said last: posters of receives need not ring.
+    pub(super) fn is_calm(&self) -> bool {
+        self.marks.calm.load(Ordering::Relaxed)
+    }
+
     /// Says whether posters of receives need to ring; true if one came meanwhile that may not have.
     pub(super) fn tell_calm(&self, calm: bool) -> bool {
         if self.marks.calm.load(Ordering::Relaxed) == calm {

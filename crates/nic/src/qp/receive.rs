@@ -59,6 +59,9 @@ impl Inner {
             let rest = input.get(at..).unwrap_or_default();
             if let Some(used) = self.take_foreseen(init, rest, out) {
                 at += used;
+                if at == input.len() {
+                    break;
+                }
                 continue;
             }
             let Some(stream) = &mut self.stream else {

@@ -73,8 +73,13 @@ impl Inner {
                 }
             }
         }
-        if self.current.is_none() && self.owed.is_empty() && self.frame_short(init) {
-            return true;
+        if self.current.is_none() && self.owed.is_empty() {
+            if self.frame_short(init) {
+                return true;
+            }
+            if self.begun == self.sends.len() && !self.half_begun() {
+                return false;
+            }
         }
         match self.current.take() {
             Some(Current::Request(outgoing)) => self.go_on(init, outgoing, out),
@@ -311,7 +316,7 @@ fn make_frame(
         return Ok(None);
     };
     let in_place = Outgo::takes_in_place(&frame, init.transfer.direct_min);
-    if in_place && matches!(source, Source::Memory(_)) {
+    if in_place && !matches!(source, Source::Inline(_)) {
         outgo.put_in_place(&frame, Origin::Request(number));
     } else {
         outgo.put(&frame, |offset, len, stage| {

@@ -45,7 +45,7 @@ impl Inner {
     }
 
     /// The request that was begun last has a part to come.
-    fn half_begun(&self) -> bool {
+    pub(super) fn half_begun(&self) -> bool {
         let last = self.begun.checked_sub(1).and_then(|at| self.sends.get(at));
         last.is_some_and(|wqe| matches!(wqe.progress, Progress::Waiting { .. }))
     }

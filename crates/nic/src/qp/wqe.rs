@@ -63,8 +63,8 @@ impl Wqe {
             op: wr.op,
             flags: wr.flags,
             payload: match wr.data {
-                Data::Gather(sges) => Payload::Gather(sges.into()),
-                Data::Inline(bytes) => Payload::Inline(bytes.into()),
+                Data::Gather(sges) => Payload::Gather(SmallVec::from_slice(sges)),
+                Data::Inline(bytes) => Payload::Inline(SmallVec::from_slice(bytes)),
             },
             len,
             progress: Progress::Waiting { part: 0 },

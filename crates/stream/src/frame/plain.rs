@@ -52,10 +52,14 @@ impl Plain {
     #[inline]
     pub fn append(&self, stage: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) {
         let start = stage.len();
-        stage.reserve(self.size());
-        stage.extend_from_slice(&self.head[..usize::from(self.head_len)]);
+        stage.reserve(self.size() + ROOM);
+        // Of a size that is known when this is compiled, and then cut: that takes no call.
+        stage.extend_from_slice(&self.head);
+        stage.truncate(start + usize::from(self.head_len));
         append(stage);
-        stage.extend_from_slice(&ZEROS[..usize::from(self.trailer)]);
+        let end = stage.len() + usize::from(self.trailer);
+        stage.extend_from_slice(&ZEROS);
+        stage.truncate(end);
         debug_assert_eq!(stage.len() - start, self.size(), "payload as long as said");
     }
 }

@@ -18,7 +18,9 @@ fn a_staged_frame_equals_the_codecs() {
             Some(508),
         ] {
             let phase = phase.and_then(Phase::new);
-            for len in [0_u16, 1, 2, 3, 4, 480, 490, 500, 1700, 65000] {
+            for len in [
+                0_u16, 1, 2, 3, 4, 480, 490, 500, 1700, 16_364, 16_384, 32_768, 65_000,
+            ] {
                 let head = [0xab; 18];
                 let frame = Frame::new(&[&head[..]], 0, len, phase, crc);
                 let mut ulpdu = head.to_vec();

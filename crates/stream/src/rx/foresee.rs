@@ -6,7 +6,7 @@ use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::ext::Control;
 use verbena_wire::mpa::fpdu::{LENGTH_LEN, Layout};
 use verbena_wire::rdmap::Opcode;
-use verbena_wire::{Mo, Qn, Rsn, Stag, To};
+use verbena_wire::{Msn, Qn, Rsn, Stag, To};
 
 use super::{First, Moment, Rx};
 use crate::ledger::Ledger;
@@ -81,15 +81,14 @@ impl Rx {
 
     fn untagged<'a>(&self, ulpdu: &'a [u8], ledger: &Ledger) -> Option<(What, &'a [u8])> {
         let (header, payload) = ulpdu.split_first_chunk::<{ Untagged::LEN }>()?;
-        let header = Untagged::parse(header).ok()?;
-        let in_turn = |qn: Qn| {
-            header.qn == qn && header.mo == Mo::ZERO && header.msn == self.order.expected(qn)
-        };
-        let what = match header.opcode {
-            Opcode::Send if in_turn(Qn::SEND) => What::Send { solicited: false },
-            Opcode::SendSe if in_turn(Qn::SEND) => What::Send { solicited: true },
-            Opcode::Control if in_turn(Qn::CONTROL) && self.accepts.extensions => {
-                match Control::parse(header.ulp, payload).ok()? {
+        // Compared with the one header that can come, which is cheaper than to take it apart.
+        let (front, ulp, place) = split(header);
+        let in_turn = |qn: Qn| place == expected_place(qn, self.order.expected(qn));
+        let what = match front[1] {
+            SEND if in_turn(Qn::SEND) => What::Send { solicited: false },
+            SEND_SE if in_turn(Qn::SEND) => What::Send { solicited: true },
+            CONTROL if self.accepts.extensions && in_turn(Qn::CONTROL) => {
+                match Control::parse(u32::from_be_bytes(ulp), payload).ok()? {
                     Control::Ack(n) if ledger.requester.believes(n) => What::Ack(n),
                     _ => return None,
                 }
@@ -128,6 +127,24 @@ impl Rx {
 /// DDP control bytes of the last segment of a message (RFC 5041 §4.1), reserved bits as we send them.
 const TAGGED_LAST: u8 = 0xc1;
 const UNTAGGED_LAST: u8 = 0x41;
+/// RDMAP control bytes (RFC 5040 §4.1).
+const SEND: u8 = Opcode::Send.emit();
+const SEND_SE: u8 = Opcode::SendSe.emit();
+const CONTROL: u8 = Opcode::Control.emit();
+
+/// An untagged header's two control bytes, its word for RDMAP, and its place: queue, number and offset.
+fn split(header: &[u8; Untagged::LEN]) -> ([u8; 2], [u8; 4], [u8; 12]) {
+    let [a, b, c, d, e, f, place @ ..] = *header;
+    ([a, b], [c, d, e, f], place)
+}
+
+/// The place of a message's only segment (RFC 5041 §4.3).
+fn expected_place(qn: Qn, msn: Msn) -> [u8; 12] {
+    let mut place = [0; 12];
+    place[..4].copy_from_slice(&qn.get().to_be_bytes());
+    place[4..8].copy_from_slice(&msn.get().to_be_bytes());
+    place
+}
 
 #[cfg(test)]
 mod tests;

@@ -107,6 +107,21 @@ fn options_are_taken() {
     assert!(sockopt::tcp_nodelay(&a.fd).unwrap());
 }
 
+#[test]
+fn congestion_control_that_paces_gives_way_and_other_does_not() {
+    let (a, _b) = connection(loopbacks()[0]);
+    sockopt::set_tcp_congestion(&a.fd, UNPACED).unwrap();
+    assert!(!a.set_unpaced().unwrap());
+    if sockopt::set_tcp_congestion(&a.fd, PACED).is_err() {
+        println!("NOT TESTED: this system has no {PACED}, or we may not choose it");
+        return;
+    }
+    assert!(a.set_unpaced().unwrap());
+    assert_eq!(sockopt::tcp_congestion(&a.fd).unwrap(), UNPACED);
+    let (pair, _other) = Socket::pair().unwrap();
+    assert!(pair.set_unpaced().is_err(), "not TCP");
+}
+
 /// Writes until the socket takes no more.
 fn fill(mut socket: &Socket) {
     let bytes = vec![0; 1 << 16];

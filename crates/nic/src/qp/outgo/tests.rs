@@ -177,3 +177,17 @@ fn accepted_bytes_do_not_pile_up() {
     }
     assert!(outgo.bytes.len() < 3 * SHIFT, "{}", outgo.bytes.len());
 }
+
+#[test]
+fn a_large_buffer_stays_while_frames_leave_and_goes_when_none_is_left() {
+    let mut outgo = Outgo {
+        bytes: vec![0; 4 * KEEP],
+        ..Outgo::default()
+    };
+    outgo.rest();
+    outgo.advance(4 * KEEP);
+    assert!(outgo.is_empty());
+    assert!(outgo.bytes.capacity() >= 4 * KEEP, "the next frames use it");
+    outgo.rest();
+    assert_eq!(outgo.bytes.capacity(), 0, "an idle queue pair holds none");
+}

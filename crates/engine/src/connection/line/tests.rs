@@ -1,0 +1,40 @@
+//! Tests of a line for one turn: where it stops, although the socket would take more.
+
+use super::*;
+
+/// Writes so many bytes, at once.
+fn write(turn: &mut Turn<'_>, len: usize) -> Moved {
+    let bytes = vec![7; len];
+    let mut sources = Sources::new();
+    assert!(sources.own(&bytes));
+    turn.write(&sources)
+}
+
+fn line() -> (Line, Socket) {
+    let (socket, peer) = Socket::pair().unwrap();
+    let line = Line::new(socket, None);
+    line.open();
+    (line, peer)
+}
+
+#[test]
+fn a_turn_takes_its_bytes_and_then_none_although_there_is_room() {
+    let (line, _peer) = line();
+    let mut turn = Turn::new(&line, 100);
+    assert_eq!(write(&mut turn, 60), Moved::Bytes(60));
+    assert!(!turn.is_over());
+    // What is written at once is not cut: it is a batch already.
+    assert_eq!(write(&mut turn, 60), Moved::Bytes(60));
+    assert!(turn.is_over());
+    assert_eq!(write(&mut turn, 60), Moved::Nothing);
+    assert_eq!(write(&mut Turn::new(&line, 100), 60), Moved::Bytes(60));
+}
+
+#[test]
+fn a_turn_that_finds_no_room_is_not_over() {
+    let (line, _peer) = line();
+    line.shut();
+    let mut turn = Turn::new(&line, 100);
+    assert_eq!(write(&mut turn, 60), Moved::Nothing);
+    assert!(!turn.is_over());
+}

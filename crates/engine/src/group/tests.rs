@@ -1,0 +1,87 @@
+//! Who borrowed a group and when it is taken back, by a clock of our own.
+
+use core::time::Duration;
+
+use super::*;
+use crate::config::Config;
+
+/// The shard's own timer must not come in between.
+const USUAL: Duration = Duration::from_secs(1);
+
+/// A group that a polling thread has just borrowed, and when.
+fn borrowed() -> (Arc<Group>, Time) {
+    let mut config = Config::default();
+    config.set("lend_time", "1s").unwrap();
+    assert_eq!(config.lend_time, USUAL);
+    let core = Core::new(config).unwrap();
+    let group = Group::new(&core).unwrap();
+    group.crowded.store(true, Ordering::Relaxed);
+    while !group.lent.load(Ordering::SeqCst) {
+        group.polled_empty();
+    }
+    (group, sys::now())
+}
+
+fn is_lent(group: &Group) -> bool {
+    group.lent.load(Ordering::SeqCst)
+}
+
+#[test]
+fn who_stays_away_loses_it() {
+    let (group, since) = borrowed();
+    group.clone().expire(since + USUAL / 2);
+    assert!(is_lent(&group));
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(!is_lent(&group));
+}
+
+#[test]
+fn who_posts_is_busy_and_keeps_it_until_it_stops() {
+    let (group, since) = borrowed();
+    group.note_post();
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(is_lent(&group), "it posted a moment ago");
+    group.clone().expire(since + USUAL * 5 / 2);
+    assert!(!is_lent(&group), "it has not posted since");
+}
+
+#[test]
+fn who_only_posts_loses_it_all_the_same() {
+    let (group, since) = borrowed();
+    for times in 1..BUSY {
+        group.note_post();
+        group.clone().expire(since + USUAL * times);
+        assert!(is_lent(&group), "after {times}");
+    }
+    group.note_post();
+    group.clone().expire(since + USUAL * (BUSY + 1));
+    assert!(!is_lent(&group));
+}
+
+#[test]
+fn only_who_polls_earns_trust() {
+    let (group, since) = borrowed();
+    group.wariness.store(WARY.1, Ordering::Relaxed);
+    group.note_post();
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert_eq!(group.wariness.load(Ordering::Relaxed), WARY.1);
+    group.clone().expire(since + USUAL / 2);
+    assert_eq!(group.wariness.load(Ordering::Relaxed), WARY.0);
+}
+
+#[test]
+fn a_post_to_what_nobody_borrowed_is_forgotten() {
+    let core = Core::new(Config::default()).unwrap();
+    let group = Group::new(&core).unwrap();
+    group.note_post();
+    assert!(!group.posted.load(Ordering::Relaxed));
+}
+
+#[test]
+fn with_few_connections_who_posts_may_spin_on_its_memory() {
+    let (group, since) = borrowed();
+    group.crowded.store(false, Ordering::Relaxed);
+    group.note_post();
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(!is_lent(&group), "somebody must serve its connections");
+}

@@ -1,0 +1,194 @@
+//! Many connections of plain TCP at once, as `many` has them of Verbena: the limit that the system sets to that pattern.
+//! It promises the same order (each in turn), as many messages under way, and an answer to each that ends it; no message
+//! has a head, and nobody asks a socket that has nothing to say. It refuses to look at the bytes.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{Timespec, epoll};
+
+use crate::job::{Figures, Job, Meter};
+use crate::usage;
+
+/// Bytes of an answer: as many as an acknowledgement of Verbena's with its frame.
+const ANSWER: usize = 24;
+/// Most that one wait reports.
+const EVENTS: usize = 64;
+
+const COMES: epoll::EventFlags = epoll::EventFlags::IN;
+const ROOM: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::OUT);
+
+/// One socket, and how far it is.
+struct Link {
+    socket: TcpStream,
+    /// Bytes to send.
+    left: usize,
+    /// Bytes that have come of the message that is coming.
+    came: usize,
+    /// Room is waited for.
+    full: bool,
+}
+
+/// All of one side, and who watches them.
+struct Links {
+    all: Vec<Link>,
+    poller: rustix::fd::OwnedFd,
+    ready: Vec<epoll::Event>,
+}
+
+impl Links {
+    fn new(count: usize) -> Result<Links> {
+        Ok(Links {
+            all: Vec::with_capacity(count),
+            poller: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            ready: Vec::with_capacity(EVENTS),
+        })
+    }
+
+    fn add(&mut self, socket: TcpStream) -> Result<()> {
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        let token = epoll::EventData::new_u64(self.all.len() as u64);
+        epoll::add(&self.poller, &socket, token, COMES)?;
+        self.all.push(Link {
+            socket,
+            left: 0,
+            came: 0,
+            full: false,
+        });
+        Ok(())
+    }
+
+    /// Fills `ready`; for ever if there is no timeout.
+    fn wait(&mut self, timeout: Option<&Timespec>) -> Result<()> {
+        self.ready.clear();
+        let room = rustix::buffer::spare_capacity(&mut self.ready);
+        epoll::wait(&self.poller, room, timeout)?;
+        Ok(())
+    }
+
+    /// Sends what is left, as far as there is room; the bytes repeat.
+    fn send(&mut self, at: usize, bytes: &[u8]) -> Result<()> {
+        let link = &mut self.all[at];
+        let mut full = false;
+        while link.left > 0 && !full {
+            // Of the oldest message that has not left, what has not left.
+            let rest = (link.left - 1) % bytes.len() + 1;
+            match link.socket.write(&bytes[bytes.len() - rest..]) {
+                Ok(n) => link.left -= n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => full = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if full != link.full {
+            link.full = full;
+            let token = epoll::EventData::new_u64(at as u64);
+            let interest = if full { ROOM } else { COMES };
+            epoll::modify(&self.poller, &link.socket, token, interest)?;
+        }
+        Ok(())
+    }
+
+    /// Reads once, up to the end of the message; how many messages that ended, none if the stream did.
+    fn take(&mut self, at: usize, bytes: &mut [u8]) -> Result<Option<u64>> {
+        let link = &mut self.all[at];
+        let rest = bytes.len() - link.came;
+        match link.socket.read(&mut bytes[..rest]) {
+            Ok(0) => Ok(None),
+            Ok(n) => {
+                link.came = (link.came + n) % bytes.len();
+                Ok(Some(u64::from(n == rest)))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Some(0)),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Takes messages and answers each, asleep while there are none.
+pub(crate) fn serve(job: &Job) -> Result<Figures> {
+    usage::allow_connections(job.connections)?;
+    let listener = TcpListener::bind(job.at).with_context(|| format!("cannot bind {}", job.at))?;
+    let (before, cpu) = (usage::resident()?, usage::cpu());
+    let mut links = Links::new(job.connections)?;
+    for _ in 0..job.connections {
+        links.add(listener.accept()?.0)?;
+    }
+    let grown = usage::resident()?.saturating_sub(before);
+    let mut bytes = vec![0; job.size.max(1) as usize];
+    let mut there = links.all.len();
+    while there > 0 {
+        links.wait(None)?;
+        for at in 0..links.ready.len() {
+            let at = links.ready[at].data.u64() as usize;
+            match links.take(at, &mut bytes)? {
+                Some(0) => links.send(at, &[7; ANSWER])?,
+                Some(ended) => {
+                    links.all[at].left += ended as usize * ANSWER;
+                    links.send(at, &[7; ANSWER])?;
+                }
+                None => {
+                    epoll::delete(&links.poller, &links.all[at].socket)?;
+                    there -= 1;
+                }
+            }
+        }
+    }
+    Ok(Figures {
+        grown,
+        cpu: usage::cpu() - cpu,
+        ..Figures::default()
+    })
+}
+
+/// Sends on each in turn, polling for answers.
+pub(crate) fn call(job: &Job) -> Result<Figures> {
+    usage::allow_connections(job.connections)?;
+    let (before, cpu) = (usage::resident()?, usage::cpu());
+    let mut links = Links::new(job.connections)?;
+    for _ in 0..job.connections {
+        let socket =
+            TcpStream::connect(job.at).with_context(|| format!("cannot connect to {}", job.at))?;
+        links.add(socket)?;
+    }
+    let grown = usage::resident()?.saturating_sub(before);
+    let figures = send_in_turn(job, &mut links)?;
+    Ok(Figures {
+        grown,
+        cpu: usage::cpu() - cpu,
+        ..figures
+    })
+}
+
+fn send_in_turn(job: &Job, links: &mut Links) -> Result<Figures> {
+    let bytes = vec![7; job.size.max(1) as usize];
+    let (mut turn, mut under, mut going) = (0, 0, true);
+    let (count, depth) = (links.all.len(), job.under_way());
+    let mut meter = Meter::of_connections(job);
+    while going || under > 0 {
+        while going && under < depth {
+            let at = turn % count;
+            links.all[at].left += bytes.len();
+            links.send(at, &bytes)?;
+            turn += 1;
+            under += 1;
+        }
+        links.wait(Some(&Timespec::default()))?;
+        let mut ended = 0;
+        for at in 0..links.ready.len() {
+            let at = links.ready[at].data.u64() as usize;
+            let Some(answers) = links.take(at, &mut [0; ANSWER])? else {
+                bail!("the server went");
+            };
+            ended += answers;
+            links.send(at, &bytes)?;
+        }
+        under -= ended as usize;
+        if ended > 0 {
+            going &= meter.more(ended);
+        }
+    }
+    Ok(meter.figures())
+}
