@@ -76,7 +76,7 @@ pub(super) fn source<'a>(
             if let [sge] = &**sges
                 && let Some(part) = part_of(sge, offset, len)
             {
-                let gather = init.tpt.gather_local(&reach(init, &part, Access::NONE))?;
+                let gather = init.tpt.gather_local(&reach_of(init, &part, Access::NONE))?;
                 return Ok(Source::Piece(offset, gather));
             }
             let mut pieces = Pieces::new();
