@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_mem::Pd;
-use verbena_nic::qp::{Enabled, Limits, PostError, View};
+use verbena_nic::qp::{Enabled, Limits, PostError, Registration, View};
 use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
 use verbena_wire::ext::RnrTimer;
@@ -42,6 +42,8 @@ pub struct QueuePairOptions {
     pub srq: Option<u32>,
     /// Its limits.
     pub limits: Limits,
+    /// Whether its requests may register memory (M4).
+    pub registration: Registration,
     /// It has a number that peers can call, so that it can be connected by hand; its completions bear it.
     pub callable: bool,
 }
@@ -56,6 +58,7 @@ impl QueuePairOptions {
             qp_type: QpType::Rc,
             srq: None,
             limits: Limits::default(),
+            registration: Registration::default(),
             callable: false,
         }
     }
@@ -99,6 +102,7 @@ impl QueuePair {
             srq: options.srq,
             limits: options.limits,
             transfer: config.transfer(),
+            registration: options.registration,
         })?;
         send.0.feed(&recv.0.group);
         if let Some(callable) = &callable {

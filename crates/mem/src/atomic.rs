@@ -21,6 +21,11 @@ pub fn execute(grant: &Placement<'_>, op: AtomicOp) -> Option<u64> {
     })
 }
 
+/// The first word of the grant is aligned.
+pub fn is_aligned(grant: &Placement<'_>) -> bool {
+    grant.word().is_some()
+}
+
 fn update(word: &AtomicU64, op: AtomicOp) -> u64 {
     let mut original = word.load(Ordering::SeqCst);
     loop {

@@ -114,6 +114,15 @@ impl Att {
         }
     }
 
+    /// Entries it takes in the translation tables.
+    pub fn pages(&self) -> usize {
+        match &self.control {
+            Control::Direct(_) => 1,
+            Control::FirstOrder(_, pages) => pages.len(),
+            Control::SecondOrder(_, tables) => tables.iter().map(|table| table.len()).sum(),
+        }
+    }
+
     /// All of some memory of our own, which lives at least as long as this does.
     pub(crate) fn owned(memory: Arc<Memory>) -> Att {
         Att {

@@ -10,13 +10,15 @@ use crate::access::Access;
 use crate::att::Att;
 use crate::entry::Pd;
 use crate::refusal::Misuse;
-use crate::tpt::{Draft, Layout, Region, Reserved, Tpt};
+use crate::tpt::{Draft, Layout, Region, Reserved, Ticket, Tpt};
 
 /// Registered memory of our own.
 #[derive(Debug)]
 pub struct Buffer {
     tpt: Arc<Tpt>,
     stag: Stag,
+    /// The STag goes when this does.
+    owns_stag: bool,
     memory: Arc<Memory>,
 }
 
@@ -54,19 +56,35 @@ impl Drop for Memory {
 impl Buffer {
     /// Allocates `len` zero bytes and registers them; users name them by their real addresses.
     pub fn new(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
+        Buffer::register(tpt, len, pd, access, false)
+    }
+
+    /// The same, and the registration dies with the first message of a peer that ends in it (M9).
+    pub fn one_touch(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
+        Buffer::register(tpt, len, pd, access, true)
+    }
+
+    fn register(
+        tpt: &Arc<Tpt>,
+        len: usize,
+        pd: Pd,
+        access: Access,
+        one_touch: bool,
+    ) -> Result<Buffer, Misuse> {
         let memory = Arc::new(Memory::zeroed(len));
         let region = Region {
             att: Att::owned(memory.clone()),
             start: To::new(memory.start() as u64),
             pd,
             access,
-            one_touch: false,
+            one_touch,
         };
         // SAFETY: the allocation is ours, and every entry that translates to it holds it.
         let stag = unsafe { tpt.register(region) }?;
         Ok(Buffer {
             tpt: tpt.clone(),
             stag,
+            owns_stag: true,
             memory,
         })
     }
@@ -92,9 +110,37 @@ impl Buffer {
         let buffer = Buffer {
             tpt: tpt.clone(),
             stag: reserved.stag(),
+            owns_stag: true,
             memory,
         };
         Ok((buffer, reserved))
+    }
+
+    /// Allocates `len` zero bytes and prepares their registration under an STag of the caller's (M4), who frees the STag:
+    /// it may stand for other memory later.
+    pub fn prepared(
+        tpt: &Arc<Tpt>,
+        stag: Stag,
+        len: usize,
+        (pd, access, one_touch): (Pd, Access, bool),
+    ) -> Result<(Buffer, Ticket), Misuse> {
+        let memory = Arc::new(Memory::zeroed(len));
+        let draft = Draft {
+            layout: Layout::Built(Att::owned(memory.clone())),
+            start: To::new(memory.start() as u64),
+            pd,
+            access,
+            one_touch,
+        };
+        // SAFETY: the allocation is ours, and whatever translates to it holds it.
+        let ticket = unsafe { tpt.prepare(stag, draft) }?;
+        let buffer = Buffer {
+            tpt: tpt.clone(),
+            stag,
+            owns_stag: false,
+            memory,
+        };
+        Ok((buffer, ticket))
     }
 
     /// Its STag.
@@ -153,7 +199,9 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // Refused while windows are bound to it, through which peers may reach it: then the entry keeps the memory.
-        let _ = self.tpt.deregister(self.stag);
+        if self.owns_stag {
+            let _ = self.tpt.deregister(self.stag);
+        }
     }
 }
 

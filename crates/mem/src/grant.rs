@@ -12,6 +12,8 @@ pub(crate) struct Window<'a> {
     /// Offset in the translation.
     pub(crate) offset: u64,
     pub(crate) len: u64,
+    /// The entry dies with the first message that ends in it (M9).
+    pub(crate) one_touch: bool,
 }
 
 impl Window<'_> {
@@ -63,6 +65,12 @@ impl Placement<'_> {
         self.0.len == 0
     }
 
+    /// The entry dies with the first message that ends in it (M9): whoever places such a message's last segment, serves a
+    /// read or does an atomic asks [`touch`](crate::Tpt::touch) or [`spend`](crate::Tpt::spend) before.
+    pub fn is_one_touch(&self) -> bool {
+        self.0.one_touch
+    }
+
     /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
     pub fn spans(&self, spans: &mut Spans) -> u64 {
         self.0.spans(spans)
@@ -99,6 +107,12 @@ impl Gather<'_> {
     /// No bytes.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
+    }
+
+    /// The entry dies with the first message that ends in it (M9): whoever places such a message's last segment, serves a
+    /// read or does an atomic asks [`touch`](crate::Tpt::touch) or [`spend`](crate::Tpt::spend) before.
+    pub fn is_one_touch(&self) -> bool {
+        self.0.one_touch
     }
 
     /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.

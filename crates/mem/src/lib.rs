@@ -1,11 +1,11 @@
-//! Memory that peers may touch: who may touch which bytes, where those bytes lie, and until when (M2, M3, M5–M8, M15).
+//! Memory that peers may touch: who may touch which bytes, where those bytes lie, and until when (M2–M9, M15).
 //! A [`Tpt`] turns an STag, an address and a length into a *grant* — a [`Placement`] to write or a [`Gather`] to read —
 //! that lasts one copy or one non-blocking system call; revoking an entry makes new grants fail and waits for running ones.
 //! It refuses to know queues and messages, and it never makes a Rust reference to registered memory:
 //! the program that owns it and the peers that may write it do so at any time.
 //!
 //! Reading order: [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
-//! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`atomic`] → [`probe`].
+//! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`touch`] → [`atomic`] → [`probe`].
 
 pub mod access;
 pub mod atomic;
@@ -21,6 +21,7 @@ pub mod sources;
 pub mod span;
 mod sync;
 pub mod targets;
+pub mod touch;
 pub mod tpt;
 pub mod window;
 
@@ -34,5 +35,6 @@ pub use refusal::{Misuse, Refusal};
 pub use sources::Sources;
 pub use span::{Span, Spans};
 pub use targets::Targets;
-pub use tpt::{Draft, Layout, Region, Reserved, Settled, Tpt};
+pub use touch::{Action, Arrival, Seq};
+pub use tpt::{Draft, Layout, Region, Reserved, Settled, Spend, Ticket, Tpt, Verdict};
 pub use window::{Bind, Scope, WindowType};

@@ -16,6 +16,9 @@ pub enum Refusal {
     /// No such entry, an old key, or an entry that is not valid now.
     #[error("STag {stag} is not valid")]
     Stag { stag: Stag },
+    /// The entry is one-touch, and a message has ended in it before (M9).
+    #[error("STag {stag} is good for one touch and was touched before")]
+    Touched { stag: Stag },
     /// An entry that is promised and not there yet: ask again when it is (V5). Whatever is known of it allows the access.
     #[error("STag {stag} is pending: its registration is not done")]
     Pending { stag: Stag },
@@ -79,6 +82,18 @@ pub enum Misuse {
     /// The entry is promised and not there yet; a control queue pair will see to it (V5).
     #[error("STag {0} is pending: its registration is not done")]
     Pending(Stag),
+    /// Another instance than the one that may be registered next (M4).
+    #[error("STag {stag} has another tag instance than {next:#04x}, which is next")]
+    Instance { stag: Stag, next: u8 },
+    /// The STag has no room for so many pages (M4).
+    #[error("STag {stag} has room for {room} pages, not for {pages}")]
+    Space { stag: Stag, pages: usize, room: u32 },
+    /// More room than one STag may have.
+    #[error("room for {pages} pages, at most {limit}")]
+    Pages { pages: u32, limit: u32 },
+    /// The STag belongs to another protection domain.
+    #[error("STag {stag} belongs to protection domain {owner}, not {asker}")]
+    Domain { stag: Stag, owner: u32, asker: u32 },
     /// The entry is in use: windows are bound to it, or it is shared.
     #[error("STag {stag} is in use by {users} other entries")]
     Busy { stag: Stag, users: u32 },

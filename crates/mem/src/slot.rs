@@ -6,6 +6,10 @@
 //! subtraction; no lock. A pending entry (V5) can be looked at under a grant like a valid one, but whoever gets it is told
 //! that it must not be used yet. The protocol is modelled with loom in `slot/tests.rs`.
 
+mod touch;
+
+pub(crate) use touch::Touch;
+
 use crate::entry::Entry;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, pause};
 
@@ -33,6 +37,9 @@ pub(crate) struct Slot {
     entry: UnsafeCell<Option<Entry>>,
     /// Windows bound to this region.
     users: AtomicU32,
+    /// Whether the entry was touched since it was put here (M9): the number of a [`Touch`] in bits 0–31, its kind above.
+    /// It stays when the entry is gone, so that whoever comes late is told why.
+    touch: AtomicU64,
 }
 
 // SAFETY: `entry` is read under a grant or ownership and written under ownership only; the word's acquire and release
@@ -72,6 +79,7 @@ impl Slot {
             word: AtomicU64::new(FREE | (u64::from(key) << KEY_SHIFT)),
             entry: UnsafeCell::new(None),
             users: AtomicU32::new(0),
+            touch: AtomicU64::new(0),
         }
     }
 
@@ -295,6 +303,7 @@ impl Owned<'_> {
     }
 
     fn put(&self, entry: Entry) {
+        self.slot.forget_touch();
         self.slot.entry.with_mut(|slot| {
             // SAFETY: we own the slot and no grant was left when it became ours; those that came since see a busy
             // slot and do not look at the entry.

@@ -3,12 +3,17 @@
 //! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
 
 mod index;
+mod later;
 mod pending;
+mod touch;
 mod windows;
 
+pub use later::{MAX_PAGES, Ticket};
 pub use pending::{Draft, Layout, Reserved, Settled};
+pub use touch::{Spend, Verdict};
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -23,6 +28,7 @@ use crate::probe;
 use crate::refusal::{Misuse, Refusal};
 use crate::slot::{Answer, Grant, Slot, Unavailable};
 use index::{Indexes, Purpose, SEGMENT};
+use later::Prepared;
 use pending::{Waiting, check as check_region};
 
 /// Slots per allocation: a table costs memory for the entries it has, not for those it may have.
@@ -37,6 +43,10 @@ pub struct Tpt {
     segments: Box<[OnceLock<Segment>]>,
     indexes: Mutex<Indexes>,
     waiting: Waiting,
+    /// Registrations that work requests will execute (M4).
+    prepared: Mutex<Prepared>,
+    /// Numbers for messages that end in one-touch entries (M9).
+    touches: AtomicU32,
 }
 
 /// A region to register.
@@ -67,6 +77,8 @@ impl Tpt {
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             indexes: Mutex::new(Indexes::new(range.clone(), seed)),
             waiting: Waiting::default(),
+            prepared: Mutex::new(Prepared::default()),
+            touches: AtomicU32::new(0),
             range,
         }
     }
@@ -175,10 +187,13 @@ impl Tpt {
         if self.indexes.lock().window(index).is_some() {
             return self.free_window(stag);
         }
+        if self.indexes.lock().later(index).is_some() {
+            return self.free_later(stag, false);
+        }
         let owned = match slot.revoke(Some(stag.key())) {
             Ok(owned) => owned,
             Err(Unavailable::Pending) => return self.cancel(slot, stag),
-            Err(_) => return Err(misuse),
+            Err(_) => return self.free_spent(slot, stag),
         };
         if owned.entry().is_none_or(|entry| entry.is_window()) {
             // Freed meanwhile, and the index is a window's by now.
@@ -255,6 +270,9 @@ impl Tpt {
             Answer::Valid(grant) => (grant, false),
             Answer::Pending(grant) => (grant, true),
             Answer::Settling => return Err(Refusal::Pending { stag }),
+            Answer::Nothing if slot.was_spent(stag.key()) => {
+                return Err(Refusal::Touched { stag });
+            }
             Answer::Nothing => return Err(invalid),
         };
         let judge = |entry: &Entry| {
@@ -262,15 +280,20 @@ impl Tpt {
             if pending && entry.kind != Kind::Region {
                 return Err(invalid);
             }
-            check(entry, reach).map(|()| entry.offset_of(reach.at))
+            check(entry, reach).map(|()| (entry.offset_of(reach.at), entry.one_touch))
         };
-        let offset = grant.entry(judge).unwrap_or(Err(invalid))?;
+        let (offset, one_touch) = grant.entry(judge).unwrap_or(Err(invalid))?;
         // V5: what is known of it allows the access, but its memory is not verified yet.
         if pending {
             return Err(Refusal::Pending { stag });
         }
         let len = reach.len;
-        Ok(Window { grant, offset, len })
+        Ok(Window {
+            grant,
+            offset,
+            len,
+            one_touch,
+        })
     }
 
     /// A copy of what is known of the entry, if it is valid or pending.
@@ -295,7 +318,9 @@ impl Tpt {
 
     fn allocate(&self, purpose: Purpose) -> Result<u32, Misuse> {
         let taken = self.indexes.lock().take(purpose);
-        taken.ok_or(Misuse::Full(self.capacity()))
+        let index = taken.ok_or(Misuse::Full(self.capacity()))?;
+        self.slot_or_make(index).forget_touch();
+        Ok(index)
     }
 
     fn capacity(&self) -> u32 {

@@ -58,7 +58,9 @@ pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise, Reason, Wake};
 pub use function::{Attributes, CqInfo, Function, NewQp, NewUd, QpInfo, Shares, SrqInfo};
 pub use interrupts::{At, Interrupts, Origin, Scheme};
-pub use qp::{Acks, Qp, QpInit, Receiving, Sending, Transfer};
+pub use qp::{
+    Acks, OnFailure, Qp, QpInit, Receiving, Registration, Sending, Transfer, Unregistered,
+};
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use state::{Personality, QpState, QpType};

@@ -17,10 +17,13 @@ mod push;
 mod query;
 mod queue;
 mod receive;
+mod register;
 mod send;
 mod short;
 mod stage;
 mod strike;
+mod touch;
+mod turn;
 mod wait;
 mod wqe;
 
@@ -30,6 +33,7 @@ pub use post::PostError;
 pub use pull::{Received, Receiving, Wants};
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
+pub use register::{OnFailure, Registration, Unregistered};
 
 use core::time::Duration;
 use std::cell::{Cell, RefCell};
@@ -37,7 +41,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::{Pd, Tpt};
-use verbena_stream::responder::State as Responding;
 use verbena_stream::{Stream, Time};
 use verbena_wire::ext::RnrTimer;
 
@@ -75,6 +78,8 @@ pub struct QpInit {
     pub limits: Limits,
     /// How its bytes are moved.
     pub transfer: Transfer,
+    /// Whether its requests may register memory.
+    pub registration: Registration,
 }
 
 /// When payload goes straight between the carrier and its memory, and how much is done at once.
@@ -379,34 +384,6 @@ impl Qp {
     fn count(&self, inner: &Inner) -> (usize, usize) {
         let (sends, receives) = self.tails.waiting();
         (sends, receives + usize::from(inner.claimed.is_some()))
-    }
-}
-
-impl Inner {
-    /// One turn at the desk: finds what was posted, does its work, completes what has ended.
-    fn turn<R>(
-        &mut self,
-        init: &QpInit,
-        out: &mut Outbox,
-        work: impl FnOnce(&mut Inner, &QpInit, &mut Outbox) -> R,
-    ) -> R {
-        self.absorb(init, out);
-        let result = work(self, init, out);
-        self.settle(init, out);
-        self.heads.tell_state(self.state);
-        while self.heads.tell_calm(self.is_calm()) {
-            self.absorb(init, out);
-            self.settle(init, out);
-            self.heads.tell_state(self.state);
-        }
-        result
-    }
-
-    /// A receive that is posted now can wait for a message: none waits for it, and none is flushed.
-    fn is_calm(&self) -> bool {
-        let awaited = |stream: &Stream| stream.ledger().responder.state() == Responding::Waiting;
-        let works = !self.state.flushes() && self.state != QpState::Reset;
-        works && self.blocked.is_none() && !self.stream.as_ref().is_some_and(awaited)
     }
 }
 

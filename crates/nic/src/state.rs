@@ -18,7 +18,8 @@ pub enum QpState {
     Rts,
     /// The send queue drains; `roce` only.
     Sqd,
-    /// A send failed and the send queue flushes, while receives go on; datagram queue pairs only.
+    /// A send failed and the send queue flushes, while receives go on: a datagram that could not be sent, or a registration
+    /// that could not be executed on a queue pair that may try again (M4).
     Sqe,
     /// A graceful close is under way; `iwarp` only.
     Closing,
@@ -60,7 +61,7 @@ pub enum QpEvent {
     PeerLost,
     /// The connection is completely closed.
     Closed,
-    /// A send of a datagram queue pair failed.
+    /// A send of a datagram queue pair failed, or a registration that may be tried again (M4).
     SendFailed,
 }
 
@@ -82,9 +83,10 @@ impl QpState {
     pub fn rdmac(self) -> RdmacState {
         match self {
             QpState::Reset | QpState::Init | QpState::Rtr => RdmacState::Idle,
-            QpState::Rts => RdmacState::Rts,
+            // The stream goes on without our sends.
+            QpState::Rts | QpState::Sqe => RdmacState::Rts,
             QpState::Sqd | QpState::Closing => RdmacState::Closing,
-            QpState::Terminate | QpState::Sqe => RdmacState::Terminate,
+            QpState::Terminate => RdmacState::Terminate,
             QpState::Err => RdmacState::Error,
         }
     }
@@ -155,13 +157,15 @@ impl QpState {
         match (self, to, personality) {
             (S::Reset, S::Init, _) | (S::Init, S::Init, _) | (S::Init, S::Rtr, _) => Some(to),
             (S::Rts, S::Rts, _) => Some(to),
+            // M4: whoever has seen what failed may try again.
+            (S::Sqe, S::Rts, _) => Some(to),
             (S::Rtr, S::Rts, Personality::Roce)
             | (S::Rts, S::Sqd, Personality::Roce)
             | (S::Sqd, S::Rts | S::Sqd, Personality::Roce) => Some(to),
             // The connection manager alone makes an iWARP queue pair send; the verbs' calls are harmless before.
             (S::Rtr, S::Rts, Personality::Iwarp) => Some(S::Rtr),
-            (S::Rts, S::Sqd | S::Closing, Personality::Iwarp) => Some(S::Closing),
-            (S::Rts, S::Terminate, Personality::Iwarp) => Some(S::Terminate),
+            (S::Rts | S::Sqe, S::Sqd | S::Closing, Personality::Iwarp) => Some(S::Closing),
+            (S::Rts | S::Sqe, S::Terminate, Personality::Iwarp) => Some(S::Terminate),
             _ => None,
         }
     }
@@ -191,8 +195,11 @@ impl QpState {
             // own time, and until then the queue pair receives and answers, but asks nothing.
             (S::Init, QpEvent::Connected) => Some(S::Rts),
             (S::Rtr | S::Rts | S::Sqd, QpEvent::Connected) => Some(self),
-            (S::Rtr | S::Rts | S::Sqd, QpEvent::Failed | QpEvent::PeerTerminated) => Some(S::Err),
-            (S::Rts | S::Sqd, QpEvent::PeerLost) => Some(S::Err),
+            (S::Rtr | S::Rts | S::Sqd | S::Sqe, QpEvent::Failed | QpEvent::PeerTerminated) => {
+                Some(S::Err)
+            }
+            (S::Rts | S::Sqd, QpEvent::SendFailed) => Some(S::Sqe),
+            (S::Rts | S::Sqd | S::Sqe, QpEvent::PeerLost) => Some(S::Err),
             (state, QpEvent::PeerClosed | QpEvent::PeerLost | QpEvent::Closed) => Some(state),
             _ => None,
         }
@@ -203,9 +210,10 @@ impl QpState {
         use QpState as S;
         match (self, event) {
             (S::Reset | S::Init | S::Rtr, QpEvent::Connected) => Some(S::Rts),
-            (S::Rts, QpEvent::Failed | QpEvent::PeerTerminated) => Some(S::Terminate),
-            (S::Rts, QpEvent::PeerClosed) => Some(S::Closing),
-            (S::Rts, QpEvent::PeerLost) => Some(S::Err),
+            (S::Rts, QpEvent::SendFailed) => Some(S::Sqe),
+            (S::Rts | S::Sqe, QpEvent::Failed | QpEvent::PeerTerminated) => Some(S::Terminate),
+            (S::Rts | S::Sqe, QpEvent::PeerClosed) => Some(S::Closing),
+            (S::Rts | S::Sqe, QpEvent::PeerLost) => Some(S::Err),
             (S::Closing, QpEvent::Closed) => Some(S::Init),
             (S::Closing, QpEvent::PeerClosed) => Some(S::Closing),
             (S::Closing, QpEvent::Failed | QpEvent::PeerTerminated | QpEvent::PeerLost) => {

@@ -15,7 +15,7 @@ use crate::carrier::Hand;
 use crate::cq::Cq;
 use crate::event::{Event, Outbox};
 use crate::function::NewQp;
-use crate::qp::{Limits, Qp, QpInit, Receiving, Transfer};
+use crate::qp::{Limits, Qp, QpInit, Receiving, Registration, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
@@ -36,6 +36,7 @@ pub(crate) struct Setup {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
     pub(crate) transfer: Transfer,
+    pub(crate) registration: Registration,
     /// Reads that may be asked of a peer; each side serves four.
     pub(crate) ord: u16,
 }
@@ -55,6 +56,7 @@ impl Default for Setup {
             crc: true,
             markers: false,
             transfer: Transfer::default(),
+            registration: Registration::default(),
             ord: 4,
         }
     }
@@ -76,6 +78,11 @@ pub(crate) const SIZE: usize = 8192;
 impl Side {
     fn new(number: u32, setup: Setup) -> Side {
         let tpt = Arc::new(Tpt::new(1..5000, setup.policy, u64::from(number)));
+        Side::on(tpt, number, setup)
+    }
+
+    /// A side that shares its table with others.
+    fn on(tpt: Arc<Tpt>, number: u32, setup: Setup) -> Side {
         let memory = Buffer::new(&tpt, SIZE, PD, Access::ALL).unwrap();
         let srq = setup.shared.then(|| Arc::new(Srq::new(9, PD, 100, 4)));
         let qp = Qp::new(QpInit {
@@ -90,6 +97,7 @@ impl Side {
             tpt: tpt.clone(),
             limits: Limits::default(),
             transfer: setup.transfer,
+            registration: setup.registration,
         });
         Side {
             qp,
@@ -275,7 +283,19 @@ impl Pair {
     }
 
     pub(crate) fn new(setup: Setup) -> Pair {
-        let mut pair = Pair::unconnected(setup);
+        Pair::connected(Pair::unconnected(setup), setup)
+    }
+
+    /// Two queue pairs of which the second, with this number, shares its table with others.
+    pub(crate) fn sharing(setup: Setup, tpt: &Arc<Tpt>, number: u32) -> Pair {
+        let unconnected = Pair {
+            b: Side::on(tpt.clone(), number, setup),
+            ..Pair::unconnected(setup)
+        };
+        Pair::connected(unconnected, setup)
+    }
+
+    fn connected(mut pair: Pair, setup: Setup) -> Pair {
         pair.a.attach(Role::Initiator, setup);
         pair.b.attach(Role::Responder, setup);
         if !setup.extensions {
@@ -362,5 +382,6 @@ pub(crate) fn new_qp(pd: Pd, cq: u32) -> NewQp {
         srq: None,
         limits: Limits::default(),
         transfer: Transfer::default(),
+        registration: Registration::default(),
     }
 }

@@ -20,7 +20,8 @@ pub enum Status {
     LocProtErr = 4,
     /// Not executed because the queue pair failed before.
     WrFlushErr = 5,
-    /// A window could not be bound.
+    /// A window could not be bound, or a prepared registration not be executed (M4): what InfiniBand calls a memory
+    /// management operation error.
     MwBindErr = 6,
     /// The peer's answer does not match the question.
     BadRespErr = 7,
@@ -61,6 +62,8 @@ pub enum WcOp {
     Bind,
     /// An entry was invalidated.
     LocalInvalidate,
+    /// A registration was executed (M4); for one combined with a Send (M11), it was not, and nothing was sent.
+    Register,
     /// A receive took a message.
     Receive,
     /// A receive was consumed by the immediate data of an RDMA Write.

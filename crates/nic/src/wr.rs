@@ -4,7 +4,7 @@
 
 use core::ops::BitOr;
 
-use verbena_mem::Bind;
+use verbena_mem::{Bind, Ticket};
 use verbena_wire::{Stag, To};
 
 /// A piece of local memory: gather from it, or scatter to it.
@@ -77,6 +77,18 @@ pub enum SendOp {
     Bind(Bind),
     /// Invalidates an entry of our own.
     LocalInvalidate(Stag),
+    /// Executes a registration that is prepared (M4): later requests of this queue may use its STag already when they are
+    /// posted.
+    Register(Ticket),
+    /// The same, and then a message into the peer's next receive (M11). A registration that fails sends nothing.
+    RegisterSend {
+        /// The registration.
+        ticket: Ticket,
+        /// As for a Send.
+        invalidate: Option<Stag>,
+        /// As for a Send.
+        immediate: Option<u32>,
+    },
 }
 
 impl SendOp {
@@ -90,12 +102,18 @@ impl SendOp {
 
     /// It is done without the peer.
     pub fn is_local(&self) -> bool {
-        matches!(self, SendOp::Bind(_) | SendOp::LocalInvalidate(_))
+        matches!(
+            self,
+            SendOp::Bind(_) | SendOp::LocalInvalidate(_) | SendOp::Register(_)
+        )
     }
 
     /// Its data may be given inline.
     pub fn takes_inline(&self) -> bool {
-        matches!(self, SendOp::Send { .. } | SendOp::Write { .. })
+        matches!(
+            self,
+            SendOp::Send { .. } | SendOp::Write { .. } | SendOp::RegisterSend { .. }
+        )
     }
 }
 

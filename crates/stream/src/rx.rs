@@ -161,6 +161,14 @@ impl Rx {
         }
     }
 
+    /// The segment being received is the last of its message.
+    pub(crate) fn in_last_segment(&self) -> bool {
+        match &self.segment.header {
+            Header::Tagged(h) => h.last,
+            Header::Untagged(h) => h.last,
+        }
+    }
+
     /// Payload may bypass the stage.
     pub(crate) fn reads_directly(&self) -> bool {
         !self.deframer.sums()

@@ -143,7 +143,8 @@ fn access_cause(opcode: Opcode, fault: AccessFault) -> Cause {
     use AccessFault as F;
     if opcode.tagged() {
         return match fault {
-            F::InvalidStag => Cause::Ddp(DdpError::TaggedInvalidStag),
+            // M9: no code tells of a second touch; by then the STag is invalid.
+            F::InvalidStag | F::Touched => Cause::Ddp(DdpError::TaggedInvalidStag),
             F::Bounds => Cause::Ddp(DdpError::TaggedBounds),
             F::NotAssociated => Cause::Ddp(DdpError::TaggedNotAssociated),
             F::Wrap => Cause::Ddp(DdpError::TaggedToWrap),
@@ -154,8 +155,10 @@ fn access_cause(opcode: Opcode, fault: AccessFault) -> Cause {
     Cause::Rdmap(match fault {
         F::CannotInvalidate => RdmapError::CannotInvalidateOperation,
         F::NotAssociated if opcode.invalidates() => RdmapError::CannotInvalidateProtection,
-        F::InvalidStag if opcode.invalidates() => RdmapError::CannotInvalidateOperation,
-        F::InvalidStag => RdmapError::InvalidStag,
+        F::InvalidStag | F::Touched if opcode.invalidates() => {
+            RdmapError::CannotInvalidateOperation
+        }
+        F::InvalidStag | F::Touched => RdmapError::InvalidStag,
         F::Bounds => RdmapError::Bounds,
         F::Rights => RdmapError::AccessRights,
         F::NotAssociated => RdmapError::StagNotAssociated,

@@ -153,6 +153,9 @@ pub enum AccessFault {
     /// No such STag, or its key has changed.
     #[error("invalid STag")]
     InvalidStag,
+    /// The STag is good for one touch and was touched before (M9).
+    #[error("second touch of a one-touch STag")]
+    Touched,
     /// Outside the region or window.
     #[error("out of bounds")]
     Bounds,

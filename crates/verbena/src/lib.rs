@@ -91,7 +91,7 @@ pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
 pub use listener::{Accepting, Berth, Listener, Next, Request};
-pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Window};
+pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Tag, Window};
 pub use pd::Pd;
 pub use pending::Pending;
 pub use promise::Joining;

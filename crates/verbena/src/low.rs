@@ -43,11 +43,13 @@ pub use verbena_engine::handler::{Class, Completion, Place};
 pub use verbena_engine::sys::Channel;
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::{Manners, Notify, Shutdown};
-pub use verbena_mem::{Bind, WindowType};
+pub use verbena_mem::{Bind, Ticket, WindowType};
 pub use verbena_nic::eqe::OnChannel;
 pub use verbena_nic::interrupts::{At, Origin};
 pub use verbena_nic::moderation::{Hold, Moderation};
-pub use verbena_nic::qp::{Counters, Enabled, Limits, PostError, Psns, View};
+pub use verbena_nic::qp::{
+    Counters, Enabled, Limits, OnFailure, PostError, Psns, Registration, Unregistered, View,
+};
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{

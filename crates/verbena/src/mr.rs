@@ -15,6 +15,7 @@ mod loan;
 mod memory;
 mod piece;
 mod scope;
+mod tag;
 mod window;
 
 pub(crate) use block::Block;
@@ -25,4 +26,5 @@ pub use loan::Loan;
 pub use memory::Memory;
 pub use piece::Piece;
 pub use scope::Scope;
+pub use tag::Tag;
 pub use window::Window;

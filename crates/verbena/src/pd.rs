@@ -8,7 +8,7 @@ use verbena_mem::{Access, WindowType};
 
 use crate::device::Domain;
 use crate::error::Error;
-use crate::mr::{Memory, Window};
+use crate::mr::{Memory, Tag, Window};
 use crate::registering::Registering;
 use crate::srq::Srq;
 /// A protection domain of the low layer: its memory can be used by its queue pairs, and by no others.
@@ -46,6 +46,28 @@ impl Pd {
     /// ```
     pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
         Memory::later(&self.0, len, access)
+    }
+
+    /// Memory whose registration dies with the first message of a peer that ends in it, be it a Write, a read that is served or
+    /// an atomic, and without the peer knowing (M9). The memory itself stays, and its owner's copies in and out work on.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let memory = Device::open()?.pd()?.one_touch_memory(4096, Access::ALL)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn one_touch_memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
+        Memory::one_touch(&self.0, len, access)
+    }
+
+    /// An STag under which requests register memory (M4), with room for so many pages at once. [`Tag`] has a whole example.
+    ///
+    /// ```
+    /// let tag = verbena::Device::open()?.pd()?.tag(16)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn tag(&self, pages: u32) -> Result<Tag, Error> {
+        Tag::new(self, pages)
     }
 
     /// A window onto memory of this domain, bound to nothing yet.

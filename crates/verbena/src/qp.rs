@@ -11,7 +11,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use verbena_engine::{Manners, QueuePair, QueuePairOptions};
-use verbena_nic::qp::{Enabled, Limits, PostError, View};
+use verbena_nic::qp::{Enabled, Limits, PostError, Registration, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
 use crate::cq::BareCq;
@@ -38,6 +38,8 @@ pub struct QpOptions {
     pub qp_type: QpType,
     /// How much it holds.
     pub limits: Limits,
+    /// Whether its requests may register memory, and what happens if one cannot (M4); see [`Tag`](crate::Tag).
+    pub registration: Registration,
     /// It has a number that peers can call, so that it can be connected by hand; see [`Qp::name`].
     pub callable: bool,
 }
@@ -48,6 +50,7 @@ impl Default for QpOptions {
             personality: None,
             qp_type: QpType::Rc,
             limits: Limits::default(),
+            registration: Registration::default(),
             callable: false,
         }
     }
@@ -124,6 +127,7 @@ impl Qp {
             qp_type: options.qp_type,
             srq: stock.map(|stock| stock.queue.number()),
             limits: options.limits,
+            registration: options.registration,
             callable: options.callable,
             ..QueuePairOptions::new(pd.0.pd)
         };

@@ -37,6 +37,7 @@ fn both_sides_in_one_process() {
     alone("key_value", "every byte right");
     alone("file_transfer", "5000017 bytes sent");
     alone("by_hand", "100000 bytes written");
+    alone("lending", "one too many ended as RemAccessErr");
     // It checks for itself which handler ran where.
     alone("two_consumers", "500 round trips");
 }

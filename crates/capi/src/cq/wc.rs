@@ -16,6 +16,8 @@ pub(super) fn opcode(wc: &Wc) -> u32 {
         WcOp::FetchAdd => IBV_WC_FETCH_ADD,
         WcOp::Bind => IBV_WC_BIND_MW,
         WcOp::LocalInvalidate => IBV_WC_LOCAL_INV,
+        // The verbs of user space have no registration by work request, and nobody can post one.
+        WcOp::Register => IBV_WC_DRIVER2,
         WcOp::Receive => IBV_WC_RECV,
         WcOp::ReceiveWriteImm => IBV_WC_RECV_RDMA_WITH_IMM,
         // No queue of a C program gets one: it has no control queue pair.

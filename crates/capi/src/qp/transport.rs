@@ -52,6 +52,7 @@ impl Transport {
             limits: asked.limits,
             // By hand is how InfiniBand's queue pairs are connected; iWARP's have a manager.
             callable: roce && !asked.managed,
+            ..QpOptions::default()
         };
         let qp = match asked.srq {
             Some(srq) => Qp::with_srq(pd, send, recv, srq, options),

@@ -217,4 +217,34 @@ mod model {
             assert_eq!(slot.acquire(1).is_some(), ours);
         });
     }
+
+    /// M9: two messages end in a one-touch entry at once, each with a grant; exactly one of them is the first, and takes it
+    /// away when both have let go.
+    #[test]
+    fn two_touches() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new(1));
+            slot.claim().unwrap().publish(1, entry(1));
+            let touch = |slot: &Slot, number| {
+                let Some(grant) = slot.acquire(1) else {
+                    return false;
+                };
+                let first = grant.slot().mark(Touch::Held(number)).is_ok();
+                drop(grant);
+                if first {
+                    slot.revoke(Some(1)).unwrap().release();
+                }
+                first
+            };
+            let other = {
+                let slot = slot.clone();
+                thread::spawn(move || touch(&slot, 1))
+            };
+            let ours = touch(&slot, 2);
+            assert!(ours != other.join().unwrap());
+            assert!(slot.acquire(1).is_none() && slot.was_spent(1));
+            slot.claim().unwrap().publish(3, entry(3));
+            assert_eq!(slot.touch(), None);
+        });
+    }
 }

@@ -20,12 +20,26 @@ const REST: usize = 1024;
 pub(super) enum Purpose {
     Region(Pd),
     Window(WindowType, Pd),
+    /// A region that a work request will register, with room for so many pages (M4).
+    Later {
+        pd: Pd,
+        pages: u32,
+    },
 }
 
 impl Purpose {
     fn pd(self) -> Pd {
         match self {
-            Purpose::Region(pd) | Purpose::Window(_, pd) => pd,
+            Purpose::Region(pd) | Purpose::Window(_, pd) | Purpose::Later { pd, .. } => pd,
+        }
+    }
+}
+
+impl Purpose {
+    fn pages(self) -> u64 {
+        match self {
+            Purpose::Later { pages, .. } => u64::from(pages),
+            Purpose::Region(_) | Purpose::Window(..) => 0,
         }
     }
 }
@@ -41,6 +55,7 @@ pub(super) struct Indexes {
     taken: HashMap<u32, Purpose>,
     /// How many of them each domain has.
     domains: HashMap<Pd, u32>,
+    pages: u64,
 }
 
 impl Indexes {
@@ -52,6 +67,7 @@ impl Indexes {
             resting: VecDeque::new(),
             taken: HashMap::new(),
             domains: HashMap::new(),
+            pages: 0,
         }
     }
 
@@ -68,6 +84,7 @@ impl Indexes {
         }?;
         self.taken.insert(index, purpose);
         *self.domains.entry(purpose.pd()).or_default() += 1;
+        self.pages += purpose.pages();
         Some(index)
     }
 
@@ -77,6 +94,7 @@ impl Indexes {
             return false;
         };
         self.resting.push_back(index);
+        self.pages -= purpose.pages();
         if let Entry::Occupied(mut count) = self.domains.entry(purpose.pd()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -102,8 +120,21 @@ impl Indexes {
     pub(super) fn window(&self, index: u32) -> Option<(WindowType, Pd)> {
         match self.taken.get(&index)? {
             Purpose::Window(ty, pd) => Some((*ty, *pd)),
-            Purpose::Region(_) => None,
+            Purpose::Region(_) | Purpose::Later { .. } => None,
         }
+    }
+
+    /// The domain and room of an index whose region is registered later.
+    pub(super) fn later(&self, index: u32) -> Option<(Pd, u32)> {
+        match self.taken.get(&index)? {
+            Purpose::Later { pd, pages } => Some((*pd, *pages)),
+            Purpose::Region(_) | Purpose::Window(..) => None,
+        }
+    }
+
+    /// Pages that all of those have room for.
+    pub(super) fn pages(&self) -> u64 {
+        self.pages
     }
 
     fn next_fresh(&mut self) -> Option<u32> {

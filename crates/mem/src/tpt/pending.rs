@@ -38,14 +38,14 @@ pub enum Layout {
 }
 
 impl Layout {
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Layout::Built(att) => att.len(),
             Layout::Pages { len, .. } => *len,
         }
     }
 
-    fn build(self) -> Result<Att, Misuse> {
+    pub(super) fn build(self) -> Result<Att, Misuse> {
         match self {
             Layout::Built(att) => Ok(att),
             Layout::Pages {

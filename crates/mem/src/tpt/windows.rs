@@ -7,7 +7,7 @@ use verbena_wire::Stag;
 use super::index::Purpose;
 use super::{Misuse, Refusal, Tpt};
 use crate::entry::{Entry, Kind, Pd};
-use crate::slot::Unavailable;
+use crate::slot::{Slot, Unavailable};
 use crate::window::{Bind, Scope, WindowType, entry_for};
 
 impl Tpt {
@@ -33,7 +33,9 @@ impl Tpt {
             ));
         }
         let slot = self.slot(index).ok_or(misuse)?;
-        if ty == WindowType::One && bind.window.key() != slot.key() {
+        // M9: a window that was spent has lost its key without its owner hearing of it.
+        let spent = slot.spent() == Some(bind.window.key());
+        if ty == WindowType::One && bind.window.key() != slot.key() && !spent {
             return Err(misuse);
         }
         if slot.is_pending(slot.key()) {
@@ -63,13 +65,14 @@ impl Tpt {
         };
         // What we looked at may have been freed before the slot was ours, and its index be another's by now.
         let ours = self.indexes.lock().window(index) == Some((ty, pd));
-        if !ours || (ty == WindowType::One && bind.window.key() != slot.key()) {
+        let known = owned.answers_to(bind.window.key());
+        if !ours || (ty == WindowType::One && !known) {
             owned.restore();
             return Err(misuse);
         }
         self.unlink(owned.entry());
         let key = match ty {
-            WindowType::One => slot.key().wrapping_add(1),
+            WindowType::One => bind.window.key().wrapping_add(1),
             WindowType::TwoA | WindowType::TwoB => bind.key,
         };
         // Counted while the region is held valid, so that it cannot be deregistered in between.
@@ -130,12 +133,19 @@ impl Tpt {
         if self.indexes.lock().window(index).is_some() {
             return Err(misuse);
         }
+        if self.indexes.lock().later(index).is_some() {
+            return self.free_later(region, true);
+        }
         let slot = self.slot(index).ok_or(misuse)?;
         // From here on no bind begins, and those that had begun have ended.
         let owned = match slot.revoke(Some(region.key())) {
             Ok(owned) => owned,
             // Nothing can be bound to it yet.
             Err(Unavailable::Pending) => return self.cancel(slot, region),
+            Err(_) if slot.spent() == Some(region.key()) => {
+                self.unbind_all(slot, index);
+                return self.free_spent(slot, region);
+            }
             Err(_) => return Err(misuse),
         };
         if owned.entry().is_none_or(|entry| entry.is_window()) {
@@ -143,16 +153,21 @@ impl Tpt {
             owned.restore();
             return Err(misuse);
         }
+        self.unbind_all(slot, index);
+        owned.release();
+        self.indexes.lock().free(index);
+        Ok(())
+    }
+
+    /// Unbinds every window of a region to which none is being bound.
+    pub(super) fn unbind_all(&self, region: &Slot, index: u32) {
         let mut turn = 0;
-        while slot.users() > 0 {
+        while region.users() > 0 {
             // Another round only for a window that somebody else is unbinding at this moment.
             self.unbind_from(index);
             crate::sync::pause(turn);
             turn += 1;
         }
-        owned.release();
-        self.indexes.lock().free(index);
-        Ok(())
     }
 
     fn unbind_from(&self, region: u32) {
@@ -196,7 +211,7 @@ impl Tpt {
         // A pending region is refused as a valid one is: neither can be invalidated.
         let allowed = slot.look(stag.key(), |entry| (entry.invalidatable, may(entry)));
         match allowed {
-            None => return Err(invalid),
+            None => return gone(slot, stag),
             Some((false, _)) => return Err(Refusal::Kind { stag }),
             Some((true, false)) => return Err(Refusal::Scope { stag }),
             Some((true, true)) => {}
@@ -204,10 +219,27 @@ impl Tpt {
         if slot.users() > 0 {
             return Err(Refusal::Kind { stag });
         }
-        let owned = slot.revoke(Some(stag.key())).map_err(|_| invalid)?;
+        let Ok(owned) = slot.revoke(Some(stag.key())) else {
+            return gone(slot, stag);
+        };
         self.unlink(owned.entry());
         owned.release();
         Ok(())
+    }
+}
+
+/// What to say of an entry that was to be invalidated and is not there. If a touch was quicker (M9), all that was asked for
+/// is done: neither our own side nor the peer need know.
+fn gone(slot: &Slot, stag: Stag) -> Result<(), Refusal> {
+    // Waits for whoever is taking it away: afterwards no access to it is running.
+    if let Ok(owned) = slot.revoke(Some(stag.key())) {
+        // It is there again, bound a moment ago.
+        owned.restore();
+    }
+    if slot.spent() == Some(stag.key()) {
+        Ok(())
+    } else {
+        Err(Refusal::Stag { stag })
     }
 }
 

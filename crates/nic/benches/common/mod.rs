@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Policy, Sources, Targets};
-use verbena_nic::qp::{Limits, Qp, Transfer};
+use verbena_nic::qp::{Limits, Qp, Registration, Transfer};
 use verbena_nic::wr::{Data, Remote};
 use verbena_nic::{
     Adapter, Carrier, Cq, Flags, Function, Moved, NewQp, Outbox, Personality, QpState, QpType,
@@ -57,6 +57,7 @@ impl Host {
             srq: None,
             limits: Limits::default(),
             transfer: Transfer::default(),
+            registration: Registration::default(),
         };
         self.function.create_qp(new).expect("within the limits")
     }

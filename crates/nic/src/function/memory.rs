@@ -49,6 +49,12 @@ impl Function {
         self.register_with(pd, |tpt| tpt.allocate_window(ty, pd))
     }
 
+    /// An STag that names nothing yet, with room for a registration of up to `pages` pages by a work request (M4). It is told
+    /// to the table what it will stand for ([`Tpt::prepare`]), and a send queue when.
+    pub fn allocate_stag(&self, pd: Pd, pages: u32) -> Result<Stag, Error> {
+        self.register_with(pd, |tpt| tpt.allocate_stag(pd, pages))
+    }
+
     /// Removes a region or window: when this returns, no access to it is running and none will begin.
     ///
     /// A [`Buffer`] deregisters itself; an STag of another function names nothing here.

@@ -11,7 +11,7 @@ use super::table::Use;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::Outbox;
-use crate::qp::{Limits, Qp, QpInit, Transfer, View};
+use crate::qp::{Limits, Qp, QpInit, Registration, Transfer, View};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
@@ -37,6 +37,8 @@ pub struct NewQp {
     pub limits: Limits,
     /// How its bytes are moved.
     pub transfer: Transfer,
+    /// Whether its requests may register memory (M4).
+    pub registration: Registration,
 }
 
 /// What a query of a queue pair answers (N1).
@@ -119,6 +121,7 @@ impl Function {
                 tpt: self.tpt.clone(),
                 limits: new.limits,
                 transfer: new.transfer,
+                registration: new.registration,
             }));
             made = Some(qp.clone());
             Ok(Pair {

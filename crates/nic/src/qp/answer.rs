@@ -2,7 +2,7 @@
 //! It promises that a right revoked meanwhile is respected, and that a read which fails late says how far it came.
 //! It refuses to look at requests of our own.
 
-use verbena_mem::{Access, Gather, Reach, Refusal, atomic};
+use verbena_mem::{Access, Gather, Reach, Refusal, Spend, atomic};
 use verbena_stream::{Message, Offender, Outgoing, Stream, Violation};
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
@@ -12,6 +12,7 @@ use super::QpInit;
 use super::inner::{Current, Inner, Owed};
 use super::memory::fault_of;
 use super::outgo::{Origin, Outgo};
+use super::touch::atomic_once;
 use super::wait::{AnswerWait, waits};
 use crate::event::Outbox;
 
@@ -72,7 +73,7 @@ impl Inner {
         if !self.stream.as_ref().is_some_and(Stream::takes_answers) {
             return false;
         }
-        let answer = loop {
+        let (answer, touched) = loop {
             let violation = match self.judge(init, &owed) {
                 Ok(answer) => break answer,
                 // V5: it was settled a moment ago, and never is pending again.
@@ -92,31 +93,37 @@ impl Inner {
         };
         self.owed.pop_front();
         self.answer_wait = AnswerWait::No;
+        self.touches.answer = touched;
         self.answered_last = true;
         self.current = Some(Current::Answer(owed, outgoing));
         true
     }
 
-    /// The answer to a request, or why there is none. An atomic is executed here, once.
-    fn judge(&self, init: &QpInit, owed: &Owed) -> Result<Message, Unready> {
+    /// The answer to a request and what it touches, or why there is none. An atomic is executed here, once.
+    fn judge(&self, init: &QpInit, owed: &Owed) -> Result<(Message, Option<Spend>), Unready> {
         match owed {
             Owed::Read(_, request) => {
-                self.check_read(init, owed)?;
-                Ok(Message::ReadResponse {
+                let touched = self.check_read(init, owed)?;
+                let message = Message::ReadResponse {
                     stag: request.sink_stag,
                     to: request.sink_to,
                     len: request.size,
-                })
+                };
+                Ok((message, touched))
             }
             Owed::ReadV2(_, request) => {
-                self.check_read(init, owed)?;
-                Ok(Message::ReadV2Response { len: request.size })
+                let touched = self.check_read(init, owed)?;
+                Ok((Message::ReadV2Response { len: request.size }, touched))
             }
-            Owed::Atomic(_, request) => self.execute(init, request).map(Message::AtomicResponse),
+            Owed::Atomic(_, request) => {
+                let response = self.execute(init, request)?;
+                Ok((Message::AtomicResponse(response), None))
+            }
         }
     }
 
-    fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<(), Unready> {
+    /// M9: a read that is served spends the one-touch memory it reads (our choice).
+    fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<Option<Spend>, Unready> {
         let opcode = owed.header().opcode;
         if !self.enabled.read {
             return Err(Unready::Never(Violation::NotEnabled(opcode)));
@@ -124,11 +131,16 @@ impl Inner {
         let (stag, to, size) = owed.source();
         // RFC 5040 §5.2: a read of nothing names no byte, so nothing is checked.
         if size == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        gather(init, stag, to.get(), size)
-            .map(drop)
-            .map_err(|refusal| Unready::of(opcode, stag, &refusal))
+        let refused = |refusal: Refusal| Unready::of(opcode, stag, &refusal);
+        let reach = reach(init, stag, to.get(), size);
+        let source = init.tpt.gather_remote(&reach).map_err(refused)?;
+        if !source.is_one_touch() {
+            return Ok(None);
+        }
+        drop(source);
+        init.tpt.spend(&reach).map(Some).map_err(refused)
     }
 
     fn execute(&self, init: &QpInit, request: &AtomicRequest) -> Result<AtomicResponse, Unready> {
@@ -144,12 +156,15 @@ impl Inner {
             qp: init.number,
             needs: Access::REMOTE_ATOMIC,
         };
-        let place = init
-            .tpt
-            .place_remote(&reach)
-            .map_err(|refusal| Unready::of(opcode, request.stag, &refusal))?;
+        let refused = |refusal: Refusal| Unready::of(opcode, request.stag, &refusal);
+        let place = init.tpt.place_remote(&reach).map_err(refused)?;
         // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
-        let original = atomic::execute(&place, request.op);
+        let original = if place.is_one_touch() {
+            drop(place);
+            atomic_once(init, &reach, request).map_err(refused)?
+        } else {
+            atomic::execute(&place, request.op)
+        };
         let unaligned = Unready::Never(Violation::Unaligned { to: request.to });
         let original = original.ok_or(unaligned)?;
         Ok(AtomicResponse {
@@ -190,7 +205,9 @@ impl Inner {
             return false;
         };
         self.framed += frame.size() as u64;
-        if Outgo::takes_in_place(&frame, init.transfer.direct_min) {
+        // Memory that is spent with this answer is gone before a carrier may come back for it.
+        let stays = self.touches.answer.is_none();
+        if stays && Outgo::takes_in_place(&frame, init.transfer.direct_min) {
             self.outgo.put_in_place(&frame, Origin::Answer(owed));
         } else {
             self.outgo.put(&frame, |offset, len, stage| {
@@ -199,7 +216,10 @@ impl Inner {
                 }
             });
         }
-        if !outgoing.is_done() {
+        drop(granted);
+        if outgoing.is_done() {
+            self.touches.answer = None;
+        } else {
             self.current = Some(Current::Answer(owed, outgoing));
         }
         true
@@ -240,14 +260,18 @@ pub(super) fn part<'a>(
 }
 
 fn gather(init: &QpInit, stag: Stag, at: u64, len: u32) -> Result<Gather<'_>, Refusal> {
-    init.tpt.gather_remote(&Reach {
+    init.tpt.gather_remote(&reach(init, stag, at, len))
+}
+
+fn reach(init: &QpInit, stag: Stag, at: u64, len: u32) -> Reach {
+    Reach {
         stag,
         at,
         len: u64::from(len),
         pd: init.pd,
         qp: init.number,
         needs: Access::REMOTE_READ,
-    })
+    }
 }
 
 pub(super) fn access(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Violation {

@@ -81,6 +81,7 @@ impl Inner {
         if self.doomed.is_some() {
             self.fail_doomed(init, out);
         }
+        self.leave_touched();
         if self.sends.is_empty() && self.state == QpState::Rts {
             // Nothing is left that anybody could give up or wait for.
             return;
@@ -123,13 +124,16 @@ impl Inner {
         let may_end = match self.state {
             QpState::Rts => usize::MAX,
             // A draining queue finishes what it began and starts nothing.
-            QpState::Sqd => self.begun,
+            QpState::Sqd | QpState::Sqe => self.begun,
             _ => return,
         };
         self.current = None;
         // They give their memory back, but a frame that was begun is still finished.
         self.copy_payload(init);
         while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
+            if !self.registers(init, at, out) {
+                break;
+            }
             if self.sends[at].op.is_local() {
                 if !self.run_local(init, at, out) {
                     // It stands at memory that is not there yet.
@@ -142,7 +146,8 @@ impl Inner {
     }
 
     fn tell_drained(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.state == QpState::Sqd && self.completed >= self.drain_to && !self.drained {
+        let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
+        if drains && self.completed >= self.drain_to && !self.drained {
             self.drained = true;
             out.push(Event::SqDrained { qp: init.number });
         }

@@ -10,6 +10,7 @@ use super::QpInit;
 use super::answer::access;
 use super::inner::{Inner, Owed};
 use super::memory::scatter;
+use super::touch::{Touching, sink_touched};
 use super::wqe::{Payload, Progress};
 use crate::event::Outbox;
 use crate::state::QpType;
@@ -64,6 +65,9 @@ impl Inner {
             }
             Delivery::Write { .. } => {
                 self.write_dropped = false;
+                if !self.write_touched(init, out) {
+                    return false;
+                }
                 self.counters.messages_in += 1;
             }
             Delivery::ReadRequest {
@@ -89,6 +93,7 @@ impl Inner {
             Delivery::Caps(caps) => return self.peer_introduced(init, &caps, out),
             Delivery::Discarded(Opcode::Write) => {
                 self.write_dropped = init.qp_type == QpType::Uc;
+                self.touches.write = Touching::No;
             }
             Delivery::Discarded(_)
             | Delivery::Rtr
@@ -136,6 +141,13 @@ impl Inner {
         } = self.sends[at].op
             && init.tpt.invalidate_local(stag, init.pd).is_err()
         {
+            self.strike(init, at, Status::LocProtErr, out);
+            return false;
+        }
+        let classic = !self.manner().read_v2;
+        if let Err(refusal) = sink_touched(init, &self.sends[at].payload, classic) {
+            self.cause
+                .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
             self.strike(init, at, Status::LocProtErr, out);
             return false;
         }

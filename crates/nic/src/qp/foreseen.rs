@@ -56,6 +56,10 @@ impl Inner {
         } else {
             return None;
         };
+        // M9: whether it is the first to end there is for the long way to find out.
+        if place.is_one_touch() {
+            return None;
+        }
         place.write(0, foreseen.payload);
         self.note_run(init, foreseen.payload.len() as u32);
         self.came(foreseen);

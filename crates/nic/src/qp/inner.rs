@@ -14,7 +14,9 @@ use super::Enabled;
 use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
+use super::register::Unregistered;
 use super::stage::Stage;
+use super::touch::Touches;
 use super::wait::{AnswerWait, Blocked};
 use super::wqe::{Manner, Wqe};
 use crate::receive::Receive;
@@ -99,6 +101,8 @@ pub(super) struct Inner {
     pub(super) blocked: Option<Blocked>,
     /// The oldest answer waits for its memory.
     pub(super) answer_wait: AnswerWait,
+    /// One-touch memory that is being touched (M9).
+    pub(super) touches: Touches,
     /// The latest moment anybody told us of.
     pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
@@ -132,6 +136,8 @@ pub(super) struct Inner {
     /// The last thing begun was an answer, so a request comes next.
     pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
+    /// The last registration that could not be executed, and may be tried again (M4).
+    pub(super) unregistered: Option<(u64, Unregistered)>,
     pub(super) counters: Counters,
     /// The peer is gone, by reset or not, behind a message that waits for a receive.
     pub(super) ending: Option<bool>,
@@ -161,6 +167,7 @@ impl Inner {
             next_id: 1,
             blocked: None,
             answer_wait: AnswerWait::No,
+            touches: Touches::default(),
             now: Time::ZERO,
             gone: false,
             doomed: None,
@@ -180,6 +187,7 @@ impl Inner {
             rfc7306: false,
             answered_last: false,
             cause: None,
+            unregistered: None,
             counters: Counters::default(),
             ending: None,
             severed: false,

@@ -59,7 +59,7 @@ pub(super) fn gathers<'a>(
         return Ok(Granted::new());
     };
     let pieces = cut(sges, offset, len);
-    let grant = |(_, sge)| init.tpt.gather_local(&reach(init, &sge, Access::NONE));
+    let grant = |(_, sge)| init.tpt.gather_local(&reach_of(init, &sge, Access::NONE));
     pieces.map(grant).collect()
 }
 
@@ -76,12 +76,14 @@ pub(super) fn source<'a>(
             if let [sge] = &**sges
                 && let Some(part) = part_of(sge, offset, len)
             {
-                let gather = init.tpt.gather_local(&reach(init, &part, Access::NONE))?;
+                let gather = init
+                    .tpt
+                    .gather_local(&reach_of(init, &part, Access::NONE))?;
                 return Ok(Source::Piece(offset, gather));
             }
             let mut pieces = Pieces::new();
             for (start, sge) in cut(sges, offset, len) {
-                let gather = init.tpt.gather_local(&reach(init, &sge, Access::NONE))?;
+                let gather = init.tpt.gather_local(&reach_of(init, &sge, Access::NONE))?;
                 pieces.push((start, gather));
             }
             Ok(Source::Memory(pieces))
@@ -110,10 +112,12 @@ impl Right {
 
     fn place<'a>(self, init: &'a QpInit, sge: &Sge) -> Result<Placement<'a>, Refusal> {
         match self {
-            Right::Local => init.tpt.place_local(&reach(init, sge, Access::LOCAL_WRITE)),
+            Right::Local => init
+                .tpt
+                .place_local(&reach_of(init, sge, Access::LOCAL_WRITE)),
             Right::Peer => init
                 .tpt
-                .place_remote(&reach(init, sge, Access::REMOTE_WRITE)),
+                .place_remote(&reach_of(init, sge, Access::REMOTE_WRITE)),
         }
     }
 }
@@ -131,7 +135,10 @@ pub(super) fn is_pending(init: &QpInit, sge: &Sge, sink: Option<Right>) -> Optio
     let refused = match sink {
         _ if sge.len == 0 => None,
         Some(right) => right.place(init, sge).err(),
-        None => init.tpt.gather_local(&reach(init, sge, Access::NONE)).err(),
+        None => init
+            .tpt
+            .gather_local(&reach_of(init, sge, Access::NONE))
+            .err(),
     };
     match refused {
         Some(Refusal::Pending { stag }) => Some(stag),
@@ -202,7 +209,8 @@ fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> 
     })
 }
 
-fn reach(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
+/// A piece of ours as the table is asked for it.
+pub(super) fn reach_of(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
     Reach {
         stag: sge.stag,
         at: sge.at,
@@ -220,6 +228,7 @@ pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
         Refusal::Stag { .. } | Refusal::Pending { .. } | Refusal::Kind { .. } => {
             AccessFault::InvalidStag
         }
+        Refusal::Touched { .. } => AccessFault::Touched,
         Refusal::Domain { .. } | Refusal::Scope { .. } => AccessFault::NotAssociated,
         Refusal::Bounds { .. } => AccessFault::Bounds,
         Refusal::Wrap { .. } => AccessFault::Wrap,

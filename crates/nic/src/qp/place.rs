@@ -11,6 +11,7 @@ use super::QpInit;
 use super::answer::access;
 use super::inner::Inner;
 use super::memory::{Right, places};
+use super::touch::Touching;
 use super::wait::waits;
 use super::wqe::Payload;
 use crate::event::{Event, Outbox};
@@ -53,16 +54,17 @@ pub(super) enum Placed {
 }
 
 impl Inner {
-    /// Grants on the `len` bytes at a place, one after the other until `each` has had enough.
+    /// Grants on the `len` bytes at a place, one after the other until `each` has had enough. Returns what is new about
+    /// one-touch memory, if anything is (M9).
     fn resolve<'a>(
         &self,
         init: &'a QpInit,
         place: Place,
         len: u32,
         mut each: impl FnMut(Placement<'a>) -> bool,
-    ) -> Result<(), Astray> {
+    ) -> Result<Option<Touching>, Astray> {
         match place {
-            Place::Discard => Ok(()),
+            Place::Discard => Ok(None),
             Place::Write { stag, to } => {
                 if !self.enabled.write {
                     let violation = Violation::NotEnabled(Opcode::Write);
@@ -76,26 +78,32 @@ impl Inner {
                     qp: init.number,
                     needs: Access::REMOTE_WRITE,
                 };
-                let place = init.tpt.place_remote(&reach);
                 let refused = |r: Refusal| Astray::of(&r, access(Opcode::Write, stag, &r));
-                each(place.map_err(refused)?);
-                Ok(())
+                let place = init.tpt.place_remote(&reach).map_err(refused)?;
+                if place.is_one_touch() {
+                    drop(place);
+                    return self.touch_run(init, &reach, each).map_err(refused);
+                }
+                each(place);
+                Ok(None)
             }
             Place::Receive { offset } => match &self.claimed {
                 Some(receive) => {
                     let (range, right) = ((offset, len), Right::Local);
                     places(init, &receive.scatter, range, right, each)
+                        .map(|()| None)
                         .map_err(|refusal| Astray::of(&refusal, Violation::ReceiveBuffer))
                 }
-                None => Ok(()),
+                None => Ok(None),
             },
             Place::Sink { offset } => match self.sink() {
                 Some((at, Payload::Gather(sges))) => {
                     let right = Right::of_sink(init, !self.manner().read_v2);
                     places(init, sges, (offset, len), right, each)
+                        .map(|()| None)
                         .map_err(|refusal| Astray::Sink(at, refusal))
                 }
-                _ => Ok(()),
+                _ => Ok(None),
             },
         }
     }
@@ -128,7 +136,8 @@ impl Inner {
                 !rest.is_empty()
             });
             match verdict {
-                Ok(()) => {
+                Ok(touching) => {
+                    self.note(touching);
                     self.placed(bytes.len());
                     return Placed::Done;
                 }
@@ -173,10 +182,13 @@ impl Inner {
             n == granted
         });
         match verdict {
-            Ok(()) => Some(Direct {
-                bytes,
-                all: bytes == run.len as usize,
-            }),
+            Ok(touching) => {
+                self.note(touching);
+                Some(Direct {
+                    bytes,
+                    all: bytes == run.len as usize,
+                })
+            }
             Err(Astray::Pending(stag, violation)) => {
                 // If it was settled a moment ago, the next attempt finds it so.
                 if waits(init, stag) {
@@ -189,6 +201,13 @@ impl Inner {
                 self.stray(init, astray, 0, out);
                 None
             }
+        }
+    }
+
+    /// Something is new about one-touch memory. Nothing is taken away by it: grants may be held.
+    fn note(&mut self, touching: Option<Touching>) {
+        if let Some(touching) = touching {
+            self.touches.write = touching;
         }
     }
 

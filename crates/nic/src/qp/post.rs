@@ -117,7 +117,7 @@ impl Inner {
     pub(super) fn absorb(&mut self, init: &QpInit, out: &mut Outbox) {
         while let Some(mut wqe) = self.heads.next_send() {
             // Its poster may not have known where the queue pair stands by now.
-            if self.state.flushes() {
+            if self.state.flushes_sends() {
                 wqe.progress = Progress::Done(Status::WrFlushErr);
             } else if !self.state.takes_sends() {
                 // It was emptied, and requests of that time end without a completion.

@@ -3,7 +3,7 @@
 //! It refuses to know the tables that name it.
 
 use super::inner::{Counters, Inner};
-use super::{Enabled, Qp};
+use super::{Enabled, Qp, Unregistered};
 use verbena_stream::Time;
 
 use crate::event::Outbox;
@@ -18,6 +18,8 @@ pub struct View {
     pub enabled: Enabled,
     /// Why it failed, in one sentence.
     pub cause: Option<String>,
+    /// The last request whose registration failed so that it may be tried again, and why it did (M4).
+    pub unregistered: Option<(u64, Unregistered)>,
     /// What it has done.
     pub counters: Counters,
     /// The peer has closed its direction, or is lost.
@@ -61,6 +63,7 @@ impl Qp {
                 state: inner.state,
                 enabled: inner.enabled,
                 cause: inner.cause.clone(),
+                unregistered: inner.unregistered,
                 counters: inner.counters,
                 peer_gone: inner.gone,
                 sends,

@@ -10,6 +10,7 @@ use super::QpInit;
 use super::inner::{Current, Inner};
 use super::memory::{Right, Source, check_sink, source};
 use super::outgo::{Origin, Outgo};
+use super::register::register;
 use super::wait::waits;
 use super::wqe::{Payload, Progress, Wqe};
 use crate::event::Outbox;
@@ -101,7 +102,8 @@ impl Inner {
         };
         // A draining queue finishes what it began and starts nothing.
         let finishes = self.completed + (at as u64) < self.drain_to;
-        let may_start = self.state == QpState::Rts || (self.state == QpState::Sqd && finishes);
+        let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
+        let may_start = self.state == QpState::Rts || (drains && finishes);
         let doomed = |n: u64| self.completed + at as u64 >= n;
         if !may_start || at >= self.sends.len() || self.doomed.is_some_and(doomed) {
             return false;
@@ -116,6 +118,9 @@ impl Inner {
         }
         if self.sends[at].op.is_local() {
             return self.run_local(init, at, out);
+        }
+        if !self.registers(init, at, out) {
+            return self.sends.get(at).is_none_or(Wqe::is_done);
         }
         if self.stalls(init, at) {
             return false;
@@ -187,9 +192,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Bind and local invalidate: done at once, in their turn; false if nothing was done.
+    /// Bind, local invalidate, register: done at once, in their turn; false if nothing was done.
     pub(super) fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
         let status = match self.sends[at].op {
+            SendOp::Register(ticket) => match register(init, ticket) {
+                Ok(()) => Status::Success,
+                Err(why) => return self.registration_failed(init, at, why, out),
+            },
             SendOp::Bind(bind) => {
                 // Who binds is who was asked, whatever the request says: it decides who may use the window (M8).
                 let (pd, qp) = (init.pd, init.number);

@@ -85,6 +85,8 @@ impl Wqe {
             SendOp::CmpSwap { .. } => WcOp::CompSwap,
             SendOp::Bind(_) => WcOp::Bind,
             SendOp::LocalInvalidate(_) => WcOp::LocalInvalidate,
+            // M11: it becomes a Send when its registration is done.
+            SendOp::Register(_) | SendOp::RegisterSend { .. } => WcOp::Register,
         }
     }
 
@@ -175,7 +177,10 @@ impl Wqe {
                 stag: remote.stag,
                 to: remote.to,
             }),
-            SendOp::Bind(_) | SendOp::LocalInvalidate(_) => return None,
+            SendOp::Bind(_)
+            | SendOp::LocalInvalidate(_)
+            | SendOp::Register(_)
+            | SendOp::RegisterSend { .. } => return None,
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Misuse, Pd, Policy, Tpt};
 use verbena_nic::wr::Remote;
-use verbena_nic::{Cq, Event, Qp, QpInit, Sge, Srq, Wc};
+use verbena_nic::{Cq, Event, Qp, QpInit, Registration, Sge, Srq, Wc};
 use verbena_stream::Time;
 use verbena_wire::To;
 
@@ -115,6 +115,7 @@ impl Fabric {
             tpt: self.tpt(host).clone(),
             limits: options.limits,
             transfer: options.transfer,
+            registration: Registration::default(),
         });
         self.qps.push((host, Arc::new(qp)));
         QpId(self.qps.len() - 1)

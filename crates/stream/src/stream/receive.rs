@@ -57,6 +57,11 @@ impl Stream {
         self.state.is_open().then(|| self.rx.pending()).flatten()
     }
 
+    /// The segment being received is the last of its message: what is placed ends in its memory (M9).
+    pub fn in_last_segment(&self) -> bool {
+        self.rx.in_last_segment()
+    }
+
     /// Payload may be read straight into its place: nothing is summed, so nothing must be seen whole before.
     pub fn reads_directly(&self) -> bool {
         self.rx.reads_directly()

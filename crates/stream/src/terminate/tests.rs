@@ -13,6 +13,7 @@ fn every_violation() -> Vec<Violation> {
     let rsn = Rsn::ZERO;
     let faults = [
         AccessFault::InvalidStag,
+        AccessFault::Touched,
         AccessFault::Bounds,
         AccessFault::Rights,
         AccessFault::NotAssociated,

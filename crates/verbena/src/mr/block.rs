@@ -68,7 +68,29 @@ unsafe impl Sync for Block {}
 
 impl Block {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
+        Block::now(domain, len, access, false)
+    }
+
+    /// A block whose registration dies with the first message that ends in it (M9).
+    pub(crate) fn one_touch(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+    ) -> Result<Block, Error> {
+        Block::now(domain, len, access, true)
+    }
+
+    fn now(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+        one_touch: bool,
+    ) -> Result<Block, Error> {
         let (block, ()) = Block::make(domain, len, access, |region| {
+            let region = Region {
+                one_touch,
+                ..region
+            };
             let function = domain.function()?;
             // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
             // everybody who uses a block reckons with.

@@ -37,6 +37,14 @@ impl Memory {
         Ok(Memory(Arc::new(Block::new(domain, len, access)?)))
     }
 
+    pub(crate) fn one_touch(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+    ) -> Result<Memory, Error> {
+        Ok(Memory(Arc::new(Block::one_touch(domain, len, access)?)))
+    }
+
     pub(crate) fn later(
         domain: &Arc<Domain>,
         len: usize,

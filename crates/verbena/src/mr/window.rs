@@ -66,6 +66,7 @@ pub struct Window {
     stag: Stag,
     /// It is bound then.
     bound: bool,
+    one_touch: bool,
     /// What it is bound to then, and what before: requests may not have been carried out yet.
     held: [Option<Memory>; 2],
 }
@@ -79,8 +80,23 @@ impl Window {
             ty,
             stag,
             bound: false,
+            one_touch: false,
             held: [None, None],
         })
+    }
+
+    /// What it shows from its next bind on dies with the first message of a peer that ends in it, be it a Write, a read that
+    /// is served or an atomic, and without the peer knowing (M9). Then it may be bound again, or be taken back as if nothing
+    /// had happened.
+    ///
+    /// ```
+    /// use verbena::low::WindowType;
+    /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?.one_touch();
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn one_touch(mut self) -> Window {
+        self.one_touch = true;
+        self
     }
 
     /// The request that binds it to a part of memory, and the handle for peers, which is good once the request is done.
@@ -213,7 +229,7 @@ impl Window {
             qp: 0,
             key: self.stag.key().wrapping_add(1),
             zero_based: false,
-            one_touch: false,
+            one_touch: self.one_touch,
         }
     }
 

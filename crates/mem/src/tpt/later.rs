@@ -1,0 +1,225 @@
+//! Regions that are registered later, by a work request (M4): the STag and its room in the table first, then what it is to
+//! stand for, then the registration itself. It promises that nobody uses the STag before that, that executing a registration
+//! takes no time of the memory's size, and that one which cannot be executed changes nothing and may be tried again.
+//! It refuses to know queues: when a registration is executed is decided by whoever holds its ticket.
+//!
+//! An STag's index and room are its owner's until it is deregistered. Its key changes each time what stood there has gone,
+//! be it invalidated, here or by a peer, or spent by a touch (M9): the next registration has the [`Tpt::successor`] as its name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use verbena_wire::Stag;
+
+use super::index::Purpose;
+use super::pending::{Draft, check};
+use super::{Slot, Tpt};
+use crate::entry::{Entry, Kind, Pd};
+use crate::probe;
+use crate::refusal::Misuse;
+
+/// Pages that one STag may have room for: as many as cover 4 GiB, the longest message, with the smallest.
+pub const MAX_PAGES: u32 = 1 << 20;
+
+/// Registrations of one table that may be prepared at once.
+const MAX_PREPARED: usize = 1 << 16;
+
+/// A registration that is prepared: whoever has it can have it executed, as often as that fails and once that it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    stag: Stag,
+    number: u64,
+}
+
+impl Ticket {
+    /// The STag under which it is registered, which is known before it is.
+    pub fn stag(self) -> Stag {
+        self.stag
+    }
+}
+
+/// Registrations that are prepared.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    next: u64,
+    entries: HashMap<u64, (Stag, Entry)>,
+}
+
+impl Tpt {
+    /// An STag that names nothing yet, with room for a registration of up to `pages` pages.
+    pub fn allocate_stag(&self, pd: Pd, pages: u32) -> Result<Stag, Misuse> {
+        if pages > MAX_PAGES {
+            return Err(Misuse::Pages {
+                pages,
+                limit: MAX_PAGES,
+            });
+        }
+        let index = self.allocate(Purpose::Later { pd, pages })?;
+        let (slot, full) = (self.slot_or_make(index), Misuse::Full(self.capacity()));
+        // The index is ours alone; its last owner may still be leaving the slot, and changes the key.
+        let owned = slot.claim().map_err(|_| full)?;
+        let key = slot.key();
+        owned.restore();
+        Stag::from_parts(index, key).ok_or(full)
+    }
+
+    /// The name of what comes after `stag` at the same index.
+    pub fn successor(stag: Stag) -> Stag {
+        Stag::new(stag.get() & !0xff | u32::from(stag.key().wrapping_add(1)))
+    }
+
+    /// Pages that STags have room for, whether they use it or not.
+    pub fn pages(&self) -> u64 {
+        self.indexes.lock().pages()
+    }
+
+    /// Prepares the registration of a region under an STag of [`allocate_stag`](Tpt::allocate_stag): verifies the memory,
+    /// which may take long, so that executing it does not. Whether it fits the STag is seen when it is executed.
+    ///
+    /// # Safety
+    /// As for [`register`](Tpt::register), from now on: the memory stays mapped until the ticket is discarded or, once it
+    /// was executed, until the entry was invalidated by the owner; at the latest until `deregister` has returned for the STag.
+    pub unsafe fn prepare(&self, stag: Stag, draft: Draft) -> Result<Ticket, Misuse> {
+        let Draft {
+            layout,
+            start,
+            pd,
+            access,
+            one_touch,
+        } = draft;
+        let len = layout.len();
+        check(access, start, len)?;
+        let att = layout.build()?;
+        for span in att.runs() {
+            probe::mapped(&span, access.needs_writable())?;
+        }
+        let entry = Entry {
+            kind: Kind::Region,
+            start,
+            len,
+            pd,
+            access,
+            one_touch,
+            // M11: its owner and its peer may invalidate it.
+            invalidatable: true,
+            att: Arc::new(att),
+            att_offset: 0,
+            parent: None,
+        };
+        let mut prepared = self.prepared.lock();
+        // Under the lock: whoever frees the STag does so before it takes what was prepared for it away.
+        if self.indexes.lock().later(stag.index()).is_none() {
+            return Err(Misuse::Stag(stag));
+        }
+        if prepared.entries.len() >= MAX_PREPARED {
+            return Err(Misuse::Full(MAX_PREPARED as u32));
+        }
+        let number = prepared.next;
+        prepared.next += 1;
+        prepared.entries.insert(number, (stag, entry));
+        Ok(Ticket { stag, number })
+    }
+
+    /// Gives a prepared registration up; false if it was executed or given up before.
+    pub fn discard(&self, ticket: Ticket) -> bool {
+        self.prepared
+            .lock()
+            .entries
+            .remove(&ticket.number)
+            .is_some()
+    }
+
+    /// A registration has come and gone: it will not be executed any more, and nobody reaches its memory by it. Only the last
+    /// 255 names of an STag can be told apart.
+    pub fn is_over(&self, ticket: Ticket) -> bool {
+        let prepared = self.prepared.lock().entries.contains_key(&ticket.number);
+        // A key changes when the last access to what it named has ended.
+        let left = |slot: &Slot| slot.key() != ticket.stag.key();
+        !prepared && self.slot(ticket.stag.index()).is_none_or(left)
+    }
+
+    /// Executes a prepared registration for a queue pair of this domain (M4): from here on its STag may be used.
+    ///
+    /// One that fails is still prepared, and may be executed when what stood in its way has gone.
+    pub fn execute(&self, ticket: Ticket, pd: Pd) -> Result<(), Misuse> {
+        let (stag, index) = (ticket.stag, ticket.stag.index());
+        let unknown = Misuse::Stag(stag);
+        let slot = self.slot(index).ok_or(unknown)?;
+        let entry = {
+            let prepared = self.prepared.lock();
+            let found = prepared.entries.get(&ticket.number);
+            let (_, entry) = found.filter(|(s, _)| *s == stag).ok_or(unknown)?;
+            entry.clone()
+        };
+        // M4: the STag's index.
+        let (owner, room) = self.indexes.lock().later(index).ok_or(unknown)?;
+        for asker in [pd, entry.pd] {
+            if asker != owner {
+                let (owner, asker) = (owner.0, asker.0);
+                return Err(Misuse::Domain { stag, owner, asker });
+            }
+        }
+        // M4: the tag instance. Where something stands, it is that one's.
+        let instance = || Misuse::Instance {
+            stag,
+            next: self.next_key(slot),
+        };
+        let owned = slot.claim().map_err(|_| instance())?;
+        if slot.key() != stag.key() {
+            owned.restore();
+            return Err(instance());
+        }
+        // M4: table space.
+        let pages = entry.att.pages();
+        if pages > room as usize {
+            owned.restore();
+            return Err(Misuse::Space { stag, pages, room });
+        }
+        // What was looked at before may have been freed since, and its index be another's; while the slot is ours it cannot.
+        let ours = self.indexes.lock().later(index) == Some((owner, room));
+        if !ours || !self.discard(ticket) {
+            owned.restore();
+            return Err(unknown);
+        }
+        owned.publish(stag.key(), entry);
+        Ok(())
+    }
+
+    /// The key of the next registration at a slot.
+    fn next_key(&self, slot: &Slot) -> u8 {
+        let key = slot.key();
+        match slot.acquire(key) {
+            Some(_) => key.wrapping_add(1),
+            None => key,
+        }
+    }
+
+    /// Frees an STag, whatever stands there now: its owner may not have heard of its last key. With windows on it, it stays,
+    /// unless they go as well.
+    pub(super) fn free_later(&self, stag: Stag, windows: bool) -> Result<(), Misuse> {
+        let (index, misuse) = (stag.index(), Misuse::Stag(stag));
+        let slot = self.slot(index).ok_or(misuse)?;
+        let owned = slot.take().map_err(|_| misuse)?;
+        if self.indexes.lock().later(index).is_none() {
+            owned.restore();
+            return Err(misuse);
+        }
+        if windows {
+            self.unbind_all(slot, index);
+        }
+        let users = slot.users();
+        if users > 0 {
+            owned.restore();
+            return Err(Misuse::Busy { stag, users });
+        }
+        self.indexes.lock().free(index);
+        let mut prepared = self.prepared.lock();
+        prepared.entries.retain(|_, (s, _)| s.index() != index);
+        drop(prepared);
+        owned.release();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

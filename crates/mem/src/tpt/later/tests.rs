@@ -1,0 +1,275 @@
+//! Tests of registrations that are executed later (M4): each check, retries, room, and what is left when an STag goes.
+
+use std::sync::atomic::{AtomicU32 as Count, Ordering};
+
+use verbena_wire::To;
+
+use super::*;
+use crate::access::Access;
+use crate::att::{Page, PageSize};
+use crate::buffer::Buffer;
+use crate::check::{Policy, Reach};
+use crate::refusal::Refusal;
+use crate::tpt::{Layout, Region};
+use crate::window::{Bind, WindowType};
+
+const PD: Pd = Pd(1);
+
+fn table() -> Arc<Tpt> {
+    Arc::new(Tpt::new(1..100, Policy::Verbs, 42))
+}
+
+fn prepare(tpt: &Arc<Tpt>, stag: Stag) -> (Buffer, Ticket) {
+    Buffer::prepared(tpt, stag, 64, (PD, Access::ALL, false)).unwrap()
+}
+
+fn reach(stag: Stag, buffer: &Buffer) -> Reach {
+    Reach {
+        stag,
+        at: buffer.at(),
+        len: 64,
+        pd: PD,
+        qp: 5,
+        needs: Access::REMOTE_WRITE,
+    }
+}
+
+#[test]
+fn an_stag_is_known_at_once_and_used_only_when_its_registration_is_executed() {
+    let tpt = table();
+    let stag = tpt.allocate_stag(PD, 1).unwrap();
+    let (buffer, ticket) = prepare(&tpt, stag);
+    assert_eq!(ticket.stag(), stag);
+    let reach = reach(stag, &buffer);
+    let invalid = Refusal::Stag { stag };
+    assert_eq!(tpt.place_remote(&reach).unwrap_err(), invalid);
+    assert_eq!(tpt.gather_local(&reach).unwrap_err(), invalid);
+    assert!(!tpt.is_pending(stag), "it refuses like an invalid one");
+    assert!(!tpt.is_over(ticket));
+    assert_eq!(tpt.execute(ticket, PD), Ok(()));
+    assert!(tpt.place_remote(&reach).is_ok());
+    assert!(!tpt.is_over(ticket), "peers reach it");
+    assert_eq!(tpt.execute(ticket, PD), Err(Misuse::Stag(stag)), "once");
+    assert!(!tpt.discard(ticket));
+}
+
+#[test]
+fn each_check_fails_alone_and_leaves_the_registration_prepared() {
+    let tpt = table();
+    let stag = tpt.allocate_stag(PD, 0).unwrap();
+    let (_buffer, ticket) = prepare(&tpt, stag);
+    let space = Misuse::Space {
+        stag,
+        pages: 1,
+        room: 0,
+    };
+    assert_eq!(tpt.execute(ticket, PD), Err(space));
+    let domain = Misuse::Domain {
+        stag,
+        owner: 1,
+        asker: 2,
+    };
+    assert_eq!(tpt.execute(ticket, Pd(2)), Err(domain));
+    // Another instance: one that is not next yet.
+    let stag = tpt.allocate_stag(PD, 1).unwrap();
+    let (_first, now) = prepare(&tpt, stag);
+    let (_second, then) = prepare(&tpt, Tpt::successor(stag));
+    let early = Misuse::Instance {
+        stag: then.stag(),
+        next: stag.key(),
+    };
+    assert_eq!(tpt.execute(then, PD), Err(early));
+    tpt.execute(now, PD).unwrap();
+    let early = Misuse::Instance {
+        stag: then.stag(),
+        next: then.stag().key(),
+    };
+    assert_eq!(
+        tpt.execute(then, PD),
+        Err(early),
+        "what stands there goes first"
+    );
+    tpt.invalidate_local(stag, PD).unwrap();
+    assert_eq!(tpt.execute(then, PD), Ok(()), "tried again");
+    assert!(tpt.look(stag).is_none() && tpt.look(then.stag()).is_some());
+    assert!(tpt.is_over(now) && !tpt.is_over(then));
+}
+
+#[test]
+fn an_index_that_is_not_there_for_it_takes_no_registration() {
+    let tpt = table();
+    let region = Buffer::new(&tpt, 8, PD, Access::ALL).unwrap();
+    let window = tpt.allocate_window(WindowType::One, PD).unwrap();
+    let never = Stag::new(0xff_ff00);
+    for stag in [region.stag(), window, never] {
+        let prepared = Buffer::prepared(&tpt, stag, 8, (PD, Access::ALL, false));
+        assert_eq!(prepared.unwrap_err(), Misuse::Stag(stag));
+    }
+    let stag = tpt.allocate_stag(PD, 1).unwrap();
+    let (_buffer, ticket) = prepare(&tpt, stag);
+    tpt.deregister(stag).unwrap();
+    assert_eq!(tpt.execute(ticket, PD), Err(Misuse::Stag(stag)));
+    assert!(!tpt.discard(ticket), "it went with its STag");
+    assert!(tpt.prepared.lock().entries.is_empty());
+}
+
+#[test]
+fn registrations_that_make_no_sense_are_not_prepared() {
+    let tpt = table();
+    let stag = tpt.allocate_stag(PD, 1).unwrap();
+    let draft = |at: *mut u8, len, access| {
+        Draft::from(Region {
+            att: crate::att::Att::direct(at, len),
+            start: To::new(0),
+            pd: PD,
+            access,
+            one_touch: false,
+        })
+    };
+    let unmapped = draft(4096 as *mut u8, 10, Access::LOCAL_READ);
+    // SAFETY: refused.
+    let unmapped = unsafe { tpt.prepare(stag, unmapped) };
+    assert!(matches!(unmapped, Err(Misuse::Unmapped { .. })));
+    let rights = draft(core::ptr::null_mut(), 0, Access::REMOTE_WRITE);
+    // SAFETY: refused.
+    let rights = unsafe { tpt.prepare(stag, rights) };
+    assert_eq!(rights, Err(Misuse::Rights(Access::REMOTE_WRITE)));
+    let room = tpt.allocate_stag(PD, MAX_PAGES + 1);
+    assert!(matches!(room, Err(Misuse::Pages { .. })));
+}
+
+#[test]
+fn room_is_counted_as_long_as_its_stag_lives() {
+    let tpt = Arc::new(Tpt::new(1..4, Policy::Verbs, 42));
+    let stags: Vec<_> = (1..4).map(|n| tpt.allocate_stag(PD, n).unwrap()).collect();
+    assert_eq!((tpt.len(), tpt.len_of(PD), tpt.pages()), (3, 3, 6));
+    assert_eq!(tpt.allocate_stag(PD, 1), Err(Misuse::Full(3)));
+    let (buffer, ticket) = prepare(&tpt, stags[2]);
+    tpt.execute(ticket, PD).unwrap();
+    tpt.invalidate_remote(stags[2], PD, 5).unwrap();
+    assert_eq!(tpt.pages(), 6, "it may be used again");
+    drop(buffer);
+    tpt.deregister(stags[2]).unwrap();
+    assert_eq!((tpt.len(), tpt.pages()), (2, 3));
+    let again = tpt.allocate_stag(PD, 9).unwrap();
+    assert!(!stags.contains(&again) && again.index() == stags[2].index());
+    for stag in [stags[0], stags[1], again] {
+        tpt.deregister(stag).unwrap();
+    }
+    assert_eq!((tpt.len(), tpt.pages()), (0, 0));
+}
+
+#[test]
+fn a_page_list_fits_by_its_pages_and_scatters() {
+    #[repr(align(4096))]
+    struct Pages([u8; 3 * 4096]);
+    let tpt = table();
+    let mut memory = Box::new(Pages([0; 3 * 4096]));
+    let base = memory.0.as_mut_ptr();
+    let draft = |pages: &[usize]| Draft {
+        layout: Layout::Pages {
+            size: PageSize::K4,
+            pages: pages
+                .iter()
+                .map(|n| Page::at(base.wrapping_add(n * 4096)))
+                .collect(),
+            first_offset: 0,
+            len: pages.len() as u64 * 4096,
+        },
+        start: To::new(0),
+        pd: PD,
+        access: Access::ALL,
+        one_touch: false,
+    };
+    let stag = tpt.allocate_stag(PD, 2).unwrap();
+    // SAFETY: the memory lives until the table is gone, and is looked at only afterwards.
+    let three = unsafe { tpt.prepare(stag, draft(&[2, 0, 1])) }.unwrap();
+    let space = Misuse::Space {
+        stag,
+        pages: 3,
+        room: 2,
+    };
+    assert_eq!(tpt.execute(three, PD), Err(space));
+    assert!(tpt.discard(three) && !tpt.discard(three));
+    // SAFETY: as above.
+    let two = unsafe { tpt.prepare(stag, draft(&[2, 0])) }.unwrap();
+    tpt.execute(two, PD).unwrap();
+    let reach = Reach {
+        stag,
+        at: 4095,
+        len: 2,
+        pd: PD,
+        qp: 5,
+        needs: Access::REMOTE_WRITE,
+    };
+    tpt.place_remote(&reach).unwrap().write(0, &[7, 8]);
+    drop(tpt);
+    assert_eq!((memory.0[3 * 4096 - 1], memory.0[0]), (7, 8));
+}
+
+#[test]
+fn one_touch_and_the_next_registration_of_the_same_stag() {
+    let tpt = table();
+    let stag = tpt.allocate_stag(PD, 1).unwrap();
+    let once = (PD, Access::ALL, true);
+    let (first, now) = Buffer::prepared(&tpt, stag, 64, once).unwrap();
+    let (_second, then) = prepare(&tpt, Tpt::successor(stag));
+    tpt.execute(now, PD).unwrap();
+    drop(tpt.spend(&reach(stag, &first)).unwrap());
+    assert_eq!(
+        tpt.place_remote(&reach(stag, &first)).unwrap_err(),
+        Refusal::Touched { stag }
+    );
+    assert_eq!(tpt.execute(then, PD), Ok(()));
+}
+
+#[test]
+fn of_all_who_execute_a_registration_one_does() {
+    let tpt = table();
+    for _ in 0..200 {
+        let stag = tpt.allocate_stag(PD, 1).unwrap();
+        let (_buffer, ticket) = prepare(&tpt, stag);
+        let done = Count::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    if tpt.execute(ticket, PD).is_ok() {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), 1);
+        tpt.deregister(stag).unwrap();
+    }
+    assert_eq!((tpt.len(), tpt.prepared.lock().entries.len()), (0, 0));
+}
+
+#[test]
+fn an_stag_with_windows_stays_unless_they_go_with_it() {
+    let tpt = table();
+    let stag = tpt.allocate_stag(PD, 1).unwrap();
+    let (buffer, ticket) = prepare(&tpt, stag);
+    tpt.execute(ticket, PD).unwrap();
+    let window = tpt.allocate_window(WindowType::TwoB, PD).unwrap();
+    let window = tpt
+        .bind(&Bind {
+            window,
+            region: stag,
+            at: buffer.at(),
+            len: 64,
+            access: Access::REMOTE_WRITE,
+            pd: PD,
+            qp: 5,
+            key: 3,
+            zero_based: false,
+            one_touch: false,
+        })
+        .unwrap();
+    assert!(tpt.invalidate_local(stag, PD).is_err(), "peers reach it");
+    let busy = Misuse::Busy { stag, users: 1 };
+    assert_eq!(tpt.deregister(stag), Err(busy));
+    assert!(tpt.place_remote(&reach(window, &buffer)).is_ok());
+    assert_eq!(tpt.deregister_with_windows(stag), Ok(()));
+    assert!(tpt.place_remote(&reach(window, &buffer)).is_err());
+}

@@ -1,0 +1,337 @@
+//! Tests of one-touch entries without sockets (M9): each row of the table, races, and what is left of a spent entry.
+
+use std::sync::atomic::AtomicU32 as Count;
+
+use super::*;
+use crate::access::Access;
+use crate::buffer::Buffer;
+use crate::check::Policy;
+use crate::entry::Pd;
+use crate::window::{Bind, WindowType};
+
+const PD: Pd = Pd(1);
+
+fn table() -> Arc<Tpt> {
+    Arc::new(Tpt::new(1..100, Policy::Verbs, 42))
+}
+
+fn reach(stag: Stag, at: u64, len: u64) -> Reach {
+    Reach {
+        stag,
+        at,
+        len,
+        pd: PD,
+        qp: 5,
+        needs: Access::REMOTE_WRITE,
+    }
+}
+
+/// A buffer that dies with its first touch, and the reach of a peer's message into it.
+fn once(tpt: &Arc<Tpt>) -> (Buffer, Reach) {
+    let buffer = Buffer::one_touch(tpt, 64, PD, Access::ALL).unwrap();
+    let reach = reach(buffer.stag(), buffer.at(), 8);
+    (buffer, reach)
+}
+
+/// A last segment that ends `ahead` bytes beyond what the stream, which is about to wrap, expects next.
+fn ahead(by: u32) -> Arrival {
+    let next = Seq::new(u32::MAX - 1);
+    Arrival {
+        last: true,
+        end: Seq::new(next.get().wrapping_add(by)),
+        next,
+        window: 100,
+    }
+}
+
+fn refusal(segment: Result<Verdict<'_>, Refusal>) -> Option<Refusal> {
+    segment.err()
+}
+
+#[test]
+fn only_the_last_segment_spends_the_entry_and_only_after_it_is_placed() {
+    let tpt = table();
+    let (buffer, reach) = once(&tpt);
+    for _ in 0..3 {
+        let first = tpt.touch(&reach, &Arrival::in_order(false));
+        assert!(matches!(first, Ok(Verdict::Place(_))));
+    }
+    let Ok(Verdict::Spends(place, spend)) = tpt.touch(&reach, &Arrival::in_order(true)) else {
+        panic!("the first message that ends here");
+    };
+    assert_eq!(spend.stag(), buffer.stag());
+    place.write(0, &[7; 8]);
+    drop(place);
+    // The rest of a segment that comes in parts is placed as long as the entry is there.
+    assert!(tpt.place_remote(&reach).is_ok());
+    drop(spend);
+    let (stag, touched) = (reach.stag, Refusal::Touched { stag: reach.stag });
+    assert_eq!(tpt.place_remote(&reach).unwrap_err(), touched);
+    let second = refusal(tpt.touch(&reach, &Arrival::in_order(true)));
+    assert_eq!(second, Some(touched));
+    assert!(tpt.look(stag).is_none());
+    assert_eq!(buffer.read(0, 9), [7, 7, 7, 7, 7, 7, 7, 7, 0]);
+}
+
+#[test]
+fn an_ordinary_entry_is_touched_for_ever() {
+    let tpt = table();
+    let buffer = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
+    let reach = reach(buffer.stag(), buffer.at(), 8);
+    for _ in 0..3 {
+        let segment = tpt.touch(&reach, &Arrival::in_order(true)).unwrap();
+        assert!(matches!(segment, Verdict::Place(p) if !p.is_one_touch()));
+    }
+    assert!(tpt.place_remote(&reach).is_ok());
+}
+
+#[test]
+fn a_segment_that_is_refused_touches_nothing() {
+    let tpt = table();
+    let (_buffer, good) = once(&tpt);
+    let beyond = Reach { len: 65, ..good };
+    let stranger = Reach { pd: Pd(2), ..good };
+    for bad in [beyond, stranger] {
+        assert!(refusal(tpt.touch(&bad, &Arrival::in_order(true))).is_some());
+        assert!(tpt.spend(&bad).is_err());
+    }
+    let segment = tpt.touch(&good, &Arrival::in_order(true));
+    assert!(matches!(segment, Ok(Verdict::Spends(..))));
+}
+
+#[test]
+fn a_segment_ahead_of_its_stream_is_placed_and_spends_when_the_stream_gets_there() {
+    let tpt = table();
+    let (buffer, reach) = once(&tpt);
+    let arrival = ahead(5);
+    let Ok(Verdict::Ahead(place)) = tpt.touch(&reach, &arrival) else {
+        panic!("inside the window");
+    };
+    place.write(0, &[9; 8]);
+    drop(place);
+    assert_eq!(tpt.touched_at(reach.stag), Some(arrival.end));
+    // The gap before it is filled meanwhile.
+    let gap = Arrival {
+        last: false,
+        ..arrival
+    };
+    assert!(matches!(tpt.touch(&reach, &gap), Ok(Verdict::Place(_))));
+    let at = |n: u32| Seq::new(arrival.next.get().wrapping_add(n));
+    for next in 0..=5 {
+        assert!(!tpt.reached(reach.stag, arrival.end, at(next)), "{next}");
+    }
+    assert!(
+        !tpt.reached(reach.stag, at(4), at(6)),
+        "another segment's end"
+    );
+    assert!(tpt.place_remote(&reach).is_ok());
+    assert!(tpt.reached(reach.stag, arrival.end, at(6)));
+    assert!(!tpt.reached(reach.stag, arrival.end, at(6)), "once");
+    assert!(tpt.place_remote(&reach).is_err());
+    assert_eq!(buffer.read(0, 8), [9; 8]);
+}
+
+#[test]
+fn a_second_touch_takes_the_entry_away_before_the_stream_gets_there() {
+    let tpt = table();
+    for second in [Arrival::in_order(true), ahead(7), ahead(1000)] {
+        let (_buffer, reach) = once(&tpt);
+        assert!(matches!(
+            tpt.touch(&reach, &ahead(5)),
+            Ok(Verdict::Ahead(_))
+        ));
+        let (stag, touched) = (reach.stag, Refusal::Touched { stag: reach.stag });
+        assert_eq!(refusal(tpt.touch(&reach, &second)), Some(touched));
+        assert!(tpt.look(stag).is_none());
+        assert!(!tpt.reached(stag, ahead(5).end, ahead(50).end));
+    }
+    let (_buffer, reach) = once(&tpt);
+    assert!(matches!(
+        tpt.touch(&reach, &ahead(5)),
+        Ok(Verdict::Ahead(_))
+    ));
+    assert!(tpt.spend(&reach).is_err(), "a read is a touch, too");
+    assert!(tpt.look(reach.stag).is_none());
+}
+
+#[test]
+fn a_segment_outside_the_window_is_dropped_and_may_come_again() {
+    let tpt = table();
+    let (buffer, reach) = once(&tpt);
+    for by in [100, 1000, u32::MAX - 1] {
+        assert!(matches!(
+            tpt.touch(&reach, &ahead(by)),
+            Ok(Verdict::Dropped)
+        ));
+    }
+    assert_eq!(tpt.touched_at(reach.stag), None);
+    assert!(matches!(
+        tpt.touch(&reach, &ahead(99)),
+        Ok(Verdict::Ahead(_))
+    ));
+    drop(buffer);
+}
+
+#[test]
+fn of_two_messages_at_once_one_is_placed_and_the_other_refused() {
+    let tpt = table();
+    for round in 0..500 {
+        let (buffer, reach) = once(&tpt);
+        let (won, ready) = (Count::new(0), Count::new(0));
+        std::thread::scope(|scope| {
+            for byte in [1_u8, 2] {
+                let (tpt, won, ready) = (&tpt, &won, &ready);
+                scope.spawn(move || {
+                    ready.fetch_add(1, Ordering::SeqCst);
+                    while ready.load(Ordering::SeqCst) < 2 {
+                        core::hint::spin_loop();
+                    }
+                    match tpt.touch(&reach, &Arrival::in_order(true)) {
+                        Ok(Verdict::Spends(place, spend)) => {
+                            for at in 0..8 {
+                                place.write(at, &[byte]);
+                            }
+                            drop(place);
+                            drop(spend);
+                            won.fetch_add(u32::from(byte), Ordering::Relaxed);
+                        }
+                        Ok(other) => panic!("{other:?}"),
+                        Err(refusal) => {
+                            assert_eq!(refusal, Refusal::Touched { stag: reach.stag });
+                        }
+                    }
+                });
+            }
+        });
+        let won = won.into_inner() as u8;
+        assert!(won == 1 || won == 2, "round {round}: {won}");
+        assert_eq!(buffer.read(0, 8), [won; 8], "nothing of the other's");
+        assert!(tpt.look(reach.stag).is_none());
+    }
+    assert!(
+        tpt.is_empty(),
+        "a spent region is deregistered like any other"
+    );
+}
+
+fn bind(window: Stag, region: &Buffer, key: u8) -> Bind {
+    Bind {
+        window,
+        region: region.stag(),
+        at: region.at(),
+        len: 8,
+        access: Access::REMOTE_WRITE,
+        pd: PD,
+        qp: 5,
+        key,
+        zero_based: false,
+        one_touch: true,
+    }
+}
+
+#[test]
+fn a_spent_window_is_bound_again_by_an_owner_that_knows_its_old_name() {
+    for ty in [WindowType::One, WindowType::TwoA, WindowType::TwoB] {
+        let tpt = table();
+        let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
+        let mut window = tpt.allocate_window(ty, PD).unwrap();
+        let mut names = Vec::new();
+        for key in 0..3 {
+            window = tpt.bind(&bind(window, &region, key)).unwrap();
+            assert!(!names.contains(&window), "{ty:?}");
+            let reach = reach(window, region.at(), 8);
+            drop(tpt.touch(&reach, &Arrival::in_order(true)).unwrap());
+            for old in names.iter().chain([&window]) {
+                let old = Reach {
+                    stag: *old,
+                    ..reach
+                };
+                assert!(tpt.place_remote(&old).is_err(), "{ty:?}");
+            }
+            names.push(window);
+        }
+        // Its region is free of it, although nobody unbound it.
+        assert_eq!(tpt.deregister(region.stag()), Ok(()), "{ty:?}");
+        assert_eq!(tpt.deregister(window), Ok(()), "{ty:?}");
+        assert!(tpt.is_empty());
+    }
+}
+
+#[test]
+fn a_touch_that_ends_late_harms_no_later_bind_under_the_same_name() {
+    let tpt = table();
+    let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
+    let window = tpt.allocate_window(WindowType::TwoB, PD).unwrap();
+    let window = tpt.bind(&bind(window, &region, 9)).unwrap();
+    let reach = reach(window, region.at(), 8);
+    let Ok(Verdict::Spends(place, spend)) = tpt.touch(&reach, &Arrival::in_order(true)) else {
+        panic!("the first touch");
+    };
+    drop(place);
+    tpt.invalidate_local(window, PD).unwrap();
+    assert_eq!(tpt.bind(&bind(window, &region, 9)), Ok(window));
+    drop(spend);
+    let segment = tpt.touch(&reach, &Arrival::in_order(true));
+    assert!(matches!(segment, Ok(Verdict::Spends(..))), "untouched");
+}
+
+#[test]
+fn what_a_touch_has_taken_away_can_be_invalidated_all_the_same() {
+    let tpt = table();
+    let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
+    let window = tpt.allocate_window(WindowType::TwoB, PD).unwrap();
+    let window = tpt.bind(&bind(window, &region, 9)).unwrap();
+    let reach = reach(window, region.at(), 8);
+    drop(tpt.touch(&reach, &Arrival::in_order(true)).unwrap());
+    assert_eq!(tpt.invalidate_local(window, PD), Ok(()));
+    assert_eq!(tpt.invalidate_remote(window, PD, 5), Ok(()));
+    let never = Stag::new(window.get() ^ 0x40);
+    let invalid = Err(Refusal::Stag { stag: never });
+    assert_eq!(tpt.invalidate_local(never, PD), invalid);
+    tpt.bind(&bind(window, &region, 10)).unwrap();
+    let invalid = Err(Refusal::Stag { stag: window });
+    assert_eq!(
+        tpt.invalidate_local(window, PD),
+        invalid,
+        "another's by now"
+    );
+}
+
+#[test]
+fn a_spent_region_with_windows_keeps_its_memory_until_they_are_gone() {
+    for with_windows in [false, true] {
+        let tpt = table();
+        let region = Buffer::one_touch(&tpt, 64, PD, Access::ALL).unwrap();
+        let stag = region.stag();
+        let window = tpt.allocate_window(WindowType::One, PD).unwrap();
+        let window = tpt.bind(&bind(window, &region, 0)).unwrap();
+        drop(tpt.spend(&reach(stag, region.at(), 8)).unwrap());
+        assert!(tpt.place_remote(&reach(window, region.at(), 8)).is_ok());
+        let busy = Misuse::Busy { stag, users: 1 };
+        assert_eq!(tpt.deregister(stag), Err(busy));
+        if with_windows {
+            let bogus = Stag::new(stag.get() ^ 0x80);
+            assert!(tpt.deregister_with_windows(bogus).is_err());
+            assert!(tpt.place_remote(&reach(window, region.at(), 8)).is_ok());
+            assert_eq!(tpt.deregister_with_windows(stag), Ok(()));
+            assert!(tpt.place_remote(&reach(window, region.at(), 8)).is_err());
+        } else {
+            tpt.deregister(window).unwrap();
+            assert_eq!(tpt.deregister(stag), Ok(()));
+        }
+        assert_eq!(tpt.deregister(stag), Err(Misuse::Stag(stag)));
+    }
+}
+
+#[test]
+fn an_index_forgets_what_its_last_entry_died_of() {
+    let tpt = Arc::new(Tpt::new(1..2, Policy::Verbs, 42));
+    let (buffer, reach) = once(&tpt);
+    drop(tpt.spend(&reach).unwrap());
+    let old = buffer.stag();
+    drop(buffer);
+    let window = tpt.allocate_window(WindowType::One, PD).unwrap();
+    assert_eq!(window.index(), old.index());
+    let refused = tpt.place_remote(&Reach { stag: old, ..reach });
+    assert_eq!(refused.unwrap_err(), Refusal::Stag { stag: old });
+}

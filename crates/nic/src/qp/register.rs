@@ -1,0 +1,130 @@
+//! Registration by a work request of the send queue (M4), alone or before a Send (M11).
+//! It promises the four checks of the source when the request's turn has come, and one of two ways to fail: the send queue
+//! stops and may be started again, or the connection ends. It refuses to touch memory: the consumer has prepared it.
+//!
+//! | after a failure | reactive | anticipatory |
+//! | --- | --- | --- |
+//! | state | `Sqe` | `Err` (`iwarp`: `Terminate` first) |
+//! | requests before it | go on, and complete | have completed |
+//! | itself | [`Status::MwBindErr`] | the same |
+//! | requests behind it, posted or still to be | flushed | flushed |
+//! | receives | go on | flushed |
+//! | the peer's reads, atomics, Writes | are served | are not |
+//! | the peer | sees nothing; its Terminate is heard | is told by a Terminate |
+//! | and then | `Rts` may be asked for again | the end |
+
+use verbena_mem::{Misuse, Ticket};
+
+use super::QpInit;
+use super::inner::Inner;
+use super::wqe::{Progress, Wqe};
+use crate::event::Outbox;
+use crate::state::QpEvent;
+use crate::wc::Status;
+use crate::wr::SendOp;
+
+/// Whether the requests of a queue pair may register memory, and what happens if one cannot (M4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Registration {
+    /// They may.
+    pub enabled: bool,
+    /// What happens if one cannot.
+    pub on_failure: OnFailure,
+}
+
+/// What a registration that cannot be executed does to its queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnFailure {
+    /// The consumer counts on the table to tell it when there is no room: its send queue stops, everything else goes on, and
+    /// it may try again.
+    Reactive,
+    /// The consumer keeps count itself, so that a failure is a mistake: the connection ends.
+    #[default]
+    Anticipatory,
+}
+
+/// Why a registration was not executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unregistered {
+    /// The queue pair was not made for it.
+    #[error("registration by work request is not enabled on the queue pair")]
+    NotEnabled,
+    /// The table refused: the STag's index, its tag instance, the room there is.
+    #[error(transparent)]
+    Refused(#[from] Misuse),
+}
+
+/// Executes a registration, after all four checks.
+pub(super) fn register(init: &QpInit, ticket: Ticket) -> Result<(), Unregistered> {
+    if !init.registration.enabled {
+        return Err(Unregistered::NotEnabled);
+    }
+    Ok(init.tpt.execute(ticket, init.pd)?)
+}
+
+impl Inner {
+    /// M11: a Send that registers memory before does so now, once; false if that failed, and nothing is sent.
+    pub(super) fn registers(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
+        let SendOp::RegisterSend {
+            ticket,
+            invalidate,
+            immediate,
+        } = self.sends[at].op
+        else {
+            return true;
+        };
+        match register(init, ticket) {
+            Ok(()) => {
+                // What is left of it may begin again, if the peer has no receive.
+                self.sends[at].op = SendOp::Send {
+                    invalidate,
+                    immediate,
+                };
+                true
+            }
+            Err(why) => {
+                self.registration_failed(init, at, why, out);
+                false
+            }
+        }
+    }
+
+    /// The registration at `at` cannot be executed; false while it must wait for its turn to fail.
+    pub(super) fn registration_failed(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        why: Unregistered,
+        out: &mut Outbox,
+    ) -> bool {
+        match init.registration.on_failure {
+            OnFailure::Reactive => {
+                self.stop_sending(init, at, why);
+                true
+            }
+            OnFailure::Anticipatory => {
+                if self.sends.iter().take(at).all(Wqe::is_done) {
+                    let id = self.sends[at].id;
+                    self.cause
+                        .get_or_insert_with(|| format!("request {id} did not register: {why}"));
+                }
+                self.strike_in_turn(init, at, Status::MwBindErr, out)
+            }
+        }
+    }
+
+    /// The send queue stops at this request: those before it go on, it and those behind it end when their turn has come.
+    fn stop_sending(&mut self, init: &QpInit, at: usize, why: Unregistered) {
+        if let Some(next) = self.state.next(init.personality, QpEvent::SendFailed) {
+            self.state = next;
+        }
+        self.drained = false;
+        self.drain_to = self.completed + at as u64;
+        self.unregistered = Some((self.sends[at].id, why));
+        let mut status = Status::MwBindErr;
+        for wqe in self.sends.range_mut(at..) {
+            wqe.progress = Progress::Done(status);
+            status = Status::WrFlushErr;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A client that lends a server one buffer per question: registered and sent in one request, good for one answer.
+//! Nothing is registered by a call and nothing is taken back: the answer that fills the buffer also ends the loan.
+
+use verbena::low::{
+    BLANK, Data, Flags, OnFailure, QpState, RecvWr, Registration, SendOp, SendWr, Wc,
+};
+use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+
+const QUESTIONS: usize = 1000;
+const ANSWER: usize = 4096;
+
+/// A side of the connection: its sends and its receives complete in queues of their own.
+struct Side {
+    qp: Qp,
+    sent: Cq,
+    received: Cq,
+}
+
+impl Side {
+    fn new(device: &Device, pd: &Pd, options: QpOptions) -> Result<Side, Error> {
+        let (sent, received) = (device.cq(64)?, device.cq(64)?);
+        let qp = Qp::new(pd, &sent, &received, options)?;
+        // The first message may come with the connection, and its receive is posted before.
+        qp.modify(QpState::Init);
+        Ok(Side { qp, sent, received })
+    }
+}
+
+/// The next completion.
+fn next(cq: &Cq) -> Result<Wc, Error> {
+    let mut end = [BLANK];
+    while cq.wait(&mut end)? == 0 {}
+    Ok(end[0])
+}
+
+fn post(qp: &Qp, op: SendOp, data: Data<'_>) -> Result<(), Error> {
+    let (id, flags) = (1, Flags::SIGNALED);
+    let wr = SendWr {
+        id,
+        op,
+        flags,
+        data,
+    };
+    Ok(qp.post_send(&[wr]).map_err(|(_, error)| error)?)
+}
+
+/// Answers questions: each brings a handle, and the answer goes there. Then it breaks the rule.
+fn serve(side: &Side, memory: &Memory) -> Result<Status, Error> {
+    let mut lent = None;
+    for question in 0..QUESTIONS {
+        next(&side.received)?;
+        let handle = RemoteMemory::from_bytes(&memory.get::<[u8; RemoteMemory::BYTES]>(0)?)?;
+        receive(&side.qp, memory)?;
+        memory.write_at(64, &[question as u8; ANSWER])?;
+        let op = SendOp::Write {
+            remote: handle.place(),
+            immediate: Some(question as u32),
+        };
+        post(&side.qp, op, Data::Gather(&[memory.sge(64, ANSWER)?]))?;
+        next(&side.sent)?;
+        lent = Some(handle);
+    }
+    let op = SendOp::Write {
+        remote: lent.map_or(memory.place(0)?, |handle| handle.place()),
+        immediate: None,
+    };
+    post(&side.qp, op, Data::Gather(&[memory.sge(64, ANSWER)?]))?;
+    Ok(next(&side.sent)?.status)
+}
+
+fn receive(qp: &Qp, memory: &Memory) -> Result<(), Error> {
+    let scatter = &[memory.sge(0, RemoteMemory::BYTES)?][..];
+    let posted = qp.post_recv(&[RecvWr { id: 0, scatter }]);
+    Ok(posted.map_err(|(_, error)| error)?)
+}
+
+fn main() -> Result<(), Error> {
+    let device = Device::open()?;
+    let (pd, other) = (device.pd()?, device.pd()?);
+    let registration = Registration {
+        enabled: true,
+        on_failure: OnFailure::Anticipatory,
+    };
+    let options = QpOptions {
+        registration,
+        ..QpOptions::default()
+    };
+    let client = Side::new(&device, &pd, options)?;
+    let server = Side::new(&device, &other, QpOptions::default())?;
+    let desk = other.memory(64 + ANSWER, Access::LOCAL_WRITE)?;
+    receive(&server.qp, &desk)?;
+    let listener = device.listen("127.0.0.1:0")?;
+    let joining = client.qp.connect(listener.local()?, b"")?;
+    let accepted = listener.next().wait()?.accept_on(&server.qp, b"")?;
+    accepted.wait()?;
+    joining.wait()?;
+    let serving = std::thread::spawn(move || serve(&server, &desk));
+
+    let memory = pd.memory(ANSWER, Access::LOCAL_WRITE)?;
+    let mut tag = pd.tag(1)?.one_touch();
+    for question in 0..QUESTIONS {
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let (ticket, handle) = tag.register(&memory, 0, ANSWER, rights)?;
+        let posted = client.qp.post_recv(&[RecvWr {
+            id: 2,
+            scatter: &[],
+        }]);
+        posted.map_err(|(_, error)| error)?;
+        let op = SendOp::RegisterSend {
+            ticket,
+            invalidate: None,
+            immediate: None,
+        };
+        post(&client.qp, op, Data::Inline(&handle.to_bytes()))?;
+        assert_eq!(next(&client.sent)?.status, Status::Success);
+        let answer = next(&client.received)?;
+        assert_eq!(answer.immediate, Some(question as u32));
+        let last: u8 = memory.get(ANSWER - 1)?;
+        assert_eq!(last, question as u8, "every answer is whole");
+    }
+    let second = match serving.join() {
+        Ok(end) => end?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    println!(
+        "{QUESTIONS} answers, each into a buffer lent for it alone; one too many ended as {second:?}"
+    );
+    assert_eq!(second, Status::RemAccessErr);
+    Ok(())
+}

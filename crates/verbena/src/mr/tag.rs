@@ -1,0 +1,233 @@
+//! An STag under which requests register memory, one after the other (M4): what it is called is known before it is done.
+//! It promises that memory lives as long as anybody can reach it by the STag, and that the STag's room in the table is its own
+//! until it is dropped. It refuses to act by itself: a queue pair carries its registrations out, in their turn.
+
+use core::fmt;
+use std::sync::Arc;
+
+use verbena_mem::att::{Page, PageSize};
+use verbena_mem::{Access, Att, Draft, Layout, Misuse, Ticket, Tpt};
+use verbena_nic::SendOp;
+use verbena_wire::{Stag, To};
+
+use super::Memory;
+use crate::device::Domain;
+use crate::error::Error;
+use crate::pd::Pd;
+use crate::remote::{RemoteMemory, peers};
+
+/// The pages that a list names.
+const PAGE: usize = 4096;
+
+/// Registrations of one tag that were made and are not over; far fewer than a tag has instances.
+const MAX_OUTSTANDING: usize = 64;
+
+/// An STag of the low layer; made by [`Pd::tag`]. Queue pairs execute its registrations if their
+/// [`QpOptions`](crate::QpOptions) say so: posted as [`SendOp::Register`], or before a message as [`SendOp::RegisterSend`].
+///
+/// Its registrations are executed once each and in the order in which they were made, the next when what the one before stands
+/// for was invalidated: by [`invalidate`](Tag::invalidate), by the peer's message (`SendOp::Send { invalidate, .. }`), or by the
+/// first touch of a tag that is good for [one](Tag::one_touch). If one is never executed, make another tag.
+///
+/// ```
+/// use verbena::low::{BLANK, Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge};
+/// use verbena::{Access, Device, Qp, QpOptions};
+///
+/// let device = Device::open()?;
+/// let (pd, cq) = (device.pd()?, device.cq(64)?);
+/// let registration = Registration { enabled: true, on_failure: OnFailure::Reactive };
+/// let options = QpOptions { registration, ..QpOptions::default() };
+/// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, options));
+/// # let (a, b) = (a?, b?);
+/// # let listener = device.listen("127.0.0.1:0")?;
+/// # let joining = a.connect(listener.local()?, b"")?;
+/// # listener.next().wait()?.accept_on(&b, b"")?.wait()?;
+/// # joining.wait()?;
+/// let memory = pd.memory(4096, Access::LOCAL_WRITE)?;
+/// let target = pd.memory(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+/// memory.write_at(1024, b"registered on the way")?;
+///
+/// // The second request names what the first one registers, before either has run.
+/// let mut tag = pd.tag(1)?;
+/// let (ticket, handle) = tag.register(&memory, 1024, 21, Access::LOCAL_READ)?;
+/// let flags = Flags::SIGNALED;
+/// let register = SendWr { id: 1, op: SendOp::Register(ticket), flags, data: Data::Gather(&[]) };
+/// let op = SendOp::Write { remote: target.place(0)?, immediate: None };
+/// let piece = Sge { at: handle.place().to.get(), len: 21, stag: ticket.stag() };
+/// let write = SendWr { id: 2, op, flags, data: Data::Gather(&[piece]) };
+/// a.post_send(&[register, write]).map_err(|(_, e)| e)?;
+/// # let (mut done, mut end) = (0, [BLANK; 2]);
+/// # while done < 2 { done += cq.wait(&mut end)?; }
+/// assert_eq!(target.get::<[u8; 21]>(0)?, *b"registered on the way");
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Tag {
+    domain: Arc<Domain>,
+    /// What the next registration is called.
+    next: Stag,
+    one_touch: bool,
+    /// Registrations that were made, and the memory that peers may reach by them.
+    held: Vec<(Ticket, Vec<Memory>)>,
+}
+
+impl Tag {
+    pub(crate) fn new(pd: &Pd, pages: u32) -> Result<Tag, Error> {
+        let domain = pd.0.clone();
+        let next = domain.function()?.allocate_stag(domain.pd, pages)?;
+        Ok(Tag {
+            domain,
+            next,
+            one_touch: false,
+            held: Vec::new(),
+        })
+    }
+
+    /// What it registers from now on dies with the first message of a peer that ends in it, be it a Write, a read that is
+    /// served or an atomic, and without the peer knowing (M9).
+    ///
+    /// ```
+    /// let pd = verbena::Device::open()?.pd()?;
+    /// let tag = pd.tag(1)?.one_touch();
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn one_touch(mut self) -> Tag {
+        self.one_touch = true;
+        self
+    }
+
+    /// Prepares the registration of a part of memory: what a request executes it by, and the handle, which is good once that
+    /// is done. It takes room for one page.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device};
+    /// # let pd = Device::open()?.pd()?;
+    /// let memory = pd.memory(4096, Access::LOCAL_WRITE)?;
+    /// let mut tag = pd.tag(1)?;
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    /// let (ticket, handle) = tag.register(&memory, 1000, 64, rights)?;
+    /// assert_eq!(ticket.stag(), handle.place().stag);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn register(
+        &mut self,
+        memory: &Memory,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<(Ticket, RemoteMemory), Error> {
+        let at = memory.sge(offset, len)?.at;
+        let layout = Layout::Built(Att::direct(at as *mut u8, len as u64));
+        self.prepare(vec![memory.clone()], (layout, at, len as u64), access)
+    }
+
+    /// Prepares the registration of pages of 4 KiB, named by their memory and offset, as one run of addresses from 0 on. It
+    /// takes room for as many pages as there are.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device};
+    /// # let pd = Device::open()?.pd()?;
+    /// let (first, second) = (pd.memory(8192, Access::LOCAL_WRITE)?, pd.memory(4096, Access::LOCAL_WRITE)?);
+    /// let mut tag = pd.tag(2)?;
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    /// let (ticket, handle) = tag.register_pages(&[(&second, 0), (&first, 4096)], rights)?;
+    /// assert_eq!(handle.len(), 8192);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn register_pages(
+        &mut self,
+        list: &[(&Memory, usize)],
+        access: Access,
+    ) -> Result<(Ticket, RemoteMemory), Error> {
+        let mut pages = Vec::with_capacity(list.len());
+        for (memory, offset) in list {
+            if !offset.is_multiple_of(PAGE) {
+                let at = *offset as u64;
+                let align = PAGE as u64;
+                return Err(Error::Unaligned { at, align });
+            }
+            let at = memory.sge(*offset, PAGE)?.at;
+            pages.push(Page::at(at as *mut u8));
+        }
+        let len = (list.len() * PAGE) as u64;
+        let layout = Layout::Pages {
+            size: PageSize::K4,
+            pages: pages.into(),
+            first_offset: 0,
+            len,
+        };
+        let held = list.iter().map(|(memory, _)| (*memory).clone()).collect();
+        self.prepare(held, (layout, 0, len), access)
+    }
+
+    fn prepare(
+        &mut self,
+        memory: Vec<Memory>,
+        (layout, start, len): (Layout, u64, u64),
+        access: Access,
+    ) -> Result<(Ticket, RemoteMemory), Error> {
+        if !memory.iter().all(|memory| memory.is_in(&self.domain)) {
+            return Err(Error::Foreign);
+        }
+        let tpt = self.domain.function()?.tpt();
+        self.held.retain(|(ticket, _)| !tpt.is_over(*ticket));
+        if self.held.len() >= MAX_OUTSTANDING {
+            return Err(nic(Misuse::Full(MAX_OUTSTANDING as u32)));
+        }
+        let draft = Draft {
+            layout,
+            start: To::new(start),
+            pd: self.domain.pd,
+            access,
+            one_touch: self.one_touch,
+        };
+        // SAFETY: the memory is held here until the registration is over, or, when this is dropped, until the table has
+        // forgotten the STag; that others write it is what everybody who uses a `Memory` reckons with.
+        let ticket = unsafe { tpt.prepare(self.next, draft) }.map_err(nic)?;
+        self.held.push((ticket, memory));
+        self.next = Tpt::successor(self.next);
+        let handle = RemoteMemory::of(start, len, ticket.stag(), access & peers());
+        Ok((ticket, handle))
+    }
+
+    /// The request that invalidates what was registered last: once it is done, nobody reaches the memory by it.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, low::SendOp};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let memory = pd.memory(4096, Access::LOCAL_WRITE)?;
+    /// let mut tag = pd.tag(1)?;
+    /// let (ticket, _) = tag.register(&memory, 0, 64, Access::LOCAL_READ)?;
+    /// assert_eq!(tag.invalidate(), Some(SendOp::LocalInvalidate(ticket.stag())));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn invalidate(&self) -> Option<SendOp> {
+        let (last, _) = self.held.last()?;
+        Some(SendOp::LocalInvalidate(last.stag()))
+    }
+}
+
+fn nic(misuse: Misuse) -> Error {
+    verbena_nic::Error::Memory(misuse).into()
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        let gone = match self.domain.function() {
+            Ok(function) => function.deregister_with_windows(self.next).is_ok(),
+            // A forked child: the adapter does not run here.
+            Err(_) => true,
+        };
+        if !gone {
+            // Nothing refuses to free a tag of ours; if it did, its memory must stay.
+            core::mem::forget(core::mem::take(&mut self.held));
+        }
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tag")
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}
