@@ -4,7 +4,7 @@
 
 use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::rdmap::Opcode;
-use verbena_wire::{Mo, Msn, Qn, To};
+use verbena_wire::{Mo, Msn, Qn, Stag, To};
 
 use crate::violation::Violation;
 
@@ -69,6 +69,30 @@ impl Order {
     pub(crate) fn pass(&mut self, qn: Qn) {
         let expected = &mut self.expected[index(qn)];
         *expected = expected.next();
+    }
+
+    /// Bytes of the Write before a segment that goes there, if such a segment has its turn now.
+    pub(crate) fn before_write(&self, stag: Stag, to: To) -> Option<u32> {
+        match self.write {
+            None => (!self.mid_message()).then_some(0),
+            // Only a standard peer may have more than one unfinished; the long way knows.
+            Some(_) if self.send.is_some() || self.response_v2.is_some() => None,
+            Some(open) => (open.header.stag == stag && open.header.to == to).then_some(open.len),
+        }
+    }
+
+    /// That segment has come: `len` bytes, `so_far` of the message.
+    pub(crate) fn pass_write(&mut self, stag: Stag, to: To, (len, so_far): (u32, u32), last: bool) {
+        let next = to.checked_add(u64::from(len)).unwrap_or(to);
+        self.write = (!last).then_some(OpenTagged {
+            header: Tagged {
+                last: false,
+                opcode: Opcode::Write,
+                stag,
+                to: next,
+            },
+            len: so_far,
+        });
     }
 
     /// A message is unfinished.

@@ -188,7 +188,7 @@ impl Bench {
         let (place, delivery) = match what {
             What::Send { solicited } => (
                 Place::Receive { offset: 0 },
-                Delivery::Send {
+                Some(Delivery::Send {
                     rsn,
                     opcode: if solicited {
                         Opcode::SendSe
@@ -198,18 +198,24 @@ impl Bench {
                     len,
                     invalidate: None,
                     immediate: None,
-                },
+                }),
             ),
-            What::Write { stag, to } => (
-                Place::Write { stag, to },
-                Delivery::Write { rsn, stag, len },
-            ),
-            What::Ack(n) => (Place::Discard, Delivery::Acked(n)),
+            What::Write {
+                stag,
+                to,
+                so_far,
+                last,
+            } => {
+                let len = so_far;
+                let delivery = last.then_some(Delivery::Write { rsn, stag, len });
+                (Place::Write { stag, to }, delivery)
+            }
+            What::Ack(n) => (Place::Discard, Some(Delivery::Acked(n))),
         };
         if len > 0 {
             self.placed.push((place, payload));
         }
-        self.delivered.push(delivery);
+        self.delivered.extend(delivery);
         self.stage.drain(..size);
         true
     }

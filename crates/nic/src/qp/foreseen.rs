@@ -25,7 +25,9 @@ impl Inner {
         let foreseen = self.stream.as_ref()?.foresee(stage)?;
         match foreseen.what {
             What::Ack(_) => self.came(&foreseen),
-            What::Write { stag, to } => self.take_write(init, &foreseen, (stag, to))?,
+            What::Write { stag, to, last, .. } => {
+                self.take_write(init, &foreseen, (stag, to), last)?;
+            }
             What::Send { solicited } => self.take_send(init, &foreseen, solicited, out)?,
         }
         Some(foreseen.size)
@@ -42,6 +44,7 @@ impl Inner {
         init: &QpInit,
         foreseen: &Foreseen<'_>,
         (stag, to): (Stag, To),
+        last: bool,
     ) -> Option<()> {
         let reach = Reach {
             stag,
@@ -63,8 +66,10 @@ impl Inner {
         place.write(0, foreseen.payload);
         self.note_run(init, foreseen.payload.len() as u32);
         self.came(foreseen);
-        self.write_dropped = false;
-        self.counters.messages_in += 1;
+        if last {
+            self.write_dropped = false;
+            self.counters.messages_in += 1;
+        }
         Some(())
     }
 

@@ -1,6 +1,6 @@
-//! Header prediction: a short frame that is just what had to come next is understood at one glance.
+//! Header prediction: a frame that is just what had to come next is understood at one glance.
 //! It promises that what it recognises means what the long way ([`Rx::handle`]) would find, and that it changes nothing until it is told to.
-//! It refuses whatever could be a violation, is summed, marked, cut or not all there: the long way judges that.
+//! It refuses whatever could be a violation, is summed, marked or not all there: the long way judges that.
 
 use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::ext::Control;
@@ -8,6 +8,7 @@ use verbena_wire::mpa::fpdu::{LENGTH_LEN, Layout};
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Msn, Qn, Rsn, Stag, To};
 
+use super::message::Fate;
 use super::{First, Moment, Rx};
 use crate::ledger::Ledger;
 
@@ -30,12 +31,16 @@ pub enum What {
         /// With a solicited event.
         solicited: bool,
     },
-    /// A whole RDMA Write of at least a byte.
+    /// A segment of an RDMA Write, of at least a byte.
     Write {
         /// The buffer.
         stag: Stag,
         /// The address in it.
         to: To,
+        /// Bytes of the message up to its end.
+        so_far: u32,
+        /// It is the last segment.
+        last: bool,
     },
     /// All our requests before this one are executed, it says.
     Ack(Rsn),
@@ -49,7 +54,7 @@ impl Rx {
         let ulpdu_len = u16::from_be_bytes(*length);
         let size = Layout::new(ulpdu_len, None).size();
         let between = self.moment == Moment::Head && self.first == First::Past;
-        if stage.len() < size || !between || !self.deframer.is_plain() || self.order.mid_message() {
+        if stage.len() < size || !between || !self.deframer.is_plain() {
             return None;
         }
         if ledger.responder.discarding() {
@@ -57,8 +62,8 @@ impl Rx {
         }
         let ulpdu = rest.get(..usize::from(ulpdu_len))?;
         let (what, payload) = match *ulpdu.first()? {
-            TAGGED_LAST => self.tagged(ulpdu)?,
-            UNTAGGED_LAST => self.untagged(ulpdu, ledger)?,
+            TAGGED | TAGGED_LAST => self.tagged(ulpdu)?,
+            UNTAGGED_LAST if !self.order.mid_message() => self.untagged(ulpdu, ledger)?,
             _ => return None,
         };
         Some(Foreseen {
@@ -76,7 +81,19 @@ impl Rx {
             return None;
         }
         let (stag, to) = (header.stag, header.to);
-        Some((What::Write { stag, to }, payload))
+        let before = self.order.before_write(stag, to)?;
+        if before > 0 && self.messages.write != Fate::Live {
+            return None;
+        }
+        // Neither the address nor the length may come round (RFC 5041 §7.1).
+        to.checked_add(payload.len() as u64)?;
+        let what = What::Write {
+            stag,
+            to,
+            so_far: before.checked_add(payload.len() as u32)?,
+            last: header.last,
+        };
+        Some((what, payload))
     }
 
     fn untagged<'a>(&self, ulpdu: &'a [u8], ledger: &Ledger) -> Option<(What, &'a [u8])> {
@@ -110,9 +127,17 @@ impl Rx {
                 self.messages.sent();
                 ledger.responder.deliver(len);
             }
-            What::Write { .. } => {
-                self.messages.written(len);
-                ledger.responder.deliver(len);
+            What::Write {
+                stag,
+                to,
+                so_far,
+                last,
+            } => {
+                self.order.pass_write(stag, to, (len, so_far), last);
+                self.messages.written(so_far, last);
+                if last {
+                    ledger.responder.deliver(so_far);
+                }
             }
             What::Ack(n) => {
                 self.order.pass(Qn::CONTROL);
@@ -124,7 +149,8 @@ impl Rx {
     }
 }
 
-/// DDP control bytes of the last segment of a message (RFC 5041 §4.1), reserved bits as we send them.
+/// DDP control bytes (RFC 5041 §4.1), reserved bits as we send them.
+const TAGGED: u8 = 0x81;
 const TAGGED_LAST: u8 = 0xc1;
 const UNTAGGED_LAST: u8 = 0x41;
 /// RDMAP control bytes (RFC 5040 §4.1).

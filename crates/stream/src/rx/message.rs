@@ -247,9 +247,12 @@ impl Messages {
         self.last_write = None;
     }
 
-    /// A whole Write came.
-    pub(super) fn written(&mut self, len: u32) {
-        self.last_write = Some(len);
+    /// A segment of a Write came, with so many bytes of it by now.
+    pub(super) fn written(&mut self, len: u32, last: bool) {
+        self.write = Fate::Live;
+        if last {
+            self.last_write = Some(len);
+        }
     }
 
     /// The message under way will be thrown away, and count.

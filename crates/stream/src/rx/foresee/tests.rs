@@ -29,6 +29,12 @@ enum Say {
     LongWrite {
         len: u32,
     },
+    /// One of a Write's segments; now and then in the wrong place.
+    Segment {
+        len: u32,
+        last: bool,
+        astray: (u32, u64),
+    },
     Immediate,
     Ack(u32),
     Ready(u32),
@@ -49,12 +55,18 @@ enum Say {
 
 fn say() -> impl Strategy<Value = Say> {
     let len = || 0..90_u32;
+    let off = || prop_oneof![15 => Just(0_u32), 1 => Just(1)];
     prop_oneof![
         6 => (any::<bool>(), len()).prop_map(|(solicited, len)| Say::Send { solicited, len }),
         1 => (2..90_u32).prop_map(|len| Say::LongSend { len }),
         1 => len().prop_map(|len| Say::SendInv { len }),
         6 => len().prop_map(|len| Say::Write { len }),
         1 => (2..90_u32).prop_map(|len| Say::LongWrite { len }),
+        5 => (len(), any::<bool>(), off(), off()).prop_map(|(len, last, stag, to)| Say::Segment {
+            len,
+            last,
+            astray: (stag, u64::from(to)),
+        }),
         1 => Just(Say::Immediate),
         4 => (0..6_u32).prop_map(Say::Ack),
         1 => (0..3_u32).prop_map(Say::Ready),
@@ -75,6 +87,8 @@ fn say() -> impl Strategy<Value = Say> {
 struct Peer {
     sends: u32,
     controls: u32,
+    /// Where a Write in segments goes on.
+    write_at: u64,
 }
 
 impl Peer {
@@ -108,6 +122,19 @@ impl Peer {
                 fpdu(Untagged { ulp: 0x100, ..head }, &patterned(len))
             }
             Say::Write { len } => fpdu(tagged(Opcode::Write, 0x100, 64), &patterned(len)),
+            Say::Segment {
+                len,
+                last,
+                astray: (stag, to),
+            } => {
+                let head = tagged(Opcode::Write, 0x300 + stag, self.write_at + to);
+                self.write_at = if last {
+                    0
+                } else {
+                    self.write_at + u64::from(len)
+                };
+                fpdu(Tagged { last, ..head }, &patterned(len))
+            }
             Say::LongWrite { len } => {
                 let head = tagged(Opcode::Write, 0x200, 0);
                 let (cut, all) = (len / 2, patterned(len));
@@ -168,7 +195,7 @@ proptest! {
         }
         let mut short = long.clone();
         short.hurries = true;
-        let mut peer = Peer { sends: 1, controls: if ours { 2 } else { 1 } };
+        let mut peer = Peer { sends: 1, controls: if ours { 2 } else { 1 }, write_at: 0 };
         'all: for say in &said {
             if let Say::Receives(claim) = say {
                 (long.claim, short.claim) = (*claim, *claim);
