@@ -5,6 +5,7 @@
 mod answer;
 mod complete;
 mod deliver;
+mod fed;
 mod foreseen;
 mod inner;
 mod memory;
@@ -26,6 +27,7 @@ mod touch;
 mod wait;
 mod wqe;
 
+pub(crate) use fed::Progress;
 pub use inner::Counters;
 pub use modify::Psns;
 pub use post::PostError;
@@ -33,6 +35,7 @@ pub use pull::{Received, Receiving, Wants};
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
 pub use register::{OnFailure, Registration, Unregistered};
+pub(crate) use wqe::Wqe;
 
 use core::time::Duration;
 use std::cell::{Cell, RefCell};
