@@ -25,6 +25,7 @@ use crate::connection::{Connection, Done, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::queue::{CompletionQueue, Queue};
+use crate::shared_sends::SharedSendQueue;
 use by_hand::Callable;
 
 /// A queue pair to make.
@@ -64,6 +65,23 @@ impl QueuePairOptions {
     }
 }
 
+/// Where sends come from, and complete.
+enum Sends<'a> {
+    /// A queue of its own.
+    Own(&'a CompletionQueue),
+    /// One that it shares with others (V6).
+    Shared(&'a SharedSendQueue),
+}
+
+impl Sends<'_> {
+    fn queue(&self) -> &Arc<Queue> {
+        match self {
+            Sends::Own(queue) => &queue.0,
+            Sends::Shared(ssq) => ssq.queue(),
+        }
+    }
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub struct QueuePair {
@@ -85,6 +103,29 @@ impl QueuePair {
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
+        QueuePair::make(core, Sends::Own(send), recv, options)
+    }
+
+    /// A channel of a shared send queue (V6). Peers cannot call it.
+    pub(crate) fn channel(
+        core: &Arc<Core>,
+        ssq: &SharedSendQueue,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        let options = QueuePairOptions {
+            callable: false,
+            ..options
+        };
+        QueuePair::make(core, Sends::Shared(ssq), recv, options)
+    }
+
+    fn make(
+        core: &Arc<Core>,
+        sends: Sends<'_>,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
         let config = &core.config;
         let callable = if options.callable {
             Some(Callable::new(core, options.qp_type)?)
@@ -92,19 +133,24 @@ impl QueuePair {
             None
         };
         let number = callable.as_ref().map(|callable| callable.number.get());
-        let qp = core.function.create_qp(NewQp {
+        let new = NewQp {
             name: options.name.or(number),
             pd: options.pd,
             personality: options.personality.unwrap_or(config.personality),
             qp_type: options.qp_type,
-            send_cq: send.number(),
+            send_cq: sends.queue().cq.number(),
             recv_cq: recv.number(),
             srq: options.srq,
             limits: options.limits,
             transfer: config.transfer(),
             registration: options.registration,
-        })?;
-        send.0.feed(&recv.0.group);
+        };
+        let qp = match sends {
+            Sends::Own(_) => core.function.create_qp(new)?,
+            Sends::Shared(ssq) => core.function.create_channel(ssq.number(), new)?,
+        };
+        let send = sends.queue();
+        send.feed(&recv.0.group);
         if let Some(callable) = &callable {
             callable.publish();
         }
@@ -113,7 +159,7 @@ impl QueuePair {
             qp,
             slot: Arc::new(Slot::new(Some(config.dead_after))),
             recv: recv.0.clone(),
-            _send: send.0.clone(),
+            _send: send.clone(),
             manners: Arc::new(Mutex::new(Manners {
                 rnr_retry: RnrRetry::Forever,
                 rnr_timer: RnrTimer::DEFAULT,

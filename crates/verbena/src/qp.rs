@@ -19,6 +19,7 @@ use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::srq::{Srq, Stock};
+use crate::ssq::{Sends, Ssq};
 
 /// What a queue pair shall be like.
 ///
@@ -56,6 +57,20 @@ impl Default for QpOptions {
     }
 }
 
+impl QpOptions {
+    fn in_domain(self, domain: &Domain, stock: Option<&Arc<Stock>>) -> QueuePairOptions {
+        QueuePairOptions {
+            personality: self.personality,
+            qp_type: self.qp_type,
+            srq: stock.map(|stock| stock.queue.number()),
+            limits: self.limits,
+            registration: self.registration,
+            callable: self.callable,
+            ..QueuePairOptions::new(domain.pd)
+        }
+    }
+}
+
 /// A queue pair; [`low`](crate::low) has a whole example.
 ///
 /// ```
@@ -72,6 +87,7 @@ pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
     // Dropped after it, in this order.
     _stock: Option<Arc<Stock>>,
+    _shared: Option<Arc<Sends>>,
     domain: Arc<Domain>,
 }
 
@@ -122,20 +138,49 @@ impl Qp {
         if !same(&send.device) || !same(&recv.device) || !shared {
             return Err(Error::Foreign);
         }
-        let options = QueuePairOptions {
-            personality: options.personality,
-            qp_type: options.qp_type,
-            srq: stock.map(|stock| stock.queue.number()),
-            limits: options.limits,
-            registration: options.registration,
-            callable: options.callable,
-            ..QueuePairOptions::new(pd.0.pd)
-        };
+        let options = options.in_domain(&pd.0, stock);
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
         Ok(Qp(Arc::new(Pair {
             qp,
             _stock: stock.cloned(),
+            _shared: None,
             domain: pd.0.clone(),
+        })))
+    }
+
+    /// A channel of a shared send queue of the same domain (V6): what it sends is posted there, under its
+    /// [`number`](Qp::number), and at most `limits.sends` of that are under way at once. It must be reliable, and peers cannot
+    /// call it.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, SsqOptions};
+    /// # let device = Device::open()?;
+    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// let ssq = pd.ssq(&cq, SsqOptions::default())?;
+    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn of_ssq(
+        ssq: &Ssq,
+        recv: &BareCq,
+        srq: Option<&Srq>,
+        options: QpOptions,
+    ) -> Result<Qp, Error> {
+        let domain = &ssq.0.domain;
+        let device = &domain.device;
+        let stock = srq.map(|srq| &srq.0);
+        let shared = stock.is_none_or(|stock| Arc::ptr_eq(&stock.domain.device, device));
+        if !Arc::ptr_eq(&recv.device, device) || !shared {
+            return Err(Error::Foreign);
+        }
+        let options = options.in_domain(domain, stock);
+        let queue = &ssq.0.queue;
+        let qp = device.engine.create_channel(queue, &recv.queue, options)?;
+        Ok(Qp(Arc::new(Pair {
+            qp,
+            _stock: stock.cloned(),
+            _shared: Some(ssq.0.clone()),
+            domain: domain.clone(),
         })))
     }
 

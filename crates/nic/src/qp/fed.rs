@@ -59,6 +59,12 @@ impl Qp {
         })
     }
 
+    /// For tests: requests that it has memory for.
+    #[cfg(test)]
+    pub(crate) fn room_for_sends(&self) -> usize {
+        self.desk.look(|inner| inner.sends.capacity())
+    }
+
     /// Gives up the memory for requests if it has none.
     pub(crate) fn rest(&self, out: &mut Outbox) {
         self.attend(out, |inner, _, _| {
