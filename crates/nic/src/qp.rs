@@ -5,7 +5,7 @@
 mod answer;
 mod complete;
 mod deliver;
-mod fed;
+pub(crate) mod fed;
 mod foreseen;
 mod inner;
 mod memory;
@@ -25,9 +25,8 @@ mod stage;
 mod strike;
 mod touch;
 mod wait;
-mod wqe;
+pub(crate) mod wqe;
 
-pub(crate) use fed::Progress;
 pub use inner::Counters;
 pub use modify::Psns;
 pub use post::PostError;
@@ -35,7 +34,6 @@ pub use pull::{Received, Receiving, Wants};
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
 pub use register::{OnFailure, Registration, Unregistered};
-pub(crate) use wqe::Wqe;
 
 use core::time::Duration;
 use std::cell::{Cell, RefCell};

@@ -24,6 +24,7 @@ use crate::cq::{Arm, Cq};
 use crate::desk::Desk;
 use crate::error::Error;
 use crate::event::Outbox;
+use crate::qp::wqe::Wqe;
 use crate::qp::{PostError, Qp};
 use crate::wc::Wc;
 use crate::wr::SendWr;
@@ -174,7 +175,7 @@ impl Ssq {
         }
     }
 
-    fn hand_over(&self, qp: &Arc<Qp>, wqe: crate::qp::Wqe, out: &mut Outbox) {
+    fn hand_over(&self, qp: &Arc<Qp>, wqe: Wqe, out: &mut Outbox) {
         let number = wqe.id;
         if !qp.feed(wqe, out) {
             self.order.lock().lose(number);

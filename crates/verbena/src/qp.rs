@@ -3,6 +3,7 @@
 //! It refuses to wait: work ends in completion queues, connecting ends in a [`Joining`].
 
 mod by_hand;
+mod channel;
 mod connect;
 
 pub use by_hand::Name;
@@ -19,7 +20,7 @@ use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::srq::{Srq, Stock};
-use crate::ssq::{Sends, Ssq};
+use crate::ssq::Sends;
 
 /// What a queue pair shall be like.
 ///
@@ -145,42 +146,6 @@ impl Qp {
             _stock: stock.cloned(),
             _shared: None,
             domain: pd.0.clone(),
-        })))
-    }
-
-    /// A channel of a shared send queue of the same domain (V6): what it sends is posted there, under its
-    /// [`number`](Qp::number), and at most `limits.sends` of that are under way at once. It must be reliable, and peers cannot
-    /// call it.
-    ///
-    /// ```
-    /// # use verbena::{Device, Qp, QpOptions, SsqOptions};
-    /// # let device = Device::open()?;
-    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
-    /// let ssq = pd.ssq(&cq, SsqOptions::default())?;
-    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn of_ssq(
-        ssq: &Ssq,
-        recv: &BareCq,
-        srq: Option<&Srq>,
-        options: QpOptions,
-    ) -> Result<Qp, Error> {
-        let domain = &ssq.0.domain;
-        let device = &domain.device;
-        let stock = srq.map(|srq| &srq.0);
-        let shared = stock.is_none_or(|stock| Arc::ptr_eq(&stock.domain.device, device));
-        if !Arc::ptr_eq(&recv.device, device) || !shared {
-            return Err(Error::Foreign);
-        }
-        let options = options.in_domain(domain, stock);
-        let queue = &ssq.0.queue;
-        let qp = device.engine.create_channel(queue, &recv.queue, options)?;
-        Ok(Qp(Arc::new(Pair {
-            qp,
-            _stock: stock.cloned(),
-            _shared: Some(ssq.0.clone()),
-            domain: domain.clone(),
         })))
     }
 

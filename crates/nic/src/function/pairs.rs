@@ -128,8 +128,15 @@ impl Function {
 
     fn add_qp(&self, new: NewQp, uses: Uses, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         // A channel takes nothing but what it is given.
-        let sends = if uses.ssq.is_some() { 0 } else { new.limits.sends };
-        let limits = Limits { sends, ..new.limits };
+        let sends = if uses.ssq.is_some() {
+            0
+        } else {
+            new.limits.sends
+        };
+        let limits = Limits {
+            sends,
+            ..new.limits
+        };
         let mut made = None;
         let make = |number| {
             let qp = Arc::new(Qp::new(QpInit {

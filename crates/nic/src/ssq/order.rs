@@ -9,7 +9,8 @@ use super::SsqLimits;
 use super::history::{ChannelInfo, Fate, Record, SsqCounters};
 use crate::cq::Cq;
 use crate::event::Outbox;
-use crate::qp::{PostError, Qp, Wqe};
+use crate::qp::wqe::Wqe;
+use crate::qp::{PostError, Qp};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::{Flags, SendWr};
 

@@ -9,7 +9,7 @@ use verbena_stream::Time;
 use super::order::Blamed;
 use super::{Pump, SendHand, Ssq};
 use crate::event::Outbox;
-use crate::qp::Progress;
+use crate::qp::fed::Progress;
 
 /// Looks within one limit.
 const LOOKS: u32 = 8;
@@ -46,7 +46,10 @@ impl Ssq {
         let lagging = pump.lagging.as_ref().map(|qp| qp.number());
         let blamed = {
             let order = self.order.lock();
-            [order.holds_up_completions(), order.holds_up_beginning(lagging)]
+            [
+                order.holds_up_completions(),
+                order.holds_up_beginning(lagging),
+            ]
         };
         let mut any = false;
         for (watch, blamed) in pump.watches.iter_mut().zip(blamed) {

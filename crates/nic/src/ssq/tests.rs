@@ -336,7 +336,9 @@ fn a_failed_channel_flushes_only_its_own() {
     assert_eq!(world.ends(), [(6, flushed), (7, well)]);
     let counters = world.ours.query_ssq(world.ssq.number()).unwrap().counters;
     assert_eq!((counters.completed, counters.failed), (8, 3));
-    let one = world.ours.query_channel(world.ssq.number(), world.channel(1));
+    let one = world
+        .ours
+        .query_channel(world.ssq.number(), world.channel(1));
     let one = one.unwrap().counters;
     assert_eq!((one.posted, one.completed, one.failed), (3, 3, 3));
 }
@@ -420,5 +422,12 @@ fn one_order_holds_for_all_kinds_of_requests() {
     let ops: Vec<_> = poll(&world.cq).iter().map(|wc| (wc.op, wc.qpn)).collect();
     use crate::wc::WcOp::{Read, Send, Write};
     let channels: [u32; 3] = [0, 1, 2].map(|at| world.channel(at));
-    assert_eq!(ops, [(Read, channels[0]), (Write, channels[1]), (Send, channels[2])]);
+    assert_eq!(
+        ops,
+        [
+            (Read, channels[0]),
+            (Write, channels[1]),
+            (Send, channels[2])
+        ]
+    );
 }

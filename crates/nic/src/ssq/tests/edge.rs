@@ -55,7 +55,9 @@ fn a_channel_must_be_reliable_and_of_the_same_domain() {
 #[test]
 fn a_channel_takes_sends_from_the_shared_queue_only() {
     let mut world = World::new(1);
-    let posted = world.pairs[0].0.post_send(&World::wr(0, b"x"), &mut world.out);
+    let posted = world.pairs[0]
+        .0
+        .post_send(&World::wr(0, b"x"), &mut world.out);
     assert_eq!(posted, Err(PostError::Shared));
     world.run();
     assert_eq!(world.wires.sent, []);
@@ -71,7 +73,10 @@ fn a_full_queue_refuses_and_takes_again_when_a_completion_is_seen() {
     world.send(0, 1);
     world.send(1, 2);
     let wr = World::wr(3, b"x");
-    assert_eq!(world.ssq.post(world.channel(0), &wr), Err(PostError::Full(2)));
+    assert_eq!(
+        world.ssq.post(world.channel(0), &wr),
+        Err(PostError::Full(2))
+    );
     world.receives(0, 1);
     world.receives(1, 1);
     world.pump();
@@ -87,7 +92,9 @@ fn a_request_is_judged_as_its_channel_would_judge_it() {
     let posted = world.ssq.post(world.channel(0), &World::wr(0, &long));
     let (got, limit) = (257, 256);
     assert_eq!(posted, Err(PostError::Inline { got, limit }));
-    let fresh = world.ours.create_channel(world.ssq.number(), new_qp(world.pd, 2));
+    let fresh = world
+        .ours
+        .create_channel(world.ssq.number(), new_qp(world.pd, 2));
     let posted = world.ssq.post(fresh.unwrap().number(), &World::wr(0, b""));
     assert_eq!(posted, Err(PostError::State(QpState::Reset)));
 }
@@ -146,7 +153,10 @@ fn a_detached_channel_takes_no_more_and_finishes_what_it_has() {
     let (ssq, channel) = (world.ssq.number(), world.channel(0));
     world.ours.open_channel(ssq, channel, false).unwrap();
     let wr = World::wr(2, b"x");
-    assert_eq!(world.ssq.post(channel, &wr), Err(PostError::Channel(channel)));
+    assert_eq!(
+        world.ssq.post(channel, &wr),
+        Err(PostError::Channel(channel))
+    );
     world.pump();
     world.run();
     assert_eq!(world.ends(), [(1, Status::Success)]);

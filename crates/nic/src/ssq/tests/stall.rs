@@ -27,7 +27,10 @@ fn a_channel_that_does_not_complete_is_failed_after_the_limit_if_others_wait() {
     pass(&mut world, 100..111);
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
     let unanswered = Status::RetryExcErr;
-    assert_eq!(world.ends(), [(0, unanswered), (1, well), (2, well), (3, flushed)]);
+    assert_eq!(
+        world.ends(),
+        [(0, unanswered), (1, well), (2, well), (3, flushed)]
+    );
     assert_eq!(world.pairs[0].0.state(), QpState::Err);
     let counters = world.ours.query_ssq(world.ssq.number()).unwrap().counters;
     assert_eq!(counters.stalls, 1);
@@ -58,7 +61,10 @@ fn a_channel_that_cannot_begin_is_failed_and_those_behind_it_go_on() {
     world.pump();
     pass(&mut world, 0..111);
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
-    assert_eq!(world.ends(), [(1, Status::RetryExcErr), (2, flushed), (3, well)]);
+    assert_eq!(
+        world.ends(),
+        [(1, Status::RetryExcErr), (2, flushed), (3, well)]
+    );
 }
 
 #[test]
@@ -68,7 +74,10 @@ fn a_slow_channel_that_moves_is_never_failed() {
     world.receives(1, 1);
     world.cut(0, 1);
     let bytes = [7; 64];
-    world.ssq.post(world.channel(0), &World::wr(1, &bytes)).unwrap();
+    world
+        .ssq
+        .post(world.channel(0), &World::wr(1, &bytes))
+        .unwrap();
     world.send(1, 2);
     world.pump();
     for now in 0..60 {
@@ -93,7 +102,11 @@ fn a_channel_that_was_emptied_holds_nobody_up() {
     world.pump();
     world.pairs[0].0.modify(QpState::Reset, &mut world.out);
     world.run();
-    assert_eq!(world.ends(), [], "a queue pair that is emptied completes nothing");
+    assert_eq!(
+        world.ends(),
+        [],
+        "a queue pair that is emptied completes nothing"
+    );
     world.time(0);
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
     assert_eq!(world.ends(), [(1, flushed), (2, well)]);

@@ -56,6 +56,10 @@ fn posters_on_several_threads_lose_nothing_and_keep_their_order() {
     for poster in 0..POSTERS {
         let own = seen.iter().filter(|wc| wc.id >> 32 == poster);
         let own: Vec<u64> = own.map(|wc| wc.id & 0xffff_ffff).collect();
-        assert_eq!(own, Vec::from_iter(0..EACH), "each once, in its poster's order");
+        assert_eq!(
+            own,
+            Vec::from_iter(0..EACH),
+            "each once, in its poster's order"
+        );
     }
 }
