@@ -25,7 +25,7 @@ use crate::connection::{Connection, Done, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::queue::{CompletionQueue, Queue};
-use crate::shared_sends::SharedSendQueue;
+use crate::shared_sends::{Sends, SharedSendQueue};
 use by_hand::Callable;
 
 /// A queue pair to make.
@@ -65,23 +65,6 @@ impl QueuePairOptions {
     }
 }
 
-/// Where sends come from, and complete.
-enum Sends<'a> {
-    /// A queue of its own.
-    Own(&'a CompletionQueue),
-    /// One that it shares with others (V6).
-    Shared(&'a SharedSendQueue),
-}
-
-impl Sends<'_> {
-    fn queue(&self) -> &Arc<Queue> {
-        match self {
-            Sends::Own(queue) => &queue.0,
-            Sends::Shared(ssq) => ssq.queue(),
-        }
-    }
-}
-
 /// A queue pair.
 #[derive(Debug)]
 pub struct QueuePair {
@@ -113,8 +96,9 @@ impl QueuePair {
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
+        let callable = false;
         let options = QueuePairOptions {
-            callable: false,
+            callable,
             ..options
         };
         QueuePair::make(core, Sends::Shared(ssq), recv, options)

@@ -52,7 +52,7 @@ impl SharedSendQueue {
         self.sharer.ssq.number()
     }
 
-    pub(crate) fn queue(&self) -> &Arc<Queue> {
+    fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
@@ -144,6 +144,24 @@ impl SharedSendQueue {
         self.sharer.retire();
         self.core.deliver(&mut out);
         Ok(())
+    }
+}
+
+/// Where the sends of a queue pair come from, and complete.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Sends<'a> {
+    /// A queue of its own.
+    Own(&'a CompletionQueue),
+    /// One that it shares with others (V6).
+    Shared(&'a SharedSendQueue),
+}
+
+impl Sends<'_> {
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        match self {
+            Sends::Own(queue) => &queue.0,
+            Sends::Shared(ssq) => ssq.queue(),
+        }
     }
 }
 
