@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 use verbena_mem::Policy;
 use verbena_nic::interrupts::{Interrupts, RaiseError};
-use verbena_nic::{Adapter, Event, Function, Outbox, Qp, Shares};
+use verbena_nic::{Adapter, Event, Function, Outbox, Qp, Shares, Wake};
 
 use crate::calls::Calls;
 use crate::config::Config;
@@ -24,6 +24,7 @@ use crate::numbers::Numbers;
 use crate::pipeline::{self, Observers};
 use crate::residents::Residents;
 use crate::shard::Shards;
+use crate::sharer::Sharers;
 use crate::signals::{Signals, Ticker};
 use crate::station::Stations;
 use crate::sys;
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) numbers: Numbers,
     /// Queue pairs that datagrams come for.
     pub(crate) residents: Residents,
+    /// Shared send queues, by number (V6).
+    pub(crate) sharers: Sharers,
     /// Startups of those who came through doors.
     pub(crate) half_open: Arc<AtomicU32>,
     /// Set once, when the engine is shut down.
@@ -77,6 +80,7 @@ impl Core {
             qps: config.max_qps,
             cqs: config.max_cqs,
             srqs: config.max_srqs,
+            ssqs: config.max_ssqs,
             pds: config.max_pds,
             stags: config.max_regions,
         };
@@ -103,6 +107,7 @@ impl Core {
             calls: Calls::default(),
             numbers: Numbers::default(),
             residents: Residents::default(),
+            sharers: Sharers::default(),
             half_open: Arc::default(),
             closing: AtomicBool::new(false),
             forks: sys::forks(),
@@ -208,20 +213,33 @@ impl Core {
                 self.fail_overflowed(cq, out);
             }
             for wake in woken {
+                let Some(number) = wake.qp() else {
+                    self.go_on(wake, out);
+                    continue;
+                };
                 // A queue pair that is gone by now has passed its promise on when it left the line.
-                let Ok(qp) = self.function.qp(wake.qp()) else {
+                let Ok(qp) = self.function.qp(number) else {
                     // V5: datagrams wait for memory, too.
-                    self.residents.resume(&self.function, wake.qp(), out);
+                    self.residents.resume(&self.function, number, out);
                     continue;
                 };
                 qp.wake(wake, out);
-                if let Some(connection) = self.connection_of(wake.qp()) {
+                if let Some(connection) = self.connection_of(number) {
                     connection.send(out);
                     connection.resume(out);
                 }
             }
         }
         out.flush(self);
+    }
+
+    /// V6: requests of a shared send queue have ended.
+    fn go_on(&self, wake: Wake, out: &mut Outbox) {
+        if let Wake::Sends(number) = wake
+            && let Some(sharer) = self.sharers.find(number)
+        {
+            sharer.pump(out);
+        }
     }
 
     /// A queue lost entries: the queue pairs that complete there fail, and those that are connected say so.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
-use verbena_nic::{Event, Function};
+use verbena_nic::{Event, Function, SsqLimits};
 use verbena_stream::Time;
 use verbena_wire::Stag;
 
@@ -23,6 +23,7 @@ use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
 use crate::residents::DatagramDrops;
 use crate::shared_queue::SharedReceiveQueue;
+use crate::shared_sends::SharedSendQueue;
 use crate::sys::Listener;
 use crate::ud_pair::{UdOptions, UdPair};
 
@@ -97,6 +98,28 @@ impl Engine {
     ) -> Result<SharedReceiveQueue, Error> {
         self.core.check()?;
         SharedReceiveQueue::new(&self.core, pd, receives, pieces)
+    }
+
+    /// A shared send queue that completes in `cq` (V6); whoever makes channels of it keeps it.
+    pub fn create_ssq(
+        &self,
+        pd: Pd,
+        cq: &CompletionQueue,
+        limits: SsqLimits,
+    ) -> Result<SharedSendQueue, Error> {
+        self.core.check()?;
+        SharedSendQueue::new(&self.core, pd, cq, limits)
+    }
+
+    /// A queue pair in `Reset` whose sends come from a shared send queue (V6). Nobody can call it.
+    pub fn create_channel(
+        &self,
+        ssq: &SharedSendQueue,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        self.core.check()?;
+        QueuePair::channel(&self.core, ssq, recv, options)
     }
 
     /// A queue pair in `Reset`.

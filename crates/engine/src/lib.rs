@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
-//! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue` (what programs hold), `door` (who may come);
+//! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue`, `shared_sends`, `sharer` (what programs hold), `door` (who may come);
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
 //! `monitor` (who watches from outside);
 //! `control` (what is done later, by a thread of its own);
@@ -48,6 +48,8 @@ mod queue_pair;
 mod residents;
 mod shard;
 mod shared_queue;
+mod shared_sends;
+mod sharer;
 mod shutdown;
 mod signals;
 mod station;
@@ -73,5 +75,6 @@ pub use queue::CompletionQueue;
 pub use queue_pair::{Manners, Peer, QueuePair, QueuePairInfo, QueuePairOptions};
 pub use residents::DatagramDrops;
 pub use shared_queue::SharedReceiveQueue;
+pub use shared_sends::SharedSendQueue;
 pub use shutdown::Shutdown;
 pub use ud_pair::{UdOptions, UdPair};

@@ -25,6 +25,7 @@ use crate::connection::{Connection, Done, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::queue::{CompletionQueue, Queue};
+use crate::shared_sends::{Sends, SharedSendQueue};
 use by_hand::Callable;
 
 /// A queue pair to make.
@@ -85,6 +86,30 @@ impl QueuePair {
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
+        QueuePair::make(core, Sends::Own(send), recv, options)
+    }
+
+    /// A channel of a shared send queue (V6). Peers cannot call it.
+    pub(crate) fn channel(
+        core: &Arc<Core>,
+        ssq: &SharedSendQueue,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        let callable = false;
+        let options = QueuePairOptions {
+            callable,
+            ..options
+        };
+        QueuePair::make(core, Sends::Shared(ssq), recv, options)
+    }
+
+    fn make(
+        core: &Arc<Core>,
+        sends: Sends<'_>,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
         let config = &core.config;
         let callable = if options.callable {
             Some(Callable::new(core, options.qp_type)?)
@@ -92,19 +117,24 @@ impl QueuePair {
             None
         };
         let number = callable.as_ref().map(|callable| callable.number.get());
-        let qp = core.function.create_qp(NewQp {
+        let new = NewQp {
             name: options.name.or(number),
             pd: options.pd,
             personality: options.personality.unwrap_or(config.personality),
             qp_type: options.qp_type,
-            send_cq: send.number(),
+            send_cq: sends.queue().cq.number(),
             recv_cq: recv.number(),
             srq: options.srq,
             limits: options.limits,
             transfer: config.transfer(),
             registration: options.registration,
-        })?;
-        send.0.feed(&recv.0.group);
+        };
+        let qp = match sends {
+            Sends::Own(_) => core.function.create_qp(new)?,
+            Sends::Shared(ssq) => core.function.create_channel(ssq.number(), new)?,
+        };
+        let send = sends.queue();
+        send.feed(&recv.0.group);
         if let Some(callable) = &callable {
             callable.publish();
         }
@@ -113,7 +143,7 @@ impl QueuePair {
             qp,
             slot: Arc::new(Slot::new(Some(config.dead_after))),
             recv: recv.0.clone(),
-            _send: send.0.clone(),
+            _send: send.clone(),
             manners: Arc::new(Mutex::new(Manners {
                 rnr_retry: RnrRetry::Forever,
                 rnr_timer: RnrTimer::DEFAULT,

@@ -16,6 +16,7 @@ const WHOLE: Shares = Shares {
     qps: (1 << 24) - FIRST_QP,
     cqs: 1 << 24,
     srqs: 1 << 24,
+    ssqs: 1 << 24,
     pds: 1 << 24,
     stags: (1 << 24) - 1,
 };
@@ -29,6 +30,8 @@ pub struct Ranges {
     pub cqs: Range<u32>,
     /// Shared receive queues.
     pub srqs: Range<u32>,
+    /// Shared send queues.
+    pub ssqs: Range<u32>,
     /// Protection domains.
     pub pds: Range<u32>,
     /// STag indexes. Peers name them, so a function calls them by the same number.
@@ -75,6 +78,13 @@ impl Adapter {
                 before.map(|r| &r.srqs),
                 shares.srqs,
                 WHOLE.srqs,
+            )?,
+            ssqs: next(
+                Object::Ssq,
+                1,
+                before.map(|r| &r.ssqs),
+                shares.ssqs,
+                WHOLE.ssqs,
             )?,
             pds: next(Object::Pd, 1, before.map(|r| &r.pds), shares.pds, WHOLE.pds)?,
             // STag 0 names nothing.

@@ -55,6 +55,8 @@ struct InputEnd {
     capacity: usize,
     armed: Option<Arm>,
     overflowed: bool,
+    /// The shared send queue that its entries are for, instead of a consumer (V6).
+    feeds: Option<u32>,
 }
 
 impl InputEnd {
@@ -115,6 +117,15 @@ pub enum CqError {
 impl Cq {
     /// An empty queue for `capacity` entries.
     pub fn new(number: u32, capacity: usize) -> Result<Cq, CqError> {
+        Cq::make(number, capacity, None)
+    }
+
+    /// A queue that no consumer sees: when it is armed, an entry wakes this shared send queue (V6).
+    pub(crate) fn feeding(ssq: u32, capacity: usize) -> Result<Cq, CqError> {
+        Cq::make(0, capacity, Some(ssq))
+    }
+
+    fn make(number: u32, capacity: usize, feeds: Option<u32>) -> Result<Cq, CqError> {
         check_size(capacity)?;
         let (producer, consumer) = ring();
         let input = InputEnd {
@@ -124,6 +135,7 @@ impl Cq {
             capacity,
             armed: None,
             overflowed: false,
+            feeds,
         };
         let output = OutputEnd {
             ring: consumer,
@@ -164,6 +176,11 @@ impl Cq {
     /// Entries that fit.
     pub fn capacity(&self) -> usize {
         self.input.end.lock().capacity
+    }
+
+    /// Its entries are for a shared send queue (V6).
+    pub(crate) fn is_feeding(&self) -> bool {
+        self.input.end.lock().feeds.is_some()
     }
 
     /// Entries were lost: the queue is of no further use.
@@ -233,7 +250,10 @@ impl Cq {
             // One that asked for itself takes the arming along: its consumer comes anyway.
             end.armed = None;
             let (cq, reason) = (self.number, wc.reason());
-            outbox.push(Event::Completion { cq, reason });
+            match end.feeds {
+                None => outbox.push(Event::Completion { cq, reason }),
+                Some(ssq) => outbox.wake_sends(ssq),
+            }
         }
         true
     }

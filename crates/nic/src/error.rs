@@ -30,6 +30,8 @@ pub enum Object {
     Cq,
     /// A shared receive queue.
     Srq,
+    /// A shared send queue.
+    Ssq,
     /// A queue pair.
     Qp,
     /// An entry of the translation and protection table.
@@ -46,6 +48,7 @@ impl fmt::Display for Object {
             Object::Pd => "protection domain",
             Object::Cq => "completion queue",
             Object::Srq => "shared receive queue",
+            Object::Ssq => "shared send queue",
             Object::Qp => "queue pair",
             Object::Stag => "STag",
             Object::Function => "function",
@@ -111,6 +114,30 @@ pub enum Error {
         /// The queue pair's.
         asker: Pd,
     },
+    /// A channel and its shared send queue must have one domain (V6).
+    #[error("shared send queue {ssq} belongs to protection domain {}, not {}", owner.0, asker.0)]
+    ChannelDomain {
+        /// The queue.
+        ssq: u32,
+        /// Its domain.
+        owner: Pd,
+        /// The queue pair's.
+        asker: Pd,
+    },
+    /// A channel must be reliable (V6).
+    #[error("a channel of shared send queue {ssq} must be reliable")]
+    Unreliable {
+        /// The queue.
+        ssq: u32,
+    },
+    /// The queue pair is no channel of the shared send queue (V6).
+    #[error("queue pair {channel} is no channel of shared send queue {ssq}")]
+    NoChannel {
+        /// The queue.
+        ssq: u32,
+        /// The queue pair.
+        channel: u32,
+    },
     /// The state does not allow the change.
     #[error("queue pair {number} cannot go from {from:?} to {to:?}")]
     Transition {
@@ -153,6 +180,9 @@ impl Error {
             | Error::InUse { .. }
             | Error::TooLarge { .. }
             | Error::Domain { .. }
+            | Error::ChannelDomain { .. }
+            | Error::Unreliable { .. }
+            | Error::NoChannel { .. }
             | Error::Transition { .. }
             | Error::Cq(_)
             | Error::Receive(_)

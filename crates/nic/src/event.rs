@@ -77,13 +77,17 @@ pub enum Wake {
     Receive(u32),
     /// An entry that this queue pair waits for is there, or will not come (V5).
     Memory(u32),
+    /// Requests of this shared send queue have ended, so that it may go on (V6). It is a queue that is woken here, and
+    /// whoever has the connections of its channels does so.
+    Sends(u32),
 }
 
 impl Wake {
-    /// The queue pair.
-    pub fn qp(self) -> u32 {
+    /// The queue pair, if it is one.
+    pub fn qp(self) -> Option<u32> {
         match self {
-            Wake::Receive(qp) | Wake::Memory(qp) => qp,
+            Wake::Receive(qp) | Wake::Memory(qp) => Some(qp),
+            Wake::Sends(_) => None,
         }
     }
 }
@@ -134,6 +138,11 @@ impl Outbox {
     /// Remembers queue pairs that waited for an entry of the table.
     pub fn wake_for_memory(&mut self, qps: impl IntoIterator<Item = u32>) {
         self.woken.extend(qps.into_iter().map(Wake::Memory));
+    }
+
+    /// Remembers a shared send queue that may go on (V6).
+    pub fn wake_sends(&mut self, ssq: u32) {
+        self.woken.push(Wake::Sends(ssq));
     }
 
     /// Queue pairs whose [`wake`](crate::Qp::wake) must be called. The caller holds no lock.

@@ -10,6 +10,7 @@ mod datagrams;
 mod memory;
 mod pairs;
 mod queues;
+mod sends;
 mod table;
 
 pub use attributes::{Attributes, Shares};
@@ -23,10 +24,11 @@ use std::sync::Arc;
 use verbena_mem::{Pd, Policy, Tpt};
 
 use crate::error::{Error, Object};
-use crate::event::{Outbox, Raise};
+use crate::event::{Outbox, Raise, Wake};
 use control::ControlRow;
 use pairs::Pair;
 use queues::{CqRow, SrqRow};
+use sends::SsqRow;
 use table::{Table, Use, Users};
 
 /// Queue pairs 0 and 1 mean something special to programs that know InfiniBand.
@@ -45,6 +47,7 @@ pub struct Function {
     pds: Table<Arc<Users>>,
     cqs: Table<CqRow>,
     srqs: Table<SrqRow>,
+    ssqs: Table<SsqRow>,
     qps: Table<Pair>,
     controls: Table<ControlRow>,
 }
@@ -65,6 +68,7 @@ impl Function {
             pds: Table::new(Object::Pd, FIRST, shares.pds),
             cqs: Table::new(Object::Cq, FIRST, shares.cqs),
             srqs: Table::new(Object::Srq, FIRST, shares.srqs),
+            ssqs: Table::new(Object::Ssq, FIRST, shares.ssqs),
             qps: Table::new(Object::Qp, FIRST_QP, shares.qps),
             controls: Table::new(Object::Control, FIRST, MAX_CONTROLS),
         }
@@ -86,6 +90,7 @@ impl Function {
             qps: self.qps.len(),
             cqs: self.cqs.len(),
             srqs: self.srqs.len(),
+            ssqs: self.ssqs.len(),
             pds: self.pds.len(),
             stags: self.tpt.len(),
         }
@@ -101,7 +106,7 @@ impl Function {
         self.pds.add(make, |_| Pd(number.get()))
     }
 
-    /// Frees a domain that has no queue pair, shared receive queue, region or window.
+    /// Frees a domain that has no queue pair, shared queue, region or window.
     pub fn free_pd(&self, pd: Pd) -> Result<(), Error> {
         // Whoever registers memory is a user until it is done, so no entry can appear while the table is locked.
         let users = |users: &Arc<Users>| users.count() + self.tpt.len_of(pd);
@@ -115,8 +120,17 @@ impl Function {
 
     /// Does what could not be done under the locks of whoever filled the outbox: wakes queue pairs that were promised a
     /// receive or wait for memory, and fails the queue pairs of completion queues that overflowed. The caller holds no lock and no grant.
-    /// Datagram queue pairs that wait for memory are not woken here: whoever has their sockets does so.
+    /// Datagram queue pairs that wait for memory are not woken here: whoever has their sockets does so. Shared send queues that
+    /// may go on stay in the outbox, for whoever has the connections of their channels (V6).
     pub fn settle(&self, out: &mut Outbox) {
+        let mut shared = Vec::new();
+        self.settle_pairs(out, &mut shared);
+        for ssq in shared {
+            out.wake_sends(ssq);
+        }
+    }
+
+    fn settle_pairs(&self, out: &mut Outbox, shared: &mut Vec<u32>) {
         loop {
             let (woken, overflows) = (out.take_woken(), out.take_overflows());
             if woken.is_empty() && overflows.is_empty() {
@@ -124,8 +138,14 @@ impl Function {
             }
             // A queue pair that is gone by now has passed its promise on when it left the line.
             for wake in woken {
-                if let Ok(qp) = self.qp(wake.qp()) {
-                    qp.wake(wake, out);
+                match wake {
+                    Wake::Sends(ssq) if shared.contains(&ssq) => {}
+                    Wake::Sends(ssq) => shared.push(ssq),
+                    Wake::Receive(number) | Wake::Memory(number) => {
+                        if let Ok(qp) = self.qp(number) {
+                            qp.wake(wake, out);
+                        }
+                    }
                 }
             }
             for cq in overflows {

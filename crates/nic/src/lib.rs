@@ -3,7 +3,7 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair), [`ud`] (one for datagrams) → [`event`] → [`control`] (what is done later) →
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair), [`ssq`] (a send queue for many), [`ud`] (one for datagrams) → [`event`] → [`control`] (what is done later) →
 //! [`function`] (the tables and the verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
 //! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`], [`message_map`], [`arrangement`]
 //! (where events go) → [`vector`] (signals) → [`interrupts`] (all of it together).
@@ -37,6 +37,7 @@ pub mod receive;
 )]
 mod ring;
 pub mod srq;
+pub mod ssq;
 pub mod state;
 pub mod steering;
 mod sync;
@@ -63,6 +64,7 @@ pub use qp::{
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
+pub use ssq::{Fate, Record, Ssq, SsqLimits};
 pub use state::{Personality, QpState, QpType};
 pub use ud::{Arrival, Destination, MAX_DATAGRAM, UdQp, UdSendWr};
 pub use vector::{Delivery, Fire, Shutdown, Signal};

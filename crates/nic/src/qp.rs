@@ -5,6 +5,7 @@
 mod answer;
 mod complete;
 mod deliver;
+pub(crate) mod fed;
 mod foreseen;
 mod inner;
 mod memory;
@@ -25,7 +26,7 @@ mod strike;
 mod touch;
 mod turn;
 mod wait;
-mod wqe;
+pub(crate) mod wqe;
 
 pub use inner::Counters;
 pub use modify::Psns;

@@ -135,6 +135,11 @@ impl Flags {
     /// Completes with an entry and notifies its completion queue's consumer of it, armed or not (N7).
     pub const NOTIFY: Flags = Flags(16);
 
+    /// Without the flags of `other`.
+    pub(crate) const fn without(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+
     /// All flags of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0

@@ -157,7 +157,7 @@ impl Fabric {
     /// Tells queue pairs that the shared receive queue has a receive for them, or that their memory is there.
     fn wake(&mut self, woken: Vec<Wake>) {
         for wake in woken {
-            if let Some(qp) = self.find(wake.qp()) {
+            if let Some(qp) = wake.qp().and_then(|qp| self.find(qp)) {
                 self.with(qp, |qp, out| qp.wake(wake, out));
             }
         }

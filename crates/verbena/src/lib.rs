@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array of the program's own, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ud`], [`Desk`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`Ud`], [`Desk`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (who owns which buffer until when).
 //!
 //! # Features
@@ -80,6 +80,7 @@ mod registering;
 mod remote;
 mod shared;
 mod srq;
+mod ssq;
 mod ud;
 
 pub use connect::{Connecting, Dial};
@@ -99,6 +100,7 @@ pub use qp::{Name, Qp, QpOptions, Receiver, Sender};
 pub use registering::Registering;
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;
+pub use ssq::{Ssq, SsqOptions};
 pub use ud::{Ud, UdOptions};
 
 pub use verbena_engine::config::{Origin, Problem, Problems};

@@ -50,6 +50,7 @@ pub use verbena_nic::moderation::{Hold, Moderation};
 pub use verbena_nic::qp::{
     Counters, Enabled, Limits, OnFailure, PostError, Psns, Registration, Unregistered, View,
 };
+pub use verbena_nic::ssq::{ChannelInfo, Fate, Record, SsqCounters, SsqInfo, SsqLimits};
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{

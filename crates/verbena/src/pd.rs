@@ -1,4 +1,4 @@
-//! A protection domain of the low layer: where its memory, windows and shared receive queues come from.
+//! A protection domain of the low layer: where its memory, windows and shared queues come from.
 //! It promises that what was made in it keeps it alive, and that queue pairs of other domains reach nothing in it.
 //! It refuses the memory of connections: that has a domain of its own, out of reach.
 
@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, WindowType};
 
+use crate::cq::BareCq;
 use crate::device::Domain;
 use crate::error::Error;
 use crate::mr::{Memory, Tag, Window};
 use crate::registering::Registering;
 use crate::srq::Srq;
+use crate::ssq::{Ssq, SsqOptions};
+
 /// A protection domain of the low layer: its memory can be used by its queue pairs, and by no others.
 ///
 /// ```
@@ -79,6 +82,18 @@ impl Pd {
     /// ```
     pub fn window(&self, ty: WindowType) -> Result<Window, Error> {
         Window::new(self, ty)
+    }
+
+    /// A shared send queue in this domain, which completes in this queue (V6). [`Ssq`] has a whole example.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn ssq(&self, cq: &BareCq, options: SsqOptions) -> Result<Ssq, Error> {
+        Ssq::new(self, cq, options)
     }
 
     /// A shared receive queue in this domain: so many receives of at most so many pieces.

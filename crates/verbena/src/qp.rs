@@ -3,6 +3,7 @@
 //! It refuses to wait: work ends in completion queues, connecting ends in a [`Joining`].
 
 mod by_hand;
+mod channel;
 mod connect;
 
 pub use by_hand::Name;
@@ -19,6 +20,7 @@ use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::srq::{Srq, Stock};
+use crate::ssq::Sends;
 
 /// What a queue pair shall be like.
 ///
@@ -56,6 +58,20 @@ impl Default for QpOptions {
     }
 }
 
+impl QpOptions {
+    fn in_domain(self, domain: &Domain, stock: Option<&Arc<Stock>>) -> QueuePairOptions {
+        QueuePairOptions {
+            personality: self.personality,
+            qp_type: self.qp_type,
+            srq: stock.map(|stock| stock.queue.number()),
+            limits: self.limits,
+            registration: self.registration,
+            callable: self.callable,
+            ..QueuePairOptions::new(domain.pd)
+        }
+    }
+}
+
 /// A queue pair; [`low`](crate::low) has a whole example.
 ///
 /// ```
@@ -72,6 +88,7 @@ pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
     // Dropped after it, in this order.
     _stock: Option<Arc<Stock>>,
+    _shared: Option<Arc<Sends>>,
     domain: Arc<Domain>,
 }
 
@@ -122,19 +139,12 @@ impl Qp {
         if !same(&send.device) || !same(&recv.device) || !shared {
             return Err(Error::Foreign);
         }
-        let options = QueuePairOptions {
-            personality: options.personality,
-            qp_type: options.qp_type,
-            srq: stock.map(|stock| stock.queue.number()),
-            limits: options.limits,
-            registration: options.registration,
-            callable: options.callable,
-            ..QueuePairOptions::new(pd.0.pd)
-        };
+        let options = options.in_domain(&pd.0, stock);
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
         Ok(Qp(Arc::new(Pair {
             qp,
             _stock: stock.cloned(),
+            _shared: None,
             domain: pd.0.clone(),
         })))
     }

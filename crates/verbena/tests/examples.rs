@@ -38,6 +38,7 @@ fn both_sides_in_one_process() {
     alone("file_transfer", "5000017 bytes sent");
     alone("by_hand", "100000 bytes written");
     alone("lending", "one too many ended as RemAccessErr");
+    alone("fan_out", "1 channel let go; all completions in order");
     // It checks for itself which handler ran where.
     alone("two_consumers", "500 round trips");
 }

@@ -170,6 +170,8 @@ settings! {
     max_cqs: u32 = 1 << 17, Number(1..=1 << 17);
     /// Shared receive queues that there can be.
     max_srqs: u32 = 1 << 17, Number(1..=1 << 17);
+    /// Shared send queues that there can be.
+    max_ssqs: u32 = 1 << 17, Number(1..=1 << 17);
     /// Protection domains that there can be.
     max_pds: u32 = 1 << 17, Number(2..=1 << 17);
     /// Memory regions and windows that there can be, together.
@@ -210,6 +212,8 @@ settings! {
     dead_after: Duration = Duration::from_secs(2), millis(100, 3_600_000);
     /// How long a peer without the extensions is kept waiting for a missing receive before its connection ends.
     receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
+    /// How long a channel of a shared send queue may hold up the others without moving before it fails, where the program does not say.
+    send_stall: Duration = Duration::from_secs(1), millis(10, 600_000);
     /// How long a peer's access waits for memory whose registration is not done before it is refused.
     memory_wait: Duration = Duration::from_secs(5), millis(0, 5_000);
     /// How long after its startup a peer without the extensions, which was sent something and has said nothing, gets one empty RDMA Write: siw may have missed the first frame. `0s` sends none.

@@ -10,6 +10,7 @@ fn small() -> Shares {
         qps: 10,
         cqs: 10,
         srqs: 10,
+        ssqs: 10,
         pds: 10,
         stags: 10,
     }

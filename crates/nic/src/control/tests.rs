@@ -26,6 +26,7 @@ fn world(depth: usize) -> World {
         qps: 8,
         cqs: 8,
         srqs: 8,
+        ssqs: 8,
         pds: 8,
         stags: 8,
     };

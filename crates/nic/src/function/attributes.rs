@@ -15,6 +15,8 @@ pub struct Shares {
     pub cqs: u32,
     /// Shared receive queues.
     pub srqs: u32,
+    /// Shared send queues.
+    pub ssqs: u32,
     /// Protection domains.
     pub pds: u32,
     /// Regions and windows together.
@@ -28,6 +30,7 @@ impl Default for Shares {
             qps: 1 << 17,
             cqs: 1 << 17,
             srqs: 1 << 17,
+            ssqs: 1 << 17,
             pds: 1 << 17,
             stags: 1 << 20,
         }
@@ -49,6 +52,8 @@ pub struct Attributes {
     pub entries: usize,
     /// Receives of one shared receive queue.
     pub shared_receives: usize,
+    /// Requests of one shared send queue.
+    pub shared_sends: usize,
     /// Bytes of one message; eight are kept for immediate data that travels with it.
     pub message: u32,
 }
@@ -63,6 +68,7 @@ impl Attributes {
             inline: 4096,
             entries: cq::MAX_ENTRIES,
             shared_receives: 1 << 18,
+            shared_sends: 1 << 18,
             message: u32::MAX - 8,
         }
     }
@@ -77,6 +83,10 @@ impl Attributes {
     pub(super) fn check_srq(&self, receives: usize, pieces: usize) -> Result<(), Error> {
         at_most("shared receives", receives, self.shared_receives)?;
         at_most("pieces of a receive", pieces, self.pieces)
+    }
+
+    pub(super) fn check_ssq(&self, requests: usize) -> Result<(), Error> {
+        at_most("shared sends", requests, self.shared_sends)
     }
 }
 

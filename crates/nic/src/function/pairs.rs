@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::event::Outbox;
 use crate::qp::{Limits, Qp, QpInit, Registration, Transfer, View};
 use crate::srq::Srq;
+use crate::ssq::Ssq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
 
@@ -76,17 +77,22 @@ pub(super) struct Uses {
     pub(super) send: Arc<Cq>,
     pub(super) recv: Arc<Cq>,
     pub(super) srq: Option<Arc<Srq>>,
+    /// V6: where its sends come from. It has the use of the queue that they complete in.
+    pub(super) ssq: Option<Arc<Ssq>>,
     _pd: Use,
-    _send_cq: Use,
-    /// None if it is the other one: a queue counts queue pairs, not work queues.
-    _recv_cq: Option<Use>,
+    /// None if it is the receives' or the shared send queue's: a queue counts queue pairs, not work queues.
+    _send_cq: Option<Use>,
+    _recv_cq: Use,
     _srq: Option<Use>,
+    _ssq: Option<Use>,
 }
 
 impl Pair {
     /// It completes in this queue.
     pub(super) fn completes_in(&self, cq: u32) -> bool {
-        self.uses.send.number() == cq || self.uses.recv.number() == cq
+        let shared = self.uses.ssq.as_ref();
+        let send = shared.map_or(self.uses.send.number(), |ssq| ssq.cq().number());
+        send == cq || self.uses.recv.number() == cq
     }
 
     pub(super) fn connected(&self) -> Option<&Arc<Qp>> {
@@ -103,10 +109,34 @@ impl Function {
         self.make_qp(new, None)
     }
 
+    /// A queue pair in `Reset` that is a channel of a shared send queue (V6): its sends come from there and complete where
+    /// that says, whatever `send_cq` is, and at most `limits.sends` of them are under way at once.
+    pub fn create_channel(&self, ssq: u32, new: NewQp) -> Result<Arc<Qp>, Error> {
+        self.attributes.check_qp(&new.limits)?;
+        let uses = self.use_channel_parts(ssq, &new)?;
+        let qp = self.add_qp(new, uses, None)?;
+        self.ssq(ssq)?.join(&qp, new.limits.sends);
+        Ok(qp)
+    }
+
     /// A queue pair in `Reset`, with a number that was promised if one is named.
     pub(super) fn make_qp(&self, new: NewQp, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
+        self.add_qp(new, uses, promised)
+    }
+
+    fn add_qp(&self, new: NewQp, uses: Uses, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
+        // A channel takes nothing but what it is given.
+        let sends = if uses.ssq.is_some() {
+            0
+        } else {
+            new.limits.sends
+        };
+        let limits = Limits {
+            sends,
+            ..new.limits
+        };
         let mut made = None;
         let make = |number| {
             let qp = Arc::new(Qp::new(QpInit {
@@ -119,7 +149,7 @@ impl Function {
                 recv_cq: uses.recv.clone(),
                 srq: uses.srq.clone(),
                 tpt: self.tpt.clone(),
-                limits: new.limits,
+                limits,
                 transfer: new.transfer,
                 registration: new.registration,
             }));
@@ -189,6 +219,12 @@ impl Function {
         let init = qp.init();
         init.send_cq.forget(init.name);
         init.recv_cq.forget(init.name);
+        let shared = self.qps.with(number, |pair| pair.uses.ssq.clone())?;
+        if let Some(ssq) = shared {
+            // What it had of the shared send queue is flushed, and told in its turn.
+            ssq.leave(number);
+            out.wake_sends(ssq.number());
+        }
         self.qps.remove(number, |_| 0).map(drop)?;
         Ok(last)
     }
@@ -214,11 +250,11 @@ impl Function {
         srq: Option<u32>,
     ) -> Result<Uses, Error> {
         let pd_use = self.use_pd(pd)?;
-        let (send_cq, send_use) = self.use_cq(send)?;
-        let (recv_cq, recv_use) = if recv == send {
-            (send_cq.clone(), None)
+        let (recv_cq, recv_use) = self.use_cq(recv)?;
+        let (send_cq, send_use) = if recv == send {
+            (recv_cq.clone(), None)
         } else {
-            let (cq, used) = self.use_cq(recv)?;
+            let (cq, used) = self.use_cq(send)?;
             (cq, Some(used))
         };
         let (srq, srq_use) = match srq {
@@ -232,10 +268,32 @@ impl Function {
             send: send_cq,
             recv: recv_cq,
             srq,
+            ssq: None,
             _pd: pd_use,
             _send_cq: send_use,
             _recv_cq: recv_use,
             _srq: srq_use,
+            _ssq: None,
+        })
+    }
+
+    /// Uses of everything that a channel is made of (V6).
+    fn use_channel_parts(&self, number: u32, new: &NewQp) -> Result<Uses, Error> {
+        let (ssq, used) = self.use_ssq(number)?;
+        let (owner, asker) = (ssq.pd(), new.pd);
+        if owner != asker {
+            let ssq = number;
+            return Err(Error::ChannelDomain { ssq, owner, asker });
+        }
+        if new.qp_type != QpType::Rc {
+            return Err(Error::Unreliable { ssq: number });
+        }
+        let parts = self.use_parts(new.pd, (new.recv_cq, new.recv_cq), new.srq)?;
+        Ok(Uses {
+            send: ssq.inbox().clone(),
+            ssq: Some(ssq),
+            _ssq: Some(used),
+            ..parts
         })
     }
 

@@ -20,6 +20,7 @@ fn function() -> Function {
         qps: 8,
         cqs: 8,
         srqs: 8,
+        ssqs: 8,
         pds: 8,
         stags: 8,
     };

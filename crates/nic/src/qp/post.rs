@@ -39,9 +39,12 @@ pub enum PostError {
         /// Bytes allowed.
         limit: usize,
     },
-    /// A queue pair with a shared receive queue has none of its own.
-    #[error("receives are posted to the shared queue")]
+    /// A queue pair with a shared receive queue has none of its own, and a channel of a shared send queue takes sends from there.
+    #[error("requests are posted to the shared queue, not to the queue pair")]
     Shared,
+    /// V6: the shared send queue has no such channel, or has detached it.
+    #[error("no channel {0} is attached to the shared send queue")]
+    Channel(u32),
 }
 
 impl From<receive::PostError> for PostError {
@@ -83,7 +86,16 @@ impl Qp {
         if self.tails.post_send(Wqe::new(wr, len), depth) {
             Ok(())
         } else {
-            Err(PostError::Full(depth))
+            Err(self.no_room())
+        }
+    }
+
+    /// V6: a channel of a shared send queue has no send queue of its own.
+    #[cold]
+    fn no_room(&self) -> PostError {
+        match self.init.limits.sends {
+            0 if self.init.send_cq.is_feeding() => PostError::Shared,
+            depth => PostError::Full(depth),
         }
     }
 
@@ -137,7 +149,7 @@ impl Inner {
     }
 }
 
-fn check_data(init: &QpInit, wr: &SendWr<'_>) -> Result<u32, PostError> {
+pub(super) fn check_data(init: &QpInit, wr: &SendWr<'_>) -> Result<u32, PostError> {
     match wr.data {
         Data::Gather(sges) => {
             let (got, limit) = (sges.len(), init.limits.pieces);

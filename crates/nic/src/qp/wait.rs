@@ -53,6 +53,8 @@ impl Qp {
         match wake {
             Wake::Receive(_) => self.receive_ready(out),
             Wake::Memory(_) => self.attend(out, Inner::memory_settled),
+            // Not about a queue pair.
+            Wake::Sends(_) => {}
         }
     }
 }

@@ -38,12 +38,12 @@ pub(super) enum Progress {
 
 /// A send request.
 #[derive(Debug, Clone)]
-pub(super) struct Wqe {
-    pub(super) id: u64,
+pub(crate) struct Wqe {
+    pub(crate) id: u64,
     pub(super) op: SendOp,
-    pub(super) flags: Flags,
+    pub(crate) flags: Flags,
     pub(super) payload: Payload,
-    pub(super) len: u32,
+    pub(crate) len: u32,
     pub(super) progress: Progress,
     /// The numbers of its parts, once begun.
     pub(super) rsn: [Option<Rsn>; 2],
@@ -76,7 +76,7 @@ impl Wqe {
         matches!(self.progress, Progress::Done(_))
     }
 
-    pub(super) fn wc_op(&self) -> WcOp {
+    pub(crate) fn wc_op(&self) -> WcOp {
         match self.op {
             SendOp::Send { .. } => WcOp::Send,
             SendOp::Write { .. } => WcOp::Write,

@@ -1,0 +1,96 @@
+//! Shared send queues of a function: create, query, post, destroy (V6).
+//! They promise that a queue with channels stays, and its domain and completion queue with it.
+//! They refuse to send; whoever has the connections of the channels pumps the queue.
+
+use std::sync::Arc;
+
+use verbena_mem::Pd;
+
+use super::Function;
+use super::table::{Use, Users};
+use crate::error::Error;
+use crate::event::Outbox;
+use crate::ssq::{ChannelInfo, Ssq, SsqInfo, SsqLimits};
+use crate::wr::SendWr;
+
+/// A shared send queue, who uses it, and its uses of what it is made of.
+#[derive(Debug)]
+pub(super) struct SsqRow {
+    ssq: Arc<Ssq>,
+    users: Arc<Users>,
+    _pd: Use,
+    _cq: Use,
+}
+
+impl Function {
+    /// A shared send queue that completes in this completion queue.
+    pub fn create_ssq(&self, pd: Pd, cq: u32, limits: SsqLimits) -> Result<Arc<Ssq>, Error> {
+        self.attributes.check_ssq(limits.requests)?;
+        let used = self.use_pd(pd)?;
+        let (cq, cq_used) = self.use_cq(cq)?;
+        let make = |number| {
+            Ok(SsqRow {
+                ssq: Arc::new(Ssq::new(number, pd, cq, limits)?),
+                users: Arc::default(),
+                _pd: used,
+                _cq: cq_used,
+            })
+        };
+        self.ssqs.add(make, |row| row.ssq.clone())
+    }
+
+    /// The shared send queue with this number.
+    pub fn ssq(&self, number: u32) -> Result<Arc<Ssq>, Error> {
+        self.ssqs.with(number, |row| row.ssq.clone())
+    }
+
+    pub(super) fn use_ssq(&self, number: u32) -> Result<(Arc<Ssq>, Use), Error> {
+        self.ssqs
+            .with(number, |row| (row.ssq.clone(), Use::of(&row.users)))
+    }
+
+    /// What a shared send queue is and holds.
+    pub fn query_ssq(&self, number: u32) -> Result<SsqInfo, Error> {
+        self.ssqs
+            .with(number, |row| row.ssq.info(row.users.count()))
+    }
+
+    /// What one channel of a shared send queue has done.
+    pub fn query_channel(&self, number: u32, channel: u32) -> Result<ChannelInfo, Error> {
+        let info = self.ssq(number)?.channel(channel);
+        info.ok_or(Error::NoChannel {
+            ssq: number,
+            channel,
+        })
+    }
+
+    /// Takes requests for a channel again, or takes no more; what was posted goes on.
+    pub fn open_channel(&self, number: u32, channel: u32, open: bool) -> Result<(), Error> {
+        let there = self.ssq(number)?.open(channel, open);
+        there.then_some(()).ok_or(Error::NoChannel {
+            ssq: number,
+            channel,
+        })
+    }
+
+    /// Posts a request for a channel; the outbox says that the queue must be pumped.
+    pub fn post_shared_send(
+        &self,
+        number: u32,
+        channel: u32,
+        wr: &SendWr<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        self.ssq(number)?.post(channel, wr)?;
+        out.wake_sends(number);
+        Ok(())
+    }
+
+    /// Destroys a shared send queue that has no channel any more; what those left behind completes before.
+    pub fn destroy_ssq(&self, number: u32, out: &mut Outbox) -> Result<(), Error> {
+        let row = self.ssqs.remove(number, |row| row.users.count())?;
+        // Nothing can be handed over, so that no hand is needed.
+        row.ssq.pump(&mut |_, _| (), out);
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! A queue pair as a channel of a shared send queue (V6): requests are handed to it one by one, past its own send queue.
+//! It promises that a request is begun, flushed or given back, and that an idle channel keeps no memory for requests.
+//! It refuses to know the queue that they come from.
+
+use std::collections::VecDeque;
+
+use super::inner::Inner;
+use super::post::{PostError, check_data};
+use super::wqe::{self, Wqe};
+use super::{Qp, QpInit};
+use crate::event::Outbox;
+use crate::wc::Status;
+use crate::wr::SendWr;
+
+/// How far a channel has come: two looks with the same answer mean that nothing has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    completed: u64,
+    begun: usize,
+    accepted: u64,
+    /// Bytes of an answer; what else the peer sends says nothing about our requests.
+    answered: Option<u64>,
+}
+
+impl Qp {
+    /// Judges a request for this channel, and copies it.
+    pub(crate) fn judge_send(&self, wr: &SendWr<'_>) -> Result<Wqe, PostError> {
+        let state = self.tails.marks.state();
+        if !state.takes_sends() {
+            return Err(PostError::State(state));
+        }
+        let len = check_data(&self.init, wr)?;
+        Ok(Wqe::new(wr, len))
+    }
+
+    /// Hands a request over; false if the queue pair takes none in its state, and the request is gone.
+    pub(crate) fn feed(&self, wqe: Wqe, out: &mut Outbox) -> bool {
+        self.tails.count_send();
+        self.attend(out, |inner, _: &QpInit, _| inner.take_fed(wqe))
+    }
+
+    /// Everything it was handed has been begun, or has ended.
+    pub(crate) fn has_begun_all(&self) -> bool {
+        self.desk.look(|inner| inner.begun == inner.sends.len())
+    }
+
+    /// Requests that it has and that have not completed. Completions of all others are in their queue.
+    pub(crate) fn holds(&self) -> usize {
+        self.desk.look(|inner| inner.sends.len())
+    }
+
+    /// How far it has come; `answers` if its oldest request waits for one.
+    pub(crate) fn progress(&self, answers: bool) -> Progress {
+        self.desk.look(|inner| Progress {
+            completed: inner.completed,
+            begun: inner.begun,
+            accepted: inner.accepted,
+            answered: answers.then_some(inner.counters.bytes_in),
+        })
+    }
+
+    /// For tests: requests that it has memory for.
+    #[cfg(test)]
+    pub(crate) fn room_for_sends(&self) -> usize {
+        self.desk.look(|inner| inner.sends.capacity())
+    }
+
+    /// Gives up the memory for requests if it has none.
+    pub(crate) fn rest(&self, out: &mut Outbox) {
+        self.attend(out, |inner, _, _| {
+            if inner.sends.is_empty() {
+                inner.sends = VecDeque::new();
+            }
+        });
+    }
+}
+
+impl Inner {
+    fn take_fed(&mut self, mut wqe: Wqe) -> bool {
+        if self.retired || !self.state.takes_sends() {
+            self.heads.ended(1);
+            return false;
+        }
+        if self.state.flushes_sends() {
+            wqe.progress = wqe::Progress::Done(Status::WrFlushErr);
+        }
+        self.sends.push_back(wqe);
+        true
+    }
+}

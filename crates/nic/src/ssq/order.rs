@@ -1,0 +1,332 @@
+//! The requests of a shared send queue in posting order, with what has become of each (V6).
+//! It promises that a request ends once, and that it leaves when all before it have: then there is room for another.
+//! It refuses to call queue pairs; it says which has its turn.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::SsqLimits;
+use super::history::{ChannelInfo, Fate, Record, SsqCounters};
+use crate::cq::Cq;
+use crate::event::Outbox;
+use crate::qp::wqe::Wqe;
+use crate::qp::{PostError, Qp};
+use crate::wc::{Status, Wc, WcOp};
+use crate::wr::{Flags, SendWr};
+
+/// A request.
+#[derive(Debug)]
+struct Entry {
+    channel: u32,
+    /// What completions call the channel.
+    name: u32,
+    id: u64,
+    flags: Flags,
+    op: WcOp,
+    len: u32,
+    /// It waits for an answer of the peer.
+    asks: bool,
+    /// Until its turn has come.
+    wqe: Option<Wqe>,
+    ended: Option<Status>,
+}
+
+impl Entry {
+    fn fate(&self) -> Fate {
+        match (self.ended, &self.wqe) {
+            (Some(status), _) => Fate::Ended(status),
+            (None, Some(_)) => Fate::Waiting,
+            (None, None) => Fate::Given,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Channel {
+    qp: Arc<Qp>,
+    open: bool,
+    window: usize,
+    /// Its requests in the queue, and those of them that it was given and that have not ended.
+    waiting: usize,
+    given: usize,
+    counters: SsqCounters,
+}
+
+/// A channel that holds up others.
+#[derive(Debug)]
+pub(super) struct Blamed {
+    pub(super) qp: Arc<Qp>,
+    /// Its oldest request waits for an answer.
+    pub(super) asks: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Order {
+    limits: SsqLimits,
+    channels: HashMap<u32, Channel>,
+    entries: VecDeque<Entry>,
+    /// The number of the first entry.
+    first: u64,
+    /// Entries whose turn has come, or that ended before.
+    passed: usize,
+    past: VecDeque<Record>,
+    counters: SsqCounters,
+}
+
+impl Order {
+    pub(super) fn new(limits: SsqLimits) -> Order {
+        Order {
+            limits,
+            channels: HashMap::new(),
+            entries: VecDeque::new(),
+            first: 0,
+            passed: 0,
+            past: VecDeque::new(),
+            counters: SsqCounters::default(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn counters(&self) -> SsqCounters {
+        self.counters
+    }
+
+    pub(super) fn join(&mut self, qp: &Arc<Qp>, window: usize) {
+        let channel = Channel {
+            qp: qp.clone(),
+            open: true,
+            window: window.max(1),
+            waiting: 0,
+            given: 0,
+            counters: SsqCounters::default(),
+        };
+        self.channels.insert(qp.number(), channel);
+    }
+
+    pub(super) fn leave(&mut self, number: u32) {
+        self.channels.remove(&number);
+        for entry in &mut self.entries {
+            if entry.channel == number && entry.ended.is_none() {
+                entry.wqe = None;
+                entry.ended = Some(Status::WrFlushErr);
+            }
+        }
+    }
+
+    pub(super) fn open(&mut self, number: u32, open: bool) -> bool {
+        let channel = self.channels.get_mut(&number);
+        channel.map(|channel| channel.open = open).is_some()
+    }
+
+    pub(super) fn post(&mut self, number: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let channel = self.channels.get_mut(&number).filter(|c| c.open);
+        let channel = channel.ok_or(PostError::Channel(number))?;
+        let mut wqe = channel.qp.judge_send(wr)?;
+        if self.entries.len() >= self.limits.requests {
+            return Err(PostError::Full(self.limits.requests));
+        }
+        // The channel knows it by our number, and always says how it ended; the consumer's wishes are seen to here.
+        wqe.id = self.first + self.entries.len() as u64;
+        wqe.flags = wr.flags.without(Flags::NOTIFY) | Flags::SIGNALED;
+        channel.waiting += 1;
+        channel.counters.posted += 1;
+        self.counters.posted += 1;
+        self.entries.push_back(Entry {
+            channel: number,
+            name: channel.qp.init().name,
+            id: wr.id,
+            flags: wr.flags,
+            op: wqe.wc_op(),
+            len: wqe.len,
+            asks: wr.op.wants_response(),
+            wqe: Some(wqe),
+            ended: None,
+        });
+        Ok(())
+    }
+
+    /// The next request whose turn has come, if it is of this channel where one is named.
+    pub(super) fn next(&mut self, of: Option<u32>) -> Option<(Arc<Qp>, Wqe)> {
+        loop {
+            let entry = self.entries.get_mut(self.passed)?;
+            if entry.wqe.is_none() {
+                // Its channel left before its turn came.
+                self.passed += 1;
+                continue;
+            }
+            let channel = self.channels.get_mut(&entry.channel)?;
+            let full = channel.given >= channel.window;
+            if full || of.is_some_and(|of| of != entry.channel) {
+                return None;
+            }
+            let wqe = entry.wqe.take()?;
+            self.passed += 1;
+            channel.given += 1;
+            channel.counters.given += 1;
+            self.counters.given += 1;
+            return Some((channel.qp.clone(), wqe));
+        }
+    }
+
+    /// A channel has completed a request; the channel is returned if that was the last it had.
+    pub(super) fn end(&mut self, wc: &Wc) -> Option<Arc<Qp>> {
+        let entry = self.given(wc.id)?;
+        (entry.op, entry.len) = (wc.op, wc.len);
+        self.ended(wc.id, wc.status)
+    }
+
+    /// A channel took a request in a state in which it takes none: it is flushed.
+    pub(super) fn lose(&mut self, number: u64) {
+        self.ended(number, Status::WrFlushErr);
+    }
+
+    /// A channel has nothing any more and completed nothing more, because it was emptied: what it was given is flushed.
+    pub(super) fn lose_all(&mut self, channel: u32) {
+        for at in 0..self.passed {
+            if self.entries[at].channel == channel {
+                self.ended(self.first + at as u64, Status::WrFlushErr);
+            }
+        }
+    }
+
+    /// The request with this number, if its channel has it.
+    fn given(&mut self, number: u64) -> Option<&mut Entry> {
+        let at = number.checked_sub(self.first)?;
+        let entry = self.entries.get_mut(usize::try_from(at).ok()?)?;
+        (entry.fate() == Fate::Given).then_some(entry)
+    }
+
+    fn ended(&mut self, number: u64, status: Status) -> Option<Arc<Qp>> {
+        let entry = self.given(number)?;
+        entry.ended = Some(status);
+        let of = entry.channel;
+        let channel = self.channels.get_mut(&of)?;
+        channel.given -= 1;
+        (channel.given == 0).then(|| channel.qp.clone())
+    }
+
+    /// Completes what has ended at the front.
+    pub(super) fn complete(&mut self, cq: &Cq, out: &mut Outbox) {
+        while let Some(status) = self.entries.front().and_then(|entry| entry.ended) {
+            let Some(entry) = self.entries.pop_front() else {
+                return;
+            };
+            self.remember(&entry, status);
+            self.first += 1;
+            self.passed = self.passed.saturating_sub(1);
+            // There is room before the completion is seen: we hold the lock that posters need.
+            let notify = entry.flags.contains(Flags::NOTIFY);
+            if status == Status::Success && !notify && !entry.flags.contains(Flags::SIGNALED) {
+                continue;
+            }
+            let wc = Wc {
+                id: entry.id,
+                qpn: entry.name,
+                status,
+                op: entry.op,
+                len: entry.len,
+                ..Wc::BLANK
+            };
+            // A queue without room says so itself, and its queue pairs fail, our channels among them.
+            let _ = if notify {
+                cq.push_and_tell(wc, out)
+            } else {
+                cq.push(wc, out)
+            };
+        }
+    }
+
+    fn remember(&mut self, entry: &Entry, status: Status) {
+        let channel = self.channels.get_mut(&entry.channel);
+        let counted = channel.map(|channel| {
+            channel.waiting -= 1;
+            &mut channel.counters
+        });
+        for counters in [Some(&mut self.counters), counted].into_iter().flatten() {
+            counters.completed += 1;
+            match status {
+                Status::Success => counters.bytes += u64::from(entry.len),
+                _ => counters.failed += 1,
+            }
+        }
+        if self.limits.history == 0 {
+            return;
+        }
+        if self.past.len() == self.limits.history {
+            self.past.pop_front();
+        }
+        let fate = Fate::Completed(status);
+        self.past.push_back(record(self.first, entry, fate));
+    }
+
+    /// The channel whose request has its turn to complete and has not ended, while others wait behind it.
+    pub(super) fn holds_up_completions(&self) -> Option<Blamed> {
+        let entry = self.entries.front().filter(|e| e.fate() == Fate::Given)?;
+        let channel = self.channels.get(&entry.channel)?;
+        let others = self.entries.len() > channel.waiting;
+        others.then(|| Blamed {
+            qp: channel.qp.clone(),
+            asks: entry.asks,
+        })
+    }
+
+    /// The channel that keeps requests of others from beginning: `lagging`, or one that has as many as it may.
+    pub(super) fn holds_up_beginning(&self, lagging: Option<u32>) -> Option<Blamed> {
+        let mut waiting = self.entries.iter().skip(self.passed);
+        let mut waiting = waiting.by_ref().filter(|e| e.wqe.is_some()).peekable();
+        let number = lagging.or(waiting.peek().map(|e| e.channel))?;
+        let channel = self.channels.get(&number)?;
+        if !waiting.any(|e| e.channel != number) {
+            return None;
+        }
+        let mut given = self.entries.iter().filter(|e| e.channel == number);
+        let asks = given.find(|e| e.fate() == Fate::Given)?.asks;
+        let qp = channel.qp.clone();
+        Some(Blamed { qp, asks })
+    }
+
+    /// Something waits that somebody may hold up.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.passed < self.entries.len() || self.holds_up_completions().is_some()
+    }
+
+    /// A channel was failed because it held up others.
+    pub(super) fn count_stall(&mut self, channel: u32) {
+        self.counters.stalls += 1;
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.counters.stalls += 1;
+        }
+    }
+
+    pub(super) fn channel(&self, number: u32) -> Option<ChannelInfo> {
+        self.channels.get(&number).map(|channel| ChannelInfo {
+            open: channel.open,
+            waiting: channel.waiting,
+            given: channel.given,
+            window: channel.window,
+            counters: channel.counters,
+        })
+    }
+
+    pub(super) fn history(&self, channel: Option<u32>) -> Vec<Record> {
+        let present = self.entries.iter().zip(self.first..);
+        let present = present.map(|(entry, number)| record(number, entry, entry.fate()));
+        let asked = |record: &Record| channel.is_none_or(|channel| channel == record.channel);
+        let all = self.past.iter().copied().chain(present);
+        all.filter(asked).collect()
+    }
+}
+
+fn record(number: u64, entry: &Entry, fate: Fate) -> Record {
+    Record {
+        number,
+        channel: entry.channel,
+        id: entry.id,
+        op: entry.op,
+        len: entry.len,
+        fate,
+    }
+}

@@ -1,0 +1,95 @@
+//! The stall limit of a shared send queue (V6): a channel that does not move must not hold up the others for ever.
+//! It promises that a channel which moves is never failed, however slow it is, nor one that only its own requests wait for.
+//! It refuses to know clocks: it is told the time, and says whether it wants to be told again.
+
+use core::time::Duration;
+
+use verbena_stream::Time;
+
+use super::order::Blamed;
+use super::{Pump, SendHand, Ssq};
+use crate::event::Outbox;
+use crate::qp::fed::Progress;
+
+/// Looks within one limit.
+const LOOKS: u32 = 8;
+/// No more often than this.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// A channel that holds up others, and since when it has not moved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watch {
+    channel: u32,
+    progress: Progress,
+    since: Time,
+}
+
+impl Ssq {
+    /// After how long it wants to be told the time, if it does: something waits that a channel may hold up.
+    pub fn wants_time(&self) -> Option<Duration> {
+        let waits = self.order.lock().is_waiting();
+        waits.then(|| (self.limits.stall / LOOKS).max(LEAST))
+    }
+
+    /// Time has passed: a channel that has held up others for too long without moving is failed, and all go on.
+    pub fn handle_timeout(&self, now: Time, hand: SendHand<'_>, out: &mut Outbox) {
+        let mut told = false;
+        self.desk.ring(|pump| {
+            self.turn(pump, hand, out);
+            if !core::mem::replace(&mut told, true) {
+                self.judge(pump, now, hand, out);
+            }
+        });
+    }
+
+    fn judge(&self, pump: &mut Pump, now: Time, hand: SendHand<'_>, out: &mut Outbox) {
+        let lagging = pump.lagging.as_ref().map(|qp| qp.number());
+        let blamed = {
+            let order = self.order.lock();
+            [
+                order.holds_up_completions(),
+                order.holds_up_beginning(lagging),
+            ]
+        };
+        let mut any = false;
+        for (watch, blamed) in pump.watches.iter_mut().zip(blamed) {
+            let Some(Blamed { qp, asks }) = blamed else {
+                *watch = None;
+                continue;
+            };
+            if qp.holds() == 0 {
+                // Everything that it completed is in our inbox by now.
+                self.collect(out);
+                self.order.lock().lose_all(qp.number());
+                any = true;
+                continue;
+            }
+            let seen = Watch {
+                channel: qp.number(),
+                progress: qp.progress(asks),
+                since: now,
+            };
+            let same = |w: &Watch| (w.channel, w.progress) == (seen.channel, seen.progress);
+            let before = watch.filter(same).unwrap_or(seen);
+            *watch = Some(before);
+            if now.since(before.since) >= self.limits.stall {
+                *watch = None;
+                // Whatever it has fails: the oldest as unanswered, the rest is flushed. The peer may read again one day, and
+                // must not find half a message then: the connection is broken off.
+                qp.handle_peer_dead(out);
+                self.order.lock().count_stall(qp.number());
+                hand(&qp, out);
+                any = true;
+            }
+        }
+        if any {
+            self.turn(pump, hand, out);
+        }
+    }
+
+    /// For tests: the channel that could not begin what it was given.
+    #[cfg(test)]
+    pub(super) fn lagging(&self) -> Option<std::sync::Arc<crate::qp::Qp>> {
+        self.desk.look(|pump| pump.lagging.clone())
+    }
+}

@@ -1,0 +1,132 @@
+//! The stall limit: who does not move is failed when others wait, and nobody else is.
+
+use super::*;
+
+/// Looks at the queue every ten milliseconds for so long.
+fn pass(world: &mut World, millis: core::ops::Range<u64>) {
+    for now in millis.step_by(10) {
+        world.time(now);
+        world.run();
+    }
+}
+
+#[test]
+fn a_channel_that_does_not_complete_is_failed_after_the_limit_if_others_wait() {
+    let mut world = World::new(3);
+    world.receives(1, 1);
+    world.receives(2, 1);
+    for at in 0..3 {
+        world.send(at, at as u64);
+    }
+    world.send(0, 3);
+    world.pump();
+    world.run();
+    assert!(world.ssq.wants_time().is_some());
+    pass(&mut world, 0..100);
+    assert_eq!(world.ends(), [], "not before the limit");
+    pass(&mut world, 100..111);
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    let unanswered = Status::RetryExcErr;
+    assert_eq!(
+        world.ends(),
+        [(0, unanswered), (1, well), (2, well), (3, flushed)]
+    );
+    assert_eq!(world.pairs[0].0.state(), QpState::Err);
+    let counters = world.ours.query_ssq(world.ssq.number()).unwrap().counters;
+    assert_eq!(counters.stalls, 1);
+    assert!(world.ssq.wants_time().is_none());
+}
+
+#[test]
+fn a_channel_that_nobody_waits_for_is_left_alone() {
+    let mut world = World::new(2);
+    world.send(0, 1);
+    world.send(0, 2);
+    world.pump();
+    pass(&mut world, 0..1000);
+    assert_eq!(world.ends(), []);
+    world.receives(0, 2);
+    world.run();
+    assert_eq!(world.ids(), [1, 2]);
+}
+
+#[test]
+fn a_channel_that_cannot_begin_is_failed_and_those_behind_it_go_on() {
+    let mut world = World::narrow(2);
+    world.receives(1, 1);
+    world.cut(0, 0);
+    world.send(0, 1);
+    world.send(0, 2);
+    world.send(1, 3);
+    world.pump();
+    pass(&mut world, 0..111);
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    assert_eq!(
+        world.ends(),
+        [(1, Status::RetryExcErr), (2, flushed), (3, well)]
+    );
+}
+
+#[test]
+fn a_slow_channel_that_moves_is_never_failed() {
+    let mut world = World::narrow(2);
+    world.receives(0, 1);
+    world.receives(1, 1);
+    world.cut(0, 1);
+    let bytes = [7; 64];
+    world
+        .ssq
+        .post(world.channel(0), &World::wr(1, &bytes))
+        .unwrap();
+    world.send(1, 2);
+    world.pump();
+    for now in 0..60 {
+        // A byte in half the limit.
+        world.time(now * 50);
+        let ours = world.pairs[0].0.clone();
+        world.wires.send(&ours, &mut world.out);
+        world.time(now * 50 + 1);
+    }
+    assert_eq!(world.pairs[0].0.state(), QpState::Rts);
+    world.mend(0);
+    world.run();
+    assert_eq!(world.ids(), [1, 2]);
+}
+
+#[test]
+fn a_channel_that_was_emptied_holds_nobody_up() {
+    let mut world = World::new(2);
+    world.receives(1, 1);
+    world.send(0, 1);
+    world.send(1, 2);
+    world.pump();
+    world.pairs[0].0.modify(QpState::Reset, &mut world.out);
+    world.run();
+    assert_eq!(
+        world.ends(),
+        [],
+        "a queue pair that is emptied completes nothing"
+    );
+    world.time(0);
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    assert_eq!(world.ends(), [(1, flushed), (2, well)]);
+}
+
+#[test]
+fn what_waits_for_a_channel_that_was_emptied_is_flushed_in_its_turn() {
+    let window = Limits {
+        sends: 1,
+        ..Limits::default()
+    };
+    let mut world = World::with(2, limits(), Setup::default(), window);
+    world.receives(1, 1);
+    world.send(0, 1);
+    world.send(0, 2);
+    world.send(1, 3);
+    world.pump();
+    world.pairs[0].0.modify(QpState::Reset, &mut world.out);
+    world.time(0);
+    world.run();
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    assert_eq!(world.ends(), [(1, flushed), (2, flushed), (3, well)]);
+}

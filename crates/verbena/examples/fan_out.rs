@@ -1,0 +1,136 @@
+//! A publisher that sends every piece of news to all of its subscribers through one shared send queue.
+//! Its memory for requests is that of one queue, however many subscribe; and one that stops listening is let go.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use verbena::low::{BLANK, Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr};
+use verbena::{Access, Cq, Device, Error, Memory, Qp, QpOptions, Ssq, SsqOptions, Status};
+
+const SUBSCRIBERS: usize = 16;
+const NEWS: u64 = 200;
+/// Requests of the one queue, for all subscribers.
+const REQUESTS: usize = 64;
+const RECEIVES: usize = 32;
+const ITEM: usize = 16;
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+/// Listens until all news has come, and checks each item; the lazy one takes a few and then no more.
+fn subscribe(qp: &Qp, cq: &Cq, memory: &Memory, lazy: bool) -> Result<u64, Error> {
+    let mut completions = [BLANK; 16];
+    let mut next = 0;
+    while next < if lazy { RECEIVES as u64 } else { NEWS } {
+        let n = cq.wait(&mut completions)?;
+        for wc in &completions[..n] {
+            assert_eq!(wc.status, Status::Success, "subscriber: {wc:?}");
+            let item: u64 = memory.get(wc.id as usize * ITEM)?;
+            assert_eq!(item, next, "news comes in order");
+            next += 1;
+            if !lazy {
+                receive(qp, memory, wc.id)?;
+            }
+        }
+    }
+    Ok(next)
+}
+
+fn receive(qp: &Qp, memory: &Memory, id: u64) -> Result<(), Error> {
+    let scatter = &[memory.sge(id as usize * ITEM, ITEM)?];
+    let posted = qp.post_recv(&[RecvWr { id, scatter }]);
+    Ok(posted.map_err(|(_, error)| error)?)
+}
+
+/// Sends all news to all channels. Returns how many requests did not reach their subscriber.
+fn publish(ssq: &Ssq, sent: &Cq, channels: &[Qp]) -> Result<u64, Error> {
+    let total = NEWS * channels.len() as u64;
+    let (mut posted, mut ended, mut lost) = (0, 0, 0);
+    let mut completions = [BLANK; 32];
+    while ended < total {
+        while posted < total && posted - ended < REQUESTS as u64 {
+            let (item, at) = (
+                posted / channels.len() as u64,
+                posted as usize % channels.len(),
+            );
+            let wr = SendWr {
+                id: posted,
+                op: SEND,
+                flags: Flags::SIGNALED,
+                data: Data::Inline(&item.to_ne_bytes()),
+            };
+            let asked = ssq.post(channels[at].number(), &[wr]);
+            asked.map_err(|(_, error)| error)?;
+            posted += 1;
+        }
+        let n = sent.wait(&mut completions)?;
+        for wc in &completions[..n] {
+            // One queue, one order: no matter who answered first.
+            assert_eq!(wc.id, ended, "completions come in the order of posting");
+            ended += 1;
+            lost += u64::from(wc.status != Status::Success);
+        }
+    }
+    Ok(lost)
+}
+
+fn main() -> Result<(), Error> {
+    let (publisher, subscriber) = (Device::open()?, Device::open()?);
+    let (pd, sent, unused) = (publisher.pd()?, publisher.cq(256)?, publisher.cq(16)?);
+    let options = SsqOptions {
+        requests: REQUESTS,
+        stall: Some(Duration::from_millis(500)),
+        ..SsqOptions::default()
+    };
+    let ssq = pd.ssq(&sent, options)?;
+    let listener = subscriber.listen("127.0.0.1:0")?;
+    let few = QpOptions {
+        limits: Limits {
+            sends: 8,
+            ..Limits::default()
+        },
+        ..QpOptions::default()
+    };
+    let theirs = subscriber.pd()?;
+    let (mut channels, mut listening) = (Vec::new(), Vec::new());
+    for at in 0..SUBSCRIBERS {
+        let channel = Qp::of_ssq(&ssq, &unused, None, few)?;
+        let cq = subscriber.cq(2 * RECEIVES)?;
+        let qp = Qp::new(&theirs, &cq, &cq, QpOptions::default())?;
+        let memory = theirs.memory(RECEIVES * ITEM, Access::ALL)?;
+        qp.modify(QpState::Init);
+        for id in 0..RECEIVES as u64 {
+            receive(&qp, &memory, id)?;
+        }
+        let joining = channel.connect(listener.local()?, b"")?;
+        listener.next().wait()?.accept_on(&qp, b"")?.wait()?;
+        joining.wait()?;
+        channels.push(channel);
+        // One of them stops listening after a while, and does not say so.
+        let lazy = at == 3;
+        listening.push(thread::spawn(move || {
+            let heard = subscribe(&qp, &cq, &memory, lazy);
+            (heard, qp)
+        }));
+    }
+
+    let begin = Instant::now();
+    let lost = publish(&ssq, &sent, &channels)?;
+    let took = begin.elapsed();
+    let mut heard = 0;
+    for one in listening {
+        // Its queue pair stays until here: who hangs up early is another story.
+        let (count, _qp) = one.join().expect("a subscriber failed");
+        heard += count?;
+    }
+    assert_eq!(heard + lost, NEWS * SUBSCRIBERS as u64);
+    let counters = ssq.query()?.counters;
+    println!("{SUBSCRIBERS} subscribers, {heard} items heard, {lost} not, in {took:.1?}");
+    println!(
+        "{} channel let go; all completions in order",
+        counters.stalls
+    );
+    Ok(())
+}

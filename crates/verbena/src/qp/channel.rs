@@ -1,0 +1,49 @@
+//! A queue pair as a channel of a shared send queue (V6).
+//! It promises that the queue lasts as long as its channels.
+//! It refuses to mix devices; the adapter refuses to mix domains.
+
+use std::sync::Arc;
+
+use super::{Pair, Qp, QpOptions};
+use crate::cq::BareCq;
+use crate::error::Error;
+use crate::srq::Srq;
+use crate::ssq::Ssq;
+
+impl Qp {
+    /// A channel of a shared send queue of the same domain (V6): what it sends is posted there, under its
+    /// [`number`](Qp::number), and at most `limits.sends` of that are under way at once. It must be reliable, and peers cannot
+    /// call it.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions, SsqOptions};
+    /// # let device = Device::open()?;
+    /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
+    /// let ssq = pd.ssq(&cq, SsqOptions::default())?;
+    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn of_ssq(
+        ssq: &Ssq,
+        recv: &BareCq,
+        srq: Option<&Srq>,
+        options: QpOptions,
+    ) -> Result<Qp, Error> {
+        let domain = &ssq.0.domain;
+        let device = &domain.device;
+        let stock = srq.map(|srq| &srq.0);
+        let shared = stock.is_none_or(|stock| Arc::ptr_eq(&stock.domain.device, device));
+        if !Arc::ptr_eq(&recv.device, device) || !shared {
+            return Err(Error::Foreign);
+        }
+        let options = options.in_domain(domain, stock);
+        let queue = &ssq.0.queue;
+        let qp = device.engine.create_channel(queue, &recv.queue, options)?;
+        Ok(Qp(Arc::new(Pair {
+            qp,
+            _stock: stock.cloned(),
+            _shared: Some(ssq.0.clone()),
+            domain: domain.clone(),
+        })))
+    }
+}

@@ -1,0 +1,256 @@
+//! A shared send queue of the low layer (V6): one queue for many reliable channels, one order for all of them.
+//! It promises that requests begin and complete in the order they were posted, that a failed channel takes only its own along,
+//! and that one that does not move holds up the others no longer than its limit. It refuses to be destroyed in use.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena_engine::SharedSendQueue;
+use verbena_nic::qp::PostError;
+use verbena_nic::ssq::{ChannelInfo, SsqInfo};
+use verbena_nic::{Record, SendWr, SsqLimits};
+
+use crate::cq::BareCq;
+use crate::device::Domain;
+use crate::error::Error;
+use crate::pd::Pd;
+
+/// What a shared send queue shall be like.
+///
+/// ```
+/// let options = verbena::SsqOptions { requests: 1024, ..verbena::SsqOptions::default() };
+/// # assert_eq!(options.stall, None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SsqOptions {
+    /// Requests that have not completed, of all channels together.
+    pub requests: usize,
+    /// Completed requests that its history remembers.
+    pub history: usize,
+    /// How long a channel that does not move may hold up others before it is failed; the setting `send_stall` if nothing is said.
+    pub stall: Option<Duration>,
+}
+
+impl Default for SsqOptions {
+    fn default() -> SsqOptions {
+        let SsqLimits {
+            requests, history, ..
+        } = SsqLimits::default();
+        SsqOptions {
+            requests,
+            history,
+            stall: None,
+        }
+    }
+}
+
+/// A shared send queue; made by [`Pd::ssq`], its channels by [`Qp::of_ssq`](crate::Qp::of_ssq).
+///
+/// ```
+/// use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr};
+/// use verbena::{Access, Device, Qp, QpOptions, SsqOptions};
+///
+/// let device = Device::open()?;
+/// let (pd, sent, got) = (device.pd()?, device.cq(64)?, device.cq(64)?);
+/// let memory = pd.memory(4096, Access::ALL)?;
+/// let ssq = pd.ssq(&sent, SsqOptions::default())?;
+/// let listener = device.listen("127.0.0.1:0")?;
+/// let mut channels = Vec::new();
+/// let mut subscribers = Vec::new();
+/// for _ in 0..3 {
+///     let channel = Qp::of_ssq(&ssq, &got, None, QpOptions::default())?;
+///     let subscriber = Qp::new(&pd, &got, &got, QpOptions::default())?;
+///     subscriber.modify(QpState::Init);
+///     let place = [memory.sge(0, 64)?];
+///     subscriber.post_recv(&[RecvWr { id: 0, scatter: &place }]).map_err(|(_, e)| e)?;
+///     let joining = channel.connect(listener.local()?, b"")?;
+///     listener.next().wait()?.accept_on(&subscriber, b"")?.wait()?;
+///     joining.wait()?;
+///     channels.push(channel);
+///     subscribers.push(subscriber);
+/// }
+/// let op = SendOp::Send { invalidate: None, immediate: None };
+/// let news = SendWr { id: 7, op, flags: Flags::SIGNALED, data: Data::Inline(b"news") };
+/// ssq.post_each(channels.iter().map(Qp::number), &news).map_err(|(_, e)| e)?;
+/// let mut order = Vec::new();
+/// let mut completions = [BLANK; 8];
+/// while order.len() < 3 {
+///     let n = sent.wait(&mut completions)?;
+///     order.extend(completions[..n].iter().map(|wc| wc.qpn));
+/// }
+/// assert_eq!(order, channels.iter().map(Qp::number).collect::<Vec<_>>());
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Ssq(pub(crate) Arc<Sends>);
+
+/// The queue, and what must outlive it.
+pub(crate) struct Sends {
+    pub(crate) queue: SharedSendQueue,
+    pub(crate) domain: Arc<Domain>,
+}
+
+impl Ssq {
+    pub(crate) fn new(pd: &Pd, cq: &BareCq, options: SsqOptions) -> Result<Ssq, Error> {
+        let domain = pd.0.clone();
+        if !Arc::ptr_eq(&cq.device, &domain.device) {
+            return Err(Error::Foreign);
+        }
+        let engine = &domain.device.engine;
+        let limits = SsqLimits {
+            requests: options.requests,
+            history: options.history,
+            stall: options.stall.unwrap_or(engine.config().send_stall),
+        };
+        let queue = engine.create_ssq(domain.pd, &cq.queue, limits)?;
+        Ok(Ssq(Arc::new(Sends { queue, domain })))
+    }
+
+    /// Its number.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// println!("shared send queue {}", ssq.number());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn number(&self) -> u32 {
+        self.0.queue.number()
+    }
+
+    /// Posts requests for the channel with this number. On error: how many were posted before the one that was refused, and why.
+    ///
+    /// Fences are about earlier requests of the same channel.
+    ///
+    /// ```
+    /// # use verbena::low::PostError;
+    /// # use verbena::low::{Data, Flags, SendOp, SendWr};
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let op = SendOp::Send { invalidate: None, immediate: None };
+    /// let wr = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Inline(b"to whom?") };
+    /// assert_eq!(ssq.post(99, &[wr]), Err((0, PostError::Channel(99))));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post(&self, channel: u32, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.0.queue.post(channel, wrs)
+    }
+
+    /// Posts one request for each of several channels, in this order. On error: how many were posted before, and why.
+    ///
+    /// ```
+    /// # use verbena::low::{Data, Flags, SendOp, SendWr};
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let op = SendOp::Send { invalidate: None, immediate: None };
+    /// let wr = SendWr { id: 1, op, flags: Flags::NONE, data: Data::Inline(b"to all") };
+    /// assert_eq!(ssq.post_each([], &wr), Ok(()));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn post_each(
+        &self,
+        channels: impl IntoIterator<Item = u32>,
+        wr: &SendWr<'_>,
+    ) -> Result<(), (usize, PostError)> {
+        self.0.queue.post_each(channels, wr)
+    }
+
+    /// Takes no more requests for this channel; what was posted goes on.
+    ///
+    /// ```
+    /// # use verbena::{Qp, QpOptions, SsqOptions};
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, SsqOptions::default())?;
+    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// ssq.detach(channel.number())?;
+    /// assert!(!ssq.query_channel(channel.number())?.open);
+    /// ssq.attach(channel.number())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn detach(&self, channel: u32) -> Result<(), Error> {
+        Ok(self.0.queue.open(channel, false)?)
+    }
+
+    /// Takes requests for this channel again, which was made of this queue; at first it does.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// assert!(ssq.attach(99).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn attach(&self, channel: u32) -> Result<(), Error> {
+        Ok(self.0.queue.open(channel, true)?)
+    }
+
+    /// What it is and holds, and what it has done.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// assert_eq!((ssq.query()?.waiting, ssq.query()?.channels), (0, 0));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn query(&self) -> Result<SsqInfo, Error> {
+        Ok(self.0.queue.query()?)
+    }
+
+    /// What one of its channels has, and has done.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// assert!(ssq.query_channel(99).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn query_channel(&self, channel: u32) -> Result<ChannelInfo, Error> {
+        Ok(self.0.queue.query_channel(channel)?)
+    }
+
+    /// What became of its last requests, oldest first; of one channel, if it is named.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// for record in ssq.history(None)? {
+    ///     println!("{} on {}: {:?}", record.id, record.channel, record.fate);
+    /// }
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn history(&self, channel: Option<u32>) -> Result<Vec<Record>, Error> {
+        Ok(self.0.queue.history(channel)?)
+    }
+
+    /// Destroys it now; refused, and given back, while it has channels. Dropped instead, it goes with the last of them.
+    ///
+    /// ```
+    /// # use verbena::{Qp, QpOptions, SsqOptions};
+    /// # let device = verbena::Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, SsqOptions::default())?;
+    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// let (ssq, error) = ssq.destroy().unwrap_err();
+    /// assert!(error.to_string().contains("in use by 1"));
+    /// drop(channel);
+    /// ssq.destroy().map_err(|(_, error)| error)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn destroy(self) -> Result<(), (Ssq, Error)> {
+        let refused = self.0.queue.destroy();
+        refused.map_err(|error| (self, error.into()))
+    }
+}
+
+impl fmt::Debug for Ssq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ssq").field(&self.number()).finish()
+    }
+}
