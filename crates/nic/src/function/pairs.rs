@@ -189,7 +189,8 @@ impl Function {
         let init = qp.init();
         init.send_cq.forget(init.name);
         init.recv_cq.forget(init.name);
-        self.qps.remove(number, |_| 0).map(drop)?;
+        self.books
+            .close(&qp, || self.qps.remove(number, |_| 0).map(drop))?;
         Ok(last)
     }
 
