@@ -85,6 +85,8 @@ impl QueuePair {
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
+        core.check_own(send.0.core())?;
+        core.check_own(recv.0.core())?;
         let config = &core.config;
         let callable = if options.callable {
             Some(Callable::new(core, options.qp_type)?)
@@ -126,6 +128,11 @@ impl QueuePair {
             })),
             callable,
         })
+    }
+
+    /// A connection and it are of one function, as an answer (V1).
+    pub(crate) fn check_own(&self, connection: &Connection) -> Result<(), Error> {
+        self.core.check_own(connection.core())
     }
 
     /// Its number.
