@@ -64,7 +64,7 @@ impl Adapter {
         }
         let number = functions.made;
         let mut cursor = functions.cursor;
-        let ranges = cursor.place(&shares, functions.ranges())?;
+        let ranges = cursor.place(&shares, &functions.ranges())?;
         // Functions must not be able to guess each other's STags from their own.
         let seed = self.seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let stags = ranges.stags.clone();
@@ -104,7 +104,7 @@ impl Adapter {
 
     /// What a function can still be promised: the longest run of each kind that no function has.
     pub fn left(&self) -> Shares {
-        ranges::left(self.functions.read().ranges())
+        ranges::left(&self.functions.read().ranges())
     }
 
     /// The function with this number; 0 is the physical one.

@@ -79,7 +79,7 @@ pub enum Error {
     Config(verbena_engine::config::Problems),
     /// A logical device that is not so, or not there yet.
     #[error(transparent)]
-    Profile(ProfileError),
+    Profile(Box<ProfileError>),
     /// A request that the queue pair does not take.
     #[error(transparent)]
     Post(#[from] PostError),

@@ -50,8 +50,9 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn logical(&self, name: &str, service: Service) -> Result<Device, Error> {
-        let profile = self.config().device_profile().map_err(Error::Profile)?;
-        let function = profile.function(name, service).map_err(Error::Profile)?;
+        let refused = |why| Error::Profile(Box::new(why));
+        let profile = self.config().device_profile().map_err(refused)?;
+        let function = profile.function(name, service).map_err(refused)?;
         if function == 0 {
             return Ok(self.clone());
         }

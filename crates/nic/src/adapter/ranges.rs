@@ -76,7 +76,7 @@ impl Cursor {
     pub(crate) fn place<'a>(
         &mut self,
         shares: &Shares,
-        taken: impl Iterator<Item = &'a Ranges> + Clone,
+        taken: &(impl Iterator<Item = &'a Ranges> + Clone),
     ) -> Result<Ranges, Error> {
         let mut found = [const { 0..0 }; KINDS];
         for (kind, (object, share)) in shares.each().into_iter().enumerate() {
@@ -101,7 +101,7 @@ impl Cursor {
 }
 
 /// So much of each kind is left in one piece.
-pub(super) fn left<'a>(taken: impl Iterator<Item = &'a Ranges> + Clone) -> Shares {
+pub(super) fn left<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Shares {
     let longest: [u32; KINDS] = core::array::from_fn(|kind| {
         let others = taken.clone().map(|ranges| ranges.each()[kind].clone());
         longest(&gaps(Ranges::WHOLE.each()[kind], others.collect()))

@@ -56,7 +56,7 @@ impl HostMap {
         for (function, (device, service)) in profile.served().enumerate() {
             let taken = parts.iter().map(|part: &Part| &part.ranges);
             let ranges = cursor
-                .place(shares, taken)
+                .place(shares, &taken)
                 .map_err(|why| ProfileError::Adapter {
                     device: device.name.clone(),
                     why,

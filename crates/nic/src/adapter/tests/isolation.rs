@@ -64,7 +64,7 @@ const NEVER: Names = Names {
 
 fn ud_of(pd: Pd, cq: u32, srq: Option<u32>) -> NewUd {
     NewUd {
-        qpn: Qpn::new(0x4e20_01).unwrap(),
+        qpn: Qpn::new(0x004e_2001).unwrap(),
         pd,
         send_cq: cq,
         recv_cq: cq,
