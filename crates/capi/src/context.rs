@@ -8,12 +8,11 @@ use core::ptr;
 use std::sync::Arc;
 
 use crate::abi::*;
-use crate::device::exported;
 use crate::ear::Events;
 use crate::errno::{Errno, minus_one, number, pointer};
-use crate::home::{Home, home};
+use crate::home::{Home, home_of};
 use crate::uses::Uses;
-use crate::{cq, mw, port, qp, query, srq};
+use crate::{cq, device, mw, port, qp, query, srq};
 
 /// What is ours of a context.
 pub(crate) struct Context {
@@ -45,10 +44,7 @@ pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> Result<&'a Context, 
 }
 
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
-    if !exported(device) {
-        return Err(Errno::NODEV);
-    }
-    let home = home()?;
+    let home = home_of(device::number(device).ok_or(Errno::NODEV)?)?;
     let events = Arc::new(Events::new()?);
     let mut verbs = verbs_context::zeroed();
     verbs.sz = size_of::<verbs_context>();

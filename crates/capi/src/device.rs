@@ -1,4 +1,4 @@
-//! The list of devices: one, which is this process's adapter.
+//! The list of devices: the functions of this process's adapter, by the names that its profile has for them (V1, V2).
 //! It promises that a device stays where it is for the life of the process, so that no pointer to it dangles.
 //! It refuses to open anything: a program may list devices and go.
 
@@ -9,11 +9,11 @@ use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use verbena::Config;
-use verbena::low::Personality;
+use verbena::low::{DeviceProfile, Personality};
 
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
-use crate::home::{config, home};
+use crate::home::{Home, config, home_of};
 
 /// Providers of others look behind the end of a device for marks of their own and must find none.
 const TAIL: usize = 1024;
@@ -31,26 +31,43 @@ unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
 
-static DEVICE: OnceLock<Address> = OnceLock::new();
+static DEVICES: OnceLock<Box<[Address]>> = OnceLock::new();
 
-/// The device; a forked child has the same one, at the same address.
-pub(crate) fn device(config: &Config) -> *mut ibv_device {
-    let make = || Address(Box::into_raw(Box::new(listed(config))));
-    DEVICE.get_or_init(make).0.cast()
+/// The devices, the physical function first; a forked child has the same ones, at the same addresses.
+pub(crate) fn devices(config: &Config) -> impl Iterator<Item = *mut ibv_device> {
+    let make = |(number, name): (usize, String)| {
+        Address(Box::into_raw(Box::new(listed(config, number, &name))))
+    };
+    let all = DEVICES.get_or_init(|| names(config).into_iter().enumerate().map(make).collect());
+    all.iter().map(|address| address.0.cast())
 }
 
-fn listed(config: &Config) -> Listed {
+/// What the RDMA devices are called; others are not there yet (V2).
+pub(crate) fn names(config: &Config) -> Vec<String> {
+    // A profile that makes no sense was refused when the settings were read.
+    let profile = config.device_profile().into_iter();
+    let name = |profile: DeviceProfile| {
+        let names = profile.served().map(|(device, _)| device.name.clone());
+        names.collect::<Vec<_>>()
+    };
+    profile.flat_map(name).collect()
+}
+
+fn listed(config: &Config, number: usize, name: &str) -> Listed {
     let mut device = ibv_device::zeroed();
     (device.node_type, device.transport_type) = match config.personality {
         Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
         Personality::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
     };
-    write(&mut device.name, &config.name);
-    write(&mut device.dev_name, "uverbs0");
-    write(&mut device.dev_path, "/sys/class/infiniband_verbs/uverbs0");
+    write(&mut device.name, name);
+    write(&mut device.dev_name, &format!("uverbs{number}"));
+    write(
+        &mut device.dev_path,
+        &format!("/sys/class/infiniband_verbs/uverbs{number}"),
+    );
     write(
         &mut device.ibdev_path,
-        &format!("/sys/class/infiniband/{}", config.name),
+        &format!("/sys/class/infiniband/{name}"),
     );
     Listed {
         device,
@@ -66,10 +83,10 @@ pub(crate) fn write(to: &mut [c_char], text: &str) {
     }
 }
 
-/// It is our device.
-pub(crate) fn exported(device: *mut ibv_device) -> bool {
-    let ours = DEVICE.get().map(|ours| ours.0.cast());
-    ours == Some(device)
+/// Which of our devices it is, if it is one.
+pub(crate) fn number(device: *mut ibv_device) -> Option<usize> {
+    let mut all = DEVICES.get()?.iter();
+    all.position(|ours| ours.0.cast() == device)
 }
 
 /// Lists the devices.
@@ -81,11 +98,14 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
     let Some(config) = config() else {
         return pointer(Err(Errno::INVAL));
     };
+    let mut all: Vec<*mut ibv_device> = devices(config).collect();
     if !num_devices.is_null() {
         // SAFETY: the program's word.
-        unsafe { *num_devices = 1 };
+        unsafe { *num_devices = all.len() as c_int };
     }
-    Box::into_raw(Box::new([device(config), ptr::null_mut()])).cast()
+    // The end, by which whoever forgets the list knows its length.
+    all.push(ptr::null_mut());
+    Box::into_raw(all.into_boxed_slice()).cast()
 }
 
 /// Forgets a list of devices.
@@ -94,10 +114,14 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
 /// `list` came from [`ibv_get_device_list`] and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    if !list.is_null() {
-        // SAFETY: the program's word: an array of two, made above.
-        drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_device; 2]>()) });
+    if list.is_null() {
+        return;
     }
+    // SAFETY: the program's word: made above, with a null at its end.
+    let devices = (0..).take_while(|&at| unsafe { !(*list.add(at)).is_null() });
+    let len = devices.count() + 1;
+    // SAFETY: as above, a boxed slice of this length.
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, len)) });
 }
 
 /// The name of a device.
@@ -121,17 +145,16 @@ pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
 
 /// The unique name of a device, in network order.
 #[unsafe(no_mangle)]
-pub extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
-    guid()
+pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    let home = number(device).and_then(|number| home_of(number).ok());
+    home.map_or(0, |home| guid(&home))
 }
 
-/// The same on every day, and another on every host: a locally administered one made of the first address.
-pub(crate) fn guid() -> u64 {
-    let Ok(home) = home() else {
-        return 0;
-    };
+/// The same on every day, and another on every host and for every function: a locally administered one made of the first
+/// address.
+pub(crate) fn guid(home: &Home) -> u64 {
     let first = home.device.addresses().ok().and_then(|all| all.first());
-    let bytes: [u8; 8] = match first {
+    let mut bytes: [u8; 8] = match first {
         Some(IpAddr::V4(ip)) => {
             let [a, b, c, d] = ip.octets();
             [0x02, b'v', b'b', 0xfe, a, b, c, d]
@@ -142,6 +165,7 @@ pub(crate) fn guid() -> u64 {
         }
         None => [0; 8],
     };
+    bytes[3] ^= home.number as u8;
     u64::from_ne_bytes(bytes)
 }
 
@@ -215,8 +239,9 @@ unsafe fn text(at: *const c_char) -> Option<String> {
 /// What the kernel would say in these files of our device.
 fn attribute(dir: &str, file: &str) -> Option<String> {
     let config = config()?;
-    let ours = format!("/sys/class/infiniband/{}", config.name);
-    if dir.trim_end_matches('/') != ours {
+    let name = dir.strip_prefix("/sys/class/infiniband/")?;
+    let name = name.trim_end_matches('/');
+    if !names(config).iter().any(|ours| ours == name) {
         return None;
     }
     Some(match file {
@@ -224,7 +249,7 @@ fn attribute(dir: &str, file: &str) -> Option<String> {
         "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
         "hca_type" => "Verbena".to_owned(),
         "hw_rev" => "0".to_owned(),
-        "node_desc" => config.name.clone(),
+        "node_desc" => name.to_owned(),
         "node_type" => match config.personality {
             Personality::Roce => "1: CA".to_owned(),
             Personality::Iwarp => "4: RNIC".to_owned(),

@@ -1,4 +1,5 @@
-//! The adapter of this process: one, however many contexts a program opens, made when the first is and gone with the last.
+//! The adapter of this process: one, however many contexts and functions (V1) a program opens, made when the first is and gone
+//! with the last.
 //! It promises that a forked child gets one of its own, and that events reach the object that they are about.
 //! It refuses to exist before a program opens something: loading the library does nothing.
 
@@ -9,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use verbena::low::Personality;
-use verbena::{Config, Device, Event, Handler, HandlerOptions};
+use verbena::{Config, Device, Event, FunctionOptions, Handler, HandlerOptions};
 use verbena_rsocket::Net;
 
 use crate::abi::*;
@@ -41,6 +42,10 @@ pub(crate) enum Subject {
 /// The adapter and what the C face knows of it.
 pub(crate) struct Home {
     pub(crate) device: Device,
+    /// Which of the devices it is; 0 is the physical function.
+    pub(crate) number: usize,
+    /// Kept by virtual functions (V1): what is opened next must be of the same adapter.
+    _physical: Option<Arc<Home>>,
     /// Where stream sockets connect.
     pub(crate) net: Arc<Net>,
     ears: RwLock<HashMap<Subject, Arc<Ear>>>,
@@ -52,8 +57,20 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    fn new(settings: &Settings) -> Result<Arc<Home>, Errno> {
-        let device = Device::with(settings.config.clone()).map_err(|error| {
+    /// A device, by its number and name: a function of the physical one's adapter if that is named.
+    fn new(
+        settings: &Settings,
+        (number, name): (usize, &str),
+        physical: Option<Arc<Home>>,
+    ) -> Result<Arc<Home>, Errno> {
+        let made = match &physical {
+            None => Device::with(settings.config.clone()),
+            Some(physical) => physical.device.function(&FunctionOptions {
+                name: Some(name.to_owned()),
+                ..FunctionOptions::like(&settings.config)
+            }),
+        };
+        let device = made.map_err(|error| {
             log::error(|| error.to_string());
             Errno::from(error)
         })?;
@@ -64,6 +81,8 @@ impl Home {
         let home = Arc::new(Home {
             net: Net::new(device.clone()),
             device,
+            number,
+            _physical: physical,
             ears: RwLock::default(),
             pairs: RwLock::default(),
             links: RwLock::default(),
@@ -186,7 +205,8 @@ struct Place {
     /// A forked child has a place of its own: locks of its parent may be held by threads that it has not.
     process: libc::pid_t,
     settings: OnceLock<Option<Settings>>,
-    home: Mutex<Weak<Home>>,
+    /// The adapter's functions that are in use, by number.
+    homes: Mutex<HashMap<usize, Weak<Home>>>,
     common: Mutex<Option<Common>>,
 }
 
@@ -206,7 +226,7 @@ fn place() -> &'static Place {
         let fresh = Box::into_raw(Box::new(Place {
             process,
             settings: OnceLock::new(),
-            home: Mutex::default(),
+            homes: Mutex::default(),
             common: Mutex::default(),
         }));
         if PLACE
@@ -234,6 +254,10 @@ fn settings() -> Option<&'static Settings> {
                 // Known to be in range.
                 let _ = config.set("handlers", HANDLERS);
             }
+            if let Some(first) = device::names(&config).into_iter().next() {
+                // As it is listed; a name of a profile was checked.
+                let _ = config.set("name", &first);
+            }
             Some(Settings { config, vectors })
         }
         Err(problems) => {
@@ -244,16 +268,32 @@ fn settings() -> Option<&'static Settings> {
     place().settings.get_or_init(read).as_ref()
 }
 
-/// The adapter of this process.
+/// The adapter of this process, by its physical function.
 pub(crate) fn home() -> Result<Arc<Home>, Errno> {
+    home_of(0)
+}
+
+/// A function of the adapter of this process (V1).
+pub(crate) fn home_of(number: usize) -> Result<Arc<Home>, Errno> {
     let settings = settings().ok_or(Errno::INVAL)?;
-    let mut home = place().home.lock();
-    if let Some(home) = home.upgrade() {
-        return Ok(home);
+    let names = device::names(&settings.config);
+    // A forked child lists the devices of its parent, and may be configured otherwise.
+    let name = names.get(number).ok_or(Errno::NODEV)?;
+    let mut homes = place().homes.lock();
+    let mut find = |number, name: &str, physical| {
+        let known = homes.get(&number).and_then(Weak::upgrade);
+        if let Some(home) = known {
+            return Ok(home);
+        }
+        let fresh = Home::new(settings, (number, name), physical)?;
+        homes.insert(number, Arc::downgrade(&fresh));
+        Ok(fresh)
+    };
+    let physical = find(0, &names[0], None)?;
+    if number == 0 {
+        return Ok(physical);
     }
-    let fresh = Home::new(settings)?;
-    *home = Arc::downgrade(&fresh);
-    Ok(fresh)
+    find(number, name, Some(physical))
 }
 
 /// A context and a domain that all identifiers of the connection manager share; opened once, and never closed.
@@ -263,7 +303,8 @@ pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
         return Ok((context, pd));
     }
     let config = config().ok_or(Errno::INVAL)?;
-    let context = context::open(device::device(config))?;
+    let first = device::devices(config).next().ok_or(Errno::NODEV)?;
+    let context = context::open(first)?;
     // SAFETY: just opened.
     let pd = unsafe { pd::ibv_alloc_pd(context) };
     if pd.is_null() {

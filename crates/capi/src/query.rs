@@ -34,7 +34,7 @@ impl Context {
         if roce {
             flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
         }
-        let node_guid = guid();
+        let node_guid = guid(&self.home);
         let mut attr = ibv_device_attr {
             node_guid,
             sys_image_guid: node_guid,

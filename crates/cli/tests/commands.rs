@@ -181,3 +181,53 @@ fn the_device_is_an_object_for_programs() {
         "{said}"
     );
 }
+
+/// V2: both maps of a profile, and which of its services are there.
+#[test]
+fn the_profile_shows_devices_and_both_maps() {
+    let ask = |more: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_verbena"))
+            .args(["devinfo", "--profile"])
+            .args(more)
+            .env(
+                "VERBENA_PRESENTS",
+                "verbena0=rdma+nic,verbena1=rdma,scsi0=iscsi",
+            )
+            .env("VERBENA_OWNERS", "192.0.2.1=verbena1,*:3260=scsi0")
+            .env("VERBENA_MAX_QPS", "100")
+            .output()
+            .expect("the command starts")
+    };
+    let said = text(&ask(&[]).stdout);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = said.lines().map(words).collect();
+    for line in [
+        "verbena0 rdma function 0",
+        "verbena0 nic not there yet",
+        "verbena1 rdma function 1",
+        "scsi0 iscsi not there yet",
+        "verbena0/rdma queue pairs 2-101 2-101",
+        "verbena1/rdma queue pairs 2-101 102-201",
+        "*:3260 scsi0",
+        "192.0.2.1 verbena1",
+        "anything else verbena0/rdma",
+    ] {
+        assert!(lines.iter().any(|l| l == line), "{line}\n{said}");
+    }
+    let said: serde_json::Value = serde_json::from_slice(&ask(&["--json"]).stdout).unwrap();
+    assert_eq!(said["devices"][0]["services"][1]["there"], false);
+    assert_eq!(said["devices"][1]["services"][0]["function"], 1);
+    let rows = said["host"].as_array().unwrap();
+    let row = rows
+        .iter()
+        .find(|row| row["device"] == "verbena1" && row["object"] == "queue_pairs");
+    assert_eq!(row.unwrap()["internal"], serde_json::json!([102, 201]));
+    assert_eq!(said["network"][0]["packets"], "*:3260");
+    let bad = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .args(["devinfo", "--profile"])
+        .env("VERBENA_OWNERS", "192.0.2.1=nobody")
+        .output()
+        .expect("the command starts");
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stderr).contains("no device is called nobody"));
+}

@@ -145,3 +145,71 @@ fn ucx_sees_the_adapter_because_of_the_shim() {
         .expect("it started before");
     assert!(!text(&without.stdout).contains("verbena0"), "{without:?}");
 }
+
+/// V1: functions are devices of their own, with names and unique names of their own.
+#[test]
+fn functions_are_listed_as_devices() {
+    let Some(_) = libraries() else { return };
+    let Some(output) = on_verbena(&["--set", "functions=2"], &["ibv_devices"]) else {
+        return;
+    };
+    let said = text(&output.stdout);
+    let rows = said.lines().filter(|line| line.contains("verbena0"));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(names, ["verbena0", "verbena0v1", "verbena0v2"], "{said}");
+    let guids: std::collections::HashSet<&str> = rows.iter().map(|row| row[1]).collect();
+    assert_eq!(guids.len(), 3, "{said}");
+    // V2: by a profile, without those that are not there yet.
+    let profile = ["--set", "presents=a=rdma,b=nic,c=rdma+iscsi"];
+    let Some(output) = on_verbena(&profile, &["ibv_devices"]) else {
+        return;
+    };
+    let said = text(&output.stdout);
+    let named = |name: &str| said.lines().any(|line| line.trim().starts_with(name));
+    assert!(named("a ") && named("c ") && !named("b "), "{said}");
+}
+
+/// V1: a program finds a function by its name and speaks to another one, each in a process of its own.
+#[test]
+fn programs_run_on_functions() {
+    let Some(_) = libraries() else { return };
+    // Bound for a moment, so that nobody else has it.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("it is bound").port().to_string();
+    drop(free);
+    let program = |device: &str, to: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_verbena"));
+        command
+            .args(["run", "--set", "functions=2", "--set", "device=127.0.0.1"])
+            .args(["ibv_rc_pingpong", "-g", "0", "-n", "200", "-p", &port])
+            .args(["-d", device])
+            .args(to)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        command.spawn().expect("the command starts")
+    };
+    let mut server = program("verbena0v1", &[]);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let client = loop {
+        let client = program("verbena0v2", &["127.0.0.1"]);
+        let output = client.wait_with_output().expect("it ends");
+        let waiting = text(&output.stderr).contains("Couldn't connect");
+        if !waiting || std::time::Instant::now() > end {
+            break output;
+        }
+    };
+    if !client.status.success() {
+        // Nobody will come: it would wait for ever.
+        let _ = server.kill();
+    }
+    let server = server.wait_with_output().expect("it ends");
+    if client.status.code() == Some(127) {
+        eprintln!("not tested: ibv_rc_pingpong is missing");
+        return;
+    }
+    for output in [&client, &server] {
+        assert!(output.status.success(), "{output:?}");
+        assert!(text(&output.stdout).contains("200 iters"), "{output:?}");
+    }
+}

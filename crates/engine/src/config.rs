@@ -2,7 +2,7 @@
 //! It promises that nothing is ignored in silence: an unknown name or a bad value is a [`Problem`] that says what would be right.
 //! It refuses to read the world except in [`Config::load`] and [`Config::from_variables`]; all else is a function of texts (docs/configuration.md).
 //!
-//! Reading order: [`settings`] (the one list of keys) → [`words`], [`device`], [`peers`], [`key`] (what values there are) →
+//! Reading order: [`settings`] (the one list of keys) → [`words`], [`device`], [`peers`], [`key`], `presents` (what values there are) →
 //! `form` (how they are written) → `file` (TOML) → [`manners`] (what they mean towards one peer) → [`problem`].
 
 use core::fmt;
@@ -16,6 +16,7 @@ mod form;
 pub mod key;
 pub mod manners;
 pub mod peers;
+mod presents;
 pub mod problem;
 pub mod settings;
 pub mod words;

@@ -93,6 +93,10 @@ enum Phase {
 }
 
 impl Connection {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     pub(crate) fn token(&self) -> u64 {
         self.token
     }

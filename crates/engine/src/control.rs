@@ -223,6 +223,9 @@ impl ControlQueue {
         cq: Option<&CompletionQueue>,
         depth: usize,
     ) -> Result<ControlQueue, Error> {
+        if let Some(cq) = cq {
+            core.check_own(cq.0.core())?;
+        }
         core.controls.start(core)?;
         let number = cq.map(CompletionQueue::number);
         let control = core.function.create_control(depth, number)?;

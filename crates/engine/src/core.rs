@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
-use verbena_mem::Policy;
 use verbena_nic::interrupts::{Interrupts, RaiseError};
-use verbena_nic::{Adapter, Event, Function, Outbox, Qp, Shares, Wake};
+use verbena_nic::{Event, Function, Outbox, Qp, Wake};
 
 use crate::calls::Calls;
 use crate::config::Config;
@@ -23,6 +22,7 @@ use crate::notice::Inbox;
 use crate::numbers::Numbers;
 use crate::pipeline::{self, Observers};
 use crate::residents::Residents;
+use crate::seat::{FunctionOptions, Seat};
 use crate::shard::Shards;
 use crate::sharer::Sharers;
 use crate::signals::{Signals, Ticker};
@@ -71,25 +71,30 @@ pub(crate) struct Core {
     pub(crate) controls: Controls,
     /// Connections by the queue pair they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
+    /// Given up last, when nothing of the function is left.
+    pub(crate) seat: Seat,
 }
 
 impl Core {
+    /// The physical function of an adapter of its own.
     pub(crate) fn new(config: Config) -> Result<Arc<Core>, Error> {
+        Core::on(Seat::physical(&config)?, config)
+    }
+
+    /// One more function of the same adapter (V1): nothing else is shared.
+    pub(crate) fn beside(&self, options: &FunctionOptions) -> Result<Arc<Core>, Error> {
+        let (seat, config) = self.seat.beside(&self.config, options)?;
+        Core::on(seat, config)
+    }
+
+    fn on(seat: Seat, config: Config) -> Result<Arc<Core>, Error> {
         let events = Inbox::new()?;
-        let shares = Shares {
-            qps: config.max_qps,
-            cqs: config.max_cqs,
-            srqs: config.max_srqs,
-            ssqs: config.max_ssqs,
-            pds: config.max_pds,
-            stags: config.max_regions,
-        };
-        let adapter = Adapter::new(shares, Policy::Verbs, sys::random_u64()?)?;
-        let function = adapter.function(0)?;
+        let function = seat.function().clone();
         let shards = Shards::new(config.shards);
         let handlers = Handlers::new(config.handlers());
         let home = Arc::new(OnceLock::new());
-        let interrupts = pipeline::interrupts(&config, &handlers, Signals(home.clone()))?;
+        let signals = Signals(home.clone());
+        let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
         let core = Arc::new_cyclic(|this| Core {
             config,
             function,
@@ -113,6 +118,7 @@ impl Core {
             forks: sys::forks(),
             controls: Controls::default(),
             connections: RwLock::default(),
+            seat,
         });
         // Nobody else has it.
         let _ = home.set(Arc::downgrade(&core));
@@ -139,6 +145,15 @@ impl Core {
             // E2: nobody would be told how it ends.
             Some(why) => Err(InterruptError::from(RaiseError::Down(why)).into()),
             None => Ok(()),
+        }
+    }
+
+    /// It is this one, as an answer: nothing of one function may be used in another (V1).
+    pub(crate) fn check_own(&self, other: &Core) -> Result<(), Error> {
+        if core::ptr::eq(self, other) {
+            Ok(())
+        } else {
+            Err(Error::Foreign)
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
-use verbena_nic::{Event, Function, SsqLimits};
+use verbena_nic::{Event, Function, Ranges, Shares, SsqLimits};
 use verbena_stream::Time;
 use verbena_wire::Stag;
 
@@ -22,6 +22,7 @@ use crate::notice::{Inbox, Notify};
 use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
 use crate::residents::DatagramDrops;
+use crate::seat::FunctionOptions;
 use crate::shared_queue::SharedReceiveQueue;
 use crate::shared_sends::SharedSendQueue;
 use crate::sys::Listener;
@@ -48,6 +49,27 @@ impl Engine {
     /// The function whose objects it serves: domains, memory, shared receive queues.
     pub fn function(&self) -> &Arc<Function> {
         &self.core.function
+    }
+
+    /// One more function of its adapter, with shares of what is left: an engine that has threads, queues, memory and numbers of
+    /// its own (V1). It is removed, and its shares are free again, when it and everything made of it are dropped.
+    pub fn add_function(&self, options: &FunctionOptions) -> Result<Engine, Error> {
+        self.core.check()?;
+        let core = self.core.beside(options)?;
+        Ok(Engine { core })
+    }
+
+    /// What a function can still be promised of each kind (V1).
+    pub fn left(&self) -> Result<Shares, Error> {
+        self.core.check()?;
+        Ok(self.core.seat.adapter().left())
+    }
+
+    /// Where its numbers lie among the adapter's (V1).
+    pub fn ranges(&self) -> Result<Ranges, Error> {
+        self.core.check()?;
+        let number = self.core.function.number();
+        Ok(self.core.seat.adapter().ranges(number)?)
     }
 
     /// False in a forked child of the process that made it: nothing of it may be touched there, its function included.
@@ -315,6 +337,7 @@ impl Incoming {
     ) -> Result<(), Error> {
         qp.check_connectable()?;
         let connection = self.0.connection.clone();
+        qp.check_own(&connection)?;
         connection.accept(qp.options(private_data), Box::new(done))
     }
 

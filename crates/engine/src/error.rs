@@ -10,6 +10,7 @@ use verbena_nic::moderation::BadHold;
 use verbena_nic::vector::VectorError;
 use verbena_stream::startup::Failure;
 
+use crate::config::Problems;
 use crate::sys;
 
 /// Why the notification pipeline refuses.
@@ -139,6 +140,18 @@ pub enum Error {
     /// A handler needs a processor.
     #[error("a completion handler runs on one processor at least")]
     NoProcessors,
+    /// Something of another function, or of another adapter (V1).
+    #[error("it belongs to another function or adapter")]
+    Foreign,
+    /// Virtual functions are made by the physical one only (V1).
+    #[error("function {function} is a virtual one and cannot make others")]
+    Virtual {
+        /// The function that was asked.
+        function: u32,
+    },
+    /// A function cannot be so.
+    #[error("function: {0}")]
+    Options(Problems),
     /// The notification pipeline refuses.
     #[error("notification: {0}")]
     Interrupts(Box<InterruptError>),

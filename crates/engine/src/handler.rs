@@ -147,7 +147,7 @@ impl Handlers {
 
     /// Columns of the message-vector map: handlers and what comes before them.
     pub(crate) fn columns(&self) -> u16 {
-        FIRST + self.limit()
+        columns(self.limit())
     }
 
     /// Registers one (N3).
@@ -200,6 +200,11 @@ impl Handlers {
     pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
         self.changes.lock()
     }
+}
+
+/// Columns that so many handlers make.
+pub(crate) const fn columns(handlers: u16) -> u16 {
+    FIRST + handlers
 }
 
 /// The column of a handler.

@@ -12,7 +12,7 @@ use verbena_nic::eqe::{Cause, Eqe};
 use verbena_nic::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
 use verbena_nic::message_map::Duty;
 use verbena_nic::vector::{Shutdown, Signal};
-use verbena_nic::{Event, Outbox, QpState, Raise, Reason};
+use verbena_nic::{Event, Function, Outbox, QpState, Raise, Reason};
 use verbena_stream::Time;
 
 use crate::config::Config;
@@ -61,6 +61,7 @@ impl Observers {
 /// The adapter's event queues: one for global events, one for those of RDMA, one for queues without a handler, and one
 /// for each handler; each asks for a vector of its own.
 pub(crate) fn interrupts(
+    function: &Function,
     config: &Config,
     handlers: &Handlers,
     signals: Signals,
@@ -68,8 +69,7 @@ pub(crate) fn interrupts(
     let arrangement = Arrangement::ProcessorQueuesProcessorVectors;
     let columns = handlers.columns();
     let (scheme, signals) = (Scheme::ByProcessor, Box::new(signals));
-    let interrupts = Interrupts::new(arrangement, scheme, columns, signals);
-    let interrupts = interrupts.map_err(InterruptError::from)?;
+    let interrupts = function.create_interrupts(arrangement, scheme, columns, signals)?;
     let created = interrupts.create_all(ENTRIES, Settings::default(), sys::now());
     created.map_err(InterruptError::from)?;
     if let Some(granted) = config.vectors {

@@ -52,6 +52,10 @@ impl Queue {
 }
 
 impl Queue {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     pub(crate) fn lives(&self) -> bool {
         self.core.lives()
     }

@@ -86,6 +86,8 @@ impl QueuePair {
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
+        core.check_own(send.0.core())?;
+        core.check_own(recv.0.core())?;
         QueuePair::make(core, Sends::Own(send), recv, options)
     }
 
@@ -96,6 +98,7 @@ impl QueuePair {
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
+        core.check_own(recv.0.core())?;
         let callable = false;
         let options = QueuePairOptions {
             callable,
@@ -156,6 +159,11 @@ impl QueuePair {
             })),
             callable,
         })
+    }
+
+    /// A connection and it are of one function, as an answer (V1).
+    pub(crate) fn check_own(&self, connection: &Connection) -> Result<(), Error> {
+        self.core.check_own(connection.core())
     }
 
     /// Its number.

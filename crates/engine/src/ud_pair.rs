@@ -58,6 +58,8 @@ impl UdPair {
         recv: &CompletionQueue,
         options: UdOptions,
     ) -> Result<UdPair, Error> {
+        core.check_own(send.0.core())?;
+        core.check_own(recv.0.core())?;
         let qpn = core.numbers.take(core)?;
         let resident = Self::settle_in(core, send, recv, options, qpn);
         let resident = resident.inspect_err(|_| {

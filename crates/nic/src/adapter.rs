@@ -2,7 +2,12 @@
 //! It promises that no two functions share a number or an STag, that the physical function is there from the start,
 //! and that what is left is what can be given out. It refuses to look into functions.
 
-use std::ops::Range;
+mod ranges;
+
+pub(crate) use ranges::Cursor;
+pub use ranges::Ranges;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -11,39 +16,30 @@ use verbena_mem::Policy;
 use crate::error::{Error, Object};
 use crate::function::{FIRST_QP, Function, Shares};
 
-/// What an adapter has in all. STag indexes and queue pair numbers have 24 bits on the wire.
-const WHOLE: Shares = Shares {
-    qps: (1 << 24) - FIRST_QP,
-    cqs: 1 << 24,
-    srqs: 1 << 24,
-    ssqs: 1 << 24,
-    pds: 1 << 24,
-    stags: (1 << 24) - 1,
-};
-
-/// Where a function's numbers lie among the adapter's: what it calls its first is `start` here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranges {
-    /// Queue pairs.
-    pub qps: Range<u32>,
-    /// Completion queues.
-    pub cqs: Range<u32>,
-    /// Shared receive queues.
-    pub srqs: Range<u32>,
-    /// Shared send queues.
-    pub ssqs: Range<u32>,
-    /// Protection domains.
-    pub pds: Range<u32>,
-    /// STag indexes. Peers name them, so a function calls them by the same number.
-    pub stags: Range<u32>,
-}
+/// Functions of an adapter at once, the physical one among them.
+pub const MAX_FUNCTIONS: u32 = 256;
 
 /// An adapter.
 #[derive(Debug)]
 pub struct Adapter {
     policy: Policy,
     seed: u64,
-    functions: RwLock<Vec<(Arc<Function>, Ranges)>>,
+    functions: RwLock<Functions>,
+}
+
+#[derive(Debug, Default)]
+struct Functions {
+    all: BTreeMap<u32, (Arc<Function>, Ranges)>,
+    /// Functions that there were. A number never comes again, and STags are made of it: those of a function that is gone
+    /// must not name anything of another.
+    made: u32,
+    cursor: Cursor,
+}
+
+impl Functions {
+    fn ranges(&self) -> impl Iterator<Item = &Ranges> + Clone {
+        self.all.values().map(|(_, ranges)| ranges)
+    }
 }
 
 impl Adapter {
@@ -52,7 +48,7 @@ impl Adapter {
         let adapter = Adapter {
             policy,
             seed,
-            functions: RwLock::new(Vec::new()),
+            functions: RwLock::default(),
         };
         adapter.add_function(shares)?;
         Ok(adapter)
@@ -61,52 +57,54 @@ impl Adapter {
     /// One more function, with shares of what is left.
     pub fn add_function(&self, shares: Shares) -> Result<Arc<Function>, Error> {
         let mut functions = self.functions.write();
-        let number = functions.len() as u32;
-        let before = functions.last().map(|(_, ranges)| ranges);
-        let ranges = Ranges {
-            qps: next(
-                Object::Qp,
-                FIRST_QP,
-                before.map(|r| &r.qps),
-                shares.qps,
-                WHOLE.qps,
-            )?,
-            cqs: next(Object::Cq, 1, before.map(|r| &r.cqs), shares.cqs, WHOLE.cqs)?,
-            srqs: next(
-                Object::Srq,
-                1,
-                before.map(|r| &r.srqs),
-                shares.srqs,
-                WHOLE.srqs,
-            )?,
-            ssqs: next(
-                Object::Ssq,
-                1,
-                before.map(|r| &r.ssqs),
-                shares.ssqs,
-                WHOLE.ssqs,
-            )?,
-            pds: next(Object::Pd, 1, before.map(|r| &r.pds), shares.pds, WHOLE.pds)?,
-            // STag 0 names nothing.
-            stags: next(
-                Object::Stag,
-                1,
-                before.map(|r| &r.stags),
-                shares.stags,
-                WHOLE.stags,
-            )?,
-        };
+        let functions = &mut *functions;
+        if functions.all.len() as u32 >= MAX_FUNCTIONS {
+            let (object, limit) = (Object::Function, MAX_FUNCTIONS);
+            return Err(Error::Limit { object, limit });
+        }
+        let number = functions.made;
+        let mut cursor = functions.cursor;
+        let ranges = cursor.place(&shares, &functions.ranges())?;
         // Functions must not be able to guess each other's STags from their own.
         let seed = self.seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let stags = ranges.stags.clone();
         let function = Arc::new(Function::new(number, shares, stags, self.policy, seed));
-        functions.push((function.clone(), ranges));
+        functions.cursor = cursor;
+        functions.made += 1;
+        functions.all.insert(number, (function.clone(), ranges));
         Ok(function)
+    }
+
+    /// Removes a virtual function that has no objects; its shares can be given to others then. Whoever still holds it can
+    /// make nothing in it any more.
+    ///
+    /// One that has objects stays as it is: nothing is taken from under a program that uses it (N9).
+    pub fn remove_function(&self, number: u32) -> Result<(), Error> {
+        if number == 0 {
+            return Err(Error::Physical);
+        }
+        let mut functions = self.functions.write();
+        let object = Object::Function;
+        let found = functions.all.get(&number);
+        let (function, _) = found.ok_or(Error::NoSuch { object, number })?;
+        function.close()?;
+        functions.all.remove(&number);
+        Ok(())
     }
 
     /// Functions there are.
     pub fn functions(&self) -> u32 {
-        self.functions.read().len() as u32
+        self.functions.read().all.len() as u32
+    }
+
+    /// The numbers of all functions; 0 is the physical one.
+    pub fn numbers(&self) -> Vec<u32> {
+        self.functions.read().all.keys().copied().collect()
+    }
+
+    /// What a function can still be promised: the longest run of each kind that no function has.
+    pub fn left(&self) -> Shares {
+        ranges::left(&self.functions.read().ranges())
     }
 
     /// The function with this number; 0 is the physical one.
@@ -136,10 +134,8 @@ impl Adapter {
     pub fn find_qp(&self, number: u32) -> Result<(Arc<Function>, u32), Error> {
         let functions = self.functions.read();
         let object = Object::Qp;
-        let owner = functions.partition_point(|(_, ranges)| ranges.qps.end <= number);
-        let found = functions
-            .get(owner)
-            .filter(|(_, r)| r.qps.contains(&number));
+        let mut all = functions.all.values();
+        let found = all.find(|(_, ranges)| ranges.qps.contains(&number));
         let (function, ranges) = found.ok_or(Error::NoSuch { object, number })?;
         Ok((function.clone(), number - ranges.qps.start + FIRST_QP))
     }
@@ -151,27 +147,8 @@ impl Adapter {
     ) -> Result<R, Error> {
         let object = Object::Function;
         let functions = self.functions.read();
-        let found = functions.get(number as usize);
+        let found = functions.all.get(&number);
         found.map(look).ok_or(Error::NoSuch { object, number })
-    }
-}
-
-/// The range after the last one, if the whole has room for it.
-fn next(
-    object: Object,
-    first: u32,
-    before: Option<&Range<u32>>,
-    share: u32,
-    whole: u32,
-) -> Result<Range<u32>, Error> {
-    let start = before.map_or(first, |range| range.end);
-    let end = start.checked_add(share).filter(|end| end - first <= whole);
-    match end {
-        Some(end) => Ok(start..end),
-        None => Err(Error::Limit {
-            object,
-            limit: whole,
-        }),
     }
 }
 

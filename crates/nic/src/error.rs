@@ -8,6 +8,8 @@ use verbena_mem::Pd;
 
 use crate::control::ControlError;
 use crate::cq::CqError;
+use crate::function::Shares;
+use crate::interrupts;
 use crate::qp::PostError;
 use crate::receive;
 use crate::state::QpState;
@@ -40,6 +42,10 @@ pub enum Object {
     Function,
     /// A control queue pair.
     Control,
+    /// An event queue.
+    EventQueue,
+    /// An interrupt vector.
+    Vector,
 }
 
 impl fmt::Display for Object {
@@ -53,6 +59,8 @@ impl fmt::Display for Object {
             Object::Stag => "STag",
             Object::Function => "function",
             Object::Control => "control queue pair",
+            Object::EventQueue => "event queue",
+            Object::Vector => "vector",
         })
     }
 }
@@ -93,6 +101,35 @@ pub enum Error {
         object: Object,
         /// How many there may be.
         limit: u32,
+    },
+    /// The adapter has not so many left to give to a function (V1).
+    #[error("{asked} of kind {object} asked for, {left} left in one piece")]
+    Share {
+        /// What was asked for.
+        object: Object,
+        /// How many.
+        asked: u32,
+        /// The longest run of numbers that no function has.
+        left: u32,
+    },
+    /// A function cannot be removed while it has objects (V1).
+    #[error("function {number} still has {used}, and {controls} control queue pairs")]
+    Occupied {
+        /// The function.
+        number: u32,
+        /// What it has.
+        used: Shares,
+        /// Control queue pairs, which count for themselves.
+        controls: u32,
+    },
+    /// The physical function goes with its adapter, and not before.
+    #[error("function 0 is the physical one and cannot be removed")]
+    Physical,
+    /// The function was removed, and nothing can be made in it any more.
+    #[error("the function is gone: no {object} can be made in it")]
+    Gone {
+        /// What was to be made.
+        object: Object,
     },
     /// Larger than the function allows; its attributes say how large it may be.
     #[error("{what}: {asked} asked for, at most {limit}")]
@@ -157,6 +194,9 @@ pub enum Error {
     /// A request cannot be posted to a queue pair.
     #[error(transparent)]
     Post(#[from] PostError),
+    /// Event queues and vectors that cannot be so.
+    #[error(transparent)]
+    Interrupts(#[from] interrupts::NewError),
     /// A control queue pair refuses.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -170,6 +210,7 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::Limit { .. }
+            | Error::Share { .. }
             | Error::Receive(receive::PostError::Full(_))
             | Error::Post(PostError::Full(_))
             | Error::Control(ControlError::Full(_))
@@ -178,6 +219,10 @@ impl Error {
             | Error::Pending { .. }
             | Error::Control(_)
             | Error::InUse { .. }
+            | Error::Occupied { .. }
+            | Error::Physical
+            | Error::Gone { .. }
+            | Error::Interrupts(_)
             | Error::TooLarge { .. }
             | Error::Domain { .. }
             | Error::ChannelDomain { .. }

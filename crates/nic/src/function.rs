@@ -6,15 +6,19 @@
 
 mod attributes;
 mod control;
+mod counters;
 mod datagrams;
+mod events;
 mod memory;
 mod pairs;
 mod queues;
 mod sends;
 mod table;
 
-pub use attributes::{Attributes, Shares};
+pub use attributes::{Attributes, KINDS, Shares};
+pub use counters::FunctionCounters;
 pub use datagrams::NewUd;
+pub(crate) use events::Claim;
 pub use pairs::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 
@@ -26,6 +30,8 @@ use verbena_mem::{Pd, Policy, Tpt};
 use crate::error::{Error, Object};
 use crate::event::{Outbox, Raise, Wake};
 use control::ControlRow;
+use counters::Books;
+use events::Claims;
 use pairs::Pair;
 use queues::{CqRow, SrqRow};
 use sends::SsqRow;
@@ -50,6 +56,8 @@ pub struct Function {
     ssqs: Table<SsqRow>,
     qps: Table<Pair>,
     controls: Table<ControlRow>,
+    claims: Arc<Claims>,
+    books: Books,
 }
 
 impl Function {
@@ -71,6 +79,8 @@ impl Function {
             ssqs: Table::new(Object::Ssq, FIRST, shares.ssqs),
             qps: Table::new(Object::Qp, FIRST_QP, shares.qps),
             controls: Table::new(Object::Control, FIRST, MAX_CONTROLS),
+            claims: Arc::default(),
+            books: Books::default(),
         }
     }
 
@@ -86,6 +96,7 @@ impl Function {
 
     /// Objects in use now.
     pub fn used(&self) -> Shares {
+        let (event_queues, vectors) = self.claims.used();
         Shares {
             qps: self.qps.len(),
             cqs: self.cqs.len(),
@@ -93,7 +104,41 @@ impl Function {
             ssqs: self.ssqs.len(),
             pds: self.pds.len(),
             stags: self.tpt.len(),
+            event_queues,
+            vectors,
         }
+    }
+
+    /// Takes nothing new any more, if it has no objects (V1); else nothing changes.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        // Queue pairs, shared receive queues and STags have a domain, or are promised by a control queue pair, and keep it:
+        // with none of these left there are none of those, and none can come while the tables are held.
+        let (mut pds, mut cqs) = (self.pds.hold(), self.cqs.hold());
+        let mut controls = self.controls.hold();
+        let empty = pds.live() == 0 && cqs.live() == 0 && controls.live() == 0;
+        if !empty || !self.claims.close() {
+            let (event_queues, vectors) = self.claims.used();
+            let used = Shares {
+                qps: self.qps.len(),
+                cqs: cqs.live(),
+                srqs: self.srqs.len(),
+                ssqs: self.ssqs.len(),
+                pds: pds.live(),
+                stags: self.tpt.len(),
+                event_queues,
+                vectors,
+            };
+            let (number, controls) = (self.number, controls.live());
+            return Err(Error::Occupied {
+                number,
+                used,
+                controls,
+            });
+        }
+        pds.close();
+        cqs.close();
+        controls.close();
+        Ok(())
     }
 
     /// A fresh protection domain.

@@ -15,6 +15,7 @@ use verbena_stream::Time;
 use crate::arrangement::Arrangement;
 use crate::desk::Desk;
 use crate::eq::{EventQueue, Reader};
+use crate::function::Claim;
 use crate::message_map::{FlatMap, MapError, MessageMap};
 use crate::moderation::Arming;
 use crate::steering::Steering;
@@ -130,6 +131,8 @@ pub struct Interrupts {
     reads: AtomicUsize,
     writes: AtomicUsize,
     fired: AtomicUsize,
+    /// What of a function's share this is (V1).
+    _claim: Option<Claim>,
 }
 
 impl core::fmt::Debug for Interrupts {
@@ -169,7 +172,14 @@ impl Interrupts {
             reads: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
             fired: AtomicUsize::new(0),
+            _claim: None,
         })
+    }
+
+    /// It has these queues of its function's share, and no more than so many vectors.
+    pub(crate) fn claimed(&mut self, claim: Claim, vectors: u16) {
+        self.vectors.limit(vectors);
+        self._claim = Some(claim);
     }
 
     /// Event queues that there are.

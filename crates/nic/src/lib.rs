@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
 //! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair), [`ssq`] (a send queue for many), [`ud`] (one for datagrams) → [`event`] → [`control`] (what is done later) →
-//! [`function`] (the tables and the verbs on them) → [`adapter`]; [`error`] says why a verb refuses.
+//! [`function`] (the tables and the verbs on them) → [`adapter`] → [`profile`] (as what it appears); [`error`] says why a verb refuses.
 //! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`], [`message_map`], [`arrangement`]
 //! (where events go) → [`vector`] (signals) → [`interrupts`] (all of it together).
 //! Below them, without any meaning of their own: `ring` (a queue without a lock), `desk` (a lock with a bell) and `sync`.
@@ -29,6 +29,7 @@ pub mod function;
 pub mod interrupts;
 pub mod message_map;
 pub mod moderation;
+pub mod profile;
 pub mod qp;
 pub mod receive;
 #[allow(
@@ -57,7 +58,9 @@ pub use cq::{Arm, Cq};
 pub use eqe::{Cause, Eqe};
 pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise, Reason, Wake};
-pub use function::{Attributes, CqInfo, Function, NewQp, NewUd, QpInfo, Shares, SrqInfo};
+pub use function::{
+    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, QpInfo, Shares, SrqInfo,
+};
 pub use interrupts::{At, Interrupts, Origin, Scheme};
 pub use qp::{
     Acks, OnFailure, Qp, QpInit, Receiving, Registration, Sending, Transfer, Unregistered,

@@ -100,6 +100,8 @@ pub struct Vectors {
     /// How each is delivered.
     deliveries: Box<[AtomicU32]>,
     granted: AtomicU32,
+    /// More are never granted: the share of their function (V1).
+    most: u16,
 }
 
 impl Vectors {
@@ -112,6 +114,7 @@ impl Vectors {
         Ok(Vectors {
             deliveries: (0..asked).map(inline).collect(),
             granted: AtomicU32::new(u32::from(asked)),
+            most: u16::MAX,
         })
     }
 
@@ -128,7 +131,14 @@ impl Vectors {
 
     /// So many are granted: fewer are shared, more stay unused, none means the legacy line.
     pub fn grant(&self, granted: u16) {
+        let granted = granted.min(self.most);
         self.granted.store(u32::from(granted), Ordering::Relaxed);
+    }
+
+    /// No more than so many will ever be granted.
+    pub(crate) fn limit(&mut self, most: u16) {
+        self.most = most;
+        self.grant(self.usable());
     }
 
     /// How signals of a vector are delivered from now on.

@@ -163,8 +163,12 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn with(config: Config) -> Result<Device, Error> {
+        Device::on(Engine::new(config)?)
+    }
+
+    pub(crate) fn on(engine: Engine) -> Result<Device, Error> {
         let device = Arc::new(Inner {
-            engine: Engine::new(config)?,
+            engine,
             connections: Mutex::default(),
             listener: RwLock::default(),
         });

@@ -5,6 +5,7 @@
 use core::fmt;
 
 use verbena_mem::Access;
+use verbena_nic::profile::ProfileError;
 use verbena_nic::qp::PostError;
 use verbena_nic::{Cause, Kind, Status};
 
@@ -76,6 +77,9 @@ pub enum Error {
     /// The configuration.
     #[error("configuration: {0}")]
     Config(verbena_engine::config::Problems),
+    /// A logical device that is not so, or not there yet.
+    #[error(transparent)]
+    Profile(Box<ProfileError>),
     /// A request that the queue pair does not take.
     #[error(transparent)]
     Post(#[from] PostError),
@@ -209,6 +213,9 @@ impl Error {
                 | E::NoHandler { .. }
                 | E::NoProcessor { .. }
                 | E::NoProcessors
+                | E::Foreign
+                | E::Virtual { .. }
+                | E::Options(_)
                 | E::Interrupts(_)
                 | E::Closed => Fault::Caller,
             },
@@ -217,6 +224,7 @@ impl Error {
             Error::Closed { by_peer: true } | Error::Timeout => Fault::Peer,
             Error::Handle { .. } | Error::Name { .. } => Fault::Peer,
             Error::Config(_)
+            | Error::Profile(_)
             | Error::Post(_)
             | Error::Closed { .. }
             | Error::Bounds { .. }

@@ -63,6 +63,7 @@ mod desk;
 mod device;
 mod endpoint;
 mod error;
+mod function;
 mod handler;
 mod listener;
 pub mod low;
@@ -106,7 +107,7 @@ pub use ud::{Ud, UdOptions};
 pub use verbena_engine::config::{Origin, Problem, Problems};
 #[doc(inline)]
 pub use verbena_engine::monitor;
-pub use verbena_engine::{Config, DeskCounts, HandlerOptions, Whereabouts};
+pub use verbena_engine::{Config, DeskCounts, FunctionOptions, HandlerOptions, Whereabouts};
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};
 

@@ -47,6 +47,9 @@ pub use verbena_mem::{Bind, Ticket, WindowType};
 pub use verbena_nic::eqe::OnChannel;
 pub use verbena_nic::interrupts::{At, Origin};
 pub use verbena_nic::moderation::{Hold, Moderation};
+pub use verbena_nic::profile::{
+    DeviceProfile, HostMap, Logical, Owner, Part, ProfileError, Rule, Service, Tuple,
+};
 pub use verbena_nic::qp::{
     Counters, Enabled, Limits, OnFailure, PostError, Psns, Registration, Unregistered, View,
 };
@@ -54,8 +57,8 @@ pub use verbena_nic::ssq::{ChannelInfo, Fate, Record, SsqCounters, SsqInfo, SsqL
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, Remote};
 pub use verbena_nic::{
-    Arm, Attributes, Cause, Flags, Header, Personality, QpState, QpType, Reason,
-    ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,
+    Arm, Attributes, Cause, Flags, FunctionCounters, Header, Object, Personality, QpState, QpType,
+    Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;

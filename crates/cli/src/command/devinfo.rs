@@ -2,11 +2,13 @@
 //! It promises that every setting is listed with its value and its origin, secrets hidden.
 //! It refuses to change anything.
 
+mod profile;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use clap::Args;
-use verbena::low::Attributes;
+use verbena::low::{Attributes, HostMap};
 use verbena::{Config, Device};
 
 #[derive(Args)]
@@ -14,6 +16,9 @@ pub(crate) struct Devinfo {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Show the logical devices as which the adapter appears, and their maps, instead
+    #[arg(long)]
+    profile: bool,
 }
 
 pub(crate) fn run(args: &Devinfo) -> u8 {
@@ -38,6 +43,9 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
     let rows = config.describe();
     let device = Device::with(config)?;
     let attributes = device.attributes();
+    if args.profile {
+        return show_profile(&device, args.json);
+    }
     let (handlers, processors) = (device.handler_limit(), device.processors()?);
     // A setting that fits no interface is shown as what it leads to; the rest is worth seeing all the same.
     let addresses = device.addresses().map(|all| {
@@ -93,6 +101,19 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
     for row in &rows {
         writeln!(out, "  {:<18} {:<24} {}", row.key, row.value, row.source)?;
     }
+    Ok(())
+}
+
+fn show_profile(device: &Device, json: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let profile = device.config().device_profile()?;
+    let host = HostMap::plan(&profile, &device.attributes().shares)?;
+    let mut out = io::stdout().lock();
+    if !json {
+        profile::write(&mut out, &profile, &host)?;
+        return Ok(());
+    }
+    serde_json::to_writer_pretty(&mut out, &profile::json(&profile, &host))?;
+    writeln!(out)?;
     Ok(())
 }
 

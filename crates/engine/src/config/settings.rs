@@ -6,6 +6,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use verbena_nic::Personality;
+use verbena_nic::profile::{Logical, Rule};
 use verbena_wire::mpa::enhanced::RtrKinds;
 use verbena_wire::mpa::startup::Revision;
 
@@ -15,6 +16,7 @@ use super::form::{
 };
 use super::key::Key;
 use super::peers::Peers;
+use super::presents::{Owners, Presents};
 use super::problem::Problem;
 use super::words::{Choice, Fpdu, Log, Profile};
 
@@ -114,6 +116,12 @@ settings! {
     personality: Personality = Personality::Roce, Words(PERSONALITIES);
     /// What programs that choose a device by its name call it.
     name: String = "verbena0".to_owned(), Label;
+    /// Virtual functions beside the physical one: C programs see them as devices of their own, called `name`, `v` and a number (docs/functions.md).
+    functions: u16 = 0, Number(0..=14);
+    /// Logical devices as which the adapter appears, with what each does; `auto` is `name` and one more for each of `functions`, all of them `rdma`.
+    presents: Option<Vec<Logical>> = None, Or("auto", Presents);
+    /// Whose packets are, by address, port or connection; the narrowest decides, and all others are the first device's.
+    owners: Vec<Rule> = Vec::new(), Owners;
     /// Its addresses; `auto` is the first one that others can reach, else loopback.
     device: Device = Device::Auto, Devices;
     /// Ports of out-of-band connections and datagrams, below the ephemeral range.
@@ -256,6 +264,7 @@ impl Settings {
                 ),
             ));
         }
+        found.extend(self.profile_problem());
         found
     }
 }

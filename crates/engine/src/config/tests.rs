@@ -278,6 +278,56 @@ fn the_file_of_the_user_is_found_and_read() {
     assert_eq!(*absent, Settings::default());
 }
 
+/// V2: as what the adapter appears is configured, and what makes no sense says why.
+#[test]
+fn logical_devices_are_configured() {
+    let auto = from("functions = 2", &[]).unwrap();
+    let profile = auto.device_profile().unwrap();
+    let names: Vec<String> = profile.devices().iter().map(ToString::to_string).collect();
+    let expected = ["verbena0=rdma", "verbena0v1=rdma", "verbena0v2=rdma"];
+    assert_eq!(names, expected);
+    let file = "presents = [\"verbena0=rdma+nic\", \"scsi0=iscsi\"]\n\
+                owners = [\"192.0.2.1:4420=verbena0/rdma\", \"*:3260=scsi0\", \
+                \"[2001:db8::1]:5<[2001:db8::2]:6=verbena0/nic\", \"192.0.2.1=verbena0/nic\"]";
+    let config = from(file, &[]).unwrap();
+    let profile = config.device_profile().unwrap();
+    assert_eq!(profile.devices().len(), 2);
+    assert_eq!(profile.network().rules().len(), 4);
+    for row in config.describe() {
+        let mut again = Config::default();
+        again
+            .set("presents", "verbena0=rdma+nic,scsi0=iscsi")
+            .unwrap();
+        again.set(row.key, &row.value).expect(row.key);
+    }
+    for (presents, owners, part) in [
+        (
+            "a=rdma,a=nic",
+            "",
+            "presents = \"a=rdma,a=nic\": two devices are called a",
+        ),
+        ("a=rdma+rdma", "", "a has rdma twice"),
+        (
+            "a=rdma",
+            "192.0.2.1=b",
+            "owners = \"192.0.2.1=b\": no device is called b",
+        ),
+        ("a=rdma+nic", "192.0.2.1=a", "say which"),
+        ("a=rdma", "*:80=a,*:80=a", "says who owns"),
+        ("a=rdma", "*:80<192.0.2.9:1=a", "both addresses"),
+        ("a=toaster", "", "wanted is auto or a list such as"),
+        ("a=rdma", "nowhere=a", "wanted is a list such as"),
+    ] {
+        let said = sentences(
+            &format!("presents = {presents:?}\nowners = {owners:?}"),
+            &[],
+        );
+        assert!(said.iter().any(|s| s.contains(part)), "{said:?}");
+    }
+    let said = sentences("functions = 1\npresents = \"a=rdma\"", &[]);
+    assert!(said[0].contains("wanted is 0 beside presents"), "{said:?}");
+}
+
 /// The list in the documentation is made from the same table; if this fails, paste what it prints.
 #[test]
 fn the_documentation_lists_every_key() {

@@ -1,5 +1,7 @@
 //! Tests of the adapter: shares are disjoint, numbers are relative, and what is gone is gone.
 
+mod isolation;
+
 use verbena_mem::Access;
 
 use super::*;
@@ -13,6 +15,8 @@ fn small() -> Shares {
         ssqs: 10,
         pds: 10,
         stags: 10,
+        event_queues: 8,
+        vectors: 8,
     }
 }
 
@@ -68,18 +72,118 @@ fn a_function_cannot_name_memory_of_another() {
 #[test]
 fn what_is_not_left_cannot_be_given_out() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
-    let all = Shares {
-        stags: WHOLE.stags,
-        ..small()
-    };
-    let refused = adapter.add_function(all).unwrap_err();
-    assert_eq!(refused.kind(), Kind::Exhausted);
-    let rest = Shares {
-        stags: WHOLE.stags - 10,
-        ..small()
-    };
+    let whole = Ranges::WHOLE.shares();
+    for (at, (object, most)) in whole.each().into_iter().enumerate() {
+        let mut shares = small();
+        let share = [
+            &mut shares.qps,
+            &mut shares.cqs,
+            &mut shares.srqs,
+            &mut shares.pds,
+            &mut shares.stags,
+            &mut shares.event_queues,
+            &mut shares.vectors,
+        ];
+        *share.into_iter().nth(at).unwrap() = most;
+        let refused = adapter.add_function(shares).unwrap_err();
+        let taken = small().each()[at].1;
+        let expected = Error::Share {
+            object,
+            asked: most,
+            left: most - taken,
+        };
+        assert_eq!(refused, expected);
+        assert_eq!(refused.kind(), Kind::Exhausted);
+        let said = refused.to_string();
+        assert!(said.contains(&most.to_string()), "{said}");
+        assert!(said.contains(&(most - taken).to_string()), "{said}");
+    }
+    let rest = adapter.left();
+    assert_eq!(rest.stags, whole.stags - 10);
     let last = adapter.add_function(rest).unwrap();
-    assert_eq!(last.number(), 1, "the refused one left nothing behind");
+    assert_eq!(last.number(), 1, "the refused ones left nothing behind");
     assert_eq!(adapter.ranges(1).unwrap().stags.end, 1 << 24);
+    assert_eq!(adapter.left(), Shares::NONE);
     assert!(adapter.function(2).is_err());
+    // A function of nothing is still one.
+    adapter.add_function(Shares::NONE).unwrap();
+}
+
+#[test]
+fn what_a_removed_function_had_can_be_given_out_again_as_late_as_possible() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let rest = adapter.left();
+    let half = Shares {
+        stags: rest.stags / 2,
+        ..small()
+    };
+    let first = adapter.add_function(half).unwrap().number();
+    let before = adapter.ranges(first).unwrap();
+    adapter.remove_function(first).unwrap();
+    assert!(adapter.function(first).is_err());
+    assert_eq!(adapter.left(), rest);
+    let second = adapter.add_function(half).unwrap().number();
+    assert_ne!(second, first, "a number never comes again");
+    let after = adapter.ranges(second).unwrap();
+    assert_eq!(after.stags.start, before.stags.end, "the old ones rest");
+    // Nothing but the old ones is left now, in one piece.
+    let third = adapter.add_function(half).unwrap().number();
+    assert_eq!(adapter.ranges(third).unwrap().stags, before.stags);
+}
+
+#[test]
+fn gaps_that_are_apart_are_not_one_piece() {
+    let third = Ranges::WHOLE.shares().stags / 3;
+    let share = Shares {
+        stags: third,
+        ..small()
+    };
+    let adapter = Adapter::new(share, Policy::Verbs, 1).unwrap();
+    let middle = adapter.add_function(share).unwrap().number();
+    let third_one = adapter.add_function(share).unwrap().number();
+    adapter.remove_function(middle).unwrap();
+    let more = Shares {
+        stags: third + 1,
+        ..small()
+    };
+    let refused = adapter.add_function(more).unwrap_err();
+    let (object, asked) = (Object::Stag, third + 1);
+    let left = third;
+    assert_eq!(
+        refused,
+        Error::Share {
+            object,
+            asked,
+            left
+        }
+    );
+    adapter.remove_function(third_one).unwrap();
+    adapter.add_function(more).unwrap();
+}
+
+#[test]
+fn there_is_a_limit_on_functions() {
+    let adapter = Adapter::new(Shares::NONE, Policy::Verbs, 1).unwrap();
+    for _ in 1..MAX_FUNCTIONS {
+        adapter.add_function(Shares::NONE).unwrap();
+    }
+    let refused = adapter.add_function(Shares::NONE).unwrap_err();
+    let (object, limit) = (Object::Function, MAX_FUNCTIONS);
+    assert_eq!(refused, Error::Limit { object, limit });
+    adapter.remove_function(7).unwrap();
+    let fresh = adapter.add_function(Shares::NONE).unwrap();
+    assert_eq!(fresh.number(), MAX_FUNCTIONS);
+    assert_eq!(adapter.functions(), MAX_FUNCTIONS);
+    assert!(!adapter.numbers().contains(&7));
+}
+
+#[test]
+fn the_physical_function_and_functions_that_are_not_there_stay() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    assert_eq!(adapter.remove_function(0), Err(Error::Physical));
+    let (object, number) = (Object::Function, 1);
+    assert_eq!(
+        adapter.remove_function(1),
+        Err(Error::NoSuch { object, number })
+    );
 }

@@ -29,6 +29,8 @@ fn world(depth: usize) -> World {
         ssqs: 8,
         pds: 8,
         stags: 8,
+        event_queues: 8,
+        vectors: 8,
     };
     let adapter = Adapter::new(shares, Policy::Verbs, 1).unwrap();
     let function = adapter.function(0).unwrap();

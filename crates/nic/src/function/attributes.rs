@@ -3,7 +3,7 @@
 //! They refuse to promise what a connection agrees on, such as read depths.
 
 use crate::cq;
-use crate::error::Error;
+use crate::error::{Error, Object};
 use crate::qp::Limits;
 
 /// How many objects a function may have; each function's are its own (DESIGN §9).
@@ -21,6 +21,56 @@ pub struct Shares {
     pub pds: u32,
     /// Regions and windows together.
     pub stags: u32,
+    /// Event queues.
+    pub event_queues: u32,
+    /// Interrupt vectors; events that find none of their own share one (E10).
+    pub vectors: u32,
+}
+
+impl Shares {
+    /// Nothing of anything.
+    pub const NONE: Shares = Shares {
+        qps: 0,
+        cqs: 0,
+        srqs: 0,
+        ssqs: 0,
+        pds: 0,
+        stags: 0,
+        event_queues: 0,
+        vectors: 0,
+    };
+
+    /// Each kind and how many of it.
+    pub fn each(&self) -> [(Object, u32); KINDS] {
+        [
+            (Object::Qp, self.qps),
+            (Object::Cq, self.cqs),
+            (Object::Srq, self.srqs),
+            (Object::Ssq, self.ssqs),
+            (Object::Pd, self.pds),
+            (Object::Stag, self.stags),
+            (Object::EventQueue, self.event_queues),
+            (Object::Vector, self.vectors),
+        ]
+    }
+}
+
+/// Kinds of objects that a function has a share of.
+pub const KINDS: usize = 8;
+
+impl core::fmt::Display for Shares {
+    /// What there is, without what there is nothing of.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let some = self.each().into_iter().filter(|(_, count)| *count > 0);
+        for (at, (object, count)) in some.enumerate() {
+            let between = if at == 0 { "" } else { ", " };
+            write!(f, "{between}{count} of kind {object}")?;
+        }
+        if *self == Shares::NONE {
+            f.write_str("nothing")?;
+        }
+        Ok(())
+    }
 }
 
 impl Default for Shares {
@@ -33,6 +83,8 @@ impl Default for Shares {
             ssqs: 1 << 17,
             pds: 1 << 17,
             stags: 1 << 20,
+            event_queues: 32,
+            vectors: 32,
         }
     }
 }

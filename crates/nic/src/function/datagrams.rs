@@ -85,7 +85,8 @@ impl Function {
         let init = qp.init();
         init.send_cq.forget(init.qpn.get());
         init.recv_cq.forget(init.qpn.get());
-        self.qps.remove(number, |_| 0).map(drop)
+        let remove = || self.qps.remove(number, |_| 0).map(drop);
+        self.books.close_ud(&qp, remove)
     }
 }
 

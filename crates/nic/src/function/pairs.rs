@@ -225,7 +225,8 @@ impl Function {
             ssq.leave(number);
             out.wake_sends(ssq.number());
         }
-        self.qps.remove(number, |_| 0).map(drop)?;
+        self.books
+            .close(&qp, || self.qps.remove(number, |_| 0).map(drop))?;
         Ok(last)
     }
 

@@ -6,7 +6,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::error::{Error, Object};
 
@@ -51,18 +51,34 @@ pub(super) struct Table<T> {
     rows: RwLock<Rows<T>>,
 }
 
+/// What a table holds.
 #[derive(Debug)]
-struct Rows<T> {
+pub(super) struct Rows<T> {
     rows: Vec<Option<T>>,
     resting: VecDeque<u32>,
     /// Rows that are promised and not there yet (V5); they count.
     pending: HashSet<u32>,
     live: u32,
+    /// The function is gone (V1).
+    closed: bool,
 }
 
 impl<T> Rows<T> {
+    /// Rows in use.
+    pub(super) fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// There will be no row any more.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
     /// A place for one more row, if there may be one.
     fn next(&mut self, limit: u32) -> Option<u32> {
+        if self.closed {
+            return None;
+        }
         let fresh = (self.rows.len() as u32) < limit;
         if fresh && self.resting.len() <= REST {
             self.rows.push(None);
@@ -84,6 +100,7 @@ impl<T> Table<T> {
                 resting: VecDeque::new(),
                 pending: HashSet::new(),
                 live: 0,
+                closed: false,
             }),
         }
     }
@@ -93,6 +110,11 @@ impl<T> Table<T> {
         self.rows.read().live
     }
 
+    /// Nobody adds or removes a row while this is held.
+    pub(super) fn hold(&self) -> RwLockWriteGuard<'_, Rows<T>> {
+        self.rows.write()
+    }
+
     /// Adds a row that is told its number; `show` chooses what the caller gets of it.
     pub(super) fn add<R>(
         &self,
@@ -100,7 +122,8 @@ impl<T> Table<T> {
         show: impl FnOnce(&T) -> R,
     ) -> Result<R, Error> {
         let mut rows = self.rows.write();
-        let at = rows.next(self.limit).ok_or(self.full())?;
+        let at = rows.next(self.limit);
+        let at = at.ok_or_else(|| self.full(&rows))?;
         match make(self.first + at) {
             Ok(row) => {
                 let shown = show(&row);
@@ -119,7 +142,8 @@ impl<T> Table<T> {
     /// Promises a row: its number is taken, and names nothing until it is filled (V5).
     pub(super) fn reserve(&self) -> Result<u32, Error> {
         let mut rows = self.rows.write();
-        let at = rows.next(self.limit).ok_or(self.full())?;
+        let at = rows.next(self.limit);
+        let at = at.ok_or_else(|| self.full(&rows))?;
         rows.pending.insert(at);
         rows.live += 1;
         Ok(self.first + at)
@@ -205,8 +229,11 @@ impl<T> Table<T> {
         self.no_such(number)
     }
 
-    fn full(&self) -> Error {
+    fn full(&self, rows: &Rows<T>) -> Error {
         let (object, limit) = (self.object, self.limit);
+        if rows.closed {
+            return Error::Gone { object };
+        }
         Error::Limit { object, limit }
     }
 

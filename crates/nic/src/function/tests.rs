@@ -23,6 +23,8 @@ fn function() -> Function {
         ssqs: 8,
         pds: 8,
         stags: 8,
+        event_queues: 8,
+        vectors: 8,
     };
     Function::new(0, shares, 1..9, Policy::Verbs, 1)
 }

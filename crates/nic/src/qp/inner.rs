@@ -195,7 +195,7 @@ impl Inner {
         }
     }
 
-    /// As if it had just been made; what was posted is dropped without a completion.
+    /// As if it had just been made, but for its counters; what was posted is dropped without a completion.
     pub(super) fn renew(&mut self) {
         while self.heads.next_send().is_some() {
             self.heads.ended(1);
@@ -204,10 +204,13 @@ impl Inner {
         self.begin_anew();
     }
 
-    /// As if it had just been made, but for requests that were left and not yet found.
+    /// As if it had just been made, but for its counters and for requests that were left and not yet found. Its function adds
+    /// up what went through it (V1), so nothing that was counted is forgotten.
     pub(super) fn begin_anew(&mut self) {
         self.heads.ended(self.sends.len());
+        let counters = self.counters;
         *self = Inner::new(core::mem::take(&mut self.heads));
+        self.counters = counters;
     }
 
     /// How the peer of the stream wants things.

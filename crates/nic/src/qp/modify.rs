@@ -284,10 +284,10 @@ impl Inner {
         }
         // RDMAC: Closing ends in Idle, from where another stream may begin.
         if was == QpState::Closing && self.state != was {
-            let (state, cause, counters) = (self.state, self.cause.take(), self.counters);
+            let (state, cause) = (self.state, self.cause.take());
             // A receive that was posted a moment ago is one for the next stream.
             self.begin_anew();
-            (self.state, self.cause, self.counters) = (state, cause, counters);
+            (self.state, self.cause) = (state, cause);
         }
     }
 

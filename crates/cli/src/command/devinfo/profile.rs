@@ -1,0 +1,121 @@
+//! `verbena devinfo --profile`: as what the adapter appears, and both of its maps (V2).
+//! It promises the maps that programs get by the same settings. It refuses to show a service as working that is not there yet.
+
+use std::io::{self, Write};
+
+use verbena::low::{DeviceProfile, HostMap, Object, Part, Service};
+
+/// Queues and other objects of a device, as people call them.
+const OBJECTS: [(Object, &str, &str); 7] = [
+    (Object::Qp, "queue_pairs", "queue pairs"),
+    (Object::Cq, "completion_queues", "completion queues"),
+    (
+        Object::Srq,
+        "shared_receive_queues",
+        "shared receive queues",
+    ),
+    (Object::Pd, "protection_domains", "protection domains"),
+    (Object::Stag, "stags", "STag indexes"),
+    (Object::EventQueue, "event_queues", "event queues"),
+    (Object::Vector, "vectors", "vectors"),
+];
+
+/// The function that serves it, or why none does.
+fn standing(profile: &DeviceProfile, device: &str, service: Service) -> String {
+    match profile.function(device, service) {
+        Ok(function) => format!("function {function}"),
+        Err(_) => "not there yet".to_owned(),
+    }
+}
+
+/// For people.
+pub(super) fn write(
+    out: &mut impl Write,
+    profile: &DeviceProfile,
+    host: &HostMap,
+) -> io::Result<()> {
+    writeln!(out, "devices")?;
+    for device in profile.devices() {
+        for &service in &device.services {
+            let standing = standing(profile, &device.name, service);
+            writeln!(
+                out,
+                "  {:<18} {:<6} {standing}",
+                device.name,
+                service.word()
+            )?;
+        }
+    }
+    writeln!(out, "\nhost side: numbers of a device, and the adapter's")?;
+    for part in host.parts() {
+        for (_, words, (first, last), (inside, end)) in runs(part) {
+            let (device, service) = (&part.device, part.service);
+            let name = format!("{device}/{service}");
+            writeln!(
+                out,
+                "  {name:<24} {words:<22} {first:>8}-{last:<8} {inside:>8}-{end}"
+            )?;
+        }
+    }
+    writeln!(
+        out,
+        "\nnetwork side: whose a packet is, the narrowest first"
+    )?;
+    for rule in profile.network().rules() {
+        let (packets, owner) = halves(&rule.to_string());
+        writeln!(out, "  {packets:<44} {owner}")?;
+    }
+    let rest = profile.network().default_owner();
+    writeln!(out, "  {:<44} {rest}", "anything else")
+}
+
+/// For programs.
+pub(super) fn json(profile: &DeviceProfile, host: &HostMap) -> serde_json::Value {
+    let devices = profile.devices().iter().map(|device| {
+        let services = device.services.iter().map(|&service| {
+            let function = profile.function(&device.name, service).ok();
+            serde_json::json!({"service": service.word(), "there": service.is_there(), "function": function})
+        });
+        serde_json::json!({"name": device.name, "services": services.collect::<Vec<_>>()})
+    });
+    let host = host.parts().iter().flat_map(|part| {
+        let row = |(key, _, numbers, internal)| {
+            serde_json::json!({
+                "device": part.device, "service": part.service.word(), "function": part.function,
+                "object": key, "numbers": numbers, "internal": internal,
+            })
+        };
+        runs(part).map(row).collect::<Vec<_>>()
+    });
+    let network = profile.network().rules().iter().map(|rule| {
+        let (packets, owner) = halves(&rule.to_string());
+        serde_json::json!({"packets": packets, "owner": owner})
+    });
+    serde_json::json!({
+        "devices": devices.collect::<Vec<_>>(),
+        "host": host.collect::<Vec<_>>(),
+        "network": network.collect::<Vec<_>>(),
+        "default_owner": profile.network().default_owner().to_string(),
+    })
+}
+
+/// First and last number.
+type Ends = (u32, u32);
+
+/// The objects of a part: what the device calls the first and the last, and what the adapter does.
+fn runs(part: &Part) -> impl Iterator<Item = (&'static str, &'static str, Ends, Ends)> {
+    OBJECTS.into_iter().filter_map(|(object, key, words)| {
+        let (outside, inside) = part.runs(object)?;
+        let ends = |range: core::ops::Range<u32>| (range.start, range.end.checked_sub(1));
+        match (ends(outside), ends(inside)) {
+            ((a, Some(b)), (c, Some(d))) if a <= b => Some((key, words, (a, b), (c, d))),
+            _ => None,
+        }
+    })
+}
+
+/// Both sides of a rule.
+fn halves(rule: &str) -> (String, String) {
+    let (packets, owner) = rule.split_once('=').unwrap_or((rule, ""));
+    (packets.to_owned(), owner.to_owned())
+}

@@ -1,0 +1,136 @@
+//! Settings that say as what the adapter appears: logical devices and owners of packets (V2).
+//! They promise that what is written is what is meant, and that a profile which makes no sense is a problem with its reason.
+//! They refuse to say what follows; the profile does ([`verbena_nic::profile`]).
+
+use core::net::{IpAddr, SocketAddr};
+
+use verbena_nic::profile::{DeviceProfile, Logical, Owner, ProfileError, Rule, Service};
+
+use super::form::{Form, Label, Words};
+use super::problem::Problem;
+use super::settings::Settings;
+
+const SERVICES: &[(&str, Service)] = &[
+    (Service::Rdma.word(), Service::Rdma),
+    (Service::Nic.word(), Service::Nic),
+    (Service::Iscsi.word(), Service::Iscsi),
+];
+
+/// Logical devices.
+pub(super) struct Presents;
+
+impl Form<Vec<Logical>> for Presents {
+    fn read(&self, text: &str) -> Option<Vec<Logical>> {
+        let one = |text: &str| {
+            let (name, services) = text.split_once('=')?;
+            let services = services
+                .split('+')
+                .map(|word| Words(SERVICES).read(word.trim()));
+            Some(Logical {
+                name: Label.read(name.trim())?,
+                services: services.collect::<Option<_>>()?,
+            })
+        };
+        text.split(',').map(one).collect()
+    }
+
+    fn show(&self, value: &Vec<Logical>) -> String {
+        let all: Vec<String> = value.iter().map(ToString::to_string).collect();
+        all.join(",")
+    }
+
+    fn wants(&self) -> String {
+        let words = Words(SERVICES).wants();
+        format!("a list such as verbena0=rdma,eth7=nic or verbena0=rdma+nic+iscsi with {words}")
+    }
+}
+
+/// Rules for packets.
+pub(super) struct Owners;
+
+impl Form<Vec<Rule>> for Owners {
+    fn read(&self, text: &str) -> Option<Vec<Rule>> {
+        let parts = text.split(',').map(str::trim).filter(|one| !one.is_empty());
+        parts.map(rule).collect()
+    }
+
+    fn show(&self, value: &Vec<Rule>) -> String {
+        let all: Vec<String> = value.iter().map(ToString::to_string).collect();
+        all.join(",")
+    }
+
+    fn wants(&self) -> String {
+        "a list such as 192.0.2.1=verbena0,*:3260=scsi0,192.0.2.1:4420<192.0.2.9:5000=verbena1/rdma"
+            .to_owned()
+    }
+}
+
+fn rule(text: &str) -> Option<Rule> {
+    let (packets, owner) = text.split_once('=')?;
+    let (local, peer) = match packets.split_once('<') {
+        Some((local, peer)) => (local, Some(peer.trim().parse().ok()?)),
+        None => (packets, None),
+    };
+    let (device, service) = match owner.split_once('/') {
+        Some((device, word)) => (device, Some(Words(SERVICES).read(word.trim())?)),
+        None => (owner, None),
+    };
+    let (address, port) = end(local.trim())?;
+    Some(Rule {
+        address,
+        port,
+        peer,
+        owner: Owner {
+            device: Label.read(device.trim())?,
+            service,
+        },
+    })
+}
+
+/// An address, a port, or both.
+fn end(text: &str) -> Option<(Option<IpAddr>, Option<u16>)> {
+    if text == "*" {
+        return Some((None, None));
+    }
+    if let Some(port) = text.strip_prefix("*:") {
+        return Some((None, Some(port.parse().ok()?)));
+    }
+    match text.parse::<SocketAddr>() {
+        Ok(both) => Some((Some(both.ip()), Some(both.port()))),
+        Err(_) => Some((Some(text.parse().ok()?), None)),
+    }
+}
+
+impl Settings {
+    /// As what the adapter appears (V2).
+    pub fn device_profile(&self) -> Result<DeviceProfile, ProfileError> {
+        let devices = self.presents.clone().unwrap_or_else(|| {
+            let others = (1..=self.functions).map(|n| format!("{}v{n}", self.name));
+            let names = core::iter::once(self.name.clone()).chain(others);
+            names.map(Logical::rdma).collect()
+        });
+        DeviceProfile::new(devices, self.owners.clone())
+    }
+
+    /// What is wrong with the profile, if something is.
+    pub(super) fn profile_problem(&self) -> Option<Problem> {
+        if let (Some(presents), 1..) = (&self.presents, self.functions) {
+            let why = "wanted is 0 beside presents, which says how many devices there are";
+            let shown = Presents.show(presents);
+            let (count, remedy) = (self.functions.to_string(), format!("{why}: {shown}"));
+            return Some(Problem::together("functions", count, remedy));
+        }
+        let why = self.device_profile().err()?;
+        let (key, value) = match &why {
+            ProfileError::Devices(_)
+            | ProfileError::Twice(_)
+            | ProfileError::Idle(_)
+            | ProfileError::Repeated { .. } => {
+                let shown = self.presents.as_ref().map(|all| Presents.show(all));
+                ("presents", shown.unwrap_or_else(|| "auto".to_owned()))
+            }
+            _ => ("owners", Owners.show(&self.owners)),
+        };
+        Some(Problem::together(key, value, why.to_string()))
+    }
+}

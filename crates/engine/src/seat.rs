@@ -1,0 +1,187 @@
+//! An engine's place in its adapter: which function it serves, and how a virtual one is made (V1, DESIGN §9).
+//! It promises that a virtual function is removed when nothing of it is left, and that its shares are free then.
+//! It refuses to let virtual functions make others: what is left is the physical one's to give.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use verbena_mem::Policy;
+use verbena_nic::{Adapter, Function, Shares};
+
+use crate::config::{Config, Settings};
+use crate::error::Error;
+use crate::handler::columns;
+use crate::sys;
+
+/// A function to make: how much it may have of each kind, and what it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionOptions {
+    /// Queue pairs.
+    pub qps: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
+    /// Shared send queues.
+    pub ssqs: u32,
+    /// Protection domains; one may be the face's own.
+    pub pds: u32,
+    /// Regions and windows together.
+    pub regions: u32,
+    /// Completion handlers; each has an event queue and a vector, and three more of both are the function's own.
+    pub handlers: u16,
+    /// Its name; if none is said, that of its adapter, `v` and its number.
+    pub name: Option<String>,
+    /// Addresses of its own for queue pairs that are connected by hand; if none is said, those of its adapter.
+    pub addresses: Option<Vec<IpAddr>>,
+}
+
+impl Default for FunctionOptions {
+    /// Enough for a service of a thousand connections.
+    fn default() -> FunctionOptions {
+        FunctionOptions {
+            qps: 1 << 10,
+            cqs: 1 << 10,
+            srqs: 1 << 8,
+            ssqs: 1 << 8,
+            pds: 1 << 8,
+            regions: 1 << 14,
+            handlers: 4,
+            name: None,
+            addresses: None,
+        }
+    }
+}
+
+impl FunctionOptions {
+    /// As much as another function may have by its settings.
+    pub fn like(config: &Config) -> FunctionOptions {
+        FunctionOptions {
+            qps: config.max_qps,
+            cqs: config.max_cqs,
+            srqs: config.max_srqs,
+            ssqs: config.max_ssqs,
+            pds: config.max_pds,
+            regions: config.max_regions,
+            handlers: config.handlers(),
+            name: None,
+            addresses: None,
+        }
+    }
+
+    /// The settings of the physical function with these in their place: one list says what a function is.
+    fn apply(&self, physical: &Config) -> Result<Config, Error> {
+        let mut config = physical.clone();
+        // A virtual function is one device, and makes no others.
+        let alone = |settings: &mut Settings| {
+            settings.functions = 0;
+            settings.presents = None;
+            settings.owners.clear();
+        };
+        config.change(alone).map_err(Error::Options)?;
+        let mut numbers = vec![
+            ("max_qps", self.qps.to_string()),
+            ("max_cqs", self.cqs.to_string()),
+            ("max_srqs", self.srqs.to_string()),
+            ("max_ssqs", self.ssqs.to_string()),
+            ("max_pds", self.pds.to_string()),
+            ("max_regions", self.regions.to_string()),
+            ("handlers", self.handlers.to_string()),
+        ];
+        if let Some(name) = &self.name {
+            numbers.push(("name", name.clone()));
+        }
+        if let Some(addresses) = &self.addresses {
+            let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            numbers.push(("device", all.join(",")));
+        }
+        for (key, value) in numbers {
+            config.set(key, &value).map_err(Error::Options)?;
+        }
+        Ok(config)
+    }
+}
+
+/// What a function with these settings may have.
+fn shares(config: &Config) -> Shares {
+    let columns = u32::from(columns(config.handlers()));
+    Shares {
+        qps: config.max_qps,
+        cqs: config.max_cqs,
+        srqs: config.max_srqs,
+        ssqs: config.max_ssqs,
+        pds: config.max_pds,
+        stags: config.max_regions,
+        event_queues: columns,
+        // Fewer that are granted are shared (E10).
+        vectors: columns.min(config.vectors.map_or(u32::MAX, u32::from)),
+    }
+}
+
+/// A function of an adapter, given up when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    adapter: Arc<Adapter>,
+    function: Arc<Function>,
+    /// The process it was taken in, by the forks that lie before it.
+    forks: u64,
+}
+
+impl Seat {
+    pub(crate) fn physical(config: &Config) -> Result<Seat, Error> {
+        let adapter = Adapter::new(shares(config), Policy::Verbs, sys::random_u64()?)?;
+        let function = adapter.function(0)?;
+        Ok(Seat {
+            adapter: Arc::new(adapter),
+            function,
+            forks: sys::forks(),
+        })
+    }
+
+    /// A virtual function of the same adapter, and its settings.
+    pub(crate) fn beside(
+        &self,
+        physical: &Config,
+        options: &FunctionOptions,
+    ) -> Result<(Seat, Config), Error> {
+        let function = self.function.number();
+        if function != 0 {
+            return Err(Error::Virtual { function });
+        }
+        let mut config = options.apply(physical)?;
+        let adapter = self.adapter.clone();
+        let function = adapter.add_function(shares(&config))?;
+        let seat = Seat {
+            adapter,
+            function,
+            forks: sys::forks(),
+        };
+        if options.name.is_none() {
+            let name = format!("{}v{}", physical.name, seat.function.number());
+            config.set("name", &name).map_err(Error::Options)?;
+        }
+        Ok((seat, config))
+    }
+
+    pub(crate) fn function(&self) -> &Arc<Function> {
+        &self.function
+    }
+
+    pub(crate) fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // In a forked child a lock may be held by a thread that is not there.
+        let ours = sys::forks_since() == self.forks;
+        if ours && self.function.number() != 0 {
+            // Refused if a program keeps an object of it for good: then its share stays with the object.
+            let _ = self.adapter.remove_function(self.function.number());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Tests of functions by engines: shares, what is refused, what is given back, and that handles stay where they were made.
+
+use std::time::Duration;
+
+use verbena_nic::{Error as Refusal, Object};
+
+use super::*;
+use crate::queue_pair::QueuePairOptions;
+use crate::ud_pair::UdOptions;
+use crate::{Engine, HandlerOptions};
+
+fn engine() -> Engine {
+    let mut config = Config::default();
+    config.set("device", "127.0.0.1").unwrap();
+    config.set("owners", "127.0.0.1=verbena0").unwrap();
+    Engine::new(config).unwrap()
+}
+
+fn few() -> FunctionOptions {
+    FunctionOptions {
+        qps: 2,
+        cqs: 2,
+        srqs: 1,
+        pds: 2,
+        regions: 3,
+        handlers: 1,
+        ..FunctionOptions::default()
+    }
+}
+
+#[test]
+fn each_function_keeps_to_its_own_limits() {
+    let physical = engine();
+    let function = physical.add_function(&few()).unwrap();
+    assert_eq!(function.config().name, "verbena0v1");
+    let pd = function.function().allocate_pd().unwrap();
+    let queues: Vec<_> = (0..2).map(|_| function.create_cq(8).unwrap()).collect();
+    assert!(function.create_cq(8).is_err());
+    let make = || function.create_qp(&queues[0], &queues[0], QueuePairOptions::new(pd));
+    let _pairs = [make().unwrap(), make().unwrap()];
+    let refused = make().unwrap_err();
+    let (object, limit) = (Object::Qp, 2);
+    assert!(
+        matches!(refused, Error::Adapter(error) if error == Refusal::Limit { object, limit }),
+        "{refused}"
+    );
+    let _handler = function.set_handler(&HandlerOptions::default()).unwrap();
+    assert!(function.set_handler(&HandlerOptions::default()).is_err());
+    let used = function.function().used();
+    assert_eq!((used.event_queues, used.vectors), (4, 4));
+    assert_eq!(
+        function.config().device_profile().unwrap().devices().len(),
+        1
+    );
+    // The physical function is where it was.
+    physical.create_cq(8).unwrap();
+    assert_eq!(physical.function().used().qps, 0);
+}
+
+#[test]
+fn more_than_is_left_is_refused_with_both_numbers() {
+    let physical = engine();
+    let large = FunctionOptions {
+        regions: 1 << 20,
+        ..few()
+    };
+    let mut all = Vec::new();
+    let refused = loop {
+        match physical.add_function(&large) {
+            Ok(function) => all.push(function),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(all.len(), 14);
+    let left = physical.left().unwrap().stags;
+    let said = refused.to_string();
+    assert!(said.contains("1048576"), "{said}");
+    assert!(said.contains(&left.to_string()), "{said}");
+    // What one had is free when it is gone, with all that was made of it.
+    let last = all.pop().unwrap();
+    let queue = last.create_cq(8).unwrap();
+    drop(last);
+    assert!(
+        physical.add_function(&large).is_err(),
+        "a queue of it is left"
+    );
+    drop(queue);
+    physical.add_function(&large).unwrap();
+}
+
+#[test]
+fn a_function_that_cannot_be_leaves_nothing_behind() {
+    let physical = engine();
+    let left = physical.left().unwrap();
+    let refuse = |options: FunctionOptions, part: &str| {
+        let said = physical.add_function(&options).unwrap_err().to_string();
+        assert!(said.contains(part), "{said}");
+    };
+    refuse(FunctionOptions { qps: 0, ..few() }, "max_qps");
+    refuse(
+        FunctionOptions {
+            handlers: 30,
+            ..few()
+        },
+        "handlers",
+    );
+    let name = Some("with blanks".to_owned());
+    refuse(FunctionOptions { name, ..few() }, "name");
+    assert_eq!(physical.left().unwrap(), left);
+    let function = physical.add_function(&few()).unwrap();
+    let number = function.function().number();
+    let refused = function.add_function(&few()).unwrap_err();
+    assert!(
+        matches!(refused, Error::Virtual { function } if function == number),
+        "{refused}"
+    );
+}
+
+/// A function outlives the physical one's engine, and its end does not touch its neighbours.
+#[test]
+fn functions_end_one_by_one() {
+    let physical = engine();
+    let (a, b) = (
+        physical.add_function(&few()).unwrap(),
+        physical.add_function(&few()).unwrap(),
+    );
+    a.shut_down(Duration::from_millis(10)).unwrap();
+    assert!(a.create_cq(1).is_err());
+    b.create_cq(1).unwrap();
+    drop(physical);
+    b.create_cq(1).unwrap();
+}
+
+/// V1: whatever one function made is refused by another, where numbers alone would name something else.
+#[test]
+fn handles_of_one_engine_are_refused_by_another() {
+    let physical = engine();
+    let function = physical.add_function(&few()).unwrap();
+    let pd = function.function().allocate_pd().unwrap();
+    let (ours, theirs) = (
+        function.create_cq(8).unwrap(),
+        physical.create_cq(8).unwrap(),
+    );
+    assert_eq!(ours.number(), theirs.number(), "the numbers say nothing");
+    let foreign = |outcome: Result<(), Error>| {
+        assert!(matches!(outcome, Err(Error::Foreign)), "{outcome:?}");
+    };
+    let options = QueuePairOptions::new(pd);
+    foreign(function.create_qp(&ours, &theirs, options).map(drop));
+    foreign(function.create_qp(&theirs, &ours, options).map(drop));
+    let datagrams = UdOptions::new(pd);
+    foreign(function.create_ud(&theirs, &ours, datagrams).map(drop));
+    foreign(function.create_ud(&ours, &theirs, datagrams).map(drop));
+    foreign(function.create_control(Some(&theirs), 4).map(drop));
+    // A connection that came to one is not accepted by a queue pair of another.
+    let listening = physical.listen("127.0.0.1:0".parse().unwrap(), 4).unwrap();
+    let qp = function.create_qp(&ours, &ours, options).unwrap();
+    let caller = function.create_qp(&ours, &ours, options).unwrap();
+    let to = listening.local().unwrap();
+    caller.connect(to, b"", |_| ()).unwrap();
+    let incoming = listening.next().unwrap().unwrap();
+    foreign(incoming.accept(&qp, b"", |_| ()));
+    assert_eq!(function.function().used().qps, 2, "nothing else was made");
+}

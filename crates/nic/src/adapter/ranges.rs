@@ -1,0 +1,175 @@
+//! Where functions' numbers lie among the adapter's: one run of each kind for each function (V1).
+//! It promises that no two runs overlap, that a run which was given back comes again as late as possible, and that a refusal
+//! says how much is left. It refuses to know functions.
+
+use std::ops::Range;
+
+use crate::error::{Error, Object};
+use crate::function::{FIRST_QP, KINDS, Shares};
+
+/// Where a function's numbers lie among the adapter's: what it calls its first is `start` here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranges {
+    /// Queue pairs.
+    pub qps: Range<u32>,
+    /// Completion queues.
+    pub cqs: Range<u32>,
+    /// Shared receive queues.
+    pub srqs: Range<u32>,
+    /// Shared send queues.
+    pub ssqs: Range<u32>,
+    /// Protection domains.
+    pub pds: Range<u32>,
+    /// STag indexes. Peers name them, so a function calls them by the same number.
+    pub stags: Range<u32>,
+    /// Event queues.
+    pub event_queues: Range<u32>,
+    /// Vectors.
+    pub vectors: Range<u32>,
+}
+
+impl Ranges {
+    /// All that an adapter has. STag indexes and queue pair numbers have 24 bits on the wire, and STag 0 names nothing.
+    pub const WHOLE: Ranges = Ranges {
+        qps: FIRST_QP..1 << 24,
+        cqs: 1..(1 << 24) + 1,
+        srqs: 1..(1 << 24) + 1,
+        ssqs: 1..(1 << 24) + 1,
+        pds: 1..(1 << 24) + 1,
+        stags: 1..1 << 24,
+        event_queues: 0..1 << 13,
+        vectors: 0..1 << 13,
+    };
+
+    /// How many of each kind.
+    pub fn shares(&self) -> Shares {
+        let [qps, cqs, srqs, ssqs, pds, stags, event_queues, vectors] =
+            self.each().map(|range| range.end - range.start);
+        Shares {
+            qps,
+            cqs,
+            srqs,
+            ssqs,
+            pds,
+            stags,
+            event_queues,
+            vectors,
+        }
+    }
+
+    /// In the order of [`Shares::each`].
+    fn each(&self) -> [&Range<u32>; KINDS] {
+        [
+            &self.qps,
+            &self.cqs,
+            &self.srqs,
+            &self.ssqs,
+            &self.pds,
+            &self.stags,
+            &self.event_queues,
+            &self.vectors,
+        ]
+    }
+}
+
+/// Where the next run of each kind is looked for first: behind the last one, so that numbers which were given back rest.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cursor([u32; KINDS]);
+
+impl Cursor {
+    /// A run of each kind, beside those that are taken; nothing moves if one of them is not to be had.
+    pub(crate) fn place<'a>(
+        &mut self,
+        shares: &Shares,
+        taken: &(impl Iterator<Item = &'a Ranges> + Clone),
+    ) -> Result<Ranges, Error> {
+        let mut found = [const { 0..0 }; KINDS];
+        for (kind, (object, share)) in shares.each().into_iter().enumerate() {
+            let others = taken.clone().map(|ranges| ranges.each()[kind].clone());
+            let whole = Ranges::WHOLE.each()[kind].clone();
+            found[kind] = run(object, &whole, others.collect(), self.0[kind], share)?;
+        }
+        for (cursor, range) in self.0.iter_mut().zip(&found) {
+            *cursor = range.end;
+        }
+        let [qps, cqs, srqs, ssqs, pds, stags, event_queues, vectors] = found;
+        Ok(Ranges {
+            qps,
+            cqs,
+            srqs,
+            ssqs,
+            pds,
+            stags,
+            event_queues,
+            vectors,
+        })
+    }
+}
+
+/// So much of each kind is left in one piece.
+pub(super) fn left<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Shares {
+    let longest: [u32; KINDS] = core::array::from_fn(|kind| {
+        let others = taken.clone().map(|ranges| ranges.each()[kind].clone());
+        longest(&gaps(Ranges::WHOLE.each()[kind], others.collect()))
+    });
+    let [qps, cqs, srqs, ssqs, pds, stags, event_queues, vectors] = longest;
+    Shares {
+        qps,
+        cqs,
+        srqs,
+        ssqs,
+        pds,
+        stags,
+        event_queues,
+        vectors,
+    }
+}
+
+/// A run of `asked` numbers: the first one behind `from`, else the first one of all.
+fn run(
+    object: Object,
+    whole: &Range<u32>,
+    taken: Vec<Range<u32>>,
+    from: u32,
+    asked: u32,
+) -> Result<Range<u32>, Error> {
+    if asked == 0 {
+        // A function without any of this kind takes no room, wherever it lies.
+        return Ok(from.max(whole.start)..from.max(whole.start));
+    }
+    let gaps = gaps(whole, taken);
+    let behind = gaps.iter().map(|gap| gap.start.max(from)..gap.end);
+    let all = behind.chain(gaps.iter().cloned());
+    let mut fit = all.filter(|gap| gap.end.saturating_sub(gap.start) >= asked);
+    match fit.next() {
+        Some(gap) => Ok(gap.start..gap.start + asked),
+        None => Err(Error::Share {
+            object,
+            asked,
+            left: longest(&gaps),
+        }),
+    }
+}
+
+fn longest(gaps: &[Range<u32>]) -> u32 {
+    let lengths = gaps.iter().map(|gap| gap.end - gap.start);
+    lengths.max().unwrap_or(0)
+}
+
+/// What nobody has.
+fn gaps(whole: &Range<u32>, mut taken: Vec<Range<u32>>) -> Vec<Range<u32>> {
+    taken.retain(|range| !range.is_empty());
+    taken.sort_unstable_by_key(|range| range.start);
+    let mut gaps = Vec::new();
+    let mut at = whole.start;
+    for range in taken {
+        if at < range.start {
+            gaps.push(at..range.start);
+        }
+        at = range.end;
+    }
+    if at < whole.end {
+        gaps.push(at..whole.end);
+    }
+    gaps
+}

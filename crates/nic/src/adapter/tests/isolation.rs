@@ -1,0 +1,356 @@
+//! What a function can name of another (nothing), and when a function can be removed (when it has nothing).
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Pd, Reach, WindowType};
+use verbena_stream::Time;
+use verbena_wire::number::Qpn;
+use verbena_wire::{Stag, To};
+
+use super::*;
+use crate::arrangement::Arrangement;
+use crate::eqe::Cause;
+use crate::event::{Event, Outbox};
+use crate::function::{NewQp, NewUd};
+use crate::interrupts::{Interrupts, Origin, Scheme};
+use crate::qp::Limits;
+use crate::state::QpState;
+use crate::testing::new_qp;
+use crate::vector::{Delivery, Fire, Shutdown, Signal};
+use crate::wr::ReceiveWr;
+
+struct Quiet;
+
+impl Fire for Quiet {
+    fn fire(&self, _: Signal, _: Delivery) {}
+    fn overflow(&self, _: u16) {}
+    fn shutdown(&self, _: Shutdown) {}
+}
+
+fn interrupts(function: &Function, processors: u16) -> Result<Interrupts, Error> {
+    let arrangement = Arrangement::ProcessorQueuesProcessorVectors;
+    function.create_interrupts(
+        arrangement,
+        Scheme::ByProcessor,
+        processors,
+        Box::new(Quiet),
+    )
+}
+
+/// Names of one of everything; a function that has one object of each kind has none with these.
+#[derive(Clone, Copy)]
+struct Names {
+    pd: Pd,
+    cq: u32,
+    srq: u32,
+    qp: u32,
+    ud: u32,
+    control: u32,
+    region: Stag,
+    window: Stag,
+}
+
+/// Names that no function has ever given out.
+const NEVER: Names = Names {
+    pd: Pd(9_999),
+    cq: 9_999,
+    srq: 9_999,
+    qp: 9_999,
+    ud: 9_998,
+    control: 9_999,
+    region: Stag::new(0x00ff_ff01),
+    window: Stag::new(0x00ff_fe01),
+};
+
+fn ud_of(pd: Pd, cq: u32, srq: Option<u32>) -> NewUd {
+    NewUd {
+        qpn: Qpn::new(0x004e_2001).unwrap(),
+        pd,
+        send_cq: cq,
+        recv_cq: cq,
+        srq,
+        limits: Limits::default(),
+    }
+}
+
+fn furnish(function: &Arc<Function>) -> (Names, Buffer, Interrupts) {
+    let twice = |make: &dyn Fn() -> u32| {
+        make();
+        make()
+    };
+    let pd = Pd(twice(&|| function.allocate_pd().unwrap().0));
+    let cq = twice(&|| function.create_cq(8).unwrap().number());
+    let srq = twice(&|| function.create_srq(pd, 4, 1).unwrap().number());
+    let region = function.register_buffer(pd, 64, Access::ALL).unwrap();
+    let names = Names {
+        pd,
+        cq,
+        srq,
+        qp: twice(&|| function.create_qp(new_qp(pd, cq)).unwrap().number()),
+        ud: function.create_ud(ud_of(pd, cq, None)).unwrap().number(),
+        control: twice(&|| function.create_control(2, Some(cq)).unwrap().number()),
+        region: region.stag(),
+        window: function.allocate_window(WindowType::TwoB, pd).unwrap(),
+    };
+    (names, region, interrupts(function, 4).unwrap())
+}
+
+/// A refusal without the number that it names.
+fn words(error: Option<Error>) -> String {
+    let said = error.map_or("done".to_owned(), |error| error.to_string());
+    said.replace(|c: char| c.is_ascii_hexdigit(), "")
+}
+
+/// Every verb of a function with these handles, whoever they belong to.
+fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Option<Error>> {
+    let out = &mut Outbox::new();
+    let receive = ReceiveWr {
+        id: 1,
+        scatter: &[],
+    };
+    let (stag, window) = (of.region, of.window);
+    let control = function.create_control(2, None).unwrap().number();
+    let attempts = vec![
+        function.free_pd(of.pd).err(),
+        function.create_srq(of.pd, 1, 1).err(),
+        function.register_buffer(of.pd, 8, Access::ALL).err(),
+        function.allocate_window(WindowType::One, of.pd).err(),
+        function.allocate_stag(of.pd, 1).err(),
+        function.create_qp(new_qp(of.pd, cq)).err(),
+        function.create_ud(ud_of(of.pd, cq, None)).err(),
+        function.cq(of.cq).err(),
+        function.query_cq(of.cq).err(),
+        function.resize_cq(of.cq, 16).err(),
+        function.destroy_cq(of.cq).err(),
+        function.create_qp(new_qp(pd, of.cq)).err(),
+        function.create_ud(ud_of(pd, of.cq, None)).err(),
+        function.create_control(2, Some(of.cq)).err(),
+        function.srq(of.srq).err(),
+        function.query_srq(of.srq).err(),
+        function.modify_srq(of.srq, 1).err(),
+        function.post_srq_receive(of.srq, &receive, out).err(),
+        function.destroy_srq(of.srq).err(),
+        function
+            .create_qp(NewQp {
+                srq: Some(of.srq),
+                ..new_qp(pd, cq)
+            })
+            .err(),
+        function.create_ud(ud_of(pd, cq, Some(of.srq))).err(),
+        function.qp(of.qp).err(),
+        function.query_qp(of.qp).err(),
+        function.modify_qp(of.qp, QpState::Init, out).err(),
+        function.destroy_qp(of.qp, out).err(),
+        function.ud(of.ud).err(),
+        function.destroy_ud(of.ud).err(),
+        function.control(of.control).err(),
+        function.run_control(of.control, out).err(),
+        function.post_create_cq(of.control, 1, 4).err(),
+        function.destroy_control(of.control, out).err(),
+        function.post_destroy_qp(control, 1, of.qp).err(),
+        function.post_destroy_cq(control, 1, of.cq).err(),
+        function.deregister(stag).err(),
+        function.deregister_with_windows(stag).err(),
+        function.deregister(window).err(),
+        function
+            .register_shared(stag, To::new(0), pd, Access::ALL)
+            .err(),
+        function.post_deregister(control, 1, stag).err(),
+        function
+            .post_register_shared(control, 1, stag, (To::new(0), pd, Access::ALL))
+            .err(),
+    ];
+    function.destroy_control(control, out).unwrap();
+    attempts
+}
+
+/// V1: handles of another function are refused by every verb, in the very words for numbers that nothing has.
+#[test]
+fn handles_of_another_function_name_nothing() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let (a, b) = (
+        adapter.add_function(small()).unwrap(),
+        adapter.add_function(small()).unwrap(),
+    );
+    let (theirs, _region, _interrupts) = furnish(&a);
+    // One of each kind of its own, with smaller numbers.
+    let own = (b.allocate_pd().unwrap(), b.create_cq(8).unwrap().number());
+    let srq = b.create_srq(own.0, 1, 1).unwrap().number();
+    let qp = b.create_qp(new_qp(own.0, own.1)).unwrap().number();
+    assert!(srq < theirs.srq && qp < theirs.qp && own.1 < theirs.cq);
+    let (before_a, before_b) = (a.used(), b.used());
+    let refusals = try_all(&b, theirs, own);
+    let missing = try_all(&b, NEVER, own);
+    for (at, (refusal, like)) in refusals.into_iter().zip(missing).enumerate() {
+        let like_missing = matches!(
+            refusal,
+            Some(Error::NoSuch { .. } | Error::Memory(verbena_mem::Misuse::Stag(_)))
+        );
+        assert!(like_missing, "attempt {at}: {refusal:?}");
+        assert_eq!(words(refusal), words(like), "attempt {at}");
+    }
+    assert_eq!(
+        (a.used(), b.used()),
+        (before_a, before_b),
+        "nothing happened"
+    );
+}
+
+/// V1: memory of another function is refused to our own side and to peers, like an STag that names nothing.
+#[test]
+fn stags_of_another_function_open_nothing() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let (a, b) = (
+        adapter.add_function(small()).unwrap(),
+        adapter.add_function(small()).unwrap(),
+    );
+    let (pd_a, pd_b) = (a.allocate_pd().unwrap(), b.allocate_pd().unwrap());
+    assert_eq!(pd_a, pd_b, "domains have the same number, and help nobody");
+    let theirs = a.register_buffer(pd_a, 64, Access::ALL).unwrap();
+    let ours = b.register_buffer(pd_b, 64, Access::ALL).unwrap();
+    let never = Stag::new(0x00ff_ff01);
+    let reach = |stag, access| Reach {
+        stag,
+        at: theirs.at(),
+        len: 8,
+        pd: pd_b,
+        qp: 2,
+        needs: access,
+    };
+    for stag in [theirs.stag(), never] {
+        let invalid = verbena_mem::Refusal::Stag { stag };
+        let tpt = b.tpt();
+        let local = reach(stag, Access::LOCAL_WRITE);
+        assert_eq!(tpt.place_local(&local).err(), Some(invalid));
+        assert_eq!(tpt.gather_local(&local).err(), Some(invalid));
+        let write = reach(stag, Access::REMOTE_WRITE);
+        assert_eq!(tpt.place_remote(&write).err(), Some(invalid));
+        let read = reach(stag, Access::REMOTE_READ);
+        assert_eq!(tpt.gather_remote(&read).err(), Some(invalid));
+    }
+    assert!(a.tpt().look(ours.stag()).is_none());
+}
+
+/// V1: event queues and vectors are a function's own, and no more than its share.
+#[test]
+fn event_queues_and_vectors_are_a_functions_own() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let shares = Shares {
+        event_queues: 4,
+        vectors: 3,
+        ..small()
+    };
+    let (a, b) = (
+        adapter.add_function(shares).unwrap(),
+        adapter.add_function(shares).unwrap(),
+    );
+    let (object, limit) = (Object::EventQueue, 4);
+    assert_eq!(
+        interrupts(&a, 5).err(),
+        Some(Error::Limit { object, limit })
+    );
+    assert_eq!(a.used(), Shares::NONE, "the refused ones hold nothing");
+    let of_a = interrupts(&a, 4).unwrap();
+    assert_eq!((a.used().event_queues, a.used().vectors), (4, 3));
+    assert!(interrupts(&a, 1).is_err(), "its share is used up");
+    // E10: the fourth shares a vector with another, and no grant changes that.
+    of_a.vectors().grant(4);
+    assert_eq!(of_a.vectors().usable(), 3);
+    let of_b = interrupts(&b, 2).unwrap();
+    assert!(of_b.queue(2).is_err(), "a's queue 2 is none of b's");
+    assert!(of_b.vectors().check(2).is_err());
+    for all in [&of_a, &of_b] {
+        all.create_all(8, Default::default(), Time::ZERO).unwrap();
+    }
+    let event = Cause::Rdma(Event::QpFatal { qp: 2 });
+    let raised = of_b.raise(event, Origin::NOWHERE, Time::ZERO);
+    assert!(raised.is_ok());
+    let seen = |of: &Interrupts| {
+        let mut seen = 0;
+        for vector in (0..of.vectors().asked()).map(Signal::Vector) {
+            let served = of.service(vector, Time::ZERO, |_, _| seen += 1);
+            assert!(served.is_ok());
+        }
+        seen
+    };
+    assert_eq!(seen(&of_a), 0, "events of b do not reach a");
+    assert_eq!(seen(&of_b), 1);
+    drop(of_a);
+    assert_eq!(a.used(), Shares::NONE);
+}
+
+/// V1, N9: a function that has anything is not removed, and works as before; one that has nothing takes nothing any more.
+#[test]
+fn a_function_is_removed_when_it_has_nothing() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let function = adapter.add_function(small()).unwrap();
+    let out = &mut Outbox::new();
+    let refused = |what: &str| {
+        let Err(Error::Occupied { number, .. }) = adapter.remove_function(1) else {
+            panic!("{what} must keep it");
+        };
+        assert_eq!(number, 1);
+    };
+    let cq = function.create_cq(8).unwrap().number();
+    refused("a completion queue");
+    let control = function.create_control(2, Some(cq)).unwrap().number();
+    let promised = function.post_create_cq(control, 1, 4).unwrap();
+    function.destroy_control(control, out).unwrap();
+    assert!(function.cq(promised).is_err());
+    function.destroy_cq(cq).unwrap();
+    let control = function.create_control(2, None).unwrap().number();
+    refused("a control queue pair");
+    function.destroy_control(control, out).unwrap();
+    let pd = function.allocate_pd().unwrap();
+    refused("a domain");
+    let region = function.register_buffer(pd, 8, Access::ALL).unwrap();
+    refused("a region");
+    drop(region);
+    function.free_pd(pd).unwrap();
+    let events = interrupts(&function, 2).unwrap();
+    refused("an event queue");
+    drop(events);
+    adapter.remove_function(1).unwrap();
+    let gone = |object| Some(Error::Gone { object });
+    assert_eq!(function.allocate_pd().err(), gone(Object::Pd));
+    assert_eq!(function.create_cq(1).err(), gone(Object::Cq));
+    assert_eq!(
+        function.create_control(1, None).err(),
+        gone(Object::Control)
+    );
+    assert_eq!(interrupts(&function, 1).err(), gone(Object::EventQueue));
+}
+
+/// The refusal says what is left, in numbers.
+#[test]
+fn a_refused_removal_says_what_is_there() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let function = adapter.add_function(small()).unwrap();
+    let _all = furnish(&function);
+    let said = adapter.remove_function(1).unwrap_err().to_string();
+    for part in [
+        "function 1",
+        "3 of kind queue pair",
+        "2 of kind completion queue",
+        "2 of kind protection domain",
+        "2 of kind STag",
+        "4 of kind event queue",
+        "2 control queue pairs",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+/// Of one who removes a function and one who makes something in it, one succeeds.
+#[test]
+fn removal_and_creation_cannot_both_succeed() {
+    for _ in 0..300 {
+        let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+        let function = adapter.add_function(small()).unwrap();
+        let (made, removed) = std::thread::scope(|threads| {
+            let maker = threads.spawn(|| function.allocate_pd().is_ok());
+            (adapter.remove_function(1).is_ok(), maker.join().unwrap())
+        });
+        assert_ne!(made, removed);
+    }
+}

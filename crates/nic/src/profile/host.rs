@@ -1,0 +1,109 @@
+//! The host side of a profile: which of the adapter's queues a device's queue is (V2).
+//! It promises a map that goes both ways: every number of a device names one of the adapter's, and no two name the same.
+//! It refuses services that are not there, and numbers beyond a device's share.
+
+use std::ops::Range;
+
+use super::{DeviceProfile, ProfileError, Service};
+use crate::adapter::{Cursor, Ranges};
+use crate::error::Object;
+use crate::function::{FIRST_QP, Shares};
+
+/// What a function of the adapter does for a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The device.
+    pub device: String,
+    /// What it does.
+    pub service: Service,
+    /// The function; 0 is the physical one.
+    pub function: u32,
+    /// Where its numbers lie among the adapter's.
+    pub ranges: Ranges,
+}
+
+impl Part {
+    /// What the device calls its objects of a kind, and what the adapter calls them.
+    pub fn runs(&self, object: Object) -> Option<(Range<u32>, Range<u32>)> {
+        let (first, inside) = match object {
+            Object::Qp => (FIRST_QP, &self.ranges.qps),
+            Object::Cq => (1, &self.ranges.cqs),
+            Object::Srq => (1, &self.ranges.srqs),
+            Object::Ssq => (1, &self.ranges.ssqs),
+            Object::Pd => (1, &self.ranges.pds),
+            // Peers name them, so everybody calls them the same.
+            Object::Stag => (self.ranges.stags.start, &self.ranges.stags),
+            Object::EventQueue => (0, &self.ranges.event_queues),
+            Object::Vector => (0, &self.ranges.vectors),
+            Object::Function | Object::Control => return None,
+        };
+        let outside = first..first + (inside.end - inside.start);
+        Some((outside, inside.clone()))
+    }
+}
+
+/// The host side of a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostMap {
+    profile: DeviceProfile,
+    parts: Vec<Part>,
+}
+
+impl HostMap {
+    /// The map of a profile whose functions have these shares, each the same: what an adapter that is made so will have.
+    pub fn plan(profile: &DeviceProfile, shares: &Shares) -> Result<HostMap, ProfileError> {
+        let mut cursor = Cursor::default();
+        let mut parts: Vec<Part> = Vec::new();
+        for (function, (device, service)) in profile.served().enumerate() {
+            let taken = parts.iter().map(|part: &Part| &part.ranges);
+            let ranges = cursor
+                .place(shares, &taken)
+                .map_err(|why| ProfileError::Adapter {
+                    device: device.name.clone(),
+                    why,
+                })?;
+            parts.push(Part {
+                device: device.name.clone(),
+                service,
+                function: function as u32,
+                ranges,
+            });
+        }
+        let profile = profile.clone();
+        Ok(HostMap { profile, parts })
+    }
+
+    /// Each function and whom it works for.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The function of a device's queue, and the adapter's number of it.
+    pub fn internal(
+        &self,
+        device: &str,
+        service: Service,
+        (object, number): (Object, u32),
+    ) -> Result<(u32, u32), ProfileError> {
+        let function = self.profile.function(device, service)?;
+        let missing = ProfileError::NoQueue { object, number };
+        let part = self.parts.get(function as usize).ok_or(missing.clone())?;
+        let (outside, inside) = part.runs(object).ok_or(missing.clone())?;
+        if !outside.contains(&number) {
+            return Err(missing);
+        }
+        Ok((function, inside.start + (number - outside.start)))
+    }
+
+    /// Whose a queue of the adapter is, and what its device calls it.
+    pub fn owner(&self, object: Object, number: u32) -> Result<(&Part, u32), ProfileError> {
+        let found = self.parts.iter().find_map(|part| {
+            let (outside, inside) = part.runs(object)?;
+            let at = number.checked_sub(inside.start)?;
+            inside
+                .contains(&number)
+                .then_some((part, outside.start + at))
+        });
+        found.ok_or(ProfileError::NoQueue { object, number })
+    }
+}

@@ -1,0 +1,172 @@
+//! The network side of a profile: whose a packet is, by address, port or tuple (V2).
+//! It promises one owner for every packet: the rule that says most decides, and what no rule is about has an owner, too.
+//! It refuses rules that contradict each other, and owners that are not there.
+
+use core::cmp::Reverse;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+use super::{Logical, ProfileError, Service};
+
+/// Who gets a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The device.
+    pub device: String,
+    /// Which of its services; none if it has only one.
+    pub service: Option<Service>,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.service {
+            Some(service) => write!(f, "{}/{service}", self.device),
+            None => f.write_str(&self.device),
+        }
+    }
+}
+
+/// Packets that have these in common belong to one owner; what is not said may be anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Our address.
+    pub address: Option<IpAddr>,
+    /// Our port.
+    pub port: Option<u16>,
+    /// The peer's address and port: the rule is about one connection.
+    pub peer: Option<SocketAddr>,
+    /// Who gets them.
+    pub owner: Owner,
+}
+
+impl Rule {
+    /// What of a packet it is about: the more is said, the narrower, and a port is narrower than an address.
+    fn narrowness(&self) -> (bool, bool, bool) {
+        (
+            self.peer.is_some(),
+            self.port.is_some(),
+            self.address.is_some(),
+        )
+    }
+
+    fn matches(&self, tuple: &Tuple) -> bool {
+        let (local, peer) = (tuple.local, tuple.peer);
+        self.address.is_none_or(|address| address == local.ip())
+            && self.port.is_none_or(|port| port == local.port())
+            && self.peer.is_none_or(|wanted| Some(wanted) == peer)
+    }
+
+    /// It is about the same packets as another.
+    fn same(&self, other: &Rule) -> bool {
+        (self.address, self.port, self.peer) == (other.address, other.port, other.peer)
+    }
+
+    fn check(&self) -> Result<(), ProfileError> {
+        let wrong = |why| {
+            let rule = self.to_string();
+            Err(ProfileError::Rule { rule, why })
+        };
+        if self.port == Some(0) {
+            return wrong("no packet has port 0");
+        }
+        let Some(peer) = self.peer else {
+            return Ok(());
+        };
+        match (self.address, self.port) {
+            (Some(address), Some(_)) if address.is_ipv4() != peer.is_ipv4() => {
+                wrong("both addresses of a connection are of one family")
+            }
+            (Some(_), Some(_)) => Ok(()),
+            _ => wrong("a connection has both addresses and both ports"),
+        }
+    }
+}
+
+/// As settings have it: `192.0.2.1:4420<192.0.2.9:5000=verbena0/rdma`, with `*` for any address.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.address, self.port) {
+            (Some(address), Some(port)) => write!(f, "{}", SocketAddr::new(address, port))?,
+            (Some(address), None) => write!(f, "{address}")?,
+            (None, Some(port)) => write!(f, "*:{port}")?,
+            (None, None) => f.write_str("*")?,
+        }
+        if let Some(peer) = self.peer {
+            write!(f, "<{peer}")?;
+        }
+        write!(f, "={}", self.owner)
+    }
+}
+
+/// Where a packet goes and, if it is of a connection, where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuple {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub peer: Option<SocketAddr>,
+}
+
+/// The network side of a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkMap {
+    /// The narrowest first.
+    rules: Vec<Rule>,
+    /// Who gets everything else.
+    default: Owner,
+}
+
+impl NetworkMap {
+    pub(super) fn new(
+        devices: &[Logical],
+        mut rules: Vec<Rule>,
+    ) -> Result<NetworkMap, ProfileError> {
+        for (at, rule) in rules.iter().enumerate() {
+            rule.check()?;
+            check_owner(devices, &rule.owner)?;
+            if let Some(other) = rules[..at].iter().find(|other| other.same(rule)) {
+                return Err(ProfileError::Contradiction {
+                    rule: rule.to_string(),
+                    other: other.to_string(),
+                });
+            }
+        }
+        rules.sort_by_key(|rule| Reverse(rule.narrowness()));
+        let first = devices.first().ok_or(ProfileError::Devices(0))?;
+        let default = Owner {
+            device: first.name.clone(),
+            service: first.services.first().copied(),
+        };
+        Ok(NetworkMap { rules, default })
+    }
+
+    /// Whose a packet is.
+    pub fn owner(&self, tuple: &Tuple) -> &Owner {
+        let found = self.rules.iter().find(|rule| rule.matches(tuple));
+        found.map_or(&self.default, |rule| &rule.owner)
+    }
+
+    /// The rules, the narrowest first.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Who gets what no rule is about.
+    pub fn default_owner(&self) -> &Owner {
+        &self.default
+    }
+}
+
+/// The owner is there, and it is clear which of its services is meant.
+fn check_owner(devices: &[Logical], owner: &Owner) -> Result<(), ProfileError> {
+    let device = devices.iter().find(|device| device.name == owner.device);
+    let device = device.ok_or_else(|| ProfileError::NoDevice(owner.device.clone()))?;
+    match owner.service {
+        Some(service) if !device.services.contains(&service) => {
+            let device = owner.device.clone();
+            Err(ProfileError::NoService { device, service })
+        }
+        None if device.services.len() > 1 => Err(ProfileError::Unclear(owner.device.clone())),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,190 @@
+//! Tests of profiles: what is refused, and both maps both ways.
+
+use core::net::SocketAddr;
+
+use super::*;
+use crate::function::Shares;
+
+fn logical(name: &str, services: &[Service]) -> Logical {
+    Logical {
+        name: name.to_owned(),
+        services: services.to_vec(),
+    }
+}
+
+fn owner(device: &str, service: Option<Service>) -> Owner {
+    Owner {
+        device: device.to_owned(),
+        service,
+    }
+}
+
+fn rule(local: &str, peer: Option<&str>, owner: Owner) -> Rule {
+    let (address, port) = match local.parse::<SocketAddr>() {
+        Ok(both) => (Some(both.ip()), Some(both.port())),
+        Err(_) => match local.strip_prefix("*:") {
+            Some(port) => (None, Some(port.parse().unwrap())),
+            None => (local.parse().ok(), None),
+        },
+    };
+    Rule {
+        address,
+        port,
+        peer: peer.map(|peer| peer.parse().unwrap()),
+        owner,
+    }
+}
+
+fn several() -> Vec<Logical> {
+    vec![
+        logical("verbena0", &[Service::Rdma]),
+        logical("eth7", &[Service::Nic]),
+        logical("verbena1", &[Service::Rdma]),
+        logical("scsi0", &[Service::Iscsi]),
+    ]
+}
+
+#[test]
+fn profiles_that_make_no_sense_say_why() {
+    let new = |devices| DeviceProfile::new(devices, vec![]).unwrap_err().to_string();
+    let both = [Service::Rdma, Service::Rdma];
+    for (devices, part) in [
+        (vec![], "not 0"),
+        (vec![Logical::rdma("a"); MAX_DEVICES + 1], "not 65"),
+        (vec![Logical::rdma("a"); 2], "two devices are called a"),
+        (vec![logical("a", &[])], "a does nothing"),
+        (vec![logical("a", &both)], "rdma twice"),
+    ] {
+        let said = new(devices);
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+/// V2: services that are not built yet have a name and refuse clearly; RDMA devices are functions, in their order.
+#[test]
+fn what_is_not_there_yet_refuses_clearly() {
+    let profile = DeviceProfile::new(several(), vec![]).unwrap();
+    assert_eq!(profile.function("verbena0", Service::Rdma), Ok(0));
+    assert_eq!(profile.function("verbena1", Service::Rdma), Ok(1));
+    for (device, service) in [("eth7", Service::Nic), ("scsi0", Service::Iscsi)] {
+        let said = profile.function(device, service).unwrap_err().to_string();
+        assert!(said.contains("not there yet"), "{said}");
+        assert!(
+            said.contains(device) && said.contains(service.word()),
+            "{said}"
+        );
+    }
+    let said = profile.function("eth7", Service::Rdma).unwrap_err();
+    assert_eq!(said.to_string(), "device eth7 has no rdma");
+    assert!(profile.function("eth8", Service::Nic).is_err());
+}
+
+#[test]
+fn one_device_may_have_many_functions() {
+    let all = vec![logical("verbena0", &Service::ALL)];
+    let profile = DeviceProfile::new(all, vec![]).unwrap();
+    assert_eq!(profile.devices()[0].to_string(), "verbena0=rdma+nic+iscsi");
+    assert_eq!(profile.served().count(), 1);
+    let map = HostMap::plan(&profile, &Shares::default()).unwrap();
+    assert_eq!(map.parts().len(), 1);
+    let refused = map.internal("verbena0", Service::Nic, (Object::Qp, 2));
+    assert!(matches!(refused, Err(ProfileError::NotYet { .. })));
+}
+
+#[test]
+fn the_host_map_goes_both_ways() {
+    let profile = DeviceProfile::new(several(), vec![]).unwrap();
+    let shares = Shares {
+        qps: 10,
+        cqs: 20,
+        ..Shares::default()
+    };
+    let map = HostMap::plan(&profile, &shares).unwrap();
+    let find = |device, object, number| map.internal(device, Service::Rdma, (object, number));
+    assert_eq!(find("verbena0", Object::Qp, 2), Ok((0, 2)));
+    assert_eq!(find("verbena1", Object::Qp, 2), Ok((1, 12)));
+    assert_eq!(find("verbena1", Object::Cq, 20), Ok((1, 40)));
+    for (object, number) in [(Object::Qp, 12), (Object::Qp, 1), (Object::Cq, 21)] {
+        let missing = ProfileError::NoQueue { object, number };
+        assert_eq!(find("verbena1", object, number), Err(missing));
+    }
+    for object in [Object::Qp, Object::Cq, Object::Srq, Object::EventQueue] {
+        for part in map.parts() {
+            let (outside, _) = part.runs(object).unwrap();
+            for number in [outside.start, outside.end - 1] {
+                let (function, internal) = find(&part.device, object, number).unwrap();
+                let (back, again) = map.owner(object, internal).unwrap();
+                assert_eq!((back, again), (part, number));
+                assert_eq!(function, part.function);
+            }
+        }
+    }
+    assert!(map.owner(Object::Qp, 22).is_err());
+}
+
+#[test]
+fn a_profile_that_is_more_than_the_adapter_says_whose_share_is_missing() {
+    let many = (0..16).map(|n| Logical::rdma(format!("v{n}"))).collect();
+    let profile = DeviceProfile::new(many, vec![]).unwrap();
+    let said = HostMap::plan(&profile, &Shares::default()).unwrap_err();
+    let said = said.to_string();
+    assert!(
+        said.contains("device v15") && said.contains("1048575 left"),
+        "{said}"
+    );
+}
+
+/// V2: the rule that says most decides; whatever no rule is about has an owner, too.
+#[test]
+fn every_packet_has_one_owner() {
+    let on = |device| owner(device, None);
+    let rules = vec![
+        rule("192.0.2.1", None, on("eth7")),
+        rule("*:3260", None, on("scsi0")),
+        rule("192.0.2.1:4420", None, on("verbena0")),
+        rule("192.0.2.1:4420", Some("192.0.2.9:5000"), on("verbena1")),
+    ];
+    let profile = DeviceProfile::new(several(), rules).unwrap();
+    let whose = |local: &str, peer: Option<&str>| {
+        let tuple = Tuple {
+            local: local.parse().unwrap(),
+            peer: peer.map(|peer| peer.parse().unwrap()),
+        };
+        profile.network().owner(&tuple).device.as_str()
+    };
+    let (known, other) = (Some("192.0.2.9:5000"), Some("192.0.2.9:5001"));
+    assert_eq!(whose("192.0.2.1:80", None), "eth7");
+    assert_eq!(whose("192.0.2.1:3260", known), "scsi0");
+    assert_eq!(whose("192.0.2.1:4420", other), "verbena0");
+    assert_eq!(whose("192.0.2.1:4420", known), "verbena1");
+    assert_eq!(whose("198.51.100.1:4420", known), "verbena0", "nobody's");
+}
+
+#[test]
+fn rules_that_make_no_sense_say_why() {
+    let refuse = |rules: Vec<Rule>, part: &str| {
+        let mut devices = several();
+        devices.push(logical("multi", &[Service::Rdma, Service::Nic]));
+        let said = DeviceProfile::new(devices, rules).unwrap_err().to_string();
+        assert!(said.contains(part), "{said}");
+    };
+    let on = |device| owner(device, None);
+    refuse(vec![rule("192.0.2.1", None, on("nobody"))], "called nobody");
+    refuse(vec![rule("192.0.2.1", None, on("multi"))], "say which");
+    let iscsi = owner("multi", Some(Service::Iscsi));
+    refuse(vec![rule("*:80", None, iscsi)], "multi has no iscsi");
+    refuse(vec![rule("*:0", None, on("eth7"))], "port 0");
+    let peer = Some("192.0.2.9:1");
+    refuse(vec![rule("192.0.2.1", peer, on("eth7"))], "both ports");
+    refuse(
+        vec![rule("[2001:db8::1]:5", peer, on("eth7"))],
+        "one family",
+    );
+    refuse(
+        vec![
+            rule("192.0.2.1:80", None, on("eth7")),
+            rule("192.0.2.1:80", None, on("verbena0")),
+        ],
+        "192.0.2.1:80=verbena0 says who owns what 192.0.2.1:80=eth7",
+    );
+}
