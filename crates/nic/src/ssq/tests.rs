@@ -30,6 +30,7 @@ fn function(number: u32) -> Function {
         ssqs: 8,
         pds: 8,
         stags: 8,
+        ..Shares::default()
     };
     let first = 1 + number * 8;
     Function::new(number, shares, first..first + 8, Policy::Verbs, 1)
