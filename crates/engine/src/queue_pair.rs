@@ -99,6 +99,7 @@ impl QueuePair {
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
         core.check_own(recv.0.core())?;
+        core.check_own(ssq.core())?;
         let callable = false;
         let options = QueuePairOptions {
             callable,

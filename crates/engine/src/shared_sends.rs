@@ -33,6 +33,7 @@ impl SharedSendQueue {
         cq: &CompletionQueue,
         limits: SsqLimits,
     ) -> Result<SharedSendQueue, Error> {
+        core.check_own(cq.0.core())?;
         let ssq = core.function.create_ssq(pd, cq.number(), limits)?;
         let number = ssq.number();
         let sharer = Sharer::new(core, ssq).inspect_err(|_| {
@@ -45,6 +46,10 @@ impl SharedSendQueue {
             queue: cq.0.clone(),
             destroyed: AtomicBool::new(false),
         })
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// Its number.

@@ -79,6 +79,7 @@ fn what_is_not_left_cannot_be_given_out() {
             &mut shares.qps,
             &mut shares.cqs,
             &mut shares.srqs,
+            &mut shares.ssqs,
             &mut shares.pds,
             &mut shares.stags,
             &mut shares.event_queues,
