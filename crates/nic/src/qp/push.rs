@@ -61,7 +61,8 @@ impl Inner {
             {
                 more = self.frame_next(init, out);
             }
-            if acks == Acks::Now || !self.outgo.is_empty() {
+            // What is owed leaves with the last words: a peer must not take what we have for lost.
+            if acks == Acks::Now || !self.outgo.is_empty() || self.state.flushes() {
                 self.frame_acks();
             }
             if self.severed {

@@ -6,10 +6,11 @@ use verbena_mem::{Access, Bind, Buffer, Pd, Policy, WindowType};
 use verbena_stream::Time;
 use verbena_wire::{Stag, To};
 
+use crate::carrier::Hand;
 use crate::event::Event;
-use crate::qp::Enabled;
+use crate::qp::{Acks, Enabled};
 use crate::state::{Personality, QpState, QpType};
-use crate::testing::{PD, Pair, SIZE, Setup, Side, transmit};
+use crate::testing::{PD, Pair, SIZE, Setup, Side, feed, transmit};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Remote, SendOp, Sge};
 
@@ -508,4 +509,21 @@ fn each_local_check_fails_its_request_and_touches_nothing() {
             assert!(keep.is_none_or(|k| k.read(0, 8) == [0; 8]), "{name}");
         }
     }
+}
+
+/// An acknowledgement that could have waited leaves with the last words: the peer has no other way to know.
+#[test]
+fn who_ends_acknowledges_what_it_has() {
+    let mut pair = Pair::roce();
+    pair.b.receive(5, &[]);
+    pair.a.post(1, SEND, &[]);
+    let bytes = transmit(&pair.a.qp, 9000, pair.now, &mut pair.a.out);
+    feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+    assert!(pair.b.qp.modify(QpState::Err, &mut pair.b.out));
+    let mut hand = Hand::open(9000);
+    let (qp, out) = (&pair.b.qp, &mut pair.b.out);
+    let sent = qp.try_transmit(&mut hand, Acks::Along, pair.now, out);
+    assert!(sent.is_some(), "nobody else was at work");
+    feed(&pair.a.qp, &hand.went, pair.now, &mut pair.a.out);
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }
