@@ -60,6 +60,14 @@ impl Queue {
         self.core.lives()
     }
 
+    /// Does this with every group whose connections complete here.
+    fn each_group(&self, act: impl Fn(&Group)) {
+        act(&self.group);
+        for group in self.also().iter().filter_map(Weak::upgrade) {
+            act(&group);
+        }
+    }
+
     /// Groups whose connections complete here.
     pub(crate) fn groups(&self) -> impl Iterator<Item = Arc<Group>> {
         let also = self.also();
@@ -114,19 +122,13 @@ impl CompletionQueue {
         }
         let n = self.0.cq.poll(out);
         if n > 0 {
-            self.0.group.polled_some();
-            for group in self.0.also().iter().filter_map(Weak::upgrade) {
-                group.polled_some();
-            }
+            self.0.each_group(Group::polled_some);
             return n;
         }
         if out.is_empty() {
             return 0;
         }
-        self.0.group.polled_empty();
-        for group in self.0.also().iter().filter_map(Weak::upgrade) {
-            group.polled_empty();
-        }
+        self.0.each_group(Group::polled_empty);
         self.0.cq.poll(out)
     }
 
@@ -136,10 +138,7 @@ impl CompletionQueue {
             return;
         }
         self.0.cq.arm(arm);
-        self.0.group.take_back();
-        for group in self.0.also().iter().filter_map(Weak::upgrade) {
-            group.take_back();
-        }
+        self.0.each_group(Group::take_back);
     }
 
     /// Who is told when the armed queue has a completion.

@@ -97,14 +97,7 @@ impl Buffer {
         pd: Pd,
         access: Access,
     ) -> Result<(Buffer, Reserved), Misuse> {
-        let memory = Arc::new(Memory::zeroed(len));
-        let draft = Draft {
-            layout: Layout::Built(Att::owned(memory.clone())),
-            start: To::new(memory.start() as u64),
-            pd,
-            access,
-            one_touch: false,
-        };
+        let (memory, draft) = draft(len, pd, access, false);
         // SAFETY: the allocation is ours, and whatever translates to it holds it.
         let reserved = unsafe { tpt.reserve(draft) }?;
         let buffer = Buffer {
@@ -124,14 +117,7 @@ impl Buffer {
         len: usize,
         (pd, access, one_touch): (Pd, Access, bool),
     ) -> Result<(Buffer, Ticket), Misuse> {
-        let memory = Arc::new(Memory::zeroed(len));
-        let draft = Draft {
-            layout: Layout::Built(Att::owned(memory.clone())),
-            start: To::new(memory.start() as u64),
-            pd,
-            access,
-            one_touch,
-        };
+        let (memory, draft) = draft(len, pd, access, one_touch);
         // SAFETY: the allocation is ours, and whatever translates to it holds it.
         let ticket = unsafe { tpt.prepare(stag, draft) }?;
         let buffer = Buffer {
@@ -194,6 +180,19 @@ impl Buffer {
     fn fits(&self, offset: usize, len: usize) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.len())
     }
+}
+
+/// Zero bytes of our own, and a registration of them to come.
+fn draft(len: usize, pd: Pd, access: Access, one_touch: bool) -> (Arc<Memory>, Draft) {
+    let memory = Arc::new(Memory::zeroed(len));
+    let draft = Draft {
+        layout: Layout::Built(Att::owned(memory.clone())),
+        start: To::new(memory.start() as u64),
+        pd,
+        access,
+        one_touch,
+    };
+    (memory, draft)
 }
 
 impl Drop for Buffer {

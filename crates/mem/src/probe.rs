@@ -5,6 +5,7 @@
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
+use crate::att::Att;
 use crate::refusal::Misuse;
 use crate::span::Span;
 
@@ -33,6 +34,11 @@ pub fn mapped(span: &Span, write: bool) -> Result<(), Misuse> {
         Err(Errno::INVAL) => listed(start, end, write).then_some(()).ok_or(unmapped),
         Err(_) => Err(unmapped),
     }
+}
+
+/// The same for all that a translation leads to.
+pub fn all_mapped(att: &Att, write: bool) -> Result<(), Misuse> {
+    att.runs().try_for_each(|span| mapped(&span, write))
 }
 
 /// Does the list of this process's mappings cover `start..end` with the right to read, or to write?

@@ -123,9 +123,7 @@ impl Tpt {
         } = region;
         let len = att.len();
         check_region(access, start, len)?;
-        for span in att.runs() {
-            probe::mapped(&span, access.needs_writable())?;
-        }
+        probe::all_mapped(&att, access.needs_writable())?;
         self.install(Entry {
             kind: Kind::Region,
             start,
@@ -158,9 +156,7 @@ impl Tpt {
         check_region(access, start, original.len)?;
         // The first registration may have asked for less than this one does.
         if access.needs_writable() {
-            for span in original.att.runs() {
-                probe::mapped(&span, true)?;
-            }
+            probe::all_mapped(&original.att, true)?;
         }
         self.install(Entry {
             start,

@@ -90,9 +90,7 @@ impl Tpt {
         let len = layout.len();
         check(access, start, len)?;
         let att = layout.build()?;
-        for span in att.runs() {
-            probe::mapped(&span, access.needs_writable())?;
-        }
+        probe::all_mapped(&att, access.needs_writable())?;
         let entry = Entry {
             kind: Kind::Region,
             start,

@@ -279,9 +279,7 @@ impl Reserved {
             Promise::Window => Ok(None),
             Promise::Region(layout) => {
                 let att = layout.build()?;
-                for span in att.runs() {
-                    probe::mapped(&span, self.access.needs_writable())?;
-                }
+                probe::all_mapped(&att, self.access.needs_writable())?;
                 Ok(Some((Arc::new(att), 0)))
             }
             Promise::Shared { of } => {
@@ -290,9 +288,7 @@ impl Reserved {
                 }
                 let original = self.tpt.look(of).ok_or(Misuse::Stag(of))?;
                 if self.access.needs_writable() {
-                    for span in original.att.runs() {
-                        probe::mapped(&span, true)?;
-                    }
+                    probe::all_mapped(&original.att, true)?;
                 }
                 Ok(Some((original.att, original.att_offset)))
             }

@@ -43,18 +43,7 @@ impl Ranges {
 
     /// How many of each kind.
     pub fn shares(&self) -> Shares {
-        let [qps, cqs, srqs, ssqs, pds, stags, event_queues, vectors] =
-            self.each().map(|range| range.end - range.start);
-        Shares {
-            qps,
-            cqs,
-            srqs,
-            ssqs,
-            pds,
-            stags,
-            event_queues,
-            vectors,
-        }
+        Shares::of(self.each().map(|range| range.end - range.start))
     }
 
     /// In the order of [`Shares::each`].
@@ -108,21 +97,10 @@ impl Cursor {
 
 /// So much of each kind is left in one piece.
 pub(super) fn left<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Shares {
-    let longest: [u32; KINDS] = core::array::from_fn(|kind| {
+    Shares::of(core::array::from_fn(|kind| {
         let others = taken.clone().map(|ranges| ranges.each()[kind].clone());
         longest(&gaps(Ranges::WHOLE.each()[kind], others.collect()))
-    });
-    let [qps, cqs, srqs, ssqs, pds, stags, event_queues, vectors] = longest;
-    Shares {
-        qps,
-        cqs,
-        srqs,
-        ssqs,
-        pds,
-        stags,
-        event_queues,
-        vectors,
-    }
+    }))
 }
 
 /// A run of `asked` numbers: the first one behind `from`, else the first one of all.

@@ -40,6 +40,21 @@ impl Shares {
         vectors: 0,
     };
 
+    /// So many of each kind, in the order of [`each`](Shares::each).
+    pub(crate) fn of(counts: [u32; KINDS]) -> Shares {
+        let [qps, cqs, srqs, ssqs, pds, stags, event_queues, vectors] = counts;
+        Shares {
+            qps,
+            cqs,
+            srqs,
+            ssqs,
+            pds,
+            stags,
+            event_queues,
+            vectors,
+        }
+    }
+
     /// Each kind and how many of it.
     pub fn each(&self) -> [(Object, u32); KINDS] {
         [

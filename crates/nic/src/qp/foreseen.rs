@@ -8,9 +8,8 @@ use verbena_wire::{Stag, To};
 
 use super::QpInit;
 use super::inner::Inner;
-use super::memory::{Right, places};
+use super::memory::scatter;
 use crate::event::Outbox;
-use crate::receive::Receive;
 use crate::wc::{Status, Wc, WcOp};
 
 impl Inner {
@@ -86,7 +85,8 @@ impl Inner {
             None => self.heads.next_receive(),
         })?;
         let len = foreseen.payload.len() as u32;
-        if !scatter(init, &receive, foreseen.payload) {
+        let fits = receive.capacity() >= len;
+        if !fits || scatter(init, &receive.scatter, foreseen.payload).is_err() {
             // It is this message's all the same: the long way finds it here.
             self.claimed = Some(receive);
             return None;
@@ -120,19 +120,4 @@ impl Inner {
             self.bulk = self.bulk.saturating_sub(1);
         }
     }
-}
-
-/// Copies a message into its receive; false if it does not fit or memory refuses.
-fn scatter(init: &QpInit, receive: &Receive, payload: &[u8]) -> bool {
-    let len = payload.len() as u32;
-    if receive.capacity() < len {
-        return false;
-    }
-    let mut rest = payload;
-    let placed = places(init, &receive.scatter, (0, len), Right::Local, |place| {
-        let n = place.write(0, rest);
-        rest = &rest[n..];
-        true
-    });
-    placed.is_ok()
 }
