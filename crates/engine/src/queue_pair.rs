@@ -4,10 +4,12 @@
 
 mod by_hand;
 mod manners;
+mod moving;
 mod query;
 
 pub use by_hand::Peer;
 pub use manners::Manners;
+pub use moving::{Destination, Unmoved};
 pub use query::QueuePairInfo;
 
 use core::net::{IpAddr, SocketAddr};

@@ -75,6 +75,12 @@ impl Socket {
         Ok((Socket { fd: a.into() }, Socket { fd: b.into() }))
     }
 
+    /// The same socket under another number.
+    pub fn duplicate(&self) -> Result<Socket> {
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
+        Ok(Socket { fd: fd.into() })
+    }
+
     /// Takes over a TCP socket that does not block.
     pub(super) fn adopt(fd: OwnedFd) -> Result<Socket> {
         let socket = Socket { fd: fd.into() };

@@ -68,6 +68,9 @@ pub enum Stays {
     /// Its peer has not proved who it is.
     #[error("its peer has not proved who it is")]
     Unproven,
+    /// Peers call it by a number that stays here.
+    #[error("peers call it by number, which stays with its adapter")]
+    Called,
     /// V6: its sends come from a queue that stays.
     #[error("it is a channel of a shared send queue")]
     Channel,
