@@ -73,7 +73,9 @@ pub use handling::Observation;
 pub use notice::{Inbox, Notify};
 pub use pipeline::Observer;
 pub use queue::CompletionQueue;
-pub use queue_pair::{Manners, Peer, QueuePair, QueuePairInfo, QueuePairOptions};
+pub use queue_pair::{
+    Destination, Manners, Peer, QueuePair, QueuePairInfo, QueuePairOptions, Unmoved,
+};
 pub use residents::DatagramDrops;
 pub use seat::FunctionOptions;
 pub use shared_queue::SharedReceiveQueue;

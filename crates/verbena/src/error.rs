@@ -145,6 +145,9 @@ pub enum Error {
     /// Something of another device or protection domain.
     #[error("it belongs to another device or protection domain")]
     Foreign,
+    /// Somebody else holds the queue pair: a listener that is about to connect it.
+    #[error("the queue pair is being connected, and does not move meanwhile")]
+    Held,
     /// An event that only the adapter itself can know of.
     #[error("{cause:?} is the adapter's own to tell, and cannot be injected")]
     OwnEvent {
@@ -214,6 +217,8 @@ impl Error {
                 | E::NoProcessor { .. }
                 | E::NoProcessors
                 | E::Foreign
+                | E::NoRoom { .. }
+                | E::Receives { .. }
                 | E::Virtual { .. }
                 | E::Options(_)
                 | E::Interrupts(_)
@@ -232,6 +237,7 @@ impl Error {
             | Error::Right { .. }
             | Error::Unaligned { .. }
             | Error::Foreign
+            | Error::Held
             | Error::OwnEvent { .. }
             | Error::Address { .. } => Fault::Caller,
         }

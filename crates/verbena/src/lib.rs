@@ -97,7 +97,7 @@ pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Tag, Window};
 pub use pd::Pd;
 pub use pending::Pending;
 pub use promise::Joining;
-pub use qp::{Name, Qp, QpOptions, Receiver, Sender};
+pub use qp::{Name, Qp, QpOptions, Receiver, Sender, Unmoved};
 pub use registering::Registering;
 pub use remote::{Remote, RemoteMemory};
 pub use srq::Srq;

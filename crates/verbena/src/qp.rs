@@ -5,8 +5,10 @@
 mod by_hand;
 mod channel;
 mod connect;
+mod moving;
 
 pub use by_hand::Name;
+pub use moving::Unmoved;
 
 use core::fmt;
 use std::sync::Arc;
@@ -90,6 +92,8 @@ pub(crate) struct Pair {
     _stock: Option<Arc<Stock>>,
     _shared: Option<Arc<Sends>>,
     domain: Arc<Domain>,
+    /// Domains that its connection came from and still reaches (V1).
+    _past: Vec<Arc<Domain>>,
 }
 
 impl Qp {
@@ -146,6 +150,7 @@ impl Qp {
             _stock: stock.cloned(),
             _shared: None,
             domain: pd.0.clone(),
+            _past: Vec::new(),
         })))
     }
 

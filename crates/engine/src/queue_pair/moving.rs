@@ -108,8 +108,10 @@ impl QueuePair {
         let line = connection.duplicate_line()?;
         let mut out = Outbox::new();
         let moving = connection.depart(&mut out);
-        // A refused departure may have found work to do.
-        connection.send(&mut out);
+        if moving.is_err() {
+            // Somebody may have left a request meanwhile and counted on us.
+            connection.send(&mut out);
+        }
         self.core.deliver(&mut out);
         Ok((moving.map_err(stays)?, line))
     }

@@ -44,6 +44,7 @@ impl Qp {
             _stock: stock.cloned(),
             _shared: Some(ssq.0.clone()),
             domain: domain.clone(),
+            _past: Vec::new(),
         })))
     }
 }
