@@ -165,6 +165,17 @@ pub enum Error {
         /// They came from a shared queue.
         shared: bool,
     },
+    /// What another process sent is no connection of this form (V1).
+    #[error("the other process sent {0}")]
+    Image(verbena_nic::ImageError),
+    /// Another process sent more or fewer descriptors than it said (V1).
+    #[error("a connection came with {got} descriptors, {expected} were announced")]
+    Descriptors {
+        /// How many came.
+        got: usize,
+        /// How many were announced.
+        expected: usize,
+    },
     /// A function cannot be so.
     #[error("function: {0}")]
     Options(Problems),

@@ -219,6 +219,8 @@ impl Error {
                 | E::Foreign
                 | E::NoRoom { .. }
                 | E::Receives { .. }
+                | E::Image(_)
+                | E::Descriptors { .. }
                 | E::Virtual { .. }
                 | E::Options(_)
                 | E::Interrupts(_)

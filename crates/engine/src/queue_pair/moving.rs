@@ -39,9 +39,10 @@ pub struct Unmoved {
     pub why: Error,
 }
 
-/// A connection between two queue pairs. Nobody touches its descriptors.
+/// A connection between two queue pairs. Nobody touches its descriptors, and its peer waits.
 #[derive(Debug)]
-pub(crate) struct Departed {
+#[must_use = "its peer waits"]
+pub struct Departed {
     /// The queue pair that it was taken out of.
     home: QueuePair,
     pub(crate) moving: Moving,
@@ -84,8 +85,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Takes the connection out.
-    pub(crate) fn depart(self) -> Result<Departed, Box<Unmoved>> {
+    /// Takes the connection out, for another process; see [`Departed::parcel`].
+    pub fn depart(self) -> Result<Departed, Box<Unmoved>> {
         match self.take_out() {
             Ok((moving, line)) => Ok(Departed {
                 home: self,
@@ -177,6 +178,10 @@ impl QueuePair {
 }
 
 impl Departed {
+    pub(crate) fn number(&self) -> u32 {
+        self.home.number()
+    }
+
     /// The manners of the queue pair that it was taken out of.
     pub(crate) fn manners(&self) -> Manners {
         *self.home.manners.lock()
@@ -206,7 +211,7 @@ impl Departed {
     }
 
     /// Puts the connection back where it was.
-    pub(crate) fn come_back(self) -> QueuePair {
+    pub fn come_back(self) -> QueuePair {
         let Departed { home, moving, line } = self;
         // If even that is refused the adapter is closing, and the connection ends with it.
         if let Ok(connection) = Connection::expect(&home.core, line, moving.peer) {
