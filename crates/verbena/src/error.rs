@@ -254,8 +254,13 @@ impl Error {
     /// ```
     pub fn os_error(&self) -> Option<i32> {
         use verbena_engine::Error as E;
+        use verbena_mem::{Misuse, Unfit};
+        use verbena_nic::Error as N;
         match self {
             Error::Engine(E::System(cause) | E::Unreachable { cause, .. }) => Some(cause.code()),
+            Error::Engine(E::Adapter(N::Memory(Misuse::Unfit(Unfit::System {
+                errno, ..
+            })))) => Some(*errno),
             _ => None,
         }
     }

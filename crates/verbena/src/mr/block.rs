@@ -1,13 +1,15 @@
-//! One allocation, aligned to pages, registered as long as it lives.
+//! One allocation, or one mapping that a successor can have as well, aligned to pages, registered as long as it lives.
 //! It promises that no access by the adapter or a peer outlives it, and that its bytes are initialised from the start.
 //! It refuses to decide who may look at the bytes in which way; its users do.
 
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbena_mem::{Access, Att, Misuse, Region};
+use verbena_mem::{Access, Att, Estate, Mapping, Misuse, Region, Tpt};
 use verbena_wire::{Stag, To};
 
 use crate::device::Domain;
@@ -25,10 +27,49 @@ pub(crate) struct Block {
     domain: Arc<Domain>,
     stag: Stag,
     access: Access,
+    /// What requests and peers call its first byte.
+    at: u64,
+    /// Where that lies: elsewhere, if the memory was another process's before (V1).
     start: NonNull<u8>,
     len: usize,
+    /// Freed when nobody can reach it any more.
+    backing: ManuallyDrop<Backing>,
+}
+
+/// What the bytes lie in.
+#[derive(Debug)]
+enum Backing {
     /// What was allocated, which may begin before the first page.
-    base: NonNull<u8>,
+    Allocated {
+        base: NonNull<u8>,
+        start: NonNull<u8>,
+        len: usize,
+    },
+    /// A file that a successor can map as well (V1).
+    Mapped(Mapping),
+}
+
+impl Backing {
+    fn allocate(len: usize) -> Result<Backing, Error> {
+        let (start, base) = allocate(len).ok_or(Error::Allocation { len })?;
+        Ok(Backing::Allocated { base, start, len })
+    }
+
+    fn bytes(&self) -> (NonNull<u8>, usize) {
+        match self {
+            Backing::Allocated { start, len, .. } => (*start, *len),
+            Backing::Mapped(mapping) => (mapping.start(), mapping.len()),
+        }
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Backing::Allocated { base, len, .. } = self {
+            // SAFETY: allocated for this length; whoever drops this has seen to it that nobody uses the bytes.
+            unsafe { free(*base, *len) };
+        }
+    }
 }
 
 /// How a block of this length is allocated: a page longer, and aligned as everything is.
@@ -80,23 +121,68 @@ impl Block {
         Block::now(domain, len, access, true)
     }
 
+    /// A block that a successor can take over (V1).
+    pub(crate) fn shared(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
+        domain.function()?;
+        let backing = Backing::Mapped(Mapping::new(len).map_err(nic)?);
+        Block::registered(domain, backing, None, (access, false))
+    }
+
+    /// A block that another process had (V1): its memory, its STag, and the addresses that requests and peers know.
+    pub(crate) fn adopt(domain: &Arc<Domain>, fd: OwnedFd, estate: Estate) -> Result<Block, Error> {
+        let too_long = |_| Error::TooLong {
+            len: estate.len,
+            limit: usize::MAX as u64,
+        };
+        let len = usize::try_from(estate.len).map_err(too_long)?;
+        let backing = Backing::Mapped(Mapping::adopt(fd, len).map_err(nic)?);
+        Block::registered(domain, backing, Some(estate), (estate.access, false))
+    }
+
+    /// What a successor needs to take it over (V1), and the memory itself.
+    pub(crate) fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Error> {
+        let Backing::Mapped(mapping) = &*self.backing else {
+            return Err(nic(Misuse::Private(self.stag)));
+        };
+        let estate = self.domain.function()?.tpt().estate(self.stag);
+        Ok((estate.map_err(nic)?, mapping.fd()))
+    }
+
     fn now(
         domain: &Arc<Domain>,
         len: usize,
         access: Access,
         one_touch: bool,
     ) -> Result<Block, Error> {
-        let (block, ()) = Block::make(domain, len, access, |region| {
+        domain.function()?;
+        Block::registered(domain, Backing::allocate(len)?, None, (access, one_touch))
+    }
+
+    /// Registers memory at once, under the names that it had, if it had any.
+    fn registered(
+        domain: &Arc<Domain>,
+        backing: Backing,
+        names: Option<Estate>,
+        (access, one_touch): (Access, bool),
+    ) -> Result<Block, Error> {
+        let start = names.map(|estate| estate.start);
+        let (block, ()) = Block::make(domain, backing, (start, access), |region| {
             let region = Region {
                 one_touch,
                 ..region
             };
             let function = domain.function()?;
-            // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
-            // everybody who uses a block reckons with.
-            let registered =
-                function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) });
-            Ok((registered?, ()))
+            let register = |tpt: &Tpt| {
+                // SAFETY: the memory is ours and is freed only after it was deregistered; that others write it is what
+                // everybody who uses a block reckons with.
+                unsafe {
+                    match names {
+                        None => tpt.register(region),
+                        Some(estate) => tpt.register_at(estate.stag, region),
+                    }
+                }
+            };
+            Ok((function.register_with(domain.pd, register)?, ()))
         })?;
         Ok(block)
     }
@@ -107,48 +193,40 @@ impl Block {
         len: usize,
         access: Access,
     ) -> Result<(Block, Registering), Error> {
-        Block::make(domain, len, access, |region| {
-            // SAFETY: as in `new`; a block that is dropped before takes its promised entry away first.
+        domain.function()?;
+        Block::make(domain, Backing::allocate(len)?, (None, access), |region| {
+            // SAFETY: as in `registered`; a block that is dropped before takes its promised entry away first.
             Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
         })
     }
 
     fn make<R>(
         domain: &Arc<Domain>,
-        len: usize,
-        access: Access,
+        backing: Backing,
+        (name, access): (Option<To>, Access),
         register: impl FnOnce(Region) -> Result<(Stag, R), Error>,
     ) -> Result<(Block, R), Error> {
-        let too_long = Error::Allocation { len };
-        domain.function()?;
-        let (start, base) = allocate(len).ok_or(too_long)?;
-        let at = start.as_ptr();
+        let (start, len) = backing.bytes();
+        let name = name.unwrap_or(To::new(start.as_ptr() as u64));
         let region = Region {
-            att: Att::direct(at, len as u64),
-            start: To::new(at as u64),
+            att: Att::direct(start.as_ptr(), len as u64),
+            start: name,
             pd: domain.pd,
             access,
             one_touch: false,
         };
-        match register(region) {
-            Ok((stag, more)) => {
-                let domain = domain.clone();
-                let block = Block {
-                    domain,
-                    stag,
-                    access,
-                    start,
-                    len,
-                    base,
-                };
-                Ok((block, more))
-            }
-            Err(error) => {
-                // SAFETY: allocated above and known to nobody else.
-                unsafe { free(base, len) };
-                Err(error)
-            }
-        }
+        // Refused, the memory is known to nobody and goes with its backing.
+        let (stag, more) = register(region)?;
+        let block = Block {
+            domain: domain.clone(),
+            stag,
+            access,
+            at: name.get(),
+            start,
+            len,
+            backing: ManuallyDrop::new(backing),
+        };
+        Ok((block, more))
     }
 
     pub(crate) fn stag(&self) -> Stag {
@@ -159,8 +237,14 @@ impl Block {
         self.access
     }
 
+    /// What requests and peers call its first byte, which need not be where it lies.
     pub(crate) fn at(&self) -> u64 {
-        self.start.as_ptr() as u64
+        self.at
+    }
+
+    /// Where its first byte lies.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -255,10 +339,14 @@ impl Drop for Block {
             Err(_) => true,
         };
         if gone {
-            // SAFETY: allocated for this length; no access is running and none will begin.
-            unsafe { free(self.base, self.len) };
+            // SAFETY: dropped once, because this is the end of `self`; no access is running and none will begin.
+            unsafe { ManuallyDrop::drop(&mut self.backing) };
         }
     }
+}
+
+fn nic(misuse: impl Into<Misuse>) -> Error {
+    verbena_nic::Error::Memory(misuse.into()).into()
 }
 
 #[cfg(test)]
