@@ -4,6 +4,8 @@
 
 use core::fmt;
 
+use crate::handover::HandoverError;
+
 use verbena_mem::Access;
 use verbena_nic::profile::ProfileError;
 use verbena_nic::qp::PostError;
@@ -148,6 +150,9 @@ pub enum Error {
     /// Somebody else holds the queue pair: a listener that is about to connect it.
     #[error("the queue pair is being connected, and does not move meanwhile")]
     Held,
+    /// A service was not handed over (V1).
+    #[error("handover: {0}")]
+    Handover(Box<HandoverError>),
     /// An event that only the adapter itself can know of.
     #[error("{cause:?} is the adapter's own to tell, and cannot be injected")]
     OwnEvent {
@@ -240,6 +245,7 @@ impl Error {
             | Error::Unaligned { .. }
             | Error::Foreign
             | Error::Held
+            | Error::Handover(_)
             | Error::OwnEvent { .. }
             | Error::Address { .. } => Fault::Caller,
         }

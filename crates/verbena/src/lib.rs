@@ -65,6 +65,7 @@ mod endpoint;
 mod error;
 mod function;
 mod handler;
+mod handover;
 mod listener;
 pub mod low;
 #[allow(
@@ -92,6 +93,7 @@ pub use device::Device;
 pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
+pub use handover::{Handover, HandoverError, Hatch, Inheritance, Kept, Step, Successor};
 pub use listener::{Accepting, Berth, Listener, Next, Request};
 pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Tag, Window};
 pub use pd::Pd;

@@ -115,6 +115,9 @@ pub enum ImageError {
 }
 
 impl Image {
+    /// The form of images that this process writes and reads.
+    pub const FORM: u16 = VERSION;
+
     /// What it was made of.
     pub fn traits(&self) -> Traits {
         self.traits

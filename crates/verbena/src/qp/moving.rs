@@ -5,9 +5,9 @@
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_engine::Destination;
+use verbena_engine::{Departed, Destination};
 
-use super::{Pair, Qp};
+use super::{Held, Pair, Qp};
 use crate::cq::BareCq;
 use crate::error::Error;
 use crate::pd::Pd;
@@ -86,15 +86,58 @@ impl Qp {
         recv: &BareCq,
         srq: Option<&Srq>,
     ) -> Result<Qp, Unmoved> {
+        let (mut held, to) = match Held::place(pd, send, recv, srq) {
+            Ok(place) => place,
+            Err(why) => return Err(Unmoved { qp: self, why }),
+        };
+        let Pair { qp, held: before } = self.alone()?;
+        match qp.migrate(to) {
+            Ok(qp) => {
+                held.come_from(before);
+                Ok(held.hold(qp))
+            }
+            Err(unmoved) => Err(Unmoved {
+                qp: before.hold(unmoved.qp),
+                why: unmoved.why.into(),
+            }),
+        }
+    }
+
+    /// Takes the connection out, for another process.
+    pub(crate) fn depart(self) -> Result<(Departed, Held), Unmoved> {
+        let Pair { qp, held } = self.alone()?;
+        match qp.depart() {
+            Ok(departed) => Ok((departed, held)),
+            Err(unmoved) => Err(Unmoved {
+                qp: held.hold(unmoved.qp),
+                why: unmoved.why.into(),
+            }),
+        }
+    }
+
+    /// The only handle of it. A listener that is about to connect it has another one, for a moment.
+    fn alone(self) -> Result<Pair, Unmoved> {
+        Arc::try_unwrap(self.0).map_err(|held| Unmoved {
+            qp: Qp(held),
+            why: Error::Held,
+        })
+    }
+}
+
+impl Held {
+    /// What a connection that comes to this domain and these queues needs.
+    pub(crate) fn place<'a>(
+        pd: &'a Pd,
+        send: &'a BareCq,
+        recv: &'a BareCq,
+        srq: Option<&'a Srq>,
+    ) -> Result<(Held, Destination<'a>), Error> {
         let device = &pd.0.device;
         let stock = srq.map(|srq| &srq.0);
         let shared = stock.is_none_or(|stock| Arc::ptr_eq(&stock.domain.device, device));
         let own = Arc::ptr_eq(&send.device, device) && Arc::ptr_eq(&recv.device, device);
         if !own || !shared {
-            return Err(Unmoved {
-                qp: self,
-                why: Error::Foreign,
-            });
+            return Err(Error::Foreign);
         }
         let to = Destination {
             engine: &device.engine,
@@ -103,44 +146,18 @@ impl Qp {
             recv: &recv.queue,
             srq: stock.map(|stock| stock.queue.number()),
         };
-        // Only a listener that is about to answer holds another handle of it, and then it is not connected.
-        let Pair {
-            qp,
-            _stock,
-            _shared,
-            domain,
-            mut _past,
-        } = match Arc::try_unwrap(self.0) {
-            Ok(pair) => pair,
-            Err(held) => {
-                return Err(Unmoved {
-                    qp: Qp(held),
-                    why: Error::Held,
-                });
-            }
-        };
-        let (qp, stock, domain, why) = match qp.migrate(to) {
-            Ok(qp) => {
-                if !_past.iter().any(|known| Arc::ptr_eq(known, &domain)) {
-                    _past.push(domain);
-                }
-                (qp, stock.cloned(), pd.0.clone(), None)
-            }
-            Err(unmoved) => (unmoved.qp, _stock, domain, Some(unmoved.why)),
-        };
-        let qp = Qp(Arc::new(Pair {
-            qp,
-            _stock: stock,
-            _shared,
-            domain,
-            _past,
-        }));
-        match why {
-            None => Ok(qp),
-            Some(why) => Err(Unmoved {
-                qp,
-                why: why.into(),
-            }),
+        Ok((Held::new(&pd.0, stock, None), to))
+    }
+
+    /// The connection was there before, and still reaches the memory of that domain.
+    fn come_from(&mut self, before: Held) {
+        self.past = before.past;
+        if !self
+            .past
+            .iter()
+            .any(|known| Arc::ptr_eq(known, &before.domain))
+        {
+            self.past.push(before.domain);
         }
     }
 }
