@@ -2,7 +2,7 @@
 //! It promises that a connection which has moved reaches what it reached before, by the same STags and with the same checks,
 //! and nothing else of those functions. It refuses entries that are pending there: who completes them would not find us.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbena_mem::{Arrival, Bind, Misuse, Pd, Policy, Refusal, Ticket, Tpt, Verdict};
 use verbena_mem::{Gather, Placement, Reach, Spend};
@@ -18,21 +18,26 @@ pub(crate) const MAX_STAYS: usize = 8;
 #[derive(Debug, Clone)]
 pub(crate) struct Stay {
     tpt: Arc<Tpt>,
-    /// Its domain there, which stays as long as this does.
+    /// Its domain there, and the use of it: who has the queue pair in its table has that, too, and lets go of both together.
     pd: Pd,
-    _domain: Arc<Use>,
+    domain: Weak<Use>,
     /// What it was called there: windows may be bound to it.
     qp: u32,
 }
 
 impl Stay {
-    pub(crate) fn new(tpt: &Arc<Tpt>, pd: Pd, domain: Use, qp: u32) -> Stay {
+    pub(crate) fn new(tpt: &Arc<Tpt>, pd: Pd, domain: &Arc<Use>, qp: u32) -> Stay {
         Stay {
             tpt: tpt.clone(),
             pd,
-            _domain: Arc::new(domain),
+            domain: Arc::downgrade(domain),
             qp,
         }
+    }
+
+    /// The use of its domain, as long as the queue pair is in a table.
+    pub(crate) fn domain(&self) -> Option<Arc<Use>> {
+        self.domain.upgrade()
     }
 
     fn is_where(&self, other: &Stay) -> bool {
@@ -215,3 +220,6 @@ fn hide_pending(refusal: Refusal) -> Refusal {
         refusal => refusal,
     }
 }
+
+#[cfg(test)]
+mod tests;

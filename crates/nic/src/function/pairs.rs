@@ -86,6 +86,18 @@ pub(super) struct Uses {
     _recv_cq: Use,
     _srq: Option<Use>,
     _ssq: Option<Use>,
+    /// V1: domains of other functions whose memory its connection still reaches.
+    _past: Vec<Arc<Use>>,
+}
+
+impl Uses {
+    /// The same for a connection that came from elsewhere.
+    pub(super) fn and_past(self, past: Vec<Arc<Use>>) -> Uses {
+        Uses {
+            _past: past,
+            ..self
+        }
+    }
 }
 
 impl Pair {
@@ -287,6 +299,7 @@ impl Function {
             _recv_cq: recv_use,
             _srq: srq_use,
             _ssq: None,
+            _past: Vec::new(),
         })
     }
 
