@@ -160,7 +160,7 @@ impl Grounds {
 
     /// As [`Tpt::spend`].
     pub fn spend(&self, reach: &Reach) -> Result<Spend, Refusal> {
-        self.reach(reach, |tpt, reach| tpt.spend(reach))
+        self.reach(reach, Tpt::spend)
     }
 
     /// As [`Tpt::invalidate_local`].
