@@ -4,10 +4,14 @@
 
 mod by_hand;
 mod manners;
+mod moving;
+mod parcel;
 mod query;
 
 pub use by_hand::Peer;
 pub use manners::Manners;
+pub use moving::{Departed, Destination, Unmoved};
+pub use parcel::{Arriving, Parcel};
 pub use query::QueuePairInfo;
 
 use core::net::{IpAddr, SocketAddr};

@@ -10,7 +10,7 @@ use crate::control::ControlError;
 use crate::cq::CqError;
 use crate::function::Shares;
 use crate::interrupts;
-use crate::qp::PostError;
+use crate::qp::{PostError, Stays};
 use crate::receive;
 use crate::state::QpState;
 
@@ -185,6 +185,14 @@ pub enum Error {
         /// Where it should go.
         to: QpState,
     },
+    /// A connection does not move (V1).
+    #[error("queue pair {number} does not move: {why}")]
+    Stays {
+        /// The queue pair.
+        number: u32,
+        /// Why.
+        why: Stays,
+    },
     /// A completion queue refuses.
     #[error(transparent)]
     Cq(#[from] CqError),
@@ -233,6 +241,7 @@ impl Error {
             | Error::Unreliable { .. }
             | Error::NoChannel { .. }
             | Error::Transition { .. }
+            | Error::Stays { .. }
             | Error::Cq(_)
             | Error::Receive(_)
             | Error::Post(_)

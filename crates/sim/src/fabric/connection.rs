@@ -311,6 +311,17 @@ impl Connection {
         }
     }
 
+    /// Another queue pair stands at the end of this one from now on.
+    pub(super) fn pass(&mut self, from: &Arc<Qp>, to: &Arc<Qp>) {
+        for end in self
+            .ends
+            .iter_mut()
+            .filter(|end| Arc::ptr_eq(&end.qp, from))
+        {
+            end.qp = to.clone();
+        }
+    }
+
     fn transmit(&mut self, side: usize, now: Time) -> bool {
         let (end, link) = (&mut self.ends[side], &mut self.links[side]);
         let room = link.room();

@@ -49,13 +49,11 @@ impl Memory {
     }
 
     /// What a successor needs to take it over, and the memory itself.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the handover will call it"))]
     pub(crate) fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Error> {
         self.0.estate()
     }
 
     /// Takes over what another process had, in a domain of ours.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the handover will call it"))]
     pub(crate) fn adopt(
         domain: &Arc<Domain>,
         fd: OwnedFd,
