@@ -91,26 +91,27 @@ impl Grounds {
 
     /// Asks the table here and, if it refuses, those of the past.
     #[inline]
-    fn seek<'a, R, E: Clone>(
+    fn seek<'a, R, E>(
         &'a self,
         stag: Stag,
         ask: impl Fn(&'a Arc<Tpt>, Option<&Stay>) -> Result<R, E>,
         hide: impl Fn(E) -> E,
     ) -> Result<R, E> {
-        let here = ask(&self.here, None);
-        match here {
-            Err(refusal) if !self.past.is_empty() => {
-                let mut refusal = refusal;
-                for stay in self.past.iter().rev().filter(|stay| stay.may_know(stag)) {
-                    match ask(&stay.tpt, Some(stay)) {
-                        Err(there) => refusal = hide(there),
-                        granted => return granted,
-                    }
-                }
-                Err(refusal)
-            }
-            here => here,
+        if self.past.is_empty() {
+            // Nearly always, and then nothing is looked at twice.
+            return ask(&self.here, None);
         }
+        let mut refusal = match ask(&self.here, None) {
+            Err(refusal) => refusal,
+            granted => return granted,
+        };
+        for stay in self.past.iter().rev().filter(|stay| stay.may_know(stag)) {
+            match ask(&stay.tpt, Some(stay)) {
+                Err(there) => refusal = hide(there),
+                granted => return granted,
+            }
+        }
+        Err(refusal)
     }
 
     #[inline]

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::device;
-use common::low::{SEND, join, wr};
+use common::low::{SEND, complete, join, until, wr};
 use verbena::low::{BLANK, Data, QpState, RecvWr, Remote, SendOp, SendWr, To, Wc};
-use verbena::{Access, Cq, Device, FunctionOptions, Memory, Pd, Qp, QpOptions, Status};
+use verbena::{Access, Cq, Device, Error, FunctionOptions, Memory, Pd, Qp, QpOptions, Status};
 
 const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
 /// Messages under way.
@@ -61,8 +61,8 @@ struct Server {
     homes: Vec<(Device, Pd)>,
     memory: Memory,
     expected: u64,
-    moves: u64,
-    longest: Duration,
+    /// When it moved.
+    moved: Vec<Instant>,
 }
 
 impl Server {
@@ -107,10 +107,8 @@ impl Server {
         self.homes.rotate_left(1);
         let (device, pd) = &self.homes[0];
         let cq = device.cq(256).unwrap();
-        let begun = Instant::now();
+        self.moved.push(Instant::now());
         let qp = self.qp.migrate(pd, &cq, &cq, None).unwrap();
-        self.longest = self.longest.max(begun.elapsed());
-        self.moves += 1;
         Server { qp, cq, ..self }
     }
 }
@@ -118,14 +116,15 @@ impl Server {
 /// What the client saw.
 struct Seen {
     messages: u64,
-    gaps: Vec<Duration>,
+    /// When each echo came, and how long after the one before.
+    echoes: Vec<(Instant, Duration)>,
 }
 
 /// The side that knows nothing: four requests per message, `WINDOW` messages under way.
 fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool) -> Seen {
     let (mut sent, mut echoed, mut added) = (0, 0, 0_u64);
     let mut open = [0_u32; WINDOW as usize];
-    let mut gaps = Vec::new();
+    let mut echoes = Vec::new();
     let mut last = Instant::now();
     let at = |slot: u64, part: usize| slot as usize * 4 * LONGEST + part * LONGEST;
     let there = |slot: u64| Remote {
@@ -190,8 +189,9 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
                     memory.read_at(at(slot, 2), &mut got).unwrap();
                     assert!(got == expected, "echo {echoed}");
                     echoed += 1;
-                    gaps.push(last.elapsed());
-                    last = Instant::now();
+                    let now = Instant::now();
+                    echoes.push((now, now - last));
+                    last = now;
                 }
                 2 => {
                     let mut got = vec![0; wc.len as usize];
@@ -215,12 +215,12 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
     assert_eq!((sent, added), (echoed, echoed), "something is missing");
     Seen {
         messages: echoed,
-        gaps,
+        echoes,
     }
 }
 
-/// Moves a server so many times between functions while a client uses it; how long the client waited, sorted.
-fn migrations(moves: u64, settings: &[(&str, &str)]) -> Vec<Duration> {
+/// Moves a server so many times between functions while a client uses it, and says how long the client waited.
+fn migrations(moves: u64, settings: &[(&str, &str)]) {
     let settings = [LOOPBACK, settings].concat();
     let (peer, adapter) = (device(&settings), device(&settings));
     let homes: Vec<(Device, Pd)> = [adapter.clone(), tenant(&adapter), tenant(&adapter)]
@@ -237,8 +237,7 @@ fn migrations(moves: u64, settings: &[(&str, &str)]) -> Vec<Duration> {
         homes,
         memory,
         expected: 0,
-        moves: 0,
-        longest: Duration::ZERO,
+        moved: Vec::new(),
     };
     for slot in 0..WINDOW {
         server.receive(slot);
@@ -267,28 +266,36 @@ fn migrations(moves: u64, settings: &[(&str, &str)]) -> Vec<Duration> {
             if server.serve() {
                 served += 1;
             }
-            if server.moves < moves && served >= 3 {
+            let moved = server.moved.len() as u64;
+            if moved < moves && served >= 3 {
                 server = server.migrate();
                 served = 0;
             }
-            if server.moves == moves && served >= 3 {
+            if moved == moves && served >= 3 {
                 stop.store(true, Ordering::Relaxed);
             }
         }
         (client.join().unwrap(), server)
     });
-    assert_eq!(server.moves, moves);
     assert!(seen.messages >= moves, "{} messages", seen.messages);
-    let mut gaps = seen.gaps;
+    // What a peer sees of a move: how long it waited for the first echo after it.
+    let first_after = |moved: &Instant| seen.echoes.iter().find(|(came, _)| came > moved);
+    let mut pauses: Vec<Duration> = server
+        .moved
+        .iter()
+        .filter_map(first_after)
+        .map(|(_, gap)| *gap)
+        .collect();
+    pauses.sort();
+    let mut gaps: Vec<Duration> = seen.echoes.iter().map(|(_, gap)| *gap).collect();
     gaps.sort();
     println!(
-        "{moves} moves, {} messages: gaps median {:?}, worst {:?}; the longest move {:?}",
+        "{moves} moves, {} messages: pause median {:?}, worst {:?}; without a move median {:?}",
         seen.messages,
+        pauses[pauses.len() / 2],
+        pauses[pauses.len() - 1],
         gaps[gaps.len() / 2],
-        gaps[gaps.len() - 1],
-        server.longest,
     );
-    gaps
 }
 
 fn many() -> u64 {
@@ -312,4 +319,125 @@ fn nor_with_checksums_and_small_frames() {
 #[test]
 fn nor_by_the_rules_of_the_standard_alone() {
     migrations(many(), &[("extensions", "off"), ("rfc7306", "on")]);
+}
+
+/// Two joined queue pairs of one device, and a tenant of it.
+fn joined() -> (Device, Device, Cq, Qp, Cq, Qp) {
+    let adapter = device(LOOPBACK);
+    let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
+    let pd = adapter.pd().unwrap();
+    let options = QpOptions::default();
+    let ours = Qp::new(&pd, &a, &a, options).unwrap();
+    let theirs = Qp::new(&pd, &b, &b, options).unwrap();
+    let listener = adapter.listen("127.0.0.1:0").unwrap();
+    join(&listener, &ours, &theirs);
+    let tenant = tenant(&adapter);
+    (adapter, tenant, a, ours, b, theirs)
+}
+
+fn send(qp: &Qp, id: u64) {
+    qp.post_send(&[wr(id, SEND, Data::Inline(b"hello"))])
+        .unwrap();
+}
+
+#[test]
+fn a_refused_move_leaves_the_connection_flowing() {
+    let (_adapter, tenant, a, ours, b, theirs) = joined();
+    let (pd, elsewhere) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    // Queues of one function, a domain of another.
+    let refused = ours.migrate(&pd, &a, &a, None).unwrap_err();
+    assert!(matches!(refused.why, Error::Foreign), "{refused}");
+    // A shared receive queue for a queue pair that has its own.
+    let srq = pd.srq(16, 1).unwrap();
+    let refused = refused
+        .qp
+        .migrate(&pd, &elsewhere, &elsewhere, Some(&srq))
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("a shared one is named"),
+        "{refused}"
+    );
+    // No room for what nobody has taken.
+    let ours = refused.qp;
+    for id in 0..3 {
+        theirs.post_recv(&[RecvWr { id, scatter: &[] }]).unwrap();
+        ours.post_send(&[wr(id, SEND, Data::Inline(b""))]).unwrap();
+    }
+    assert_eq!(complete(&b, 3).len(), 3);
+    until("all sends are done", || ours.view().sends == 0);
+    let small = tenant.cq(2).unwrap();
+    let refused = ours.migrate(&pd, &small, &small, None).unwrap_err();
+    assert!(
+        refused.to_string().contains("3 completions wait"),
+        "{refused}"
+    );
+    // And then it moves, with its completions.
+    let moved = refused
+        .qp
+        .migrate(&pd, &elsewhere, &elsewhere, None)
+        .unwrap();
+    let mut some = [BLANK; 8];
+    assert_eq!(a.poll(&mut some), 0, "nothing is left behind");
+    let came = complete(&elsewhere, 3);
+    assert!(came.iter().all(|wc| wc.qpn == moved.number()));
+    assert_eq!(came.iter().map(|wc| wc.id).collect::<Vec<_>>(), [0, 1, 2]);
+    theirs
+        .post_recv(&[RecvWr {
+            id: 9,
+            scatter: &[],
+        }])
+        .unwrap();
+    moved.post_send(&[wr(9, SEND, Data::Inline(b""))]).unwrap();
+    assert_eq!(complete(&b, 1)[0].id, 9);
+}
+
+#[test]
+fn who_has_no_connection_does_not_move() {
+    let (_adapter, tenant, _a, ours, b, theirs) = joined();
+    let (pd, cq) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    drop(ours);
+    until("the peer has noticed", || theirs.view().peer_gone);
+    let refused = theirs.migrate(&pd, &cq, &cq, None).unwrap_err();
+    assert!(
+        refused.to_string().contains("without a connection"),
+        "{refused}"
+    );
+    drop((refused, b));
+}
+
+#[test]
+fn a_queue_pair_with_shared_receives_goes_to_another_shared_queue() {
+    let adapter = device(LOOPBACK);
+    let tenant = tenant(&adapter);
+    let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
+    let pd = adapter.pd().unwrap();
+    let srq = pd.srq(16, 1).unwrap();
+    let ours = Qp::with_srq(&pd, &a, &a, &srq, QpOptions::default()).unwrap();
+    let theirs = Qp::new(&pd, &b, &b, QpOptions::default()).unwrap();
+    let listener = adapter.listen("127.0.0.1:0").unwrap();
+    join(&listener, &theirs, &ours);
+    // A message that finds no receive waits at its sender, before the move and after it.
+    send(&theirs, 1);
+    until("it was refused", || ours.view().counters.rnr_sent == 1);
+    let (there, done) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    let refused = ours.migrate(&there, &done, &done, None).unwrap_err();
+    assert!(refused.to_string().contains("none is named"), "{refused}");
+    let stock = there.srq(16, 1).unwrap();
+    let moved = refused
+        .qp
+        .migrate(&there, &done, &done, Some(&stock))
+        .unwrap();
+    let memory = there.memory(64, Access::ALL).unwrap();
+    let scatter = [memory.sge(0, 64).unwrap()];
+    stock
+        .post(&[RecvWr {
+            id: 5,
+            scatter: &scatter,
+        }])
+        .unwrap();
+    let came = complete(&done, 1);
+    assert_eq!((came[0].id, came[0].qpn), (5, moved.number()));
+    well(&came[0]);
+    // The old queue has nothing to do with it any more.
+    drop(srq);
 }
