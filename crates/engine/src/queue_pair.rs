@@ -221,6 +221,9 @@ impl QueuePair {
             return false;
         }
         let done = self.act(|qp, out| qp.modify(to, out));
+        if done && to == QpState::Reset {
+            self.act(|qp, out| self.core.function.empty_channel(qp.number(), out));
+        }
         if let Some(connection) = self.slot.get().filter(|_| done && to == QpState::Reset) {
             // Here, not only by whoever is at work with it: nobody may use it any more when the next life begins.
             let mut out = Outbox::new();
