@@ -187,7 +187,7 @@ settings! {
     /// The same user's `verbena events` may watch what happens.
     monitor: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it asks for, fewer are shared, and with 0 it has the one legacy line.
-    vectors: Option<u16> = None, Or("auto", Number(0..=256));
+    vectors: Option<u16> = None, Or("auto", Number(0..=2048));
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
     /// Let the system space out what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.

@@ -99,7 +99,7 @@ fn a_function_that_cannot_be_leaves_nothing_behind() {
     refuse(FunctionOptions { qps: 0, ..few() }, "max_qps");
     refuse(
         FunctionOptions {
-            handlers: 30,
+            handlers: 1025,
             ..few()
         },
         "handlers",

@@ -145,16 +145,26 @@ fn a_channel_that_its_owner_resets_is_flushed_at_once() {
     }
     world.pump();
     let number = world.channel(0);
-    let reset = world
-        .ours
-        .modify_qp(number, QpState::Reset, &mut world.out);
+    let reset = world.ours.modify_qp(number, QpState::Reset, &mut world.out);
     reset.unwrap();
     world.run();
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
-    let expected = [(1, flushed), (2, well), (3, flushed), (4, flushed), (5, well)];
+    let expected = [
+        (1, flushed),
+        (2, well),
+        (3, flushed),
+        (4, flushed),
+        (5, well),
+    ];
     assert_eq!(world.ends(), expected);
-    assert!(world.ssq.wants_time().is_none(), "nothing is left to wait for");
-    let info = world.ours.query_channel(world.ssq.number(), number).unwrap();
+    assert!(
+        world.ssq.wants_time().is_none(),
+        "nothing is left to wait for"
+    );
+    let info = world
+        .ours
+        .query_channel(world.ssq.number(), number)
+        .unwrap();
     assert_eq!((info.waiting, info.given), (0, 0));
     assert_eq!((info.counters.completed, info.counters.failed), (3, 3));
 }
