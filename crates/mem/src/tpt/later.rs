@@ -45,6 +45,14 @@ pub(super) struct Prepared {
     entries: HashMap<u64, (Stag, Entry)>,
 }
 
+impl Prepared {
+    /// V1: tables count their tickets each by itself, so one of another function may bear a number of ours, but not our STag.
+    fn has(&self, ticket: Ticket) -> bool {
+        let entry = self.entries.get(&ticket.number);
+        entry.is_some_and(|(stag, _)| *stag == ticket.stag)
+    }
+}
+
 impl Tpt {
     /// An STag that names nothing yet, with room for a registration of up to `pages` pages.
     pub fn allocate_stag(&self, pd: Pd, pages: u32) -> Result<Stag, Misuse> {
@@ -120,17 +128,18 @@ impl Tpt {
 
     /// Gives a prepared registration up; false if it was executed or given up before.
     pub fn discard(&self, ticket: Ticket) -> bool {
-        self.prepared
-            .lock()
-            .entries
-            .remove(&ticket.number)
-            .is_some()
+        let mut prepared = self.prepared.lock();
+        let there = prepared.has(ticket);
+        if there {
+            prepared.entries.remove(&ticket.number);
+        }
+        there
     }
 
     /// A registration has come and gone: it will not be executed any more, and nobody reaches its memory by it. Only the last
     /// 255 names of an STag can be told apart.
     pub fn is_over(&self, ticket: Ticket) -> bool {
-        let prepared = self.prepared.lock().entries.contains_key(&ticket.number);
+        let prepared = self.prepared.lock().has(ticket);
         // A key changes when the last access to what it named has ended.
         let left = |slot: &Slot| slot.key() != ticket.stag.key();
         !prepared && self.slot(ticket.stag.index()).is_none_or(left)
