@@ -203,7 +203,10 @@ impl Engine {
     /// Takes an address to listen at later; port 0 finds a free one. Whoever dials it before is refused.
     pub fn reserve(&self, at: SocketAddr) -> Result<Reservation, Error> {
         self.core.check()?;
+        self.core.check_owner(at, None)?;
         let listener = Listener::reserve(at, true)?;
+        // The system may have found the port.
+        self.core.check_owner(listener.local()?, None)?;
         let core = self.core.clone();
         Ok(Reservation { core, listener })
     }

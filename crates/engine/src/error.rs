@@ -99,6 +99,16 @@ pub enum Error {
         /// The address.
         address: IpAddr,
     },
+    /// V2: packets for this address are another's.
+    #[error("packets for {at} belong to {owner}, not to {device} (setting `owners`)")]
+    Owned {
+        /// Where.
+        at: SocketAddr,
+        /// Whose they are.
+        owner: String,
+        /// Who asked for them.
+        device: String,
+    },
     /// A queue pair can be attached to multicast groups only.
     #[error("{address} is no multicast address")]
     NotMulticast {

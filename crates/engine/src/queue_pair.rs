@@ -280,6 +280,7 @@ impl QueuePair {
         done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         self.check_connectable()?;
+        from.map_or(Ok(()), |ip| self.core.check_owner((ip, 0).into(), Some(to)))?;
         let options = Options {
             source: from,
             ..self.options(private_data)

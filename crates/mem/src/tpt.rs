@@ -8,6 +8,7 @@ mod pending;
 mod touch;
 mod windows;
 
+pub use index::Room;
 pub use later::{MAX_PAGES, Ticket};
 pub use pending::{Draft, Layout, Reserved, Settled};
 pub use touch::{Spend, Verdict};

@@ -214,7 +214,9 @@ impl Error {
             | Error::Receive(receive::PostError::Full(_))
             | Error::Post(PostError::Full(_))
             | Error::Control(ControlError::Full(_))
-            | Error::Memory(verbena_mem::Misuse::Full(_)) => Kind::Exhausted,
+            | Error::Memory(verbena_mem::Misuse::Full(_) | verbena_mem::Misuse::Room { .. }) => {
+                Kind::Exhausted
+            }
             Error::NoSuch { .. }
             | Error::Pending { .. }
             | Error::Control(_)

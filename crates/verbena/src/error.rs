@@ -208,6 +208,7 @@ impl Error {
                 | E::PrivateData { .. }
                 | E::NoDevice
                 | E::NotOurs { .. }
+                | E::Owned { .. }
                 | E::NotMulticast { .. }
                 | E::NotCallable { .. }
                 | E::NoHandler { .. }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use verbena_wire::Stag;
 
-use super::index::Purpose;
+use super::index::{Purpose, Room};
 use super::pending::{Draft, check};
 use super::{Slot, Tpt};
 use crate::entry::{Entry, Kind, Pd};
@@ -62,10 +62,17 @@ impl Tpt {
                 limit: MAX_PAGES,
             });
         }
-        let index = self.allocate(Purpose::Later { pd, pages })?;
+        // M4: table space.
+        let room = self.indexes.lock().take_room(pages);
+        room.map_err(|left| Misuse::Room { pages, left })?;
+        let index = self.allocate(Purpose::Later { pd, pages });
+        let index = index.inspect_err(|_| self.indexes.lock().give_room_back(pages))?;
         let (slot, full) = (self.slot_or_make(index), Misuse::Full(self.capacity()));
         // The index is ours alone; its last owner may still be leaving the slot, and changes the key.
-        let owned = slot.claim().map_err(|_| full)?;
+        let owned = slot.claim().map_err(|_| {
+            self.indexes.lock().free(index);
+            full
+        })?;
         let key = slot.key();
         owned.restore();
         Stag::from_parts(index, key).ok_or(full)
@@ -76,9 +83,14 @@ impl Tpt {
         Stag::new(stag.get() & !0xff | u32::from(stag.key().wrapping_add(1)))
     }
 
-    /// Pages that STags have room for, whether they use it or not.
-    pub fn pages(&self) -> u64 {
-        self.indexes.lock().pages()
+    /// The room that STags have taken, and all there is.
+    pub fn room(&self) -> Room {
+        self.indexes.lock().room()
+    }
+
+    /// Another limit to the room of all STags together. What was taken stays.
+    pub fn limit_room(&self, pages: u64) {
+        self.indexes.lock().limit_room(pages);
     }
 
     /// Prepares the registration of a region under an STag of [`allocate_stag`](Tpt::allocate_stag): verifies the memory,
