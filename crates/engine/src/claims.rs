@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use verbena_nic::profile::{NetworkMap, Service, Tuple};
 
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, Owned};
 
 /// The rules, and which of the devices obeys them here.
 #[derive(Debug, Clone)]
@@ -53,11 +53,11 @@ impl Claims {
         if here && rule.owner.device == self.device {
             return Ok(());
         }
-        Err(Error::Owned {
+        Err(Error::Owned(Box::new(Owned {
             at: local,
             owner: rule.owner.to_string(),
             device: self.device.clone(),
-        })
+        })))
     }
 }
 

@@ -208,7 +208,7 @@ impl Error {
                 | E::PrivateData { .. }
                 | E::NoDevice
                 | E::NotOurs { .. }
-                | E::Owned { .. }
+                | E::Owned(_)
                 | E::NotMulticast { .. }
                 | E::NotCallable { .. }
                 | E::NoHandler { .. }
