@@ -37,3 +37,7 @@ pub(super) const FOREIGN_RECEIVE: Ratio = Ratio::per_mille(3);
 pub(super) const REUSE: Ratio = Ratio::per_mille(600);
 /// A shared receive queue is armed to tell when it runs low; per step of any world.
 pub(super) const ARM: Ratio = Ratio::per_mille(60);
+/// A window that dies with the first message that ends in it (M9); drawn, like the next, from a source of its own.
+pub(super) const ONE_TOUCH: Ratio = Ratio::per_mille(500);
+/// A peer that writes through such a window although it has done so before.
+pub(super) const TOUCH_AGAIN: Ratio = Ratio::per_mille(300);

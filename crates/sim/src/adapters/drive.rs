@@ -19,6 +19,8 @@ use crate::rng::{Ratio, Rng};
 const LAST_ROUNDS: usize = 40;
 /// Makes of a seed another one.
 const EXTRA: u64 = 0x9E37_79B9_7F4A_7C15;
+/// And a third one.
+const TOUCHING: u64 = 0xC2B2_AE3D_27D4_EB4F;
 
 /// An adapter world under way.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(super) struct World {
     pub(super) complaints: Vec<u32>,
     /// Chance for what [`super::chances`] names, and for nothing else.
     pub(super) extra: Rng,
+    /// What is drawn about one-touch windows (M9), for the same reason.
+    pub(super) touching: Rng,
     /// The rarer troubles happen here.
     pub(super) troubled: bool,
     /// Peers of this host may name windows only, by host.
@@ -77,6 +81,7 @@ impl World {
             drained: Vec::new(),
             complaints: Vec::new(),
             extra: Rng::new(seed ^ EXTRA),
+            touching: Rng::new(seed ^ TOUCHING),
             troubled: false,
             windows_only: Vec::new(),
             enabled: Vec::new(),
@@ -267,6 +272,7 @@ impl World {
                 at: window.room.1,
                 len: window.len,
                 doubtful: window.doubtful,
+                one_touch: window.one_touch,
                 revoked: window.revoked,
             });
         }
