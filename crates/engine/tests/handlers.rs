@@ -75,11 +75,7 @@ fn there_can_be_more_handlers_than_the_flat_map_has_vectors() {
         b.engine.set_handler(&options).unwrap()
     };
     let ids: Vec<HandlerId> = (0..1024).map(|_| one()).collect();
-    let more = b.engine.set_handler(&HandlerOptions::default());
-    assert!(
-        matches!(more, Err(Error::TooManyHandlers { limit: 1024 })),
-        "{more:?}"
-    );
+    assert!(b.engine.set_handler(&HandlerOptions::default()).is_err());
     join(&a, &b);
     // Those whose columns are 32 apart would share a vector of the flat map.
     for at in [0, 28, 29, 31, 32, 61, 253, 254, 1023] {
