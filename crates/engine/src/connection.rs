@@ -5,6 +5,7 @@
 mod close;
 mod join;
 mod line;
+mod moving;
 mod slot;
 mod starting;
 mod startup;
@@ -12,6 +13,7 @@ mod turn;
 mod watch;
 
 pub(crate) use line::Line;
+pub(crate) use moving::{Berth, Moving};
 pub(crate) use slot::Slot;
 pub(crate) use startup::{Decision, Done, Options};
 

@@ -4,7 +4,7 @@
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -19,6 +19,7 @@ use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Channel, Interest, Listener, Ready};
 
 mod order;
+mod passing;
 
 use order::Order;
 
@@ -66,6 +67,10 @@ pub(crate) struct Door {
     listener: Listener,
     hears: Hears,
     order: Mutex<Order<Decision>>,
+    /// Held while somebody is let in: true if nobody is for now.
+    paused: Mutex<bool>,
+    /// Another process listens at the same socket.
+    given_up: AtomicBool,
 }
 
 /// Who hears of requests.
@@ -130,6 +135,10 @@ impl Waiting {
         self.requests.lock().pop_front()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.lock().is_empty()
+    }
+
     fn take_all(&self) -> VecDeque<Decision> {
         core::mem::take(&mut *self.requests.lock())
     }
@@ -166,6 +175,8 @@ impl Door {
             listener,
             hears,
             order: Mutex::default(),
+            paused: Mutex::new(false),
+            given_up: AtomicBool::new(false),
         });
         door.shard.serve(door.token, door.clone())?;
         let watched = door
@@ -238,7 +249,9 @@ impl Door {
 
     pub(crate) fn close(&self) {
         self.shard.unwatch(&self.listener);
-        self.listener.shut();
+        if !self.given_up.load(Ordering::Acquire) {
+            self.listener.shut();
+        }
         self.shard.forget(self.token);
         if let Hears::Program(waiting) = &self.hears {
             let unseen = self.order.lock().take_all();
@@ -249,6 +262,10 @@ impl Door {
     }
 
     fn admit(self: &Arc<Self>) -> Result<(), sys::Error> {
+        let paused = self.paused.lock();
+        if *paused {
+            return Ok(());
+        }
         for _ in 0..AT_ONCE {
             let Some((socket, peer)) = self.listener.accept()? else {
                 break;
@@ -275,6 +292,9 @@ impl Door {
     }
 
     fn listen(&self) {
+        if *self.paused.lock() {
+            return;
+        }
         let _ = self
             .shard
             .arm(&self.listener, self.token, Interest::READ_ONCE);

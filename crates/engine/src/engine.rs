@@ -3,7 +3,7 @@
 //! It refuses to be two: everything made by one engine belongs to it.
 
 use core::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
@@ -12,13 +12,12 @@ use verbena_stream::Time;
 use verbena_wire::Stag;
 
 use crate::config::Config;
-use crate::connection::Decision;
 use crate::control::{ControlQueue, Told};
 use crate::core::Core;
-use crate::door::{Door, Waiting};
 use crate::error::Error;
 use crate::handler::HandlerId;
-use crate::notice::{Inbox, Notify};
+use crate::listening::{Listening, Reservation};
+use crate::notice::Inbox;
 use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
 use crate::residents::DatagramDrops;
@@ -200,15 +199,20 @@ impl Engine {
         self.reserve(at)?.listen(backlog)
     }
 
+    /// A listening socket of another process, to go on listening at (V1).
+    pub fn take_listener(&self, fd: OwnedFd) -> Result<Reservation, Error> {
+        self.core.check()?;
+        Reservation::new(&self.core, Listener::adopt(fd)?)
+    }
+
     /// Takes an address to listen at later; port 0 finds a free one. Whoever dials it before is refused.
     pub fn reserve(&self, at: SocketAddr) -> Result<Reservation, Error> {
         self.core.check()?;
         self.core.check_owner(at, None)?;
-        let listener = Listener::reserve(at, true)?;
+        let reserved = Reservation::new(&self.core, Listener::reserve(at, true)?)?;
         // The system may have found the port.
-        self.core.check_owner(listener.local()?, None)?;
-        let core = self.core.clone();
-        Ok(Reservation { core, listener })
+        self.core.check_owner(reserved.local()?, None)?;
+        Ok(reserved)
     }
 }
 
@@ -223,142 +227,5 @@ impl Drop for Engine {
             self.core.numbers.close();
             self.core.residents.close();
         }
-    }
-}
-
-/// An address to listen at.
-#[derive(Debug)]
-pub struct Reservation {
-    core: Arc<Core>,
-    listener: Listener,
-}
-
-impl Reservation {
-    /// Where it is.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        Ok(self.listener.local()?)
-    }
-
-    /// Listens; at most `backlog` requests wait for an answer.
-    pub fn listen(self, backlog: usize) -> Result<Listening, Error> {
-        self.core.check()?;
-        let (door, waiting) = Door::open(&self.core, self.listener, backlog)?;
-        Ok(Listening { door, waiting })
-    }
-}
-
-/// A listening address. Its descriptor is readable while requests wait.
-#[derive(Debug)]
-pub struct Listening {
-    door: Arc<Door>,
-    waiting: Arc<Waiting>,
-}
-
-impl Listening {
-    /// Where it listens.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        self.door.check()?;
-        self.door.local()
-    }
-
-    /// Waits for the next request; `None` if the descriptor was made non-blocking and none waits.
-    pub fn next(&self) -> Result<Option<Incoming>, Error> {
-        self.door.check()?;
-        while self.waiting.channel.take()? {
-            // Its peer may have given up since the ring.
-            if let Some(decision) = self.waiting.next() {
-                return Ok(Some(Incoming(decision)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The oldest request that waits, if one does; whatever the descriptor says, this does not wait for one.
-    pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
-        self.door.check()?;
-        let Some(decision) = self.waiting.next() else {
-            return Ok(None);
-        };
-        // Its ring is there, or comes at once.
-        self.waiting.channel.take()?;
-        Ok(Some(Incoming(decision)))
-    }
-
-    /// Who is told of every request that begins to wait, besides the descriptor.
-    pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        let before = core::mem::replace(&mut *self.waiting.told.write(), notify);
-        // Without the lock: it is the program's.
-        drop(before);
-    }
-}
-
-impl AsFd for Listening {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waiting.channel.as_fd()
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        if self.door.lives() {
-            self.door.close();
-        }
-    }
-}
-
-/// A request that waits for an answer; dropped without one, it is refused.
-pub struct Incoming(Decision);
-
-impl Incoming {
-    /// Who asks.
-    pub fn peer(&self) -> SocketAddr {
-        self.0.connection.peer()
-    }
-
-    /// The address of ours that it dialled.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        Ok(self.0.connection.line().socket().local()?)
-    }
-
-    /// Reads and atomics at once that it wants from us, and those that it serves; none of its startup said so if it is
-    /// of the first revision.
-    pub fn depths(&self) -> (u16, u16) {
-        (self.0.proposal.ird, self.0.proposal.ord)
-    }
-
-    /// What it said with its request.
-    pub fn private_data(&self) -> &[u8] {
-        &self.0.proposal.private_data
-    }
-
-    /// Says yes: the connection is this queue pair's. `done` is told when it is.
-    pub fn accept(
-        self,
-        qp: &QueuePair,
-        private_data: &[u8],
-        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
-    ) -> Result<(), Error> {
-        qp.check_connectable()?;
-        let connection = self.0.connection.clone();
-        qp.check_own(&connection)?;
-        connection.accept(qp.options(private_data), Box::new(done))
-    }
-
-    /// Says no, with a reason that the peer's program can read.
-    pub fn reject(self, private_data: &[u8]) {
-        self.0.connection.clone().reject(private_data);
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        // Without effect on a request that was answered.
-        self.0.connection.clone().reject(&[]);
-    }
-}
-
-impl core::fmt::Debug for Incoming {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("Incoming").field(&self.peer()).finish()
     }
 }

@@ -164,6 +164,33 @@ pub enum Error {
         /// The function that was asked.
         function: u32,
     },
+    /// Completions that wait do not fit the queue where their connection goes (V1).
+    #[error("{needed} completions wait, and completion queue {cq} has room for {free}")]
+    NoRoom {
+        /// The queue.
+        cq: u32,
+        /// Completions that wait.
+        needed: usize,
+        /// How many fit.
+        free: usize,
+    },
+    /// A connection with a shared receive queue goes to one, and one without to none (V1).
+    #[error("its receives come from {}", if *.shared { "a shared queue, and none is named" } else { "its own queue, and a shared one is named" })]
+    Receives {
+        /// They came from a shared queue.
+        shared: bool,
+    },
+    /// What another process sent is no connection of this form (V1).
+    #[error("the other process sent {0}")]
+    Image(verbena_nic::ImageError),
+    /// Another process sent more or fewer descriptors than it said (V1).
+    #[error("a connection came with {got} descriptors, {expected} were announced")]
+    Descriptors {
+        /// How many came.
+        got: usize,
+        /// How many were announced.
+        expected: usize,
+    },
     /// A function cannot be so.
     #[error("function: {0}")]
     Options(Problems),

@@ -38,6 +38,7 @@ pub mod handler;
 mod handling;
 mod introduction;
 mod life;
+mod listening;
 mod mailbox;
 pub mod monitor;
 pub mod notice;
@@ -67,14 +68,18 @@ pub use config::Config;
 pub use control::ControlQueue;
 pub use desk::{Desk, DeskCounts, Question, Whereabouts};
 pub use doze::Watched;
-pub use engine::{Engine, Incoming, Listening, Reservation};
+pub use engine::Engine;
 pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};
 pub use handling::Observation;
+pub use listening::{Incoming, Listening, Reservation};
 pub use notice::{Inbox, Notify};
 pub use pipeline::Observer;
 pub use queue::CompletionQueue;
-pub use queue_pair::{Manners, Peer, QueuePair, QueuePairInfo, QueuePairOptions};
+pub use queue_pair::{
+    Arriving, Departed, Destination, Manners, Parcel, Peer, QueuePair, QueuePairInfo,
+    QueuePairOptions, Unmoved,
+};
 pub use residents::DatagramDrops;
 pub use seat::FunctionOptions;
 pub use shared_queue::SharedReceiveQueue;

@@ -4,10 +4,14 @@
 
 mod by_hand;
 mod manners;
+mod moving;
+mod parcel;
 mod query;
 
 pub use by_hand::Peer;
 pub use manners::Manners;
+pub use moving::{Departed, Destination, Unmoved};
+pub use parcel::{Arriving, Parcel};
 pub use query::QueuePairInfo;
 
 use core::net::{IpAddr, SocketAddr};
@@ -115,11 +119,10 @@ impl QueuePair {
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
         let config = &core.config;
-        let callable = if options.callable {
-            Some(Callable::new(core, options.qp_type)?)
-        } else {
-            None
-        };
+        let callable = options
+            .callable
+            .then(|| Callable::new(core, options.qp_type));
+        let callable = callable.transpose()?;
         let number = callable.as_ref().map(|callable| callable.number.get());
         let new = NewQp {
             name: options.name.or(number),

@@ -1,16 +1,20 @@
 //! The operating system, as far as the adapter needs it: sockets, readiness, bells, the clock, randomness, threads and forks.
-//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`], [`Channel::take`] and [`wait`] do), do not log, and are no
+//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`], [`Channel::take`], [`wait`], and what moves things
+//! between processes, [`Courier`] and [`Hatch`], do), do not log, and are no
 //! points of cancellation, so that they may be made under a lock; a call that a signal interrupted is made again.
 //! It refuses to know what the bytes mean, and makes no Rust reference to registered memory.
 
 pub mod bell;
 pub mod carry;
 pub mod channel;
+pub mod claims;
 pub mod clock;
+pub mod courier;
 pub mod datagrams;
 pub mod error;
 mod fd;
 pub mod fork;
+pub mod hatch;
 pub mod interfaces;
 mod interrupted;
 pub mod listener;
@@ -26,10 +30,13 @@ pub mod thread;
 
 pub use bell::Bell;
 pub use channel::{Channel, Double};
+pub use claims::{Claims, Missed};
 pub use clock::{now, wait};
+pub use courier::{Courier, Undelivered};
 pub use datagrams::Datagrams;
 pub use error::{Error, Result};
 pub use fork::{forks, forks_since};
+pub use hatch::Hatch;
 pub use interfaces::{interface_of, interfaces};
 pub use listener::Listener;
 pub use local::{Local, Visitor, user};

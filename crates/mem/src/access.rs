@@ -52,6 +52,15 @@ impl Access {
         self.0
     }
 
+    /// The rights that were stored as these bits, if all of them are rights.
+    pub const fn from_bits(bits: u8) -> Option<Access> {
+        if bits & !Access::ALL.0 == 0 {
+            Some(Access(bits))
+        } else {
+            None
+        }
+    }
+
     /// Memory must be writable for these rights.
     pub const fn needs_writable(self) -> bool {
         self.intersects(Access(

@@ -2,6 +2,7 @@
 //! It promises that the memory lives at least as long as any access to it, whatever its owner does.
 //! It refuses references: the owner copies in and out like everybody else.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use verbena_wire::{Stag, To};
@@ -9,8 +10,9 @@ use verbena_wire::{Stag, To};
 use crate::access::Access;
 use crate::att::Att;
 use crate::entry::Pd;
+use crate::mapping::Mapping;
 use crate::refusal::Misuse;
-use crate::tpt::{Draft, Layout, Region, Reserved, Ticket, Tpt};
+use crate::tpt::{Draft, Estate, Layout, Region, Reserved, Ticket, Tpt};
 
 /// Registered memory of our own.
 #[derive(Debug)]
@@ -19,13 +21,20 @@ pub struct Buffer {
     stag: Stag,
     /// The STag goes when this does.
     owns_stag: bool,
+    /// What requests call its first byte. In the process that allocated the memory this is where it lies, in one that took it
+    /// over it is not.
+    at: u64,
     memory: Arc<Memory>,
 }
 
-/// An allocation that its owner and every entry that translates to it hold together: windows and further registrations
+/// An allocation, or a mapping, that its owner and every entry that translates to it hold together: windows and further registrations
 /// of it may outlive the owner.
 #[derive(Debug)]
-pub(crate) struct Memory(*mut [u8]);
+pub(crate) struct Memory {
+    bytes: *mut [u8],
+    /// What they lie in, if another process can map them as well.
+    mapping: Option<Mapping>,
+}
 
 // SAFETY: the bytes are reached by raw copies only, from any thread, as registered memory always is.
 unsafe impl Send for Memory {}
@@ -34,22 +43,36 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     fn zeroed(len: usize) -> Memory {
-        Memory(Box::into_raw(vec![0_u8; len].into_boxed_slice()))
+        Memory {
+            bytes: Box::into_raw(vec![0_u8; len].into_boxed_slice()),
+            mapping: None,
+        }
+    }
+
+    fn mapped(mapping: Mapping) -> Memory {
+        let start = mapping.start().as_ptr();
+        Memory {
+            bytes: core::ptr::slice_from_raw_parts_mut(start, mapping.len()),
+            mapping: Some(mapping),
+        }
     }
 
     pub(crate) fn start(&self) -> *mut u8 {
-        self.0.cast::<u8>()
+        self.bytes.cast::<u8>()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: made by `into_raw` in `zeroed`; whoever could reach it held it, and nobody does.
-        drop(unsafe { Box::from_raw(self.0) });
+        // A mapping unmaps itself.
+        if self.mapping.is_none() {
+            // SAFETY: made by `into_raw` in `zeroed`; whoever could reach it held it, and nobody does.
+            drop(unsafe { Box::from_raw(self.bytes) });
+        }
     }
 }
 
@@ -64,6 +87,41 @@ impl Buffer {
         Buffer::register(tpt, len, pd, access, true)
     }
 
+    /// Zero bytes that another process can map and take over (V1), registered.
+    pub fn shared(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
+        let memory = Memory::mapped(Mapping::new(len)?);
+        let at = memory.start() as u64;
+        Buffer::install(tpt, memory, (at, None), (pd, access, false))
+    }
+
+    /// What another process needs to take it over (V1), and the memory itself.
+    ///
+    /// Refused if the memory is not [shared](Buffer::shared), if its registration is pending, is good for one touch or is not
+    /// the buffer's own, and while windows are bound to it.
+    pub fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Misuse> {
+        let mapping = self.memory.mapping.as_ref();
+        let mapping = mapping.ok_or(Misuse::Private(self.stag))?;
+        Ok((self.tpt.estate(self.stag)?, mapping.fd()))
+    }
+
+    /// Takes over what another process had (V1): its memory wherever there is room for it, under the STag and the addresses that
+    /// peers and requests know.
+    pub fn adopt(tpt: &Arc<Tpt>, fd: OwnedFd, estate: Estate, pd: Pd) -> Result<Buffer, Misuse> {
+        let Estate {
+            stag,
+            start,
+            len,
+            access,
+        } = estate;
+        let len = usize::try_from(len).map_err(|_| Misuse::Range {
+            start: start.get(),
+            len,
+        })?;
+        let memory = Memory::mapped(Mapping::adopt(fd, len)?);
+        let name = (start.get(), Some(stag));
+        Buffer::install(tpt, memory, name, (pd, access, false))
+    }
+
     fn register(
         tpt: &Arc<Tpt>,
         len: usize,
@@ -71,20 +129,38 @@ impl Buffer {
         access: Access,
         one_touch: bool,
     ) -> Result<Buffer, Misuse> {
-        let memory = Arc::new(Memory::zeroed(len));
+        let memory = Memory::zeroed(len);
+        let at = memory.start() as u64;
+        Buffer::install(tpt, memory, (at, None), (pd, access, one_touch))
+    }
+
+    /// Registers memory of ours, which users call `at`, under this STag or the next.
+    fn install(
+        tpt: &Arc<Tpt>,
+        memory: Memory,
+        (at, stag): (u64, Option<Stag>),
+        (pd, access, one_touch): (Pd, Access, bool),
+    ) -> Result<Buffer, Misuse> {
+        let memory = Arc::new(memory);
         let region = Region {
             att: Att::owned(memory.clone()),
-            start: To::new(memory.start() as u64),
+            start: To::new(at),
             pd,
             access,
             one_touch,
         };
-        // SAFETY: the allocation is ours, and every entry that translates to it holds it.
-        let stag = unsafe { tpt.register(region) }?;
+        // SAFETY: the memory is ours, and every entry that translates to it holds it.
+        let stag = unsafe {
+            match stag {
+                None => tpt.register(region),
+                Some(stag) => tpt.register_at(stag, region),
+            }
+        }?;
         Ok(Buffer {
             tpt: tpt.clone(),
             stag,
             owns_stag: true,
+            at,
             memory,
         })
     }
@@ -104,6 +180,7 @@ impl Buffer {
             tpt: tpt.clone(),
             stag: reserved.stag(),
             owns_stag: true,
+            at: memory.start() as u64,
             memory,
         };
         Ok((buffer, reserved))
@@ -124,6 +201,7 @@ impl Buffer {
             tpt: tpt.clone(),
             stag,
             owns_stag: false,
+            at: memory.start() as u64,
             memory,
         };
         Ok((buffer, ticket))
@@ -136,7 +214,7 @@ impl Buffer {
 
     /// The address of its first byte, as requests name it.
     pub fn at(&self) -> u64 {
-        self.memory.start() as u64
+        self.at
     }
 
     /// Bytes.

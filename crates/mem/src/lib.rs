@@ -5,7 +5,8 @@
 //! the program that owns it and the peers that may write it do so at any time.
 //!
 //! Reading order: [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
-//! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`touch`] → [`atomic`] → [`probe`].
+//! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`touch`] → [`atomic`] → [`probe`] → [`mapping`] →
+//! [`buffer`].
 
 pub mod access;
 pub mod atomic;
@@ -14,6 +15,7 @@ pub mod buffer;
 pub mod check;
 pub mod entry;
 pub mod grant;
+pub mod mapping;
 pub mod probe;
 pub mod refusal;
 mod slot;
@@ -31,10 +33,13 @@ pub use buffer::Buffer;
 pub use check::{Policy, Reach};
 pub use entry::{Entry, Kind, Pd};
 pub use grant::{Gather, Placement};
-pub use refusal::{Misuse, Refusal};
+pub use mapping::Mapping;
+pub use refusal::{Misuse, Refusal, Unfit};
 pub use sources::Sources;
 pub use span::{Span, Spans};
 pub use targets::Targets;
 pub use touch::{Action, Arrival, Seq};
-pub use tpt::{Draft, Layout, Region, Reserved, Room, Settled, Spend, Ticket, Tpt, Verdict};
+pub use tpt::{
+    Draft, Estate, Layout, Region, Reserved, Room, Settled, Spend, Ticket, Tpt, Verdict,
+};
 pub use window::{Bind, Scope, WindowType};

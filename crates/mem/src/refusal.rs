@@ -1,4 +1,5 @@
-//! Why memory says no: to an access ([`Refusal`]) and to a caller that sets things up wrongly ([`Misuse`]).
+//! Why memory says no: to an access ([`Refusal`]), to a caller that sets things up wrongly ([`Misuse`]), and to what is not
+//! memory as it should be ([`Unfit`]).
 //! Each carries the numbers that did not match.
 //! It refuses to know completion statuses and Terminate codes; the adapter translates.
 
@@ -106,4 +107,40 @@ pub enum Misuse {
     /// The window's bind breaks a rule.
     #[error("bind refused: {0}")]
     Bind(&'static str),
+    /// The region's memory is this process's alone (V1).
+    #[error("STag {0} stands for memory that is not shared: it cannot move to another process")]
+    Private(Stag),
+    /// The region dies with a touch, of which only this process knows whether it was (M9, V1).
+    #[error("STag {0} is good for one touch: it cannot move to another process")]
+    OneTouch(Stag),
+    /// A name that the table cannot give.
+    #[error("the index of STag {stag} is not one of {first} to {last}, which the table has")]
+    Outside { stag: Stag, first: u32, last: u32 },
+    /// A name that somebody has.
+    #[error("the index of STag {0} is in use")]
+    Taken(Stag),
+    /// The memory cannot be shared with another process (V1).
+    #[error("memory cannot be shared between processes: {0}")]
+    Unfit(#[from] Unfit),
+}
+
+/// Why a descriptor is no memory that processes could share (V1). Nothing is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(
+    missing_docs,
+    reason = "the fields are the numbers that each sentence prints"
+)]
+pub enum Unfit {
+    /// A file on a disc, a socket, a memfd of huge pages.
+    #[error("the descriptor is no memfd with pages of the usual size")]
+    NotMemory,
+    /// Whoever else has it could make it shorter.
+    #[error("the memfd has seals {has:#x} and needs {needs:#x}: its size could change")]
+    Unsealed { has: u32, needs: u32 },
+    /// Less than was promised.
+    #[error("the memfd has {size} bytes, not {len}")]
+    Short { size: u64, len: u64 },
+    /// The system refused.
+    #[error("{call}: {}", std::io::Error::from_raw_os_error(*.errno))]
+    System { call: &'static str, errno: i32 },
 }

@@ -2,12 +2,14 @@
 //! It promises that an access is granted only if every check holds at that moment, and that a revoked entry is
 //! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
 
+mod estate;
 mod index;
 mod later;
 mod pending;
 mod touch;
 mod windows;
 
+pub use estate::Estate;
 pub use index::Room;
 pub use later::{MAX_PAGES, Ticket};
 pub use pending::{Draft, Layout, Reserved, Settled};
@@ -115,28 +117,7 @@ impl Tpt {
     /// The memory behind `region.att` stays mapped, with the protection it has now, until [`deregister`](Tpt::deregister)
     /// returns, for this region and for all that [`register_shared`](Tpt::register_shared) made of it; and the program accepts that the adapter and, within the rights, peers read and write it at any time.
     pub unsafe fn register(&self, region: Region) -> Result<Stag, Misuse> {
-        let Region {
-            att,
-            start,
-            pd,
-            access,
-            one_touch,
-        } = region;
-        let len = att.len();
-        check_region(access, start, len)?;
-        probe::all_mapped(&att, access.needs_writable())?;
-        self.install(Entry {
-            kind: Kind::Region,
-            start,
-            len,
-            pd,
-            access,
-            one_touch,
-            invalidatable: false,
-            att: Arc::new(att),
-            att_offset: 0,
-            parent: None,
-        })
+        self.install(verified(region)?)
     }
 
     /// Registers the memory of a region once more, with its own domain, address and rights (M5).
@@ -349,6 +330,32 @@ impl Tpt {
             slot.remove_user();
         }
     }
+}
+
+/// The entry of a region that makes sense and whose memory is there.
+fn verified(region: Region) -> Result<Entry, Misuse> {
+    let Region {
+        att,
+        start,
+        pd,
+        access,
+        one_touch,
+    } = region;
+    let len = att.len();
+    check_region(access, start, len)?;
+    probe::all_mapped(&att, access.needs_writable())?;
+    Ok(Entry {
+        kind: Kind::Region,
+        start,
+        len,
+        pd,
+        access,
+        one_touch,
+        invalidatable: false,
+        att: Arc::new(att),
+        att_offset: 0,
+        parent: None,
+    })
 }
 
 #[cfg(test)]

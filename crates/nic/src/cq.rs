@@ -277,21 +277,27 @@ impl Cq {
 
     /// Removes the entries of a queue pair that is being destroyed.
     pub fn forget(&self, qpn: u32) {
+        drop(self.take_of(qpn));
+    }
+
+    /// Takes the entries of a queue pair that leaves, in order.
+    pub(crate) fn take_of(&self, qpn: u32) -> Vec<Wc> {
+        let mut taken = Vec::new();
         if self.is_empty() {
-            return;
+            return taken;
         }
         let mut end = self.output.end.lock();
         let mut kept = VecDeque::new();
-        let mut forgotten = 0;
         for _ in 0..self.waiting(&end) {
             match end.pop() {
-                Some(wc) if wc.qpn == qpn => forgotten += 1,
+                Some(wc) if wc.qpn == qpn => taken.push(wc),
                 Some(wc) => kept.push_back(wc),
                 None => break,
             }
         }
         end.kept = kept;
-        self.left(&mut end, forgotten);
+        self.left(&mut end, taken.len());
+        taken
     }
 
     /// Entries that wait and are counted: one that is in the ring already must not leave before it is.

@@ -10,7 +10,7 @@ use crate::control::ControlError;
 use crate::cq::CqError;
 use crate::function::Shares;
 use crate::interrupts;
-use crate::qp::PostError;
+use crate::qp::{PostError, Stays};
 use crate::receive;
 use crate::state::QpState;
 
@@ -185,6 +185,14 @@ pub enum Error {
         /// Where it should go.
         to: QpState,
     },
+    /// A connection does not move (V1).
+    #[error("queue pair {number} does not move: {why}")]
+    Stays {
+        /// The queue pair.
+        number: u32,
+        /// Why.
+        why: Stays,
+    },
     /// A completion queue refuses.
     #[error(transparent)]
     Cq(#[from] CqError),
@@ -214,7 +222,9 @@ impl Error {
             | Error::Receive(receive::PostError::Full(_))
             | Error::Post(PostError::Full(_))
             | Error::Control(ControlError::Full(_))
-            | Error::Memory(verbena_mem::Misuse::Full(_) | verbena_mem::Misuse::Room { .. }) => {
+            | Error::Memory(verbena_mem::Misuse::Full(_) | verbena_mem::Misuse::Room { .. })
+            // Memory to share, descriptors and mappings are limits of the system.
+            | Error::Memory(verbena_mem::Misuse::Unfit(verbena_mem::Unfit::System { .. })) => {
                 Kind::Exhausted
             }
             Error::NoSuch { .. }
@@ -231,6 +241,7 @@ impl Error {
             | Error::Unreliable { .. }
             | Error::NoChannel { .. }
             | Error::Transition { .. }
+            | Error::Stays { .. }
             | Error::Cq(_)
             | Error::Receive(_)
             | Error::Post(_)

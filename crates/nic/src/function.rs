@@ -10,6 +10,7 @@ mod counters;
 mod datagrams;
 mod events;
 mod memory;
+mod moving;
 mod pairs;
 mod queues;
 mod sends;
@@ -21,6 +22,7 @@ pub use datagrams::NewUd;
 pub(crate) use events::Claim;
 pub use pairs::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
+pub(crate) use table::Use;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ use events::Claims;
 use pairs::Pair;
 use queues::{CqRow, SrqRow};
 use sends::SsqRow;
-use table::{Table, Use, Users};
+use table::{Table, Users};
 
 /// Queue pairs 0 and 1 mean something special to programs that know InfiniBand.
 pub(crate) const FIRST_QP: u32 = 2;

@@ -26,6 +26,7 @@ pub mod eqe;
 pub mod error;
 pub mod event;
 pub mod function;
+mod grounds;
 pub mod interrupts;
 pub mod message_map;
 pub mod moderation;
@@ -61,9 +62,11 @@ pub use event::{Event, Outbox, Raise, Reason, Wake};
 pub use function::{
     Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, QpInfo, Shares, SrqInfo,
 };
+pub use grounds::Grounds;
 pub use interrupts::{At, Interrupts, Origin, Scheme};
 pub use qp::{
-    Acks, OnFailure, Qp, QpInit, Receiving, Registration, Sending, Transfer, Unregistered,
+    Acks, Image, ImageError, OnFailure, Qp, QpInit, Receiving, Registration, Sending, Stays,
+    Traits, Transfer, Unregistered,
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;

@@ -7,6 +7,7 @@ mod complete;
 mod deliver;
 pub(crate) mod fed;
 mod foreseen;
+mod image;
 mod inner;
 mod memory;
 mod modify;
@@ -28,6 +29,7 @@ mod turn;
 mod wait;
 pub(crate) mod wqe;
 
+pub use image::{Image, ImageError, Stays, Traits};
 pub use inner::Counters;
 pub use modify::Psns;
 pub use post::PostError;
@@ -37,11 +39,12 @@ pub use query::{Future, Outlook, View};
 pub use register::{OnFailure, Registration, Unregistered};
 
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use verbena_mem::{Pd, Tpt};
+use verbena_mem::Pd;
 use verbena_stream::{Stream, Time};
 use verbena_wire::ext::RnrTimer;
 
@@ -49,6 +52,7 @@ use crate::carrier::Carrier;
 use crate::cq::Cq;
 use crate::desk::Desk;
 use crate::event::Outbox;
+use crate::grounds::Grounds;
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use inner::Inner;
@@ -74,7 +78,7 @@ pub struct QpInit {
     /// A receive queue shared with others, instead of its own.
     pub srq: Option<Arc<Srq>>,
     /// The memory it works on.
-    pub tpt: Arc<Tpt>,
+    pub tpt: Grounds,
     /// Its limits.
     pub limits: Limits,
     /// How its bytes are moved.
@@ -115,7 +119,7 @@ impl Default for Transfer {
 }
 
 /// How much a queue pair holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Send requests.
     pub sends: usize,
@@ -139,7 +143,7 @@ impl Default for Limits {
 }
 
 /// What the peer may do through this queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enabled {
     /// RDMA Write.
     pub write: bool,

@@ -2,6 +2,7 @@
 //! A queue promises that what was posted first is taken first, and that no more wait than it was made for.
 //! It refuses to judge scatter lists; memory does that when a message arrives.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
@@ -12,7 +13,7 @@ use crate::wr::{ReceiveWr, Sge};
 const FEW: usize = 2;
 
 /// A receive as the queue keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
     /// The consumer's number.
     pub id: u64,

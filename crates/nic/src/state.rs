@@ -2,11 +2,13 @@
 //! All transitions of both personalities are in one function, those of datagram queue pairs in another; all are kept as snapshots.
 //! It refuses to know what a transition does; callers act on it.
 
+use serde::{Deserialize, Serialize};
+
 /// Whose manners a queue pair has.
 pub use verbena_wire::ext::{Personality, QpType};
 
 /// The state of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QpState {
     /// Fresh, or emptied again.
     Reset,

@@ -94,7 +94,7 @@ impl Side {
             send_cq: Arc::new(Cq::new(number * 10, setup.cq_size).unwrap()),
             recv_cq: Arc::new(Cq::new(number * 10 + 1, setup.cq_size).unwrap()),
             srq: srq.clone(),
-            tpt: tpt.clone(),
+            tpt: tpt.clone().into(),
             limits: Limits::default(),
             transfer: setup.transfer,
             registration: setup.registration,

@@ -3,11 +3,12 @@
 //! It refuses to know queues.
 
 use crate::event::Reason;
+use serde::{Deserialize, Serialize};
 use verbena_wire::Stag;
 use verbena_wire::rdmap::{Cause, DdpError, RdmapError};
 
 /// How a request ended, in the verbs' words and numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Status {
     /// As asked.
@@ -46,7 +47,7 @@ pub enum Status {
 }
 
 /// What a completion is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WcOp {
     /// A Send.
     Send,
@@ -73,7 +74,7 @@ pub enum WcOp {
 }
 
 /// What a request of a control queue pair was (V5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ControlOp {
     /// A region was registered, or registered once more.
     Register,
@@ -92,7 +93,7 @@ pub enum ControlOp {
 }
 
 /// Which header stands before a datagram in its receive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Header {
     /// One of IPv4, in the second half of its room.
     V4,
@@ -101,7 +102,7 @@ pub enum Header {
 }
 
 /// One completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wc {
     /// The consumer's number of the request.
     pub id: u64,

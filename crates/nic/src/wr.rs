@@ -3,12 +3,13 @@
 //! It refuses to judge: whether a request makes sense on a queue pair is decided where it is posted.
 
 use core::ops::BitOr;
+use serde::{Deserialize, Serialize};
 
 use verbena_mem::{Bind, Ticket};
 use verbena_wire::{Stag, To};
 
 /// A piece of local memory: gather from it, or scatter to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sge {
     /// Its first byte, as the region's owner names it.
     pub at: u64,
@@ -19,7 +20,7 @@ pub struct Sge {
 }
 
 /// The peer's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remote {
     /// The peer's region or window.
     pub stag: Stag,
@@ -28,7 +29,7 @@ pub struct Remote {
 }
 
 /// What a send work request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendOp {
     /// A message into the peer's next receive.
     Send {
@@ -74,13 +75,16 @@ pub enum SendOp {
         swap_mask: u64,
     },
     /// Binds a window of our own (M8).
+    #[serde(skip)]
     Bind(Bind),
     /// Invalidates an entry of our own.
     LocalInvalidate(Stag),
     /// Executes a registration that is prepared (M4): later requests of this queue may use its STag already when they are
     /// posted.
+    #[serde(skip)]
     Register(Ticket),
     /// The same, and then a message into the peer's next receive (M11). A registration that fails sends nothing.
+    #[serde(skip)]
     RegisterSend {
         /// The registration.
         ticket: Ticket,
@@ -118,7 +122,7 @@ impl SendOp {
 }
 
 /// How a send work request wants to be treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Flags(u8);
 
 impl Flags {

@@ -33,6 +33,7 @@
 
 mod connection;
 mod host;
+mod moving;
 mod options;
 mod run;
 mod wants;

@@ -3,6 +3,7 @@
 //! so that no damaged header ever names a place; with checksums off, payload may bypass the stage.
 //! It refuses to know what a frame carries.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, Layout, Phase};
 use verbena_wire::mpa::marker::Marker;
@@ -16,7 +17,7 @@ const MARKER_SPACING: usize = 512;
 pub(crate) type Need = usize;
 
 /// The receive framing of one direction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Deframer {
     phase: Option<Phase>,
     crc: bool,
@@ -24,7 +25,7 @@ pub(crate) struct Deframer {
 }
 
 /// The frame being received. Invariant: `at <= layout.size()`, `body <= layout.body_len()`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Frame {
     layout: Layout,
     /// Frame bytes consumed.

@@ -2,6 +2,7 @@
 //! It promises that everything a peer can lawfully say has exactly one word here.
 //! It refuses to know memory: places are STags, receives and outstanding reads, never addresses.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Caps, PathKind, ReadV2Request, RnrTimer};
 use verbena_wire::number::Psn;
@@ -40,7 +41,7 @@ pub struct Run {
 }
 
 /// Where payload goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// An RDMA Write: memory the peer may write.
     Write {

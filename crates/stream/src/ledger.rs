@@ -2,6 +2,7 @@
 //! It is plain data that the receive and the transmit side share, each touching its own half.
 //! It refuses to know bytes: both sides translate messages into entries of this book.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::Rsn;
 
 use crate::reads::{ReadsIn, ReadsOut};
@@ -9,7 +10,7 @@ use crate::requester::{Requester, RnrRetry};
 use crate::responder::Responder;
 
 /// The book of one stream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ledger {
     /// Our requests, numbered.
     pub requester: Requester,

@@ -2,6 +2,7 @@
 //! Tagged and untagged messages have separate contexts, because a standard peer may put a Send inside a Write;
 //! our own peers may not, and are held to it. It refuses to know buffers: it only answers "at which offset".
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Mo, Msn, Qn, Stag, To};
@@ -21,7 +22,7 @@ pub struct Position {
 }
 
 /// The order of one receive direction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
     expected: [Msn; QUEUES],
     /// Unfinished multi-segment messages: at most one per class.
@@ -33,7 +34,7 @@ pub struct Order {
     strict: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct OpenUntagged {
     opcode: Opcode,
     ulp: u32,
@@ -41,7 +42,7 @@ struct OpenUntagged {
     next: Mo,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct OpenTagged {
     header: Tagged,
     len: u32,

@@ -2,6 +2,7 @@
 //! It promises segments that fit the agreed size, in order, each with the header that lets the peer place it alone.
 //! It refuses to know payload: a segment names an offset and a length of the message.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::{Header, HeaderBytes, Tagged, Untagged};
 use verbena_wire::ext::{Caps, Control, ReadV2Request};
 use verbena_wire::rdmap::{
@@ -12,7 +13,7 @@ use verbena_wire::{Mo, Msn, Qn, Rsn, Stag, To};
 use crate::frame::MAX_BODY;
 
 /// A message to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// RDMA Write of `len` bytes.
     Write {
@@ -219,7 +220,7 @@ const _: () = assert!(MAX_BODY >= Terminate::MAX_LEN && MAX_BODY >= AtomicReques
 const _: () = assert!(MAX_BODY >= Caps::MAX_LEN, "our own CAPS fits");
 
 /// A message under way: begun, not yet all sent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outgoing {
     message: Message,
     /// Its number, if it is a request.

@@ -2,6 +2,7 @@
 //! They promise that depth limits hold and that responses are matched to requests in order, byte for byte.
 //! They refuse to know where the data lies: a sink is an offset in a request.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use verbena_wire::ddp::Tagged;
@@ -11,7 +12,7 @@ use verbena_wire::{Mo, Rsn, Stag, To};
 use crate::violation::Violation;
 
 /// A request of ours that waits for its response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadOut {
     /// The request's number.
     pub rsn: Rsn,
@@ -22,7 +23,7 @@ pub struct ReadOut {
 }
 
 /// What a waiting request asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
     /// A classic Read with its sink on the wire (RFC 5040 §4.4).
     Read {
@@ -48,7 +49,7 @@ pub enum Asked {
 }
 
 /// Our requests that wait for responses, oldest first; at most ORD of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadsOut {
     limit: u16,
     queue: VecDeque<ReadOut>,
@@ -212,7 +213,7 @@ impl ReadOut {
 }
 
 /// The peer's requests we have not answered, oldest first; at most IRD of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadsIn {
     limit: u16,
     queue: VecDeque<Rsn>,

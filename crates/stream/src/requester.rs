@@ -4,6 +4,7 @@
 //! It refuses to know what the requests are; its caller keeps them until they are acknowledged.
 
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 
 use verbena_wire::Rsn;
 use verbena_wire::ext::RnrTimer;
@@ -19,7 +20,7 @@ const _: () = assert!(MAX_UNACKNOWLEDGED < 1 << 23);
 pub const MIN_RNR_WAIT: Duration = Duration::from_millis(100);
 
 /// How long to wait for a receiver that is not ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum RnrRetry {
     /// Fail at once (`rnr_retry` 0).
     Never,
@@ -50,7 +51,7 @@ impl RnrRetry {
 }
 
 /// Where the requesting role stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Requests flow.
     Flowing,
@@ -97,7 +98,7 @@ impl Event {
 }
 
 /// The requesting role. Invariant: `acked <= next`, and while paused `acked <= stopped <= next`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Requester {
     state: State,
     /// The peer acknowledges. Without that, a request counts as executed when it is sent.

@@ -3,12 +3,13 @@
 //! and that an acknowledgement never covers a read that is not answered.
 //! It refuses to know receive queues: it is told that none was there, and later that one is.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::Rsn;
 
 use crate::violation::Violation;
 
 /// When an acknowledgement is due at once, whatever else is going on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicy {
     /// After so many requests.
     pub requests: u32,
@@ -26,7 +27,7 @@ impl Default for AckPolicy {
 }
 
 /// Where the responding role stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Requests are executed as they come.
     Open,
@@ -92,7 +93,7 @@ pub enum Due {
 }
 
 /// The responding role. Invariant: `acked <= executed <= next`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Responder {
     state: State,
     /// The number of the next request to execute.

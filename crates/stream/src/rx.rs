@@ -10,6 +10,7 @@ mod moment;
 pub use foresee::{Foreseen, What};
 pub use moment::{Event as MomentEvent, Moment};
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::Header;
 use verbena_wire::mpa::enhanced::RtrKinds;
 use verbena_wire::{Msn, Rsn};
@@ -34,7 +35,7 @@ pub const STAGE_WITH_CRC: usize = {
 pub const STAGE_WITHOUT_CRC: usize = 512;
 
 /// What is lawful on this stream beyond what every stream takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Accepts {
     /// RFC 7306: atomics and immediate data.
     pub rfc7306: bool,
@@ -51,7 +52,7 @@ pub struct Accepts {
 }
 
 /// What the first FPDU must be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum First {
     /// Anything lawful.
     Anything,
@@ -64,7 +65,7 @@ pub enum First {
 }
 
 /// The receive side of one stream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Rx {
     deframer: Deframer,
     order: Order,
@@ -77,7 +78,7 @@ pub struct Rx {
 }
 
 /// The segment being received, as its head described it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Segment {
     header: Header,
     cargo: Cargo,

@@ -11,6 +11,7 @@ mod transmit;
 pub use lifecycle::{Event, State};
 pub use transmit::{Held, Rare};
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::ext::{Caps, Features};
 use verbena_wire::number::Psn;
 
@@ -46,7 +47,7 @@ pub struct Settings {
 /// [`next_frame`](Stream::next_frame)s, draining control in between. End: whoever reports a violation, or is told of one,
 /// goes on answering while the stream [`owes_answers`](Stream::owes_answers), or says
 /// [`drop_answers`](Stream::drop_answers).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stream {
     state: State,
     rx: Rx,
@@ -63,6 +64,8 @@ pub struct Stream {
     peer: Option<Caps>,
     /// The ready-to-receive message we still have to send.
     rtr: Option<Rtr>,
+    /// A stream that has one is over, and moves nowhere.
+    #[serde(skip)]
     cause: Option<Violation>,
 }
 

@@ -2,6 +2,7 @@
 //! It promises the codes of RFC 5040 §4.8, RFC 5041 §7 and RFC 5044 §8, and which headers are echoed for each.
 //! It refuses to know when the Terminate is sent, or what else dies with the stream.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::Malformed;
 use verbena_wire::ddp::Header;
 use verbena_wire::rdmap::{
@@ -11,7 +12,7 @@ use verbena_wire::rdmap::{
 use crate::violation::{AccessFault, Violation};
 
 /// The segment that broke the rule, as far as it was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offender {
     /// Length of the offending DDP segment, headers included (RFC 5040 §4.8).
     pub segment_len: u16,

@@ -5,9 +5,12 @@
 use core::fmt;
 use core::ops::Add;
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 
 /// A moment: nanoseconds since the clock's own epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Time(u64);
 
 impl Time {

@@ -6,6 +6,7 @@ mod control;
 
 pub(crate) use control::ControlOut;
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::Control;
 use verbena_wire::mpa::fpdu::{MAX_ULPDU_WITH_MARKERS, Phase};
@@ -22,7 +23,7 @@ const QUEUES: usize = 6;
 pub const MIN_ULPDU: u16 = 128;
 
 /// The transmit side of one stream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Tx {
     phase: Option<Phase>,
     crc: bool,
@@ -35,7 +36,7 @@ pub(crate) struct Tx {
 }
 
 /// A message under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Open {
     serial: u64,
     is_request: bool,

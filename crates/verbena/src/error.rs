@@ -4,6 +4,8 @@
 
 use core::fmt;
 
+use crate::handover::HandoverError;
+
 use verbena_mem::Access;
 use verbena_nic::profile::ProfileError;
 use verbena_nic::qp::PostError;
@@ -145,6 +147,12 @@ pub enum Error {
     /// Something of another device or protection domain.
     #[error("it belongs to another device or protection domain")]
     Foreign,
+    /// Somebody else holds the queue pair: a listener that is about to connect it.
+    #[error("the queue pair is being connected, and does not move meanwhile")]
+    Held,
+    /// A service was not handed over (V1).
+    #[error("handover: {0}")]
+    Handover(Box<HandoverError>),
     /// An event that only the adapter itself can know of.
     #[error("{cause:?} is the adapter's own to tell, and cannot be injected")]
     OwnEvent {
@@ -215,6 +223,10 @@ impl Error {
                 | E::NoProcessor { .. }
                 | E::NoProcessors
                 | E::Foreign
+                | E::NoRoom { .. }
+                | E::Receives { .. }
+                | E::Image(_)
+                | E::Descriptors { .. }
                 | E::Virtual { .. }
                 | E::Options(_)
                 | E::Interrupts(_)
@@ -233,6 +245,8 @@ impl Error {
             | Error::Right { .. }
             | Error::Unaligned { .. }
             | Error::Foreign
+            | Error::Held
+            | Error::Handover(_)
             | Error::OwnEvent { .. }
             | Error::Address { .. } => Fault::Caller,
         }
@@ -247,8 +261,13 @@ impl Error {
     /// ```
     pub fn os_error(&self) -> Option<i32> {
         use verbena_engine::Error as E;
+        use verbena_mem::{Misuse, Unfit};
+        use verbena_nic::Error as N;
         match self {
             Error::Engine(E::System(cause) | E::Unreachable { cause, .. }) => Some(cause.code()),
+            Error::Engine(E::Adapter(N::Memory(Misuse::Unfit(Unfit::System {
+                errno, ..
+            })))) => Some(*errno),
             _ => None,
         }
     }

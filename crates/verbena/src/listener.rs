@@ -11,7 +11,7 @@ pub use request::Request;
 use core::fmt;
 use core::net::SocketAddr;
 use core::task::{Poll, Waker};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
@@ -21,9 +21,6 @@ use crate::connect::Connecting;
 use crate::connection::Connection;
 use crate::device::Device;
 use crate::error::Error;
-
-/// Requests that wait for an answer, at most; more are turned away.
-const BACKLOG: usize = 128;
 
 /// A listening address. Its descriptor is readable while requests wait.
 ///
@@ -61,8 +58,11 @@ impl Waiting {
 }
 
 impl Listener {
+    /// Requests that wait for an answer, at most; more are turned away.
+    pub(crate) const BACKLOG: usize = 128;
+
     pub(crate) fn new(device: Device, at: SocketAddr) -> Result<Listener, Error> {
-        Berth::new(device, at)?.listen(BACKLOG)
+        Berth::new(device, at)?.listen(Listener::BACKLOG)
     }
 
     fn around(device: Device, listening: Listening) -> Listener {
@@ -130,6 +130,57 @@ impl Listener {
             listener: self,
             connecting: None,
         }
+    }
+
+    /// Takes nobody new until [`resume`](Listener::resume): who comes meanwhile waits in the system's queue. Those who have come
+    /// are shown as ever; see [`is_quiet`](Listener::is_quiet).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// listener.pause();
+    /// let connecting = device.connect(listener.local()?);
+    /// assert!(listener.is_quiet(), "it was not taken");
+    /// listener.resume();
+    /// listener.accept().wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn pause(&self) {
+        self.listening.pause();
+    }
+
+    /// Takes those who come, again.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// listener.pause();
+    /// listener.resume();
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn resume(&self) {
+        self.listening.resume();
+    }
+
+    /// Nobody who came is on the way to be shown, or waits for an answer: a listener that is paused can be handed over (V1).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// assert!(device.listen("127.0.0.1:0")?.is_quiet());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn is_quiet(&self) -> bool {
+        self.listening.is_quiet()
+    }
+
+    /// Its socket, for another process.
+    pub(crate) fn duplicate(&self) -> Result<OwnedFd, Error> {
+        Ok(self.listening.duplicate()?)
+    }
+
+    /// Another process listens there now.
+    pub(crate) fn give_up(self) {
+        self.listening.give_up();
     }
 
     /// The oldest request that waits, if one does.

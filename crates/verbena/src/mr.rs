@@ -9,6 +9,7 @@
 
 mod block;
 mod buf;
+mod estate;
 mod foreign;
 mod lent;
 mod loan;

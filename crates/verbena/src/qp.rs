@@ -5,8 +5,10 @@
 mod by_hand;
 mod channel;
 mod connect;
+mod moving;
 
 pub use by_hand::Name;
+pub use moving::Unmoved;
 
 use core::fmt;
 use std::sync::Arc;
@@ -86,10 +88,32 @@ pub struct Qp(pub(crate) Arc<Pair>);
 /// The queue pair, and what must outlive it.
 pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
-    // Dropped after it, in this order.
+    // Dropped after it.
+    held: Held,
+}
+
+/// What a queue pair needs for as long as it lives; dropped in this order.
+pub(crate) struct Held {
     _stock: Option<Arc<Stock>>,
     _shared: Option<Arc<Sends>>,
     domain: Arc<Domain>,
+    /// Domains that its connection came from and still reaches (V1).
+    past: Vec<Arc<Domain>>,
+}
+
+impl Held {
+    fn new(domain: &Arc<Domain>, stock: Option<&Arc<Stock>>, shared: Option<Arc<Sends>>) -> Held {
+        Held {
+            _stock: stock.cloned(),
+            _shared: shared,
+            domain: domain.clone(),
+            past: Vec::new(),
+        }
+    }
+
+    pub(crate) fn hold(self, qp: QueuePair) -> Qp {
+        Qp(Arc::new(Pair { qp, held: self }))
+    }
 }
 
 impl Qp {
@@ -141,12 +165,7 @@ impl Qp {
         }
         let options = options.in_domain(&pd.0, stock);
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
-        Ok(Qp(Arc::new(Pair {
-            qp,
-            _stock: stock.cloned(),
-            _shared: None,
-            domain: pd.0.clone(),
-        })))
+        Ok(Held::new(&pd.0, stock, None).hold(qp))
     }
 
     /// Its number, as completions name it.

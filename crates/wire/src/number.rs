@@ -3,6 +3,7 @@
 //! that the field cannot hold. What a number refers to is not known here.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,9 @@ mod tests;
 const MAX_24: u32 = 0x00ff_ffff;
 
 /// Steering tag: names a buffer of the receiver. 24 bits of index and an 8-bit key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Stag(u32);
 
 impl Stag {
@@ -51,7 +54,9 @@ impl fmt::Display for Stag {
 }
 
 /// Tagged offset: a byte address within the buffer an [`Stag`] names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct To(u64);
 
 impl To {
@@ -81,7 +86,9 @@ impl fmt::Display for To {
 }
 
 /// Queue number of an untagged segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Qn(u32);
 
 impl Qn {
@@ -116,7 +123,7 @@ impl fmt::Display for Qn {
 }
 
 /// Message sequence number of an untagged segment. It wraps, so it has no order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Msn(u32);
 
 impl Msn {
@@ -147,7 +154,9 @@ impl fmt::Display for Msn {
 }
 
 /// Message offset: where in its message an untagged segment belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Mo(u32);
 
 impl Mo {
@@ -181,7 +190,7 @@ impl fmt::Display for Mo {
 
 /// Request sequence number: the implicit 24-bit count of requests on a stream with extensions
 /// (docs/extensions.md). It wraps; compare with [`Rsn::is_before`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rsn(u32);
 
 impl Rsn {
@@ -237,7 +246,7 @@ impl fmt::Display for Rsn {
 }
 
 /// 24-bit packet sequence number, as InfiniBand programs exchange it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Psn(u32);
 
 impl Psn {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, Moved};
 
-use crate::sys::Socket;
+use crate::sys::{self, Socket};
 
 /// A connection's descriptors.
 #[derive(Debug)]
@@ -20,12 +20,18 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(socket: Socket, other: Option<Socket>) -> Line {
+    pub(crate) fn new(socket: Socket, other: Option<Socket>) -> Line {
         Line {
             socket,
             other,
             open: AtomicBool::new(false),
         }
+    }
+
+    /// The same descriptors under other numbers. No stream is on them.
+    pub(crate) fn duplicate(&self) -> sys::Result<Line> {
+        let other = self.other.as_ref().map(Socket::duplicate).transpose()?;
+        Ok(Line::new(self.socket.duplicate()?, other))
     }
 
     /// Where bytes leave.

@@ -47,6 +47,11 @@ impl<T> Order<T> {
         number
     }
 
+    /// Nobody is on the way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Its request is complete. Given back if nobody of that number is known.
     pub(super) fn complete(&mut self, number: u64, shows: T) -> Option<T> {
         match self.all.get_mut(&number) {

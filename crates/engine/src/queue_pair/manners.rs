@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use verbena_nic::qp::Psns;
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::RnrRetry;
@@ -12,7 +13,7 @@ use verbena_wire::ext::RnrTimer;
 use crate::connection::Slot;
 
 /// How a queue pair behaves towards its peer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Manners {
     /// How often a peer that has no receive is asked again.
     pub rnr_retry: RnrRetry,

@@ -3,7 +3,7 @@
 //! It refuses to hide that descriptors ran out: the caller must stop asking for a while, since the connection stays in the queue.
 
 use core::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketType, sockopt};
@@ -34,6 +34,23 @@ impl Listener {
     pub fn reserve(at: SocketAddr, reuse: bool) -> Result<Listener> {
         let fd = bound(at, SocketType::STREAM, reuse)?;
         Ok(Listener { fd })
+    }
+
+    /// Takes over a listening socket of another process.
+    pub fn adopt(fd: OwnedFd) -> Result<Listener> {
+        let listening =
+            sockopt::socket_acceptconn(&fd).map_err(Error::of("getsockopt SO_ACCEPTCONN"))?;
+        if !listening {
+            return Err(Error::new("accept", Errno::INVAL));
+        }
+        // Passed on, it has the other's flags.
+        rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
+        Ok(Listener { fd: fd.into() })
+    }
+
+    /// The same socket under another number.
+    pub fn duplicate(&self) -> Result<OwnedFd> {
+        rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))
     }
 
     /// Listens from now on.

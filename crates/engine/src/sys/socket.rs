@@ -75,6 +75,22 @@ impl Socket {
         Ok((Socket { fd: a.into() }, Socket { fd: b.into() }))
     }
 
+    /// A socket that another process passed on: it does not block, and what it needs is set.
+    pub fn arrived(fd: OwnedFd) -> Result<Socket> {
+        let kind = sockopt::socket_type(&fd).map_err(Error::of("getsockopt SO_TYPE"))?;
+        if kind != SocketType::STREAM {
+            return Err(Error::new("recvmsg", Errno::PROTOTYPE));
+        }
+        rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
+        Ok(Socket { fd: fd.into() })
+    }
+
+    /// The same socket under another number.
+    pub fn duplicate(&self) -> Result<Socket> {
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
+        Ok(Socket { fd: fd.into() })
+    }
+
     /// Takes over a TCP socket that does not block.
     pub(super) fn adopt(fd: OwnedFd) -> Result<Socket> {
         let socket = Socket { fd: fd.into() };

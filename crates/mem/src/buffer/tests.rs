@@ -1,7 +1,7 @@
 //! Tests of owned memory: copies, bounds, and that it outlives what may reach it.
 
 use super::*;
-use crate::{Bind, Policy, Reach, WindowType};
+use crate::{Bind, Policy, Reach, Unfit, WindowType};
 
 #[test]
 fn copies_stay_inside() {
@@ -70,4 +70,112 @@ fn memory_that_is_registered_once_more_is_not_freed() {
     assert_eq!(&copy, b"abc");
     tpt.deregister(shared).unwrap();
     assert!(memory.upgrade().is_none(), "kept by nobody");
+}
+
+fn reach(stag: Stag, at: u64, len: u64, needs: Access) -> Reach {
+    Reach {
+        stag,
+        at,
+        len,
+        pd: Pd(1),
+        qp: 1,
+        needs,
+    }
+}
+
+/// Moves a buffer into a table of its own, as a successor has one; the memory itself is mapped once more.
+fn moved(buffer: &Buffer, to: &Arc<Tpt>) -> Result<Buffer, Misuse> {
+    let (estate, fd) = buffer.estate()?;
+    Buffer::adopt(to, fd.try_clone_to_owned().unwrap(), estate, Pd(1))
+}
+
+/// V1: peers and requests go on naming it as before, and both processes see one memory.
+#[test]
+fn a_successor_has_the_same_names_and_the_same_bytes() {
+    let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
+    let ours = Buffer::shared(&old, 10_000, Pd(1), Access::ALL).unwrap();
+    ours.write(9_000, b"before");
+    let theirs = moved(&ours, &new).unwrap();
+    let (stag, at) = (ours.stag(), ours.at());
+    assert_eq!(
+        (theirs.stag(), theirs.at(), theirs.len()),
+        (stag, at, 10_000)
+    );
+    assert_ne!(theirs.memory.start(), ours.memory.start());
+    assert_eq!(theirs.read(9_000, 6), b"before");
+    // By the name that the peer knows: the old address, in the new table.
+    let place = new.place_remote(&reach(stag, at + 9_000, 6, Access::REMOTE_WRITE));
+    assert_eq!(place.unwrap().write(0, b"behind"), 6);
+    assert_eq!(ours.read(9_000, 6), b"behind");
+    ours.write(0, b"ours");
+    assert_eq!(theirs.read(0, 4), b"ours");
+    let beyond = reach(stag, at + 9_999, 2, Access::REMOTE_READ);
+    assert!(matches!(
+        new.gather_remote(&beyond),
+        Err(crate::Refusal::Bounds { .. })
+    ));
+    // And on to a third, when the first is long gone.
+    drop(ours);
+    drop(old);
+    let third = Arc::new(Tpt::new(1..5000, Policy::Verbs, 3));
+    let last = moved(&theirs, &third).unwrap();
+    assert_eq!((last.stag(), last.at()), (stag, at));
+    assert_eq!(last.read(9_000, 6), b"behind");
+}
+
+#[test]
+fn an_index_is_refused_while_it_is_taken_and_free_afterwards() {
+    let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
+    let ours = Buffer::shared(&old, 100, Pd(1), Access::ALL).unwrap();
+    let first = moved(&ours, &new).unwrap();
+    let taken = Misuse::Taken(ours.stag());
+    assert_eq!(moved(&ours, &new).unwrap_err(), taken);
+    drop(first);
+    assert!(new.is_empty());
+    let again = moved(&ours, &new).unwrap();
+    assert_eq!(again.stag(), ours.stag());
+    let narrow = Arc::new(Tpt::new(6000..7000, Policy::Verbs, 1));
+    let (stag, first, last) = (ours.stag(), 6000, 6999);
+    let outside = Misuse::Outside { stag, first, last };
+    assert_eq!(moved(&ours, &narrow).unwrap_err(), outside);
+}
+
+#[test]
+fn what_cannot_be_mapped_elsewhere_does_not_move() {
+    let tpt = Arc::new(Tpt::new(1..5000, Policy::Verbs, 1));
+    let buffer = Buffer::new(&tpt, 100, Pd(1), Access::ALL).unwrap();
+    let private = Misuse::Private(buffer.stag());
+    assert_eq!(buffer.estate().unwrap_err(), private);
+    assert_eq!(
+        private.to_string(),
+        format!(
+            "STag {} stands for memory that is not shared: it cannot move to another process",
+            buffer.stag()
+        )
+    );
+    let shared = Buffer::shared(&tpt, 100, Pd(1), Access::ALL).unwrap();
+    let (estate, fd) = shared.estate().unwrap();
+    let new = Arc::new(Tpt::new(1..5000, Policy::Verbs, 1));
+    let (file, copy) = (std::fs::File::open("/proc/self/exe").unwrap(), || {
+        fd.try_clone_to_owned().unwrap()
+    });
+    let refused = Buffer::adopt(&new, file.into(), estate, Pd(1)).unwrap_err();
+    assert_eq!(refused, Misuse::Unfit(Unfit::NotMemory));
+    let (size, len) = (100, 101);
+    let longer = Estate { len, ..estate };
+    let refused = Buffer::adopt(&new, copy(), longer, Pd(1)).unwrap_err();
+    assert_eq!(refused, Misuse::Unfit(Unfit::Short { size, len }));
+    let start = To::new(u64::MAX - 10);
+    let wraps = Estate { start, ..estate };
+    let refused = Buffer::adopt(&new, copy(), wraps, Pd(1)).unwrap_err();
+    assert!(matches!(refused, Misuse::Range { .. }), "{refused}");
+    assert!(new.is_empty(), "a refusal takes nothing");
+}
+
+#[test]
+fn shared_memory_of_no_bytes_moves() {
+    let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
+    let ours = Buffer::shared(&old, 0, Pd(1), Access::LOCAL_READ).unwrap();
+    let theirs = moved(&ours, &new).unwrap();
+    assert!(theirs.is_empty() && theirs.at() == ours.at());
 }

@@ -2,8 +2,8 @@
 //! Indexes look random to a peer, are reused as late as possible, and yet lie close together in memory.
 //! It refuses to know what an entry holds; it remembers only what an index was taken for.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 
 use crate::entry::Pd;
@@ -64,6 +64,8 @@ pub(super) struct Indexes {
     /// Fresh indexes handed out so far, in the order of a permutation.
     fresh: u32,
     resting: VecDeque<u32>,
+    /// Taken by name before their turn came as fresh ones; they have none any more.
+    ahead: HashSet<u32>,
     taken: HashMap<u32, Purpose>,
     /// How many of them each domain has.
     domains: HashMap<Pd, u32>,
@@ -77,6 +79,7 @@ impl Indexes {
             seed,
             fresh: 0,
             resting: VecDeque::new(),
+            ahead: HashSet::new(),
             taken: HashMap::new(),
             domains: HashMap::new(),
             room: Room {
@@ -97,9 +100,32 @@ impl Indexes {
         } else {
             self.next_fresh().or_else(|| self.resting.pop_front())
         }?;
+        self.note(index, purpose);
+        Some(index)
+    }
+
+    /// Takes this very index of the range; false if somebody has it.
+    pub(super) fn take_at(&mut self, index: u32, purpose: Purpose) -> bool {
+        if self.taken.contains_key(&index) {
+            return false;
+        }
+        match self.resting.iter().position(|resting| *resting == index) {
+            Some(at) => {
+                self.resting.remove(at);
+            }
+            None => {
+                self.ahead.insert(index);
+            }
+        }
+        // What moves in has its room already, where it comes from.
+        self.room.used += purpose.pages();
+        self.note(index, purpose);
+        true
+    }
+
+    fn note(&mut self, index: u32, purpose: Purpose) {
         self.taken.insert(index, purpose);
         *self.domains.entry(purpose.pd()).or_default() += 1;
-        Some(index)
     }
 
     /// Gives an index back; false if it was not taken.
@@ -176,8 +202,12 @@ impl Indexes {
             let index = self.permuted(self.fresh);
             self.fresh += 1;
             // The last segment may be cut short, and STag index 0 names nothing.
-            if index < size && self.range.start + index != 0 {
-                return Some(self.range.start + index);
+            if index >= size || self.range.start + index == 0 {
+                continue;
+            }
+            let index = self.range.start + index;
+            if self.ahead.is_empty() || !self.ahead.remove(&index) {
+                return Some(index);
             }
         }
         None

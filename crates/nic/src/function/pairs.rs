@@ -11,6 +11,7 @@ use super::table::Use;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::Outbox;
+use crate::grounds::Grounds;
 use crate::qp::{Limits, Qp, QpInit, Registration, Transfer, View};
 use crate::srq::Srq;
 use crate::ssq::Ssq;
@@ -85,6 +86,18 @@ pub(super) struct Uses {
     _recv_cq: Use,
     _srq: Option<Use>,
     _ssq: Option<Use>,
+    /// V1: domains of other functions whose memory its connection still reaches.
+    _past: Vec<Arc<Use>>,
+}
+
+impl Uses {
+    /// The same for a connection that came from elsewhere.
+    pub(super) fn and_past(self, past: Vec<Arc<Use>>) -> Uses {
+        Uses {
+            _past: past,
+            ..self
+        }
+    }
 }
 
 impl Pair {
@@ -114,7 +127,7 @@ impl Function {
     pub fn create_channel(&self, ssq: u32, new: NewQp) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_channel_parts(ssq, &new)?;
-        let qp = self.add_qp(new, uses, None)?;
+        let qp = self.add_qp(new, uses, None, self.grounds())?;
         self.ssq(ssq)?.join(&qp, new.limits.sends);
         Ok(qp)
     }
@@ -123,10 +136,16 @@ impl Function {
     pub(super) fn make_qp(&self, new: NewQp, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
-        self.add_qp(new, uses, promised)
+        self.add_qp(new, uses, promised, self.grounds())
     }
 
-    fn add_qp(&self, new: NewQp, uses: Uses, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
+    pub(super) fn add_qp(
+        &self,
+        new: NewQp,
+        uses: Uses,
+        promised: Option<u32>,
+        tpt: Grounds,
+    ) -> Result<Arc<Qp>, Error> {
         // A channel takes nothing but what it is given.
         let sends = if uses.ssq.is_some() {
             0
@@ -148,7 +167,7 @@ impl Function {
                 send_cq: uses.send.clone(),
                 recv_cq: uses.recv.clone(),
                 srq: uses.srq.clone(),
-                tpt: self.tpt.clone(),
+                tpt,
                 limits,
                 transfer: new.transfer,
                 registration: new.registration,
@@ -164,6 +183,11 @@ impl Function {
             Some(number) => self.qps.fill(number, make, |_| ())?,
         }
         made.ok_or(self.qps.no_such(0))
+    }
+
+    /// The memory of this function alone.
+    fn grounds(&self) -> Grounds {
+        Grounds::from(self.tpt.clone())
     }
 
     /// The queue pair with this number.
@@ -234,7 +258,7 @@ impl Function {
     }
 
     /// Looks at a queue pair on a connection.
-    fn connected<R>(
+    pub(super) fn connected<R>(
         &self,
         number: u32,
         look: impl FnOnce(&Arc<Qp>, &NewQp) -> R,
@@ -278,6 +302,7 @@ impl Function {
             _recv_cq: recv_use,
             _srq: srq_use,
             _ssq: None,
+            _past: Vec::new(),
         })
     }
 

@@ -26,7 +26,7 @@ impl Users {
 
 /// One use of an object; it ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Use(Arc<Users>);
+pub(crate) struct Use(Arc<Users>);
 
 impl Use {
     /// Taken while the table is locked, so that nobody removes the object in between.

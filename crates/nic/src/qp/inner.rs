@@ -3,6 +3,7 @@
 //! It refuses to lock anything itself.
 
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use verbena_stream::{Outgoing, RnrRetry, Stream, Time};
@@ -23,7 +24,7 @@ use crate::receive::Receive;
 use crate::state::QpState;
 
 /// What a queue pair has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Bytes received on the stream.
     pub bytes_in: u64,
@@ -49,7 +50,7 @@ impl Counters {
 }
 
 /// A request of the peer that we owe an answer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) enum Owed {
     Read(Untagged, ReadRequest),
     ReadV2(Untagged, ReadV2Request),
@@ -57,7 +58,7 @@ pub(super) enum Owed {
 }
 
 /// What is being sent.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Current {
     /// A part of the request that was begun last.
     Request(Outgoing),
@@ -71,8 +72,8 @@ impl Current {
     }
 }
 
-/// Everything behind the lock.
-#[derive(Debug)]
+/// Everything behind the lock. What moves with a connection (V1) is all but what is marked.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) state: QpState,
     pub(super) stream: Option<Stream>,
@@ -82,6 +83,7 @@ pub(super) struct Inner {
     /// Requests that have completed: what the front of `sends` is numbered.
     pub(super) completed: u64,
     /// Where posters leave requests.
+    #[serde(skip)]
     pub(super) heads: Heads,
     pub(super) claimed: Option<Receive>,
     pub(super) owed: VecDeque<Owed>,
@@ -102,6 +104,7 @@ pub(super) struct Inner {
     /// The oldest answer waits for its memory.
     pub(super) answer_wait: AnswerWait,
     /// One-touch memory that is being touched (M9).
+    #[serde(skip)]
     pub(super) touches: Touches,
     /// The latest moment anybody told us of.
     pub(super) now: Time,
@@ -137,6 +140,7 @@ pub(super) struct Inner {
     pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
     /// The last registration that could not be executed, and may be tried again (M4).
+    #[serde(skip)]
     pub(super) unregistered: Option<(u64, Unregistered)>,
     pub(super) counters: Counters,
     /// The peer is gone, by reset or not, behind a message that waits for a receive.

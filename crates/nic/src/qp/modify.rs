@@ -3,6 +3,7 @@
 //! It refuses to open or close connections; it says when one may be closed.
 
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 
 use verbena_stream::{RnrRetry, Stream, Time};
 use verbena_wire::ext::Caps;
@@ -16,7 +17,7 @@ use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 
 /// The first numbers of the two directions, as both sides were told out of band.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Psns {
     /// Ours.
     pub send: Psn,

@@ -3,6 +3,7 @@
 //! It refuses to know what a frame says; it knows where each begins, since a frame once begun must be finished.
 
 use core::ops::Range;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
@@ -18,7 +19,7 @@ const KEEP: usize = 1024;
 const SHIFT: usize = 64 << 10;
 
 /// Whose payload it is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) enum Origin {
     /// Of the request with this number since the connection began.
     Request(u64),
@@ -27,7 +28,7 @@ pub(super) enum Origin {
 }
 
 /// Payload that stands between two of our own bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Cut {
     pub(super) origin: Origin,
     /// Bytes from the message's start.
@@ -51,7 +52,7 @@ pub(super) struct Refused {
 }
 
 /// Frames on their way. Invariant: cuts are in order of `at`, and none stands before `taken`.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outgo {
     bytes: Vec<u8>,
     taken: usize,
@@ -65,6 +66,23 @@ pub(super) struct Outgo {
 impl Outgo {
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.taken + self.cut_bytes
+    }
+
+    /// Cuts lie where they can.
+    pub(super) fn is_sound(&self) -> bool {
+        let mut at = self.taken;
+        let ordered = self.cuts.iter().all(|cut| {
+            let fits = at <= cut.at && cut.frame_at <= cut.at && cut.at <= self.bytes.len();
+            at = cut.at;
+            fits
+        });
+        let bytes: usize = self.cuts.iter().map(|cut| cut.len as usize).sum();
+        let end = self.bytes.len();
+        let controls = self
+            .controls
+            .iter()
+            .all(|c| c.start <= c.end && c.end <= end);
+        ordered && self.taken <= end && bytes == self.cut_bytes && controls
     }
 
     pub(super) fn is_empty(&self) -> bool {

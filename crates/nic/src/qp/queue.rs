@@ -92,6 +92,16 @@ impl Tails {
         self.receives.post(receive, depth, &self.marks.taken)
     }
 
+    /// What came along with a connection that moved here: sends go to the other end by another way.
+    pub(super) fn refill(&self, sends: usize, receives: Vec<Receive>) {
+        self.sends.0.lock().posted += sends as u64;
+        let mut end = self.receives.0.lock();
+        for receive in receives {
+            end.posted += 1;
+            end.ring.push(receive);
+        }
+    }
+
     /// Whether the receive that was left last must be told of.
     pub(super) fn receive_is_news(&self) -> bool {
         // Either we see that somebody waits, or who begins to wait after this sees the receive (see `tell_calm`).

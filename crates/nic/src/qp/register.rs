@@ -13,6 +13,7 @@
 //! | the peer | sees nothing; its Terminate is heard | is told by a Terminate |
 //! | and then | `Rts` may be asked for again | the end |
 
+use serde::{Deserialize, Serialize};
 use verbena_mem::{Misuse, Ticket};
 
 use super::QpInit;
@@ -24,7 +25,7 @@ use crate::wc::Status;
 use crate::wr::SendOp;
 
 /// Whether the requests of a queue pair may register memory, and what happens if one cannot (M4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Registration {
     /// They may.
     pub enabled: bool,
@@ -33,7 +34,7 @@ pub struct Registration {
 }
 
 /// What a registration that cannot be executed does to its queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum OnFailure {
     /// The consumer counts on the table to tell it when there is no room: its send queue stops, everything else goes on, and
     /// it may try again.

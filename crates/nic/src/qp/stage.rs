@@ -2,11 +2,13 @@
 //! It promises that a byte is moved at most once on its way through, and that an idle stage holds no large buffer.
 //! It refuses to look at the bytes.
 
+use serde::{Deserialize, Serialize};
+
 /// A buffer larger than this is given back when it is empty: an idle queue pair holds no memory for data.
 const KEEP: usize = 1024;
 
 /// Received and not yet understood. Invariant: `start <= end <= buffer.len()`.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stage {
     buffer: Vec<u8>,
     start: usize,
@@ -22,6 +24,10 @@ impl Stage {
 
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.start <= self.end && self.end <= self.buffer.len()
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -40,7 +40,7 @@ pub(super) struct Touches {
 
 impl Touches {
     /// Nothing touches one-touch memory now.
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         matches!(self.write, Touching::No) && self.answer.is_none()
     }
 }

@@ -32,8 +32,18 @@ impl Inner {
 
     /// A receive that is posted now can wait for a message: none waits for it, and none is flushed.
     fn is_calm(&self) -> bool {
-        let awaited = |stream: &Stream| stream.ledger().responder.state() == Responding::Waiting;
         let works = !self.state.flushes() && self.state != QpState::Reset;
-        works && self.blocked.is_none() && !self.stream.as_ref().is_some_and(awaited)
+        works && self.blocked.is_none() && !self.refuses_requests()
+    }
+
+    /// A message waits for a receive, here or at its sender.
+    pub(super) fn awaits_receive(&self) -> bool {
+        self.blocked.is_some_and(|b| b.memory.is_none()) || self.refuses_requests()
+    }
+
+    /// The peer was told that no receive is there.
+    fn refuses_requests(&self) -> bool {
+        let waits = |stream: &Stream| stream.ledger().responder.state() == Responding::Waiting;
+        self.stream.as_ref().is_some_and(waits)
     }
 }

@@ -16,6 +16,7 @@
 //! | the source of a read, the word of an atomic | the answer waits ([`Inner::answer_waits`]) |
 //! | framing and sending an answer | it was valid when the answer began |
 
+use serde::{Deserialize, Serialize};
 use verbena_stream::{Time, Violation};
 use verbena_wire::Stag;
 
@@ -28,15 +29,17 @@ use crate::event::{Outbox, Wake};
 use crate::wr::SendOp;
 
 /// Why a stream is not read further, and until when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Blocked {
     pub(super) until: Time,
     /// The entry that its next bytes need, and what happens if it does not come; none: a message waits for a receive.
+    /// Who waits for memory does not move.
+    #[serde(skip)]
     pub(super) memory: Option<(Stag, Violation)>,
 }
 
 /// Whether the oldest answer waits for its memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum AnswerWait {
     /// It does not.
     #[default]

@@ -2,6 +2,7 @@
 //! It promises that a request knows which messages it takes and which of them the peer must still execute.
 //! It refuses to touch memory.
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use verbena_stream::Message;
 use verbena_wire::Rsn;
@@ -17,14 +18,14 @@ const FEW_PIECES: usize = 2;
 const FEW_BYTES: usize = 64;
 
 /// Where a request's data is, as kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Payload {
     Gather(SmallVec<[Sge; FEW_PIECES]>),
     Inline(SmallVec<[u8; FEW_BYTES]>),
 }
 
 /// How far a request has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Progress {
     /// Not begun, or to be begun again with this part.
     Waiting { part: u8 },
@@ -37,7 +38,7 @@ pub(super) enum Progress {
 }
 
 /// A send request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Wqe {
     pub(crate) id: u64,
     pub(super) op: SendOp,

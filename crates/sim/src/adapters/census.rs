@@ -49,6 +49,8 @@ pub(super) fn of(record: &Record) -> BTreeMap<&'static str, u64> {
         ("limit events", record.limits.iter().map(|l| l.seen).sum()),
         ("promises broken", record.stranded),
         ("drained", record.drained),
+        ("moved", record.moved),
+        ("stayed", record.stayed),
         ("refused by policy", record.unwelcome[0]),
         ("refused as disabled", record.unwelcome[1]),
         ("refused by domain", record.unwelcome[2]),

@@ -35,6 +35,10 @@ pub(super) const UNWELCOME: Ratio = Ratio::per_mille(12);
 pub(super) const FOREIGN_RECEIVE: Ratio = Ratio::per_mille(3);
 /// A queue pair that ended its life, emptied or closed, gets a new partner.
 pub(super) const REUSE: Ratio = Ratio::per_mille(600);
+/// A world whose connections move to other queue pairs under traffic (V1); drawn from yet another source.
+pub(super) const MOVING: Ratio = Ratio::per_mille(300);
+/// One of them does, per step of such a world.
+pub(super) const MOVE: Ratio = Ratio::per_mille(400);
 /// A shared receive queue is armed to tell when it runs low; per step of any world.
 pub(super) const ARM: Ratio = Ratio::per_mille(60);
 /// A window that dies with the first message that ends in it (M9); drawn, like the next, from a source of its own.

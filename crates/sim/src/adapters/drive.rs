@@ -8,6 +8,7 @@ use std::sync::Arc;
 use verbena_nic::qp::Enabled;
 use verbena_nic::{Cq, QpState, Srq};
 
+use super::chances::{MOVE, MOVING};
 use super::memory::Live;
 use super::program::Window;
 use super::record::{Fault, Record, WindowRecord};
@@ -19,8 +20,10 @@ use crate::rng::{Ratio, Rng};
 const LAST_ROUNDS: usize = 40;
 /// Makes of a seed another one.
 const EXTRA: u64 = 0x9E37_79B9_7F4A_7C15;
+/// And yet another.
+const MOVES: u64 = 0xC2B2_AE3D_27D4_EB4F;
 /// And a third one.
-const TOUCHING: u64 = 0xC2B2_AE3D_27D4_EB4F;
+const TOUCHING: u64 = 0x1656_67B1_9E37_79F9;
 
 /// An adapter world under way.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub(super) struct World {
     pub(super) complaints: Vec<u32>,
     /// Chance for what [`super::chances`] names, and for nothing else.
     pub(super) extra: Rng,
+    /// Chance for connections that move, and for nothing else.
+    pub(super) moves: Rng,
     /// What is drawn about one-touch windows (M9), for the same reason.
     pub(super) touching: Rng,
     /// The rarer troubles happen here.
@@ -81,6 +86,7 @@ impl World {
             drained: Vec::new(),
             complaints: Vec::new(),
             extra: Rng::new(seed ^ EXTRA),
+            moves: Rng::new(seed ^ MOVES),
             touching: Rng::new(seed ^ TOUCHING),
             troubled: false,
             windows_only: Vec::new(),
@@ -103,9 +109,13 @@ impl World {
         self.starving = self.rng.chance(Ratio::per_mille(100));
         let steps = self.rng.len(20, 120);
         let faults = Ratio::per_mille(self.rng.pick(&[0, 0, 5, 20]));
+        let moving = self.moves.chance(MOVING);
         for _ in 0..steps {
             self.trouble();
             self.step(faults);
+            if moving && self.moves.chance(MOVE) {
+                self.move_one();
+            }
             if self.rng.coin() {
                 let span = self.rng.pick(&[0, 1, 10, 100, 1000]);
                 self.fabric.run_for(Duration::from_micros(span));
@@ -169,6 +179,20 @@ impl World {
             }
         }
         self.fabric.kill(self.hosts[host]);
+    }
+
+    /// A connection moves to another queue pair, or says why not; its program must not notice.
+    fn move_one(&mut self) {
+        let qp = self.moves.below(self.ids.len() as u64) as usize;
+        if !self.is_live(qp) {
+            return;
+        }
+        let moved = self.fabric.migrate(self.ids[qp]);
+        self.tell(format!("qp {qp}: moves: {moved:?}"));
+        match moved {
+            Ok(()) => self.record.moved += 1,
+            Err(_) => self.record.stayed += 1,
+        }
     }
 
     fn stall(&mut self) {

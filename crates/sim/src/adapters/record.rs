@@ -316,6 +316,10 @@ pub struct Record {
     pub stranded: usize,
     /// Queue pairs that said they are drained.
     pub drained: usize,
+    /// Connections that moved to another queue pair.
+    pub moved: usize,
+    /// And those that were asked to and did not.
+    pub stayed: usize,
     /// Requests posted although policy, queue pair or domain forbids them.
     pub unwelcome: [usize; 3],
     /// Sides that were closed.

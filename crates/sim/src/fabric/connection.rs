@@ -20,7 +20,7 @@ use crate::rng::Rng;
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) host: HostId,
-    qp: Arc<Qp>,
+    pub(super) qp: Arc<Qp>,
     options: SideOptions,
     /// Until the startup is over.
     endpoint: Option<Endpoint>,

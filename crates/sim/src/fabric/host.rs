@@ -112,7 +112,7 @@ impl Fabric {
             send_cq,
             recv_cq,
             srq: options.srq,
-            tpt: self.tpt(host).clone(),
+            tpt: self.tpt(host).clone().into(),
             limits: options.limits,
             transfer: options.transfer,
             registration: Registration::default(),

@@ -2,6 +2,7 @@
 //! It promises that a message is delivered once, when its last frame is good, and never while requests are discarded.
 //! It refuses to answer: acknowledgements and responses are the transmit side's business.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::Stag;
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::{Control, ReadV2Request};
@@ -18,7 +19,7 @@ use crate::time::Time;
 use crate::violation::Violation;
 
 /// What a segment carries besides, or instead of, payload.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Cargo {
     Payload,
     Immediate(Immediate),
@@ -32,7 +33,7 @@ pub(super) enum Cargo {
 }
 
 /// What becomes of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Fate {
     /// A Write into memory.
     Live,
@@ -45,7 +46,7 @@ pub(super) enum Fate {
 }
 
 /// What is known of the messages under way.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Messages {
     pub(super) send: Fate,
     pub(super) write: Fate,

@@ -2,8 +2,10 @@
 //! All transitions are in one function, so that the table can be read and kept as a snapshot.
 //! It refuses to know bytes.
 
+use serde::{Deserialize, Serialize};
+
 /// Which part of a segment is being received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Moment {
     /// Length field, DDP header and fixed-size bodies.
     Head,

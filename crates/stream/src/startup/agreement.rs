@@ -2,6 +2,7 @@
 //! It promises that the two ends of one exchange compute matching agreements.
 //! It refuses to know how the bytes travelled.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::mpa::enhanced::RtrKinds;
 use verbena_wire::mpa::fpdu::{Phase, emit_fpdu};
@@ -19,7 +20,7 @@ pub enum Role {
 }
 
 /// The ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rtr {
     /// Client/server model: the initiator's first message opens the responder's gate.
     None,

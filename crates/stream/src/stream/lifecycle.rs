@@ -2,8 +2,10 @@
 //! All transitions are in one function; what they mean for bytes is decided by its neighbours `receive` and `transmit`.
 //! It refuses to know why: the cause is kept by the stream.
 
+use serde::{Deserialize, Serialize};
+
 /// Where a stream stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Nothing may be sent yet but what opens the stream (RFC 5044 §7.1.2).
     Opening,

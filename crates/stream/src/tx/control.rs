@@ -2,13 +2,14 @@
 //! Each kind has one slot, because the protocol never has two of a kind under way; so the queue cannot grow.
 //! It refuses to invent: every slot is filled by an event of the stream.
 
+use serde::{Deserialize, Serialize};
 use verbena_wire::Rsn;
 use verbena_wire::ext::{Caps, Control, RnrTimer};
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::Terminate;
 
 /// What waits to be said. Fields in the order in which they leave.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ControlOut {
     pub(crate) caps: Option<Caps>,
     pub(crate) rnr: Option<(Rsn, RnrTimer)>,

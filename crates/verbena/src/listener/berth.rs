@@ -2,6 +2,7 @@
 //! It promises that whoever dials meanwhile is refused. It refuses to listen by itself.
 
 use core::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use verbena_engine::Reservation;
 
@@ -27,6 +28,12 @@ pub struct Berth {
 impl Berth {
     pub(crate) fn new(device: Device, at: SocketAddr) -> Result<Berth, Error> {
         let reserved = device.inner().engine.reserve(at)?;
+        Ok(Berth { reserved, device })
+    }
+
+    /// A listening socket that another process passed on (V1).
+    pub(crate) fn adopt(device: Device, fd: OwnedFd) -> Result<Berth, Error> {
+        let reserved = device.inner().engine.take_listener(fd)?;
         Ok(Berth { reserved, device })
     }
 

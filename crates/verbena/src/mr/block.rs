@@ -1,13 +1,15 @@
-//! One allocation, aligned to pages, registered as long as it lives.
+//! One allocation, or one mapping that a successor can have as well, aligned to pages, registered as long as it lives.
 //! It promises that no access by the adapter or a peer outlives it, and that its bytes are initialised from the start.
 //! It refuses to decide who may look at the bytes in which way; its users do.
 
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbena_mem::{Access, Att, Misuse, Region};
+use verbena_mem::{Access, Att, Estate, Mapping, Misuse, Region, Tpt};
 use verbena_wire::{Stag, To};
 
 use crate::device::Domain;
@@ -16,48 +18,90 @@ use crate::registering::Registering;
 
 /// Regions begin on a page, so that nothing else shares one with them.
 const PAGE: usize = 4096;
+const _: () = assert!(PAGE <= u16::MAX as usize, "less than a page fits `lead`");
 /// What every allocation is aligned to.
 const USUAL: usize = align_of::<u64>();
 
-/// Memory of ours, registered.
+/// Memory of ours, registered. Operations that are under way hold many of these: it is kept small.
 #[derive(Debug)]
 pub(crate) struct Block {
     domain: Arc<Domain>,
     stag: Stag,
     access: Access,
+    /// As of [`Bytes`], and so are the next three.
+    lead: u16,
     start: NonNull<u8>,
     len: usize,
-    /// What was allocated, which may begin before the first page.
-    base: NonNull<u8>,
+    mapped: Option<Box<Mapped>>,
+}
+
+/// A file that a successor can map as well (V1).
+#[derive(Debug)]
+struct Mapped {
+    mapping: Mapping,
+    /// What requests and peers call the first byte: not where it lies, if it was another process's before.
+    at: u64,
+}
+
+/// Memory of ours, without a name.
+#[derive(Debug)]
+struct Bytes {
+    start: NonNull<u8>,
+    len: usize,
+    /// How far before the first page the allocation begins.
+    lead: u16,
+    /// What it lies in if it is no allocation.
+    mapped: Option<Box<Mapped>>,
+}
+
+impl Bytes {
+    /// Zeroed bytes, of which the first one begins a page.
+    ///
+    /// A long allocation with more than the usual alignment would be written over with zeroes on the spot; one with the usual
+    /// alignment comes as untouched pages from the system, which costs nothing until somebody needs them.
+    fn allocate(len: usize) -> Result<Bytes, Error> {
+        let none = Error::Allocation { len };
+        let Some(layout) = layout(len) else {
+            return Err(none);
+        };
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
+        let lead = base.as_ptr().align_offset(PAGE);
+        Ok(Bytes {
+            // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
+            start: unsafe { base.add(lead) },
+            len,
+            lead: lead as u16,
+            mapped: None,
+        })
+    }
+}
+
+impl From<Mapped> for Bytes {
+    fn from(mapped: Mapped) -> Bytes {
+        Bytes {
+            start: mapped.mapping.start(),
+            len: mapped.mapping.len(),
+            lead: 0,
+            mapped: Some(Box::new(mapped)),
+        }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // A mapping unmaps itself.
+        if let (None, Some(layout)) = (&self.mapped, layout(self.len)) {
+            // SAFETY: allocated with this layout so far before the start; whoever drops this has seen to it that nobody uses
+            // the bytes any more.
+            unsafe { dealloc(self.start.as_ptr().sub(usize::from(self.lead)), layout) };
+        }
+    }
 }
 
 /// How a block of this length is allocated: a page longer, and aligned as everything is.
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()
-}
-
-/// Zeroed bytes, of which the first one begins a page, and their allocation.
-///
-/// A long allocation with more than the usual alignment would be written over with zeroes on the spot; one with the usual
-/// alignment comes as untouched pages from the system, which costs nothing until somebody needs them.
-fn allocate(len: usize) -> Option<(NonNull<u8>, NonNull<u8>)> {
-    // SAFETY: the layout is not empty.
-    let base = NonNull::new(unsafe { alloc_zeroed(layout(len)?) })?;
-    let to_page = base.as_ptr().align_offset(PAGE);
-    // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
-    let start = unsafe { base.add(to_page) };
-    Some((start, base))
-}
-
-/// Gives an allocation back.
-///
-/// # Safety
-/// `base` was returned by [`allocate`] for this length, and nobody uses the bytes any more.
-unsafe fn free(base: NonNull<u8>, len: usize) {
-    if let Some(layout) = layout(len) {
-        // SAFETY: allocated with this layout, says the caller.
-        unsafe { dealloc(base.as_ptr(), layout) };
-    }
 }
 
 // SAFETY: the block owns its allocation; the bytes are reached by raw copies, by processor atomics, or by whoever can
@@ -80,23 +124,71 @@ impl Block {
         Block::now(domain, len, access, true)
     }
 
+    /// A block that a successor can take over (V1).
+    pub(crate) fn shared(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
+        domain.function()?;
+        let mapping = Mapping::new(len).map_err(nic)?;
+        let at = mapping.start().as_ptr() as u64;
+        let mapped = Mapped { mapping, at };
+        Block::registered(domain, mapped.into(), None, (access, false))
+    }
+
+    /// A block that another process had (V1): its memory, its STag, and the addresses that requests and peers know.
+    pub(crate) fn adopt(domain: &Arc<Domain>, fd: OwnedFd, estate: Estate) -> Result<Block, Error> {
+        let too_long = |_| Error::TooLong {
+            len: estate.len,
+            limit: usize::MAX as u64,
+        };
+        let len = usize::try_from(estate.len).map_err(too_long)?;
+        let mapping = Mapping::adopt(fd, len).map_err(nic)?;
+        let at = estate.start.get();
+        let mapped = Mapped { mapping, at };
+        let (stag, access) = (estate.stag, estate.access);
+        Block::registered(domain, mapped.into(), Some(stag), (access, false))
+    }
+
+    /// What a successor needs to take it over (V1), and the memory itself.
+    pub(crate) fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Error> {
+        let private = || nic(Misuse::Private(self.stag));
+        let mapped = self.mapped.as_ref().ok_or_else(private)?;
+        let estate = self.domain.function()?.tpt().estate(self.stag);
+        Ok((estate.map_err(nic)?, mapped.mapping.fd()))
+    }
+
     fn now(
         domain: &Arc<Domain>,
         len: usize,
         access: Access,
         one_touch: bool,
     ) -> Result<Block, Error> {
-        let (block, ()) = Block::make(domain, len, access, |region| {
+        domain.function()?;
+        Block::registered(domain, Bytes::allocate(len)?, None, (access, one_touch))
+    }
+
+    /// Registers memory at once, under this STag if it had one.
+    fn registered(
+        domain: &Arc<Domain>,
+        bytes: Bytes,
+        stag: Option<Stag>,
+        (access, one_touch): (Access, bool),
+    ) -> Result<Block, Error> {
+        let (block, ()) = Block::make(domain, bytes, access, |region| {
             let region = Region {
                 one_touch,
                 ..region
             };
             let function = domain.function()?;
-            // SAFETY: the allocation is ours and is freed only after it was deregistered; that others write it is what
-            // everybody who uses a block reckons with.
-            let registered =
-                function.register_with(domain.pd, |tpt| unsafe { tpt.register(region) });
-            Ok((registered?, ()))
+            let register = |tpt: &Tpt| {
+                // SAFETY: the memory is ours and is freed only after it was deregistered; that others write it is what
+                // everybody who uses a block reckons with.
+                unsafe {
+                    match stag {
+                        None => tpt.register(region),
+                        Some(stag) => tpt.register_at(stag, region),
+                    }
+                }
+            };
+            Ok((function.register_with(domain.pd, register)?, ()))
         })?;
         Ok(block)
     }
@@ -107,48 +199,39 @@ impl Block {
         len: usize,
         access: Access,
     ) -> Result<(Block, Registering), Error> {
-        Block::make(domain, len, access, |region| {
-            // SAFETY: as in `new`; a block that is dropped before takes its promised entry away first.
+        domain.function()?;
+        Block::make(domain, Bytes::allocate(len)?, access, |region| {
+            // SAFETY: as in `registered`; a block that is dropped before takes its promised entry away first.
             Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
         })
     }
 
     fn make<R>(
         domain: &Arc<Domain>,
-        len: usize,
+        bytes: Bytes,
         access: Access,
         register: impl FnOnce(Region) -> Result<(Stag, R), Error>,
     ) -> Result<(Block, R), Error> {
-        let too_long = Error::Allocation { len };
-        domain.function()?;
-        let (start, base) = allocate(len).ok_or(too_long)?;
-        let at = start.as_ptr();
         let region = Region {
-            att: Att::direct(at, len as u64),
-            start: To::new(at as u64),
+            att: Att::direct(bytes.start.as_ptr(), bytes.len as u64),
+            start: To::new(name(bytes.start, &bytes.mapped)),
             pd: domain.pd,
             access,
             one_touch: false,
         };
-        match register(region) {
-            Ok((stag, more)) => {
-                let domain = domain.clone();
-                let block = Block {
-                    domain,
-                    stag,
-                    access,
-                    start,
-                    len,
-                    base,
-                };
-                Ok((block, more))
-            }
-            Err(error) => {
-                // SAFETY: allocated above and known to nobody else.
-                unsafe { free(base, len) };
-                Err(error)
-            }
-        }
+        // If it is refused the memory is known to nobody, and goes.
+        let (stag, more) = register(region)?;
+        let mut bytes = ManuallyDrop::new(bytes);
+        let block = Block {
+            domain: domain.clone(),
+            stag,
+            access,
+            lead: bytes.lead,
+            start: bytes.start,
+            len: bytes.len,
+            mapped: bytes.mapped.take(),
+        };
+        Ok((block, more))
     }
 
     pub(crate) fn stag(&self) -> Stag {
@@ -159,8 +242,14 @@ impl Block {
         self.access
     }
 
+    /// What requests and peers call its first byte, which need not be where it lies.
     pub(crate) fn at(&self) -> u64 {
-        self.start.as_ptr() as u64
+        name(self.start, &self.mapped)
+    }
+
+    /// Where its first byte lies.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -254,11 +343,31 @@ impl Drop for Block {
             // A forked child: the adapter does not run here.
             Err(_) => true,
         };
+        let bytes = Bytes {
+            start: self.start,
+            len: self.len,
+            lead: self.lead,
+            mapped: self.mapped.take(),
+        };
         if gone {
-            // SAFETY: allocated for this length; no access is running and none will begin.
-            unsafe { free(self.base, self.len) };
+            // No access is running and none will begin.
+            drop(bytes);
+        } else {
+            core::mem::forget(bytes);
         }
     }
+}
+
+/// What requests and peers call the first byte: where it lies, unless it was another process's before.
+fn name(start: NonNull<u8>, mapped: &Option<Box<Mapped>>) -> u64 {
+    match mapped {
+        None => start.as_ptr() as u64,
+        Some(mapped) => mapped.at,
+    }
+}
+
+fn nic(misuse: impl Into<Misuse>) -> Error {
+    verbena_nic::Error::Memory(misuse.into()).into()
 }
 
 #[cfg(test)]

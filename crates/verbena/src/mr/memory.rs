@@ -30,7 +30,7 @@ use crate::remote::{Remote, RemoteMemory};
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Memory(Arc<Block>);
+pub struct Memory(pub(super) Arc<Block>);
 
 impl Memory {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Memory, Error> {
@@ -56,6 +56,11 @@ impl Memory {
 
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
         self.0.is_in(domain)
+    }
+
+    /// Where the byte at `offset` lies in this process, whatever it is called; the caller has checked that it is there.
+    pub(super) fn pointer(&self, offset: usize) -> *mut u8 {
+        self.0.start().as_ptr().wrapping_add(offset)
     }
 
     /// Its rights.

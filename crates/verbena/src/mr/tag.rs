@@ -116,7 +116,7 @@ impl Tag {
         access: Access,
     ) -> Result<(Ticket, RemoteMemory), Error> {
         let at = memory.sge(offset, len)?.at;
-        let layout = Layout::Built(Att::direct(at as *mut u8, len as u64));
+        let layout = Layout::Built(Att::direct(memory.pointer(offset), len as u64));
         self.prepare(vec![memory.clone()], (layout, at, len as u64), access)
     }
 
@@ -145,8 +145,8 @@ impl Tag {
                 let align = PAGE as u64;
                 return Err(Error::Unaligned { at, align });
             }
-            let at = memory.sge(*offset, PAGE)?.at;
-            pages.push(Page::at(at as *mut u8));
+            memory.sge(*offset, PAGE)?;
+            pages.push(Page::at(memory.pointer(*offset)));
         }
         let len = (list.len() * PAGE) as u64;
         let layout = Layout::Pages {

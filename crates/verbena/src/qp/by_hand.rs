@@ -163,7 +163,7 @@ impl Qp {
     }
 
     fn address(&self) -> Result<IpAddr, Error> {
-        let all = self.0.domain.device.engine.addresses()?;
+        let all = self.0.held.domain.device.engine.addresses()?;
         let first = all.first().copied();
         first.ok_or(Error::Engine(verbena_engine::Error::NoDevice))
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Pair, Qp, QpOptions};
+use super::{Held, Qp, QpOptions};
 use crate::cq::BareCq;
 use crate::error::Error;
 use crate::srq::Srq;
@@ -39,11 +39,6 @@ impl Qp {
         let options = options.in_domain(domain, stock);
         let queue = &ssq.0.queue;
         let qp = device.engine.create_channel(queue, &recv.queue, options)?;
-        Ok(Qp(Arc::new(Pair {
-            qp,
-            _stock: stock.cloned(),
-            _shared: Some(ssq.0.clone()),
-            domain: domain.clone(),
-        })))
+        Ok(Held::new(domain, stock, Some(ssq.0.clone())).hold(qp))
     }
 }

@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::ops::Deref;
+use serde::{Deserialize, Serialize};
 
 use super::{TAGGED, Tagged, Untagged};
 use crate::Malformed;
@@ -28,7 +29,7 @@ pub const fn peek_len(first_byte: u8) -> usize {
 }
 
 /// A DDP header of either class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Header {
     /// The segment names its place in the receiver's memory.
     Tagged(Tagged),

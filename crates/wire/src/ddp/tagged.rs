@@ -3,6 +3,7 @@
 //! that travels tagged.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,7 +24,7 @@ struct Raw {
 }
 
 /// A tagged DDP header with the RDMAP opcode it carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tagged {
     /// Whether this segment ends its message.
     pub last: bool,

@@ -3,6 +3,7 @@
 //! belong together.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -25,7 +26,7 @@ struct Raw {
 }
 
 /// An untagged DDP header with the RDMAP opcode it carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Untagged {
     /// Whether this segment ends its message.
     pub last: bool,

@@ -5,6 +5,7 @@
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr};
+use serde::{Deserialize, Serialize};
 
 use super::control::MAX_CONTROL_PAYLOAD;
 use super::rnr_timer::RnrTimer;
@@ -32,7 +33,7 @@ const MIN_MAX_ULPDU: u16 = 128;
 const _: () = assert!(Caps::MAX_LEN <= MAX_CONTROL_PAYLOAD);
 
 /// Optional abilities, one bit each. Bits without a name are kept but mean nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Features(u32);
 
 impl Features {
@@ -93,7 +94,7 @@ impl fmt::Display for Features {
 }
 
 /// Whose manners the queue pair has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Personality {
     /// Completions and errors as an iWARP adapter gives them.
     Iwarp,
@@ -128,7 +129,7 @@ impl fmt::Display for Personality {
 }
 
 /// The transport service of the queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QpType {
     /// Reliable connection.
     Rc,
@@ -163,7 +164,7 @@ impl fmt::Display for QpType {
 }
 
 /// The capabilities of one side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caps {
     /// Version of the extensions; [`Caps::VERSION`] is ours. Never 0.
     pub version: u16,

@@ -3,6 +3,7 @@
 //! of the right length. It does not know what has been sent or acknowledged.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use super::caps::Caps;
 use super::rnr_timer::RnrTimer;
@@ -30,7 +31,7 @@ const KIND_PATH: u8 = 7;
 const WORD: usize = 4;
 
 /// What carries the stream from a given request on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathKind {
     /// The TCP connection.
     Tcp,
@@ -65,7 +66,7 @@ impl fmt::Display for PathKind {
 }
 
 /// A control message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// What this side can do; the first message each way.
     Caps(Caps),

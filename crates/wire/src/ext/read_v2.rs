@@ -3,6 +3,7 @@
 //! never leaves the requester.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,7 +22,7 @@ struct Raw {
 }
 
 /// What to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadV2Request {
     /// Bytes to read.
     pub size: u32,

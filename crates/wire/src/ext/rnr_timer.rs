@@ -3,12 +3,13 @@
 
 use core::fmt;
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
 
 /// A receiver-not-ready timer code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RnrTimer(u8);
 
 impl RnrTimer {

@@ -3,6 +3,7 @@
 //! model bits. It does not negotiate.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use zerocopy::byteorder::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,7 +30,7 @@ const RTR_WRITE: u16 = 0x8000;
 const RTR_READ: u16 = 0x4000;
 
 /// A 14-bit count of outstanding read requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Depth(u16);
 
 impl Depth {
@@ -70,7 +71,7 @@ impl fmt::Display for Depth {
 }
 
 /// Which messages may serve as the ready-to-receive message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RtrKinds {
     /// B: a zero-length Send.
     pub send: bool,

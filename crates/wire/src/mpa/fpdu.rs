@@ -3,6 +3,7 @@
 //! neither sender nor receiver walks the frame to find out. It does not hold or move the bytes.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use super::marker::Marker;
 use crate::crc::{crc32c, crc32c_wire};
@@ -42,7 +43,7 @@ pub const fn pad_len(ulpdu_len: u16) -> usize {
 }
 
 /// Bytes from the first byte of a frame to the next marker position: a multiple of four below 512.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Phase(u16);
 
 impl Phase {
@@ -80,7 +81,7 @@ impl fmt::Display for Phase {
 /// markers, marker `k` stands `phase + 512 k` bytes into the frame and directly before body byte
 /// `phase + 508 k`; it belongs to the frame if that byte is in the body or is the first of the
 /// checksum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     ulpdu_len: u16,
     phase: Option<Phase>,

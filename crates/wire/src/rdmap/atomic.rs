@@ -3,6 +3,7 @@
 //! memory and does not check alignment.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -38,7 +39,7 @@ struct RawResponse {
 }
 
 /// What to do with the 64-bit word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AtomicOp {
     /// Adds, field by field.
     FetchAdd {
@@ -105,7 +106,7 @@ impl fmt::Display for AtomicOp {
 }
 
 /// An atomic operation on one word of the responder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtomicRequest {
     /// The operation.
     pub op: AtomicOp,
@@ -178,7 +179,7 @@ impl fmt::Display for AtomicRequest {
 }
 
 /// The word as it was before the operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtomicResponse {
     /// The request's identifier.
     pub id: u32,

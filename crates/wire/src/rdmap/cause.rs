@@ -3,6 +3,7 @@
 //! sends which cause when is not decided here.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ const LLP_TYPE: u8 = 0;
 const LLP_TYPE_RESERVED: u8 = 3;
 
 /// Why a stream was terminated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// Found by RDMAP.
     Rdmap(RdmapError),
@@ -78,7 +79,7 @@ impl fmt::Display for Cause {
 }
 
 /// Errors found by RDMAP (RFC 5040 §4.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RdmapError {
     /// The sender failed on its own; any code.
     LocalCatastrophic,
@@ -181,7 +182,7 @@ impl fmt::Display for RdmapError {
 }
 
 /// Errors found by DDP (RFC 5041 §7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DdpError {
     /// The sender failed on its own.
     LocalCatastrophic,
@@ -270,7 +271,7 @@ impl fmt::Display for DdpError {
 }
 
 /// Errors found by MPA (RFC 5044 §8, RFC 6581 §8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LlpError {
     /// The TCP connection is gone.
     ConnectionLost,

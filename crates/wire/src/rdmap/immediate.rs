@@ -2,6 +2,7 @@
 //! and no fewer. How the bytes reach a completion is not known here.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use crate::Malformed;
 
@@ -9,7 +10,7 @@ use crate::Malformed;
 mod tests;
 
 /// Immediate data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Immediate {
     /// The bytes as they stand on the wire.
     pub data: [u8; 8],

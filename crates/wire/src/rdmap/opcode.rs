@@ -3,6 +3,7 @@
 //! class, and what kind of message it is. It does not know whether the peer may use it.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use crate::{Malformed, Qn};
 
@@ -18,7 +19,7 @@ const IMM_SOLICITED: u8 = 0x10;
 const IMM_INVALIDATE: u8 = 0x20;
 
 /// What message a segment belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Opcode {
     /// RDMA Write.
     Write,

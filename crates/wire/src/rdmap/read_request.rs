@@ -3,6 +3,7 @@
 //! buffer.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,7 +24,7 @@ struct Raw {
 }
 
 /// What to read, and where the requester wants it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadRequest {
     /// The requester's buffer; the responder copies it into the response unread.
     pub sink_stag: Stag,

@@ -3,6 +3,7 @@
 //! does not judge the returned headers, since one of them may be the offence itself.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 use super::cause::Cause;
 use super::read_request::ReadRequest;
@@ -49,7 +50,7 @@ impl Bits {
 }
 
 /// Whose layout a Terminate uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
     /// As RFC 5040 draws it.
     Rfc,
@@ -92,7 +93,7 @@ impl fmt::Display for Dialect {
 }
 
 /// How far the stream had come, which settles the codes that read differently in each dialect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Before the first segment other than the ready-to-receive message.
     Startup,
@@ -110,7 +111,7 @@ impl fmt::Display for Phase {
 }
 
 /// The DDP header of the offending segment, unjudged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EchoHeader {
     /// A tagged header. Its first byte has the T bit set.
     Tagged([u8; Tagged::LEN]),
@@ -162,7 +163,7 @@ impl fmt::Display for EchoHeader {
 }
 
 /// What is returned of the offending segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
     /// Length of the segment, headers included. siw counts the payload only.
     pub segment_len: u16,
@@ -187,7 +188,7 @@ impl fmt::Display for Echo {
 }
 
 /// A Terminate message, without the DDP header in front of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terminate {
     /// Why.
     pub cause: Cause,

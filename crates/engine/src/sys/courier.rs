@@ -1,0 +1,218 @@
+//! A connection between two processes of one user that carries messages with descriptors (V1): bytes and what goes with them.
+//! It promises that a message comes as it was sent, all of it or none, with its descriptors in their order, and that a peer who
+//! stops anywhere holds us up no longer than we are patient. It refuses other users' processes, and to go on after a message
+//! that came or left in part: where the next one begins is not known then.
+//!
+//! A message is one frame, or several if it has more descriptors than the system takes at once. A frame is eight bytes — the
+//! length (four bytes, little-endian), the number of descriptors (two) and whether more of the message follows (two) — and then
+//! the bytes. Descriptors ride on the frame's first byte.
+
+mod receive;
+mod send;
+
+use core::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType, sockopt};
+use verbena_stream::Time;
+
+use super::fd::Fd;
+use super::socket::FLAGS;
+use super::{Error, now, user};
+
+/// The longest message.
+pub const MAX_LEN: usize = 64 << 20;
+/// The descriptors of one message.
+pub const MAX_DESCRIPTORS: usize = 1 << 16;
+/// The descriptors of one frame; Linux takes 253.
+pub const PER_FRAME: usize = 250;
+/// How long a message may take if nobody says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+const HEADER: usize = 8;
+/// How long to sleep where there is nothing to wait for.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Why a message was not delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(
+    missing_docs,
+    reason = "the fields are the numbers that each sentence prints"
+)]
+pub enum Undelivered {
+    /// The system refused.
+    #[error("the system refused: {0}")]
+    System(#[from] Error),
+    /// The peer is another user's process.
+    #[error("the peer is a process of user {theirs}, not of {ours}")]
+    Stranger { theirs: u32, ours: u32 },
+    /// More bytes than a message may have; nothing was sent, or nothing of them read.
+    #[error("a message of {len} bytes, at most {limit}")]
+    Long { len: usize, limit: usize },
+    /// More descriptors than a message may have.
+    #[error("a message with {count} descriptors, at most {limit}")]
+    Many { count: usize, limit: usize },
+    /// The peer breaks the rules: no frame begins so.
+    #[error("the peer sent {word:#018x}, which begins no frame")]
+    Malformed { word: u64 },
+    /// The peer sent other descriptors than it said.
+    #[error("the peer sent {got} descriptors with a frame and announced {announced}")]
+    Descriptors { announced: usize, got: usize },
+    /// Descriptors came that the system could not give us.
+    #[error(
+        "descriptors were lost: more came at once than a frame has, or this process may open no more"
+    )]
+    Lost,
+    /// The peer left after a whole message.
+    #[error("the peer left")]
+    Gone,
+    /// The peer left in the middle of a frame.
+    #[error("the peer left after {done} of {of} bytes of a frame")]
+    Ended { done: usize, of: usize },
+    /// Out of patience.
+    #[error("{done} of {of} bytes of a frame were moved in {patience:?}")]
+    Late {
+        done: usize,
+        of: usize,
+        patience: Duration,
+    },
+    /// An earlier message came or left in part.
+    #[error("the connection broke with an earlier message")]
+    Broken,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Courier {
+    fd: Fd,
+    sending: Duration,
+    receiving: Duration,
+    /// A message was moved in part.
+    broken: bool,
+}
+
+/// The first bytes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    len: usize,
+    descriptors: usize,
+    more: bool,
+}
+
+impl Header {
+    fn emit(self) -> [u8; HEADER] {
+        let word = self.len as u64 | (self.descriptors as u64) << 32 | u64::from(self.more) << 48;
+        word.to_le_bytes()
+    }
+
+    /// A frame can begin so; only a full one is followed by more of its message, lest one message never end.
+    fn parse(bytes: [u8; HEADER]) -> Result<Header, Undelivered> {
+        let word = u64::from_le_bytes(bytes);
+        let header = Header {
+            len: (word & 0xffff_ffff) as usize,
+            descriptors: (word >> 32 & 0xffff) as usize,
+            more: word >> 48 == 1,
+        };
+        let sound = word >> 48 <= 1
+            && header.descriptors <= PER_FRAME
+            && (!header.more || header.descriptors == PER_FRAME);
+        if !sound {
+            return Err(Undelivered::Malformed { word });
+        }
+        check_len(header.len)?;
+        Ok(header)
+    }
+}
+
+fn check_len(len: usize) -> Result<(), Undelivered> {
+    let limit = MAX_LEN;
+    let fits = len <= limit;
+    fits.then_some(()).ok_or(Undelivered::Long { len, limit })
+}
+
+fn check_count(count: usize) -> Result<(), Undelivered> {
+    let limit = MAX_DESCRIPTORS;
+    let fits = count <= limit;
+    let many = Undelivered::Many { count, limit };
+    fits.then_some(()).ok_or(many)
+}
+
+impl Courier {
+    /// Two ends in one process, one of which a child may be given.
+    pub fn pair() -> Result<(Courier, Courier), Undelivered> {
+        let both = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None);
+        let (a, b) = both.map_err(Error::of("socketpair"))?;
+        Ok((Courier::new(a)?, Courier::new(b)?))
+    }
+
+    /// Visits whoever listens at `path` (a [`Hatch`](super::Hatch)), and waits until there is room in its queue.
+    pub fn connect(path: &Path) -> Result<Courier, Undelivered> {
+        let name = SocketAddrUnix::new(path).map_err(Error::of("connect"))?;
+        let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None);
+        let fd = fd.map_err(Error::of("socket"))?;
+        let deadline = now() + PATIENCE;
+        loop {
+            match net::connect(&fd, &name) {
+                Ok(()) => return Courier::new(fd),
+                // The queue is full, and there is nothing to wait for.
+                Err(Errno::AGAIN) if now() < deadline => std::thread::sleep(PAUSE),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::new("connect", errno).into()),
+            }
+        }
+    }
+
+    /// A connected local socket, if its other end belongs to a process of our user.
+    pub fn new(fd: OwnedFd) -> Result<Courier, Undelivered> {
+        let fd = Fd::from(fd);
+        let peer = sockopt::socket_peercred(&fd).map_err(Error::of("getsockopt SO_PEERCRED"))?;
+        let (theirs, ours) = (peer.uid.as_raw(), user());
+        if theirs != ours {
+            return Err(Undelivered::Stranger { theirs, ours });
+        }
+        rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
+        Ok(Courier {
+            fd,
+            sending: PATIENCE,
+            receiving: PATIENCE,
+            broken: false,
+        })
+    }
+
+    /// How long a message may take to leave and to come, from the call to its end.
+    pub fn set_patience(&mut self, sending: Duration, receiving: Duration) {
+        (self.sending, self.receiving) = (sending, receiving);
+    }
+
+    fn check(&self) -> Result<(), Undelivered> {
+        if self.broken {
+            return Err(Undelivered::Broken);
+        }
+        Ok(())
+    }
+
+    /// Waits until the peer has done something about it; false if the time is over.
+    fn wait(&self, what: PollFlags, deadline: Time) -> Result<bool, Undelivered> {
+        let left = deadline.since(now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let left = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(&self.fd, what)], left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(true),
+            Err(errno) => Err(Error::new("poll", errno).into()),
+        }
+    }
+}
+
+impl AsFd for Courier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

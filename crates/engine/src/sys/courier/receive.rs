@@ -1,0 +1,148 @@
+//! Messages on their way in, from a peer that may say anything.
+//! It promises that no byte of the next message is taken, that memory grows with what has come and not with what was announced,
+//! and that every descriptor which came is given to the caller or closed. It refuses those that were not announced.
+
+use core::mem::MaybeUninit;
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use verbena_stream::Time;
+
+use super::super::{Error, now};
+use super::{Courier, HEADER, Header, PER_FRAME, Undelivered, check_count};
+
+/// Room is made for this much at once.
+const PIECE: usize = 1 << 20;
+
+/// A frame that is coming.
+struct Frame {
+    /// Bytes that came, of how many, the header counted.
+    done: usize,
+    of: usize,
+    announced: usize,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Courier {
+    /// Waits for the next message: its bytes, and its descriptors, which programs started later do not inherit.
+    ///
+    /// If the time is over before any of it came, the next call may find it; after any other refusal none does.
+    pub fn receive(&mut self) -> Result<(Vec<u8>, Vec<OwnedFd>), Undelivered> {
+        self.check()?;
+        let deadline = now() + self.receiving;
+        let (mut bytes, mut descriptors) = (Vec::new(), Vec::new());
+        loop {
+            let first = descriptors.is_empty();
+            let (header, mut frame) = self.head(deadline, first)?;
+            // The bytes come with the first frame.
+            if !first && header.len > 0 {
+                let word = u64::from_le_bytes(header.emit());
+                return Err(Undelivered::Malformed { word });
+            }
+            check_count(descriptors.len() + header.descriptors)?;
+            while bytes.len() < header.len {
+                let start = bytes.len();
+                bytes.resize(header.len.min(start + PIECE), 0);
+                self.fill(&mut bytes[start..], &mut frame, deadline)?;
+            }
+            let (announced, got) = (header.descriptors, frame.descriptors.len());
+            if got != announced {
+                return Err(Undelivered::Descriptors { announced, got });
+            }
+            descriptors.append(&mut frame.descriptors);
+            if !header.more {
+                break;
+            }
+        }
+        self.broken = false;
+        Ok((bytes, descriptors))
+    }
+
+    fn head(&mut self, deadline: Time, first: bool) -> Result<(Header, Frame), Undelivered> {
+        let mut frame = Frame {
+            done: 0,
+            of: HEADER,
+            announced: PER_FRAME,
+            descriptors: Vec::new(),
+        };
+        let mut head = [0; HEADER];
+        match self.fill(&mut head, &mut frame, deadline) {
+            Err(Undelivered::Ended { done: 0, .. }) if first => return Err(Undelivered::Gone),
+            answer => answer?,
+        }
+        let header = Header::parse(head)?;
+        frame.of = HEADER + header.len;
+        frame.announced = header.descriptors;
+        Ok((header, frame))
+    }
+
+    /// Reads all of this part of a frame.
+    fn fill(
+        &mut self,
+        mut into: &mut [u8],
+        frame: &mut Frame,
+        deadline: Time,
+    ) -> Result<(), Undelivered> {
+        while !into.is_empty() {
+            match self.take(into, frame)? {
+                Ok(0) => {
+                    self.broken = true;
+                    let (done, of) = (frame.done, frame.of);
+                    return Err(Undelivered::Ended { done, of });
+                }
+                Ok(n) => {
+                    self.broken = true;
+                    frame.done += n;
+                    into = &mut into[n..];
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.wait(PollFlags::IN, deadline)? => {}
+                Err(Errno::AGAIN) => {
+                    let (done, of, patience) = (frame.done, frame.of, self.receiving);
+                    return Err(Undelivered::Late { done, of, patience });
+                }
+                // It left without reading what we sent: as gone as can be.
+                Err(Errno::CONNRESET) => {
+                    self.broken = true;
+                    let (done, of) = (frame.done, frame.of);
+                    return Err(Undelivered::Ended { done, of });
+                }
+                Err(errno) => return Err(Error::new("recvmsg", errno).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// One read, and what descriptors came with it.
+    fn take(
+        &mut self,
+        into: &mut [u8],
+        frame: &mut Frame,
+    ) -> Result<Result<usize, Errno>, Undelivered> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_FRAME))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let (mut pieces, flags) = ([IoSliceMut::new(into)], RecvFlags::CMSG_CLOEXEC);
+        let came = match recvmsg(&self.fd, &mut pieces, &mut control, flags) {
+            Ok(came) => came,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                frame.descriptors.extend(some);
+            }
+        }
+        let (announced, got) = (frame.announced, frame.descriptors.len());
+        if came.flags.contains(ReturnFlags::CTRUNC) {
+            self.broken = true;
+            return Err(Undelivered::Lost);
+        }
+        if got > announced {
+            self.broken = true;
+            return Err(Undelivered::Descriptors { announced, got });
+        }
+        Ok(Ok(came.bytes))
+    }
+}

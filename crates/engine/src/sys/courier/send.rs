@@ -1,0 +1,98 @@
+//! Messages on their way out.
+//! It promises that the descriptors leave with the first byte of their frame, and that the caller's stay open.
+//! It refuses to send a part of what is too long.
+
+use core::mem::MaybeUninit;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use verbena_stream::Time;
+
+use super::super::{Error, now};
+use super::{Courier, HEADER, Header, PAUSE, PER_FRAME, Undelivered, check_count, check_len};
+
+impl Courier {
+    /// Sends a message; when this returns all of it is on its way.
+    pub fn send(
+        &mut self,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Undelivered> {
+        self.check()?;
+        check_len(bytes.len())?;
+        check_count(descriptors.len())?;
+        let deadline = now() + self.sending;
+        let (mut bytes, mut rest) = (bytes, descriptors);
+        loop {
+            let (some, more) = rest.split_at(rest.len().min(PER_FRAME));
+            let header = Header {
+                len: bytes.len(),
+                descriptors: some.len(),
+                more: !more.is_empty(),
+            };
+            self.put(header, bytes, some, deadline)?;
+            if more.is_empty() {
+                break;
+            }
+            // The bytes went with the first frame.
+            (bytes, rest) = (&[], more);
+        }
+        self.broken = false;
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        header: Header,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        deadline: Time,
+    ) -> Result<(), Undelivered> {
+        let (head, of) = (header.emit(), HEADER + bytes.len());
+        let mut done = 0;
+        while done < of {
+            let pieces = [
+                IoSlice::new(&head[done.min(HEADER)..]),
+                IoSlice::new(&bytes[done.saturating_sub(HEADER)..]),
+            ];
+            let ride = if done == 0 { descriptors } else { &[] };
+            match self.put_some(&pieces, ride) {
+                Ok(n) => {
+                    self.broken = true;
+                    done += n;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.wait(PollFlags::OUT, deadline)? => {}
+                // More descriptors are on their way than this user may have: room comes as the peer takes them.
+                Err(Errno::TOOMANYREFS) if now() < deadline => std::thread::sleep(PAUSE),
+                Err(Errno::AGAIN | Errno::TOOMANYREFS) => {
+                    let patience = self.sending;
+                    return Err(Undelivered::Late { done, of, patience });
+                }
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    self.broken = true;
+                    return Err(Undelivered::Ended { done, of });
+                }
+                Err(errno) => return Err(Error::new("sendmsg", errno).into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn put_some(
+        &self,
+        pieces: &[IoSlice<'_>],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<usize, Errno> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_FRAME))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            // There is room for as many as a frame has; fewer must not go unnoticed.
+            return Err(Errno::MSGSIZE);
+        }
+        sendmsg(&self.fd, pieces, &mut control, SendFlags::NOSIGNAL)
+    }
+}

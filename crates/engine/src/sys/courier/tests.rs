@@ -1,0 +1,300 @@
+//! Messages between two ends: whole ones of every shape, and everything that a peer can do wrong.
+
+use core::mem::MaybeUninit;
+use std::io::{IoSlice, Read};
+use std::time::Instant;
+
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
+use rustix::io::FdFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::*;
+
+const SHORT: Duration = Duration::from_millis(30);
+
+fn pair() -> (Courier, Courier) {
+    let (mut a, mut b) = Courier::pair().unwrap();
+    let long = super::super::testing::PATIENCE;
+    a.set_patience(long, long);
+    b.set_patience(long, long);
+    (a, b)
+}
+
+fn files(count: usize) -> Vec<OwnedFd> {
+    (0..count)
+        .map(|_| memfd_create("test", MemfdFlags::CLOEXEC).unwrap())
+        .collect()
+}
+
+fn inode(fd: impl AsFd) -> u64 {
+    fstat(fd).unwrap().st_ino
+}
+
+/// What a hostile peer sends: these bytes, with these descriptors on the first of them.
+fn raw(courier: &Courier, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut control = SendAncillaryBuffer::new(&mut room);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    let pieces = [IoSlice::new(bytes)];
+    let sent = sendmsg(courier, &pieces, &mut control, SendFlags::NOSIGNAL);
+    assert_eq!(sent, Ok(bytes.len()));
+}
+
+fn head(len: usize, descriptors: usize, more: bool) -> [u8; HEADER] {
+    let header = Header {
+        len,
+        descriptors,
+        more,
+    };
+    header.emit()
+}
+
+/// Nothing is read of a connection after this.
+fn refused(mut courier: Courier) -> Undelivered {
+    let why = courier.receive().unwrap_err();
+    assert_eq!(courier.receive().unwrap_err(), Undelivered::Broken);
+    assert_eq!(courier.send(b"", &[]), Err(Undelivered::Broken));
+    why
+}
+
+#[test]
+fn messages_come_as_they_were_sent() {
+    let files = files(7);
+    let (mut a, mut b) = pair();
+    for count in [0, 1, 2, 249, 250, 251, 500, 501] {
+        for len in [0, 1, 5000, 3 << 20] {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
+            // A pattern in which no two places could be swapped unseen for long.
+            let sent: Vec<_> = (0..count).map(|i| files[i * i % 7].as_fd()).collect();
+            let (got, came) = std::thread::scope(|scope| {
+                scope.spawn(|| a.send(&bytes, &sent).unwrap());
+                b.receive().unwrap()
+            });
+            assert!(got == bytes, "{len} bytes with {count} descriptors");
+            assert_eq!(came.len(), count);
+            for (sent, came) in sent.iter().zip(&came) {
+                assert_eq!(inode(sent), inode(came));
+                let flags = rustix::io::fcntl_getfd(came).unwrap();
+                assert!(flags.contains(FdFlags::CLOEXEC));
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_that_wait_together_stay_apart() {
+    let files = files(3);
+    let (mut a, mut b) = pair();
+    for (n, file) in files.iter().enumerate() {
+        a.send(&vec![n as u8; n], &vec![file.as_fd(); n]).unwrap();
+    }
+    b.send(b"and back", &[]).unwrap();
+    for (n, file) in files.iter().enumerate() {
+        let (bytes, came) = b.receive().unwrap();
+        assert_eq!((bytes, came.len()), (vec![n as u8; n], n));
+        assert!(came.iter().all(|fd| inode(fd) == inode(file)));
+    }
+    assert_eq!(a.receive().unwrap().0, b"and back");
+    drop(a);
+    assert_eq!(b.receive().unwrap_err(), Undelivered::Gone);
+}
+
+#[test]
+fn what_is_too_much_is_not_sent() {
+    let file = &files(1)[0];
+    let (mut a, mut b) = pair();
+    let (len, limit) = (MAX_LEN + 1, MAX_LEN);
+    let long = Undelivered::Long { len, limit };
+    assert_eq!(a.send(&vec![0; len], &[]), Err(long));
+    let (count, limit) = (MAX_DESCRIPTORS + 1, MAX_DESCRIPTORS);
+    let many = Undelivered::Many { count, limit };
+    assert_eq!(a.send(b"", &vec![file.as_fd(); count]), Err(many));
+    a.send(b"short", &[]).unwrap();
+    assert_eq!(
+        b.receive().unwrap().0,
+        b"short",
+        "and nothing of the others"
+    );
+}
+
+#[test]
+fn frames_that_cannot_be_are_refused() {
+    let (a, b) = pair();
+    raw(&a, &head(MAX_LEN + 1, 0, false), &[]);
+    let (len, limit) = (MAX_LEN + 1, MAX_LEN);
+    assert_eq!(refused(b), Undelivered::Long { len, limit });
+    let longest = u64::from(u32::MAX).to_le_bytes();
+    let too_many = head(0, PER_FRAME + 1, false);
+    // Else a message could go on for ever without a descriptor.
+    let half_full = head(0, PER_FRAME - 1, true);
+    let unknown = (2_u64 << 48).to_le_bytes();
+    for bytes in [longest, too_many, half_full, unknown] {
+        let (a, b) = pair();
+        raw(&a, &bytes, &[]);
+        let word = u64::from_le_bytes(bytes);
+        let why = refused(b);
+        let long = matches!(why, Undelivered::Long { len, .. } if len == u32::MAX as usize);
+        let known = why == Undelivered::Malformed { word };
+        assert!(known || long && bytes == longest, "{why}");
+    }
+}
+
+/// The second frame of a message has no bytes, and the message no more descriptors than it may.
+#[test]
+fn messages_that_do_not_end_are_refused() {
+    let file = &files(1)[0];
+    let full = vec![file.as_fd(); PER_FRAME];
+    let (a, b) = pair();
+    raw(&a, &head(0, PER_FRAME, true), &full);
+    let again = head(1, 0, false);
+    raw(&a, &again, &[]);
+    let word = u64::from_le_bytes(again);
+    assert_eq!(refused(b), Undelivered::Malformed { word });
+    let (a, b) = pair();
+    raw(&a, &head(0, PER_FRAME, true), &full);
+    drop(a);
+    let (done, of) = (0, HEADER);
+    assert_eq!(refused(b), Undelivered::Ended { done, of });
+    assert_eq!(
+        check_count(MAX_DESCRIPTORS + 1),
+        Err(Undelivered::Many {
+            count: MAX_DESCRIPTORS + 1,
+            limit: MAX_DESCRIPTORS
+        })
+    );
+}
+
+/// And none of them stays open here: the pipe has no writer left.
+#[test]
+fn descriptors_that_were_not_announced_are_closed() {
+    let of_four = |announced| [&head(4, announced, false)[..], b"four"].concat();
+    // Announced, sent with the header, sent with the bytes.
+    for (announced, early, late) in [
+        (0, 1, 0),
+        (1, 2, 0),
+        (0, 0, 1),
+        (1, 1, 1),
+        (2, 1, 0),
+        (1, 0, 0),
+    ] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (a, b) = pair();
+        let frame = of_four(announced);
+        raw(&a, &frame[..HEADER], &vec![writer.as_fd(); early]);
+        raw(&a, &frame[HEADER..], &vec![writer.as_fd(); late]);
+        drop(writer);
+        let got = early + late;
+        assert_eq!(refused(b), Undelivered::Descriptors { announced, got });
+        drop(a);
+        let mut rest = Vec::new();
+        assert_eq!(reader.read_to_end(&mut rest).unwrap(), 0);
+    }
+}
+
+/// At once, not at the end of a frame that may never end: each of its bytes could bring as many again.
+#[test]
+fn descriptors_that_were_not_announced_do_not_pile_up() {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let (a, b) = pair();
+    raw(&a, &head(MAX_LEN, 0, false), &[]);
+    raw(&a, b"f", &[writer.as_fd(); 2]);
+    let (announced, got) = (0, 2);
+    assert_eq!(refused(b), Undelivered::Descriptors { announced, got });
+}
+
+/// `MSG_CTRUNC`: the system takes 253 at once, a frame has 250.
+#[test]
+fn descriptors_that_get_lost_are_noticed() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let (a, b) = pair();
+    raw(&a, &head(0, PER_FRAME, false), &[writer.as_fd(); 253]);
+    drop(writer);
+    assert_eq!(refused(b), Undelivered::Lost);
+    let mut rest = Vec::new();
+    assert_eq!(reader.read_to_end(&mut rest).unwrap(), 0, "all are closed");
+}
+
+#[test]
+fn a_peer_that_leaves_in_the_middle_is_noticed() {
+    let whole = [&head(4, 0, false)[..], b"four"].concat();
+    for done in 1..whole.len() {
+        let (a, b) = pair();
+        raw(&a, &whole[..done], &[]);
+        drop(a);
+        let of = if done < HEADER { HEADER } else { whole.len() };
+        assert_eq!(refused(b), Undelivered::Ended { done, of });
+    }
+}
+
+#[test]
+fn a_peer_that_falls_silent_in_the_middle_does_not_hang_us() {
+    let whole = [&head(4, 0, false)[..], b"four"].concat();
+    for done in 1..whole.len() {
+        let (a, mut b) = pair();
+        b.set_patience(SHORT, SHORT);
+        raw(&a, &whole[..done], &[]);
+        let (of, patience) = (if done < HEADER { HEADER } else { whole.len() }, SHORT);
+        let began = Instant::now();
+        assert_eq!(refused(b), Undelivered::Late { done, of, patience });
+        assert!(began.elapsed() >= SHORT);
+    }
+}
+
+/// Nothing is lost if nothing had begun.
+#[test]
+fn a_peer_that_is_slow_to_begin_is_heard_later() {
+    let (mut a, mut b) = pair();
+    b.set_patience(SHORT, SHORT);
+    let (done, of, patience) = (0, HEADER, SHORT);
+    let late = Undelivered::Late { done, of, patience };
+    assert_eq!(b.receive().unwrap_err(), late);
+    a.send(b"late", &[]).unwrap();
+    assert_eq!(b.receive().unwrap().0, b"late");
+}
+
+/// A byte now and then is no progress: patience is for the message, not for its bytes.
+#[test]
+fn a_peer_that_drips_does_not_hang_us() {
+    let (a, mut b) = pair();
+    b.set_patience(SHORT, SHORT);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            raw(&a, &head(MAX_LEN, 0, false), &[]);
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                raw(&a, b"d", &[]);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let why = b.receive().unwrap_err();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            matches!(why, Undelivered::Late { of, .. } if of == HEADER + MAX_LEN),
+            "{why}"
+        );
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_read_does_not_hang_us() {
+    let (mut a, b) = pair();
+    a.set_patience(SHORT, SHORT);
+    let why = a.send(&vec![0; MAX_LEN], &[]).unwrap_err();
+    assert!(
+        matches!(why, Undelivered::Late { done, .. } if done > 0),
+        "{why}"
+    );
+    assert_eq!(a.send(b"", &[]), Err(Undelivered::Broken));
+    drop(b);
+    let (mut a, b) = pair();
+    drop(b);
+    let (done, of) = (0, HEADER + 3);
+    assert_eq!(a.send(b"ear", &[]), Err(Undelivered::Ended { done, of }));
+    // It left with our message unread, which resets what it might have said.
+    let (mut a, b) = pair();
+    a.send(b"unread", &[]).unwrap();
+    drop(b);
+    assert_eq!(a.receive().unwrap_err(), Undelivered::Gone);
+}

@@ -1,0 +1,194 @@
+//! A path that is taken, left behind, somebody else's, and visited by friends and strangers.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::super::testing::PATIENCE as LONG;
+use super::*;
+
+/// A directory of its own, removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("verbena-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Directory(path)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("hatch")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Leaves a path behind at which nobody listens: what the standard library binds it does not remove.
+fn die_at(path: &Path) {
+    let listener = UnixListener::bind(path).unwrap();
+    // Said, not only dropped: a child that another test forks at this moment has it, too.
+    net::shutdown(&listener, net::Shutdown::Both).unwrap();
+}
+
+#[test]
+fn visitors_are_let_in_and_the_path_goes_with_us() {
+    let directory = Directory::new("visitors");
+    let path = directory.path();
+    let hatch = Hatch::bind(&path).unwrap();
+    let meta = std::fs::symlink_metadata(&path).unwrap();
+    assert!(meta.file_type().is_socket());
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    assert!(hatch.accept(Duration::ZERO).unwrap().is_none());
+    assert!(hatch.accept(Duration::from_millis(5)).unwrap().is_none());
+    let mut visitor = Courier::connect(&path).unwrap();
+    let mut host = hatch.accept(LONG).unwrap().unwrap();
+    visitor.send(b"knock", &[hatch.as_fd()]).unwrap();
+    let (bytes, came) = host.receive().unwrap();
+    assert_eq!((&bytes[..], came.len()), (&b"knock"[..], 1));
+    drop(came);
+    assert_eq!(hatch.path(), path);
+    drop(hatch);
+    assert!(!path.exists());
+    let refused = Courier::connect(&path).unwrap_err();
+    assert!(matches!(refused, Undelivered::System(e) if e.call() == "connect"));
+}
+
+#[test]
+fn a_path_is_taken_only_from_the_dead() {
+    let directory = Directory::new("dead");
+    let path = directory.path();
+    let first = Hatch::bind(&path).unwrap();
+    assert!(Hatch::bind(&path).unwrap_err().is_in_use());
+    // A full queue is no sign of death.
+    let mut crowd = Vec::new();
+    loop {
+        let fd = socket().unwrap();
+        match net::connect(&fd, &SocketAddrUnix::new(&path).unwrap()) {
+            Ok(()) => crowd.push(fd),
+            Err(errno) => {
+                assert_eq!(errno, Errno::AGAIN);
+                break;
+            }
+        }
+    }
+    assert!(Hatch::bind(&path).unwrap_err().is_in_use());
+    drop(crowd);
+    drop(first);
+    die_at(&path);
+    assert!(path.exists());
+    let second = Hatch::bind(&path).unwrap();
+    let _visitor = Courier::connect(&path).unwrap();
+    assert!(second.accept(LONG).unwrap().is_some());
+}
+
+#[test]
+fn what_is_no_socket_stays() {
+    let directory = Directory::new("file");
+    let path = directory.path();
+    std::fs::write(&path, b"precious").unwrap();
+    assert!(Hatch::bind(&path).unwrap_err().is_in_use());
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    let long = directory.0.join("x".repeat(120));
+    let refused = Hatch::bind(&long).unwrap_err();
+    assert_eq!(refused.code(), Errno::NAMETOOLONG.raw_os_error());
+    let nowhere = directory.0.join("no/where");
+    let refused = Hatch::bind(&nowhere).unwrap_err();
+    assert_eq!(refused.code(), Errno::NOENT.raw_os_error());
+}
+
+/// Somebody replaced the path while we had it: it is not ours to remove any more.
+#[test]
+fn the_path_of_another_stays() {
+    let directory = Directory::new("another");
+    let path = directory.path();
+    let first = Hatch::bind(&path).unwrap();
+    // Kept under another name, lest the new file get the number of the old one.
+    std::fs::rename(&path, directory.0.join("old")).unwrap();
+    let second = Hatch::bind(&path).unwrap();
+    drop(first);
+    let _visitor = Courier::connect(&path).unwrap();
+    assert!(second.accept(LONG).unwrap().is_some());
+}
+
+/// Many processes come upon the same dead path: one has it, and nobody takes it from that one.
+#[test]
+fn a_dead_path_goes_to_one_of_many() {
+    let directory = Directory::new("many");
+    let path = directory.path();
+    for _ in 0..20 {
+        die_at(&path);
+        let start = std::sync::Barrier::new(4);
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let bind = || {
+                start.wait();
+                Hatch::bind(&path)
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(bind)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let (lucky, others): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
+        assert_eq!(lucky.len(), 1);
+        assert!(others.into_iter().all(|e| e.unwrap_err().is_in_use()));
+        let _visitor = Courier::connect(&path).unwrap();
+        let hatch = lucky.into_iter().next().unwrap().unwrap();
+        // Those that came second have visited, too.
+        let mut visits = 0;
+        while hatch.accept(Duration::ZERO).unwrap().is_some() {
+            visits += 1;
+        }
+        assert!(visits >= 1);
+    }
+}
+
+const STRANGER: &str = "VERBENA_TEST_KNOCK";
+
+#[test]
+fn as_stranger() {
+    if let Ok(path) = std::env::var(STRANGER) {
+        let fd = socket().unwrap();
+        let name = SocketAddrUnix::new(path).unwrap();
+        net::connect(&fd, &name).unwrap();
+        // The host is another user's process for us, as we are for it.
+        let refused = Courier::new(fd).unwrap_err();
+        assert!(matches!(refused, Undelivered::Stranger { theirs: 0, .. }));
+    }
+}
+
+/// Another user can only be played by root, and gets through the door only if somebody opened it.
+#[test]
+fn strangers_are_sent_away() {
+    let directory = Directory::new("strangers");
+    let path = directory.path();
+    let hatch = Hatch::bind(&path).unwrap();
+    for (path, mode) in [(&directory.0, 0o755), (&path, 0o777)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let nobody = 65_534;
+    let stranger = Command::new(std::env::current_exe().unwrap())
+        .args(["sys::hatch::tests::as_stranger", "--exact", "--nocapture"])
+        .env(STRANGER, &path)
+        .uid(nobody)
+        .output();
+    match stranger {
+        Ok(output) => {
+            assert!(output.status.success(), "{output:?}");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("1 passed"), "{said}");
+            let refused = hatch.accept(LONG).unwrap_err();
+            let (theirs, ours) = (nobody, user());
+            assert_eq!(refused, Undelivered::Stranger { theirs, ours });
+        }
+        Err(error) => {
+            let may_not = error.kind() == std::io::ErrorKind::PermissionDenied;
+            assert!(may_not, "{error}");
+            println!("not shown: {error}");
+        }
+    }
+}

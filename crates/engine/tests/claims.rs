@@ -1,0 +1,58 @@
+//! Two processes race for shared words (V1): the words travel as a descriptor, and each is taken by exactly one.
+
+mod common;
+
+use std::time::Duration;
+
+use common::process::{Peer, hear, role, say};
+use verbena_engine::sys::{Claims, Courier, Hatch};
+
+/// Words to race for, and one more that starts the race.
+const WORDS: usize = 10_000;
+const PARENT: u64 = 1;
+const CHILD: u64 = 2;
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn as_child() {
+    let Some((role, settings)) = role() else {
+        return;
+    };
+    assert_eq!(role, "rival");
+    let mut courier = Courier::connect(settings[0].1.as_ref()).unwrap();
+    let (bytes, mut came) = courier.receive().unwrap();
+    assert_eq!((&bytes[..], came.len()), (&b"race"[..], 1));
+    let claims = Claims::adopt(came.remove(0)).unwrap();
+    assert_eq!(claims.len(), WORDS + 1);
+    courier.send(b"ready", &[]).unwrap();
+    while claims.load(WORDS) == Ok(0) {
+        std::hint::spin_loop();
+    }
+    say(&race(&claims, CHILD).to_string());
+    hear();
+}
+
+/// Takes what is to be had; how much it was.
+fn race(claims: &Claims, id: u64) -> usize {
+    (0..WORDS)
+        .filter(|at| claims.take(*at, 0, id).is_ok())
+        .count()
+}
+
+#[test]
+fn two_processes_share_every_word_out() {
+    let path = std::env::temp_dir().join(format!("verbena-claims-{}", std::process::id()));
+    let hatch = Hatch::bind(&path).unwrap();
+    let mut rival = Peer::start("rival", &[("at", path.to_str().unwrap())]);
+    let mut courier = hatch.accept(LONG).unwrap().unwrap();
+    courier.set_patience(LONG, LONG);
+    let claims = Claims::new(WORDS + 1).unwrap();
+    courier.send(b"race", &[claims.fd()]).unwrap();
+    assert_eq!(courier.receive().unwrap().0, b"ready");
+    claims.take(WORDS, 0, 1).unwrap();
+    let ours = race(&claims, PARENT);
+    let theirs: usize = rival.hear().parse().unwrap();
+    let held = |id| (0..WORDS).filter(|at| claims.load(*at) == Ok(id)).count();
+    assert_eq!(ours + theirs, WORDS, "none twice, none by nobody");
+    assert_eq!((held(PARENT), held(CHILD)), (ours, theirs));
+}

@@ -1,0 +1,264 @@
+//! The successor at a handover: what came, unpacked piece by piece, and taken all at once.
+//! It promises that nothing of a connection is touched before it is this process's, and that what is not taken stays with the
+//! running one, which is told why. It refuses to take a part.
+
+use core::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use verbena_engine::sys::{Claims, Courier};
+use verbena_engine::{Arriving, Destination, Parcel, QueuePair};
+
+use super::word::{Answer, Goods, Hello, Land, OFFERED, TAKEN};
+use super::{HandoverError, PATIENCE, Step};
+use crate::cq::BareCq;
+use crate::device::Device;
+use crate::error::Error;
+use crate::listener::{Berth, Listener};
+use crate::mr::Memory;
+use crate::pd::Pd;
+use crate::qp::{Held, Qp};
+use crate::srq::Srq;
+
+/// What a running process hands to this one.
+///
+/// ```no_run
+/// use verbena::{Device, Inheritance};
+/// let device = Device::open()?;
+/// let (pd, cq) = (device.pd()?, device.cq(256)?);
+/// let mut inheritance = Inheritance::from("/run/user/1000/kv/successor".as_ref())?;
+/// let memory = inheritance.memory(1, &pd)?;
+/// let qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
+/// let listeners = inheritance.accept(&device, |_| ())?;
+/// // From here on `qp` flows, where it stopped in the other process.
+/// # Ok::<(), verbena::Error>(())
+/// ```
+pub struct Inheritance {
+    courier: Courier,
+    claims: Claims,
+    note: Vec<u8>,
+    memories: Vec<(u64, Land, OwnedFd)>,
+    qps: Vec<(u64, Parcel, Vec<OwnedFd>)>,
+    listeners: Vec<(u64, OwnedFd)>,
+    /// Unpacked connections, which wait to begin.
+    arriving: Vec<(Qp, Arriving)>,
+    /// Why it was not taken, if somebody asks.
+    why: Option<String>,
+    taken: bool,
+}
+
+impl Inheritance {
+    /// Asks whoever waits at this path (a [`Hatch`](crate::Hatch)) for everything it has, and waits for it.
+    ///
+    /// ```
+    /// let nobody = verbena::Inheritance::from("/nonexistent/successor".as_ref());
+    /// assert!(nobody.is_err());
+    /// ```
+    pub fn from(path: &Path) -> Result<Inheritance, Error> {
+        let mut courier = Courier::connect(path).map_err(HandoverError::from)?;
+        courier.set_patience(PATIENCE, PATIENCE);
+        courier
+            .send(&Hello::OURS.emit(), &[])
+            .map_err(HandoverError::from)?;
+        let (bytes, _) = courier.receive().map_err(HandoverError::from)?;
+        Hello::check(&bytes)?;
+        let (bytes, fds) = courier.receive().map_err(HandoverError::from)?;
+        let nonsense = HandoverError::Nonsense;
+        let goods: Goods =
+            postcard::from_bytes(&bytes).map_err(|_| nonsense("goods that are none"))?;
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(nonsense("fewer descriptors than goods"));
+        let claims = Claims::adopt(next()?).map_err(|why| HandoverError::Word(why.to_string()))?;
+        let mut memories = Vec::new();
+        for (tag, land) in goods.memories {
+            memories.push((tag, land, next()?));
+        }
+        let mut qps = Vec::new();
+        for (tag, parcel) in goods.qps {
+            let lines = (0..parcel.descriptors()).map(|_| next());
+            let lines = lines.collect::<Result<_, _>>()?;
+            qps.push((tag, parcel, lines));
+        }
+        let mut listeners = Vec::new();
+        for tag in goods.listeners {
+            listeners.push((tag, next()?));
+        }
+        Ok(Inheritance {
+            courier,
+            claims,
+            note: goods.note,
+            memories,
+            qps,
+            listeners,
+            arriving: Vec::new(),
+            why: None,
+            taken: false,
+        })
+    }
+
+    /// What the running program wanted to say.
+    ///
+    /// ```
+    /// # fn read(inheritance: &verbena::Inheritance) {
+    /// println!("{:?}", inheritance.note());
+    /// # }
+    /// ```
+    pub fn note(&self) -> &[u8] {
+        &self.note
+    }
+
+    /// The tags of connections that came and are not unpacked.
+    ///
+    /// ```
+    /// # fn list(inheritance: &verbena::Inheritance) {
+    /// for tag in inheritance.qps() {
+    ///     println!("a connection {tag}");
+    /// }
+    /// # }
+    /// ```
+    pub fn qps(&self) -> Vec<u64> {
+        self.qps.iter().map(|(tag, ..)| *tag).collect()
+    }
+
+    /// Memory that came, in a domain of this process: by the same STag and addresses, with the bytes that are in it now.
+    ///
+    /// ```
+    /// # fn take(inheritance: &mut verbena::Inheritance, pd: &verbena::Pd) -> Result<(), verbena::Error> {
+    /// let memory = inheritance.memory(1, pd)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn memory(&mut self, tag: u64, pd: &Pd) -> Result<Memory, Error> {
+        let what = "memory";
+        let at = self.memories.iter().position(|(t, ..)| *t == tag);
+        let at = at.ok_or(HandoverError::NoSuch { what, tag })?;
+        let (_, land, fd) = self.memories.remove(at);
+        let adopted = land
+            .estate()
+            .map_err(Error::from)
+            .and_then(|estate| Memory::adopt(&pd.0, fd, estate));
+        self.note_failure(adopted)
+    }
+
+    /// A connection that came, as a queue pair of this process. Nothing can be posted to it before [`accept`](Self::accept).
+    ///
+    /// ```
+    /// # fn take(inheritance: &mut verbena::Inheritance, pd: &verbena::Pd, cq: &verbena::Cq) -> Result<(), verbena::Error> {
+    /// let qp = inheritance.qp(1, pd, cq, cq, None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn qp(
+        &mut self,
+        tag: u64,
+        pd: &Pd,
+        send: &BareCq,
+        recv: &BareCq,
+        srq: Option<&Srq>,
+    ) -> Result<Qp, Error> {
+        let what = "connection";
+        let at = self.qps.iter().position(|(t, ..)| *t == tag);
+        let at = at.ok_or(HandoverError::NoSuch { what, tag })?;
+        let (_, parcel, fds) = self.qps.remove(at);
+        let (held, to) = Held::place(pd, send, recv, srq)?;
+        let unpacked = unpack(held, &to, parcel, fds);
+        let (qp, arriving) = self.note_failure(unpacked)?;
+        self.arriving.push((Qp(qp.0.clone()), arriving));
+        Ok(qp)
+    }
+
+    /// Takes everything: from here on it is this process's, and the running one lets go. `on` is told of each step. The
+    /// listeners that came go on under their tags, on this device.
+    ///
+    /// If something was not unpacked, or the running process has taken it back, nothing is taken.
+    ///
+    /// ```
+    /// # fn take(inheritance: verbena::Inheritance, device: &verbena::Device) -> Result<(), verbena::Error> {
+    /// let listeners = inheritance.accept(device, |step| println!("{step:?}"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn accept(
+        mut self,
+        device: &Device,
+        mut on: impl FnMut(Step),
+    ) -> Result<Vec<(u64, Listener)>, Error> {
+        on(Step::Received);
+        let left = (self.memories.first().map(|(tag, ..)| ("memory", *tag)))
+            .or(self.qps.first().map(|(tag, ..)| ("connection", *tag)));
+        if let Some((what, tag)) = left {
+            let left: Error = HandoverError::Left { what, tag }.into();
+            return self.note_failure(Err(left));
+        }
+        let berths: Result<Vec<(u64, Berth)>, Error> = core::mem::take(&mut self.listeners)
+            .into_iter()
+            .map(|(tag, fd)| Ok((tag, Berth::adopt(device.clone(), fd)?)))
+            .collect();
+        let berths = self.note_failure(berths)?;
+        on(Step::Unpacked);
+        if self.claims.take(0, OFFERED, TAKEN).is_err() {
+            return Err(HandoverError::TakenBack.into());
+        }
+        self.taken = true;
+        on(Step::Claimed);
+        for (qp, arriving) in core::mem::take(&mut self.arriving) {
+            qp.0.qp.start(arriving)?;
+        }
+        on(Step::Begun);
+        // If nobody hears it, the word says the same.
+        let _ = self.answer(&Answer::Taken);
+        let listeners = berths
+            .into_iter()
+            .map(|(tag, berth)| Ok((tag, berth.listen(Listener::BACKLOG)?)));
+        listeners.collect()
+    }
+
+    fn answer(&mut self, answer: &Answer) -> Result<(), HandoverError> {
+        let bytes = postcard::to_allocvec(answer)
+            .map_err(|_| HandoverError::Nonsense("an answer without a form"))?;
+        Ok(self.courier.send(&bytes, &[])?)
+    }
+
+    /// The running process will want to know.
+    fn note_failure<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(why) = &result {
+            self.why.get_or_insert_with(|| why.to_string());
+        }
+        result
+    }
+}
+
+/// Unpacks a connection.
+fn unpack(
+    held: Held,
+    to: &Destination<'_>,
+    parcel: Parcel,
+    fds: Vec<OwnedFd>,
+) -> Result<(Qp, Arriving), Error> {
+    let (qp, arriving) = QueuePair::unpack(to, parcel, fds)?;
+    Ok((held.hold(qp), arriving))
+}
+
+impl Drop for Inheritance {
+    fn drop(&mut self) {
+        for (_, arriving) in core::mem::take(&mut self.arriving) {
+            arriving.forgo();
+        }
+        if !self.taken {
+            let why = self.why.take();
+            let why = why.unwrap_or_else(|| "it was dropped without being taken".to_owned());
+            // If nobody hears it, the running process takes it back when its patience is over.
+            let _ = self.answer(&Answer::Refused(why));
+        }
+    }
+}
+
+impl fmt::Debug for Inheritance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inheritance")
+            .field("memories", &self.memories.len())
+            .field("qps", &self.qps.len())
+            .field("listeners", &self.listeners.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,274 @@
+//! The running process at a handover: what it gives, to whom, and what it has kept if nothing came of it.
+//! It promises that connections which were not taken flow again when this returns. It refuses to guess: if the successor says
+//! nothing, the word that both have mapped decides.
+
+use core::fmt;
+use core::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use verbena_engine::Departed;
+use verbena_engine::sys::{Claims, Courier};
+
+use super::word::{Answer, Goods, KEPT, OFFERED};
+use super::{HandoverError, Step};
+use crate::error::Error;
+use crate::listener::Listener;
+use crate::mr::Memory;
+use crate::qp::{Held, Qp};
+
+/// What is handed over, each under a tag of the program's own.
+///
+/// ```
+/// use verbena::{Access, Device, Handover};
+/// let memory = Device::open()?.shared_memory(4096, Access::ALL)?;
+/// let mut handover = Handover::default();
+/// handover.note(b"sessions: 1").memory(7, memory);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Handover {
+    note: Vec<u8>,
+    memories: Vec<(u64, Memory)>,
+    qps: Vec<(u64, Qp)>,
+    listeners: Vec<(u64, Listener)>,
+}
+
+impl Handover {
+    /// What the program itself wants to say.
+    ///
+    /// ```
+    /// verbena::Handover::default().note(b"counted to 17");
+    /// ```
+    pub fn note(&mut self, bytes: &[u8]) -> &mut Handover {
+        self.note = bytes.to_vec();
+        self
+    }
+
+    /// Memory, which must be [shared](crate::Device::shared_memory). The running process may go on reading and writing it.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.shared_memory(64, verbena::Access::ALL)?;
+    /// verbena::Handover::default().memory(1, memory);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory(&mut self, tag: u64, memory: Memory) -> &mut Handover {
+        self.memories.push((tag, memory));
+        self
+    }
+
+    /// A connected queue pair. Whatever it was posted and told to peers must be about memory that goes along.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(8)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// verbena::Handover::default().qp(1, qp);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn qp(&mut self, tag: u64, qp: Qp) -> &mut Handover {
+        self.qps.push((tag, qp));
+        self
+    }
+
+    /// A listener. It takes nobody from here on; see [`Listener::pause`] for those who came before.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// verbena::Handover::default().listener(1, device.listen("127.0.0.1:0")?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn listener(&mut self, tag: u64, listener: Listener) -> &mut Handover {
+        listener.pause();
+        self.listeners.push((tag, listener));
+        self
+    }
+
+    /// What of it is left: memory, queue pairs and listeners by their tags.
+    ///
+    /// ```
+    /// let (memories, qps, listeners) = verbena::Handover::default().into_parts();
+    /// assert!(memories.is_empty() && qps.is_empty() && listeners.is_empty());
+    /// ```
+    #[expect(clippy::type_complexity, reason = "three lists of the same form")]
+    pub fn into_parts(self) -> (Vec<(u64, Memory)>, Vec<(u64, Qp)>, Vec<(u64, Listener)>) {
+        (self.memories, self.qps, self.listeners)
+    }
+}
+
+impl fmt::Debug for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handover")
+            .field("memories", &self.memories.len())
+            .field("qps", &self.qps.len())
+            .field("listeners", &self.listeners.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was not handed over, and why: connections flow, listeners take whoever comes.
+#[derive(Debug)]
+pub struct Kept {
+    /// All of it.
+    pub handover: Handover,
+    /// Why.
+    pub why: Error,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl core::error::Error for Kept {}
+
+/// A process that came to take over.
+///
+/// See [`Hatch`](crate::Hatch).
+#[derive(Debug)]
+pub struct Successor {
+    pub(super) courier: Courier,
+}
+
+/// Connections that are taken out, with what their queue pairs need to go on.
+type Out = Vec<(u64, Departed, Held)>;
+
+impl Successor {
+    /// How long it has to take what it gets before everything is taken back; five seconds if nobody says otherwise. Peers
+    /// wait for as long.
+    ///
+    /// ```
+    /// # fn patient(mut successor: verbena::Successor) {
+    /// successor.set_patience(std::time::Duration::from_secs(1));
+    /// # }
+    /// ```
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.courier.set_patience(patience, patience);
+    }
+
+    /// Gives everything; `on` is told of each step. When this returns, all of it is the successor's, or none.
+    ///
+    /// ```
+    /// # fn give(successor: verbena::Successor, handover: verbena::Handover) {
+    /// match successor.give(handover, |step| println!("{step:?}")) {
+    ///     Ok(()) => std::process::exit(0),
+    ///     Err(kept) => println!("still here: {kept}"),
+    /// }
+    /// # }
+    /// ```
+    pub fn give(mut self, handover: Handover, mut on: impl FnMut(Step)) -> Result<(), Box<Kept>> {
+        let Handover {
+            note,
+            memories,
+            qps,
+            listeners,
+        } = handover;
+        let (out, unmoved) = take_out(qps);
+        let offered = match unmoved {
+            Some((left, why)) => Err((left, why)),
+            None => {
+                on(Step::Departed);
+                let offered = self.offer(&note, &memories, &out, &listeners, &mut on);
+                offered.map_err(|why| (Vec::new(), why))
+            }
+        };
+        let Err((left, why)) = offered else {
+            for (_, listener) in listeners {
+                listener.give_up();
+            }
+            on(Step::Given);
+            return Ok(());
+        };
+        let qps = come_back(out).into_iter().chain(left).collect();
+        for (_, listener) in &listeners {
+            listener.resume();
+        }
+        let handover = Handover {
+            note,
+            memories,
+            qps,
+            listeners,
+        };
+        Err(Box::new(Kept { handover, why }))
+    }
+
+    /// Everything is out: offers it, and waits for what becomes of it.
+    fn offer(
+        &mut self,
+        note: &[u8],
+        memories: &[(u64, Memory)],
+        out: &Out,
+        listeners: &[(u64, Listener)],
+        on: &mut impl FnMut(Step),
+    ) -> Result<(), Error> {
+        let claims = Claims::new(1).map_err(|why| HandoverError::Word(why.to_string()))?;
+        let mut goods = Goods {
+            note: note.to_vec(),
+            ..Goods::default()
+        };
+        let mut fds: Vec<BorrowedFd<'_>> = vec![claims.fd()];
+        for (tag, memory) in memories {
+            let (estate, fd) = memory.estate()?;
+            goods.memories.push((*tag, estate.into()));
+            fds.push(fd);
+        }
+        for (tag, departed, _) in out {
+            goods.qps.push((*tag, departed.parcel()?));
+            fds.extend(departed.descriptors());
+        }
+        let doors: Vec<OwnedFd> = listeners
+            .iter()
+            .map(|(_, listener)| listener.duplicate())
+            .collect::<Result<_, Error>>()?;
+        goods.listeners = listeners.iter().map(|(tag, _)| *tag).collect();
+        fds.extend(doors.iter().map(AsFd::as_fd));
+        let bytes =
+            postcard::to_allocvec(&goods).map_err(|_| HandoverError::Nonsense("it has no form"))?;
+        let sent = self.courier.send(&bytes, &fds);
+        if sent.is_ok() {
+            on(Step::Sent);
+        }
+        // Whatever it says, or does not, the word decides.
+        let answer = sent
+            .map_err(HandoverError::from)
+            .and_then(|()| self.answer());
+        match claims.take(0, OFFERED, KEPT) {
+            Err(_) => Ok(()),
+            Ok(()) => Err(match answer {
+                Err(why) => why.into(),
+                Ok(Answer::Refused(why)) => HandoverError::Refused(why).into(),
+                Ok(Answer::Taken) => HandoverError::Nonsense("it says it has taken it").into(),
+            }),
+        }
+    }
+
+    fn answer(&mut self) -> Result<Answer, HandoverError> {
+        let (bytes, _) = self.courier.receive()?;
+        postcard::from_bytes(&bytes).map_err(|_| HandoverError::Nonsense("no answer"))
+    }
+}
+
+/// Takes connections out; those that are left, and why, if one does not move.
+#[expect(clippy::type_complexity, reason = "said in the sentence above")]
+fn take_out(qps: Vec<(u64, Qp)>) -> (Out, Option<(Vec<(u64, Qp)>, Error)>) {
+    let mut out = Out::new();
+    let mut qps = qps.into_iter();
+    while let Some((tag, qp)) = qps.next() {
+        match qp.depart() {
+            Ok((departed, held)) => out.push((tag, departed, held)),
+            Err(unmoved) => {
+                let left = core::iter::once((tag, unmoved.qp)).chain(qps).collect();
+                return (out, Some((left, unmoved.why)));
+            }
+        }
+    }
+    (out, None)
+}
+
+fn come_back(out: Out) -> Vec<(u64, Qp)> {
+    out.into_iter()
+        .map(|(tag, departed, held)| (tag, held.hold(departed.come_back())))
+        .collect()
+}

@@ -1,0 +1,315 @@
+//! Connections that move between functions under traffic in both directions: nothing lost, doubled or reordered (V1).
+//!
+//! The client's side is a program that knows nothing of it. Every completion of both sides is judged, every byte is
+//! compared, and the values before an atomic addition must be consecutive.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::device;
+use common::low::{SEND, join, wr};
+use verbena::low::{BLANK, Data, QpState, RecvWr, Remote, SendOp, SendWr, To, Wc};
+use verbena::{Access, Cq, Device, FunctionOptions, Memory, Pd, Qp, QpOptions, Status};
+
+const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
+/// Messages under way.
+const WINDOW: u64 = 8;
+/// The longest message.
+const LONGEST: usize = 40_000;
+/// What the server's memory has for each message under way: a place to write to, one that receives, one that answers.
+const SLOT: usize = 3 * LONGEST;
+
+fn tenant(adapter: &Device) -> Device {
+    let options = FunctionOptions {
+        qps: 64,
+        cqs: 64,
+        pds: 8,
+        regions: 256,
+        handlers: 1,
+        ..FunctionOptions::default()
+    };
+    adapter.function(&options).unwrap()
+}
+
+/// Message `n`, of a length of its own; it begins with its number.
+fn message(n: u64) -> Vec<u8> {
+    let len = match n % 5 {
+        0 => 8,
+        1 => 100,
+        2 => LONGEST - (n as usize % 1000),
+        3 => 9000,
+        _ => 64 + (n as usize * 37) % 3000,
+    };
+    let mut bytes: Vec<u8> = (0..len)
+        .map(|i| (i as u8).wrapping_mul(31) ^ n as u8)
+        .collect();
+    bytes[..8].copy_from_slice(&n.to_le_bytes());
+    bytes
+}
+
+fn well(wc: &Wc) {
+    assert_eq!(wc.status, Status::Success, "{wc:?}");
+}
+
+/// The moving side: echoes every message, and serves writes, reads and atomics without knowing of them.
+struct Server {
+    qp: Qp,
+    cq: Cq,
+    /// Where it may be; it is in the first.
+    homes: Vec<(Device, Pd)>,
+    memory: Memory,
+    expected: u64,
+    moves: u64,
+    longest: Duration,
+}
+
+impl Server {
+    fn receive(&self, slot: u64) {
+        let at = slot as usize * SLOT + LONGEST;
+        let scatter = [self.memory.sge(at, LONGEST).unwrap()];
+        let id = slot;
+        self.qp
+            .post_recv(&[RecvWr {
+                id,
+                scatter: &scatter,
+            }])
+            .unwrap();
+    }
+
+    /// Answers whatever came, and says whether anything did.
+    fn serve(&mut self) -> bool {
+        let mut some = [BLANK; 16];
+        let n = self.cq.poll(&mut some);
+        for wc in &some[..n] {
+            well(wc);
+            assert_eq!(wc.qpn, self.qp.number());
+            if wc.id >= WINDOW {
+                continue;
+            }
+            let (slot, len) = (wc.id, wc.len as usize);
+            let at = slot as usize * SLOT + LONGEST;
+            let mut got = vec![0; len];
+            self.memory.read_at(at, &mut got).unwrap();
+            assert!(got == message(self.expected), "message {}", self.expected);
+            self.memory.write_at(at + LONGEST, &got).unwrap();
+            let echo = [self.memory.sge(at + LONGEST, len).unwrap()];
+            self.receive(slot);
+            let reply = wr(WINDOW + slot, SEND, Data::Gather(&echo));
+            self.qp.post_send(&[reply]).unwrap();
+            self.expected += 1;
+        }
+        n > 0
+    }
+
+    fn migrate(mut self) -> Server {
+        self.homes.rotate_left(1);
+        let (device, pd) = &self.homes[0];
+        let cq = device.cq(256).unwrap();
+        let begun = Instant::now();
+        let qp = self.qp.migrate(pd, &cq, &cq, None).unwrap();
+        self.longest = self.longest.max(begun.elapsed());
+        self.moves += 1;
+        Server { qp, cq, ..self }
+    }
+}
+
+/// What the client saw.
+struct Seen {
+    messages: u64,
+    gaps: Vec<Duration>,
+}
+
+/// The side that knows nothing: four requests per message, `WINDOW` messages under way.
+fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool) -> Seen {
+    let (mut sent, mut echoed, mut added) = (0, 0, 0_u64);
+    let mut open = [0_u32; WINDOW as usize];
+    let mut gaps = Vec::new();
+    let mut last = Instant::now();
+    let at = |slot: u64, part: usize| slot as usize * 4 * LONGEST + part * LONGEST;
+    let there = |slot: u64| Remote {
+        to: remote.to.checked_add(slot * SLOT as u64).unwrap(),
+        ..*remote
+    };
+    let counter = Remote {
+        to: remote.to.checked_add(WINDOW * SLOT as u64).unwrap(),
+        ..*remote
+    };
+    let mut some = [BLANK; 16];
+    loop {
+        let stopping = stop.load(Ordering::Relaxed);
+        while !stopping && sent < echoed + WINDOW && open[(sent % WINDOW) as usize] == 0 {
+            let (slot, bytes) = (sent % WINDOW, message(sent));
+            memory.write_at(at(slot, 0), &bytes).unwrap();
+            let out = [memory.sge(at(slot, 0), bytes.len()).unwrap()];
+            let back = [memory.sge(at(slot, 1), bytes.len()).unwrap()];
+            let echo = [memory.sge(at(slot, 2), LONGEST).unwrap()];
+            let word = [memory.sge(at(slot, 3), 8).unwrap()];
+            let receive = RecvWr {
+                id: slot,
+                scatter: &echo,
+            };
+            qp.post_recv(&[receive]).unwrap();
+            let write = SendOp::Write {
+                remote: there(slot),
+                immediate: None,
+            };
+            let read = SendOp::Read {
+                remote: there(slot),
+                local_invalidate: None,
+            };
+            let add = SendOp::FetchAdd {
+                remote: counter,
+                add: 1,
+                mask: 0,
+            };
+            let requests: [SendWr<'_>; 4] = [
+                wr(100 + slot, write, Data::Gather(&out)),
+                wr(200 + slot, read, Data::Gather(&back)),
+                wr(300 + slot, add, Data::Gather(&word)),
+                wr(400 + slot, SEND, Data::Gather(&out)),
+            ];
+            qp.post_send(&requests).unwrap();
+            open[slot as usize] = 5;
+            sent += 1;
+        }
+        if stopping && open.iter().all(|n| *n == 0) {
+            break;
+        }
+        let n = cq.poll(&mut some);
+        for wc in &some[..n] {
+            well(wc);
+            let slot = wc.id % 100;
+            open[slot as usize] -= 1;
+            match wc.id / 100 {
+                0 => {
+                    let expected = message(echoed);
+                    assert_eq!(slot, echoed % WINDOW, "out of order");
+                    let mut got = vec![0; wc.len as usize];
+                    memory.read_at(at(slot, 2), &mut got).unwrap();
+                    assert!(got == expected, "echo {echoed}");
+                    echoed += 1;
+                    gaps.push(last.elapsed());
+                    last = Instant::now();
+                }
+                2 => {
+                    let mut got = vec![0; wc.len as usize];
+                    memory.read_at(at(slot, 1), &mut got).unwrap();
+                    let number = u64::from_le_bytes(got[..8].try_into().unwrap());
+                    assert!(got == message(number), "read of {number}");
+                    assert_eq!(number % WINDOW, slot);
+                }
+                3 => {
+                    assert_eq!(
+                        memory.load(at(slot, 3)).unwrap(),
+                        added,
+                        "added twice, or not"
+                    );
+                    added += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!((sent, added), (echoed, echoed), "something is missing");
+    Seen {
+        messages: echoed,
+        gaps,
+    }
+}
+
+/// Moves a server so many times between functions while a client uses it; how long the client waited, sorted.
+fn migrations(moves: u64, settings: &[(&str, &str)]) -> Vec<Duration> {
+    let settings = [LOOPBACK, settings].concat();
+    let (peer, adapter) = (device(&settings), device(&settings));
+    let homes: Vec<(Device, Pd)> = [adapter.clone(), tenant(&adapter), tenant(&adapter)]
+        .into_iter()
+        .map(|home| (home.clone(), home.pd().unwrap()))
+        .collect();
+    let (pd, cq) = (homes[0].1.clone(), adapter.cq(256).unwrap());
+    let memory = pd.memory(WINDOW as usize * SLOT + 8, Access::ALL).unwrap();
+    let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+    qp.modify(QpState::Init);
+    let mut server = Server {
+        qp,
+        cq,
+        homes,
+        memory,
+        expected: 0,
+        moves: 0,
+        longest: Duration::ZERO,
+    };
+    for slot in 0..WINDOW {
+        server.receive(slot);
+    }
+    let (client_pd, client_cq) = (peer.pd().unwrap(), peer.cq(256).unwrap());
+    let client_qp = Qp::new(&client_pd, &client_cq, &client_cq, QpOptions::default()).unwrap();
+    let listener = adapter.listen("127.0.0.1:0").unwrap();
+    join(&listener, &client_qp, &server.qp);
+    let client_memory = client_pd
+        .memory(WINDOW as usize * 4 * LONGEST, Access::ALL)
+        .unwrap();
+    let whole = server.memory.sge(0, 8).unwrap();
+    let remote = Remote {
+        stag: whole.stag,
+        to: To::new(whole.at),
+    };
+    let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (seen, server) = std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let seen = client(&client_qp, &client_cq, &client_memory, &remote, &stop);
+            over.store(true, Ordering::Relaxed);
+            seen
+        });
+        let mut served = 0_u64;
+        while !over.load(Ordering::Relaxed) && !client.is_finished() {
+            if server.serve() {
+                served += 1;
+            }
+            if server.moves < moves && served >= 3 {
+                server = server.migrate();
+                served = 0;
+            }
+            if server.moves == moves && served >= 3 {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+        (client.join().unwrap(), server)
+    });
+    assert_eq!(server.moves, moves);
+    assert!(seen.messages >= moves, "{} messages", seen.messages);
+    let mut gaps = seen.gaps;
+    gaps.sort();
+    println!(
+        "{moves} moves, {} messages: gaps median {:?}, worst {:?}; the longest move {:?}",
+        seen.messages,
+        gaps[gaps.len() / 2],
+        gaps[gaps.len() - 1],
+        server.longest,
+    );
+    gaps
+}
+
+fn many() -> u64 {
+    if std::env::var_os("VERBENA_LONG").is_some() {
+        1000
+    } else {
+        100
+    }
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_reordered() {
+    migrations(many(), &[]);
+}
+
+#[test]
+fn nor_with_checksums_and_small_frames() {
+    migrations(many(), &[("crc", "on"), ("fpdu", "mss")]);
+}
+
+#[test]
+fn nor_by_the_rules_of_the_standard_alone() {
+    migrations(many(), &[("extensions", "off"), ("rfc7306", "on")]);
+}
