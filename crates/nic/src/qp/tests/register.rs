@@ -384,6 +384,38 @@ fn an_anticipatory_failure_ends_the_connection() {
     });
 }
 
+/// The difference to the source, which flushes them: whatever was begun before it ends as it ends, and only then all is over.
+#[test]
+fn an_anticipatory_failure_comes_in_its_turn() {
+    let mut pair = Pair::new(setup(OnFailure::Anticipatory));
+    let (_buffer, ticket) = prepared(&pair.a, 0);
+    pair.a.memory.write(0, &[4; 100]);
+    let gather = [pair.a.sge(0, 100)];
+    pair.a.post(1, SEND, &gather);
+    pair.a.post(2, SendOp::Register(ticket), &[]);
+    let behind = write(pair.b.remote(5000));
+    pair.a.post(3, behind, &gather);
+    pair.run();
+    assert!(pair.a.statuses().is_empty(), "the peer has no receive yet");
+    assert_eq!(pair.a.qp.state(), QpState::Rts);
+    let scatter = [pair.b.sge(0, 100)];
+    pair.b.receive(7, &scatter);
+    pair.run();
+    let ends = [
+        (1, Status::Success),
+        (2, Status::MwBindErr),
+        (3, Status::WrFlushErr),
+    ];
+    assert_eq!(pair.a.statuses(), ends);
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    assert_eq!(pair.b.memory.read(0, 100), [4; 100]);
+    assert_eq!(
+        pair.b.memory.read(5000, 100),
+        [0; 100],
+        "nothing behind it was sent"
+    );
+}
+
 #[test]
 fn a_queue_pair_that_is_not_enabled_fails_like_any_bad_request() {
     let mut pair = Pair::roce();
