@@ -90,7 +90,7 @@ impl Grounds {
     }
 
     /// Asks the table here and, if it refuses, those of the past.
-    #[inline]
+    #[inline(always)]
     fn seek<'a, R, E>(
         &'a self,
         stag: Stag,
@@ -114,7 +114,7 @@ impl Grounds {
         Err(refusal)
     }
 
-    #[inline]
+    #[inline(always)]
     fn reach<'a, R>(
         &'a self,
         reach: &Reach,
@@ -131,25 +131,25 @@ impl Grounds {
     }
 
     /// As [`Tpt::place_local`].
-    #[inline]
+    #[inline(always)]
     pub fn place_local(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.place_local(reach))
     }
 
     /// As [`Tpt::gather_local`].
-    #[inline]
+    #[inline(always)]
     pub fn gather_local(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.gather_local(reach))
     }
 
     /// As [`Tpt::place_remote`].
-    #[inline]
+    #[inline(always)]
     pub fn place_remote(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.place_remote(reach))
     }
 
     /// As [`Tpt::gather_remote`].
-    #[inline]
+    #[inline(always)]
     pub fn gather_remote(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.gather_remote(reach))
     }
