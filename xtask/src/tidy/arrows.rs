@@ -66,6 +66,7 @@ const ARROWS: &[Arrow] = &[
     free(MEM, &[WIRE]),
     free(NIC, &[MEM, STREAM, WIRE]),
     free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
+    free("verbena-lan", &[]),
     free(SIM, &[NIC, MEM, STREAM, WIRE]),
     free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
     free(RSOCKET, &[VERBENA]),
