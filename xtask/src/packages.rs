@@ -140,6 +140,11 @@ const NEEDED: &[Needed] = &[
         "frames through an interface of the split driver",
     ),
     program(
+        "ethtool",
+        "ethtool",
+        "what an interface of the split driver offers",
+    ),
+    program(
         "unshare",
         "util-linux",
         "interfaces of the split driver in network namespaces",
