@@ -1,11 +1,7 @@
 //! Network namespaces for tests, and a bridge of a TAP and a LAN port.
 //! Namespaces have no names and no processes: they go with the descriptors that this process holds, whatever happens to it.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every test program uses a part"
-)]
+#![allow(dead_code, unreachable_pub, reason = "every test program uses a part")]
 
 pub mod bridge;
 
