@@ -99,9 +99,8 @@ pub(crate) fn run(orders: &Orders) -> Result<bool> {
     let (warm, ended) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut seen = Seen::default();
     let over = || stop.load(Ordering::Relaxed) || Instant::now() > end;
-    let load = |limit: Option<u64>, warm: &AtomicU64| {
-        Session::run(&device, orders.to, limit, over, warm)
-    };
+    let load =
+        |limit: Option<u64>, warm: &AtomicU64| Session::run(&device, orders.to, limit, over, warm);
     std::thread::scope(|scope| {
         let (load, warm, ended, stop) = (&load, &warm, &ended, &stop);
         let steady: Vec<_> = (0..orders.clients)

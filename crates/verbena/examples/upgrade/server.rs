@@ -9,7 +9,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Listener, Memory, Pd, Qp, QpOptions, Request, Status, Step};
+use verbena::{
+    Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Request, Status, Step,
+};
 
 use crate::words::{
     ADD, CELL, CLIENTS, Cell, DEPTH, GET, KEYS, PUT, Result, SLOTS, WORDS, from_bytes, slot, take,
@@ -19,6 +21,8 @@ use doorkeeper::Doorkeeper;
 
 /// Completions of sends have this in their number.
 const SENT: u64 = 1 << 8;
+/// How often a handover is tried if a client leaves in the moment in which it should move.
+const TRIES: u32 = 5;
 /// How long a server without work looks at nothing but its queue.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -110,7 +114,9 @@ impl Server {
 
     /// Serves until its time is over, or a successor has everything.
     fn run(mut self, orders: &Orders, path: Option<&str>) -> Result<()> {
-        let end = orders.seconds.map(|s| Instant::now() + Duration::from_secs(s));
+        let end = orders
+            .seconds
+            .map(|s| Instant::now() + Duration::from_secs(s));
         let doorkeeper = path.map(Doorkeeper::new).transpose()?;
         while end.is_none_or(|end| Instant::now() < end) {
             self.serve(NAP)?;
@@ -119,7 +125,7 @@ impl Server {
             let Some(successor) = keeper.come() else {
                 continue;
             };
-            match self.hand_over(successor, orders)? {
+            match self.hand_over(successor, orders, TRIES)? {
                 Some(kept) => {
                     keeper.go_on();
                     self = kept;
@@ -201,8 +207,13 @@ impl Server {
         let [_, mut version, mut now, ..] = from_bytes(&bytes);
         if what != GET {
             version += 1;
-            now = if what == PUT { value } else { now.wrapping_add(value) };
-            self.table.write_at(at, &to_bytes(&slot(key, version, now)))?;
+            now = if what == PUT {
+                value
+            } else {
+                now.wrapping_add(value)
+            };
+            self.table
+                .write_at(at, &to_bytes(&slot(key, version, now)))?;
         }
         Ok([number, version, now, self.generation, 0, key, 0, 0])
     }
@@ -217,8 +228,13 @@ impl Server {
         posted.map_err(|(_, error)| error.into())
     }
 
-    /// Lets in who came, and hears of those who are in.
+    /// Lets out who has gone and in who came, and hears of those who are in.
     fn welcome(&mut self) -> Result<()> {
+        while let Some(event) = self.device.next_event() {
+            if let Event::Disconnected { qp } = event {
+                self.clients.retain(|_, client| client.qp.number() != qp);
+            }
+        }
         while let Some(request) = self.listener.try_next()? {
             if let Err(error) = self.admit(request) {
                 println!("not let in: {error}");

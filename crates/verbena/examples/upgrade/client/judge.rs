@@ -57,6 +57,8 @@ pub(super) struct Session {
     /// What a read under way must find.
     reading: Option<Cell>,
     adding: bool,
+    /// It has told that it is at work.
+    warm: bool,
     last: Option<(u64, Instant)>,
     seen: Seen,
 }
@@ -94,6 +96,7 @@ impl Session {
             )),
             Err(error) => session.seen.wrong.push(error.to_string()),
         }
+        session.seen.requests = session.answered;
         session.seen
     }
 
@@ -121,6 +124,7 @@ impl Session {
             answered: 0,
             reading: None,
             adding: false,
+            warm: false,
             last: None,
             seen: Seen::default(),
         })
@@ -157,8 +161,7 @@ impl Session {
                     return Ok(Err(lost));
                 }
             }
-            if self.answered > 100 && self.seen.requests == 0 {
-                self.seen.requests = 1;
+            if self.answered > 100 && !core::mem::replace(&mut self.warm, true) {
                 warm.fetch_add(1, Ordering::Relaxed);
             }
         }

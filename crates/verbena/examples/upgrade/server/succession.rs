@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use verbena::low::QpState;
-use verbena::{Access, Device, Handover, Inheritance, Successor};
+use verbena::{Access, Device, Handover, Inheritance, Kept, Successor};
 
 use super::{Client, Orders, Server, queues};
 use crate::words::Result;
@@ -26,6 +26,7 @@ impl Server {
         mut self,
         mut successor: Successor,
         orders: &Orders,
+        tries: u32,
     ) -> Result<Option<Server>> {
         if let Some(patience) = orders.patience {
             successor.set_patience(patience);
@@ -41,10 +42,15 @@ impl Server {
             self.serve(Duration::from_micros(100))?;
         }
         // Who never finished coming, or is leaving, does not move.
-        let flows = |client: &Client| client.joined && client.qp.state() == QpState::Rts;
+        let flows = |client: &Client| {
+            let view = client.qp.view();
+            client.joined && view.state == QpState::Rts && !view.peer_gone
+        };
         self.clients.retain(|_, client| flows(client));
         let begun = Instant::now();
-        let note = [self.generation, self.served].map(u64::to_le_bytes).concat();
+        let note = [self.generation, self.served]
+            .map(u64::to_le_bytes)
+            .concat();
         let Server {
             device,
             pd,
@@ -71,13 +77,18 @@ impl Server {
             return Ok(None);
         };
         println!("kept: {}", kept.why);
-        let (mut memories, qps, mut listeners) = kept.handover.into_parts();
+        let Kept {
+            handover,
+            successor: waits,
+            ..
+        } = *kept;
+        let (mut memories, qps, mut listeners) = handover.into_parts();
         let mut memory = |tag| {
             let at = memories.iter().position(|(t, _)| *t == tag);
             at.map(|at| memories.remove(at).1).ok_or("memory is gone")
         };
         let clients = qps.into_iter().map(|(index, qp)| (index, joined(qp)));
-        Ok(Some(Server {
+        let server = Server {
             device,
             pd,
             cq,
@@ -88,7 +99,12 @@ impl Server {
             joins,
             generation,
             served,
-        }))
+        };
+        match waits {
+            // A client left in the very moment; without it all may move.
+            Some(successor) if tries > 1 => server.hand_over(successor, orders, tries - 1),
+            _ => Ok(Some(server)),
+        }
     }
 
     /// Takes everything from whoever waits at this path.
