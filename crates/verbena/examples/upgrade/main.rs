@@ -43,7 +43,6 @@ impl Arguments {
             stop_at: self.word("--stop-at"),
             private: self.flag("--private"),
             forget: self.flag("--forget"),
-            taken: self.flag("--taken"),
         })
     }
 

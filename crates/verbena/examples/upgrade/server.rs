@@ -39,9 +39,8 @@ pub(crate) struct Orders {
     pub(crate) stop_at: Option<String>,
     /// For tests: message buffers that cannot move.
     pub(crate) private: bool,
-    /// For tests: a successor that forgets a connection, and one whose memory has the name of what comes.
+    /// For tests: a successor that forgets a connection.
     pub(crate) forget: bool,
-    pub(crate) taken: bool,
 }
 
 impl Orders {

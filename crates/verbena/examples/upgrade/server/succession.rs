@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use verbena::low::QpState;
-use verbena::{Access, Device, Handover, Inheritance, Kept, Successor};
+use verbena::{Device, Handover, Inheritance, Kept, Successor};
 
 use super::{Client, Orders, Server, queues};
 use crate::words::Result;
@@ -76,11 +76,10 @@ impl Server {
             println!("handed over {count} connections in {took:.3} ms, served {served}");
             return Ok(None);
         };
-        println!("kept: {}", kept.why);
         let Kept {
             handover,
             successor: waits,
-            ..
+            why,
         } = *kept;
         let (mut memories, qps, mut listeners) = handover.into_parts();
         let mut memory = |tag| {
@@ -102,8 +101,14 @@ impl Server {
         };
         match waits {
             // A client left in the very moment; without it all may move.
-            Some(successor) if tries > 1 => server.hand_over(successor, orders, tries - 1),
-            _ => Ok(Some(server)),
+            Some(successor) if tries > 1 => {
+                println!("once more: {why}");
+                server.hand_over(successor, orders, tries - 1)
+            }
+            _ => {
+                println!("kept: {why}");
+                Ok(Some(server))
+            }
         }
     }
 
@@ -111,13 +116,6 @@ impl Server {
     pub(super) fn inherit(path: &str, orders: &Orders) -> Result<Server> {
         let device = Device::open()?;
         let (pd, cq) = queues(&device)?;
-        let mut own = Vec::new();
-        if orders.taken {
-            // As many as the predecessor has, so that a name is the same.
-            for _ in 0..64 {
-                own.push(pd.shared_memory(4096, Access::LOCAL_WRITE)?);
-            }
-        }
         let end = Instant::now() + KNOCKING;
         while !std::path::Path::new(path).exists() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
