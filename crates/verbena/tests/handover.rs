@@ -10,9 +10,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use common::low::{SEND, complete, join, wr};
 use common::process::{Process, example};
 use rustix::process::{Pid, Signal, kill_process};
-use verbena::{Access, Error, Handover, Hatch, Inheritance, Kept, Qp, QpOptions, Step};
+use verbena::low::{Data, QpState, RecvWr};
+use verbena::{
+    Access, Cq, Device, Error, Handover, Hatch, Inheritance, Kept, Qp, QpOptions, Status, Step,
+};
 
 const SOON: Duration = Duration::from_secs(15);
 
@@ -347,6 +351,95 @@ fn a_queue_pair_without_a_connection_stays_and_the_successor_waits() {
     let mut handover = Handover::default();
     handover.note(b"twice");
     successor.give(handover, |_| ()).unwrap();
+}
+
+/// A connection whose server side can be handed over, with completions that nobody has taken.
+struct Flowing {
+    client: (Device, Qp, Cq),
+    server: (Device, Qp, Cq),
+}
+
+impl Flowing {
+    fn new(messages: u64) -> Flowing {
+        let [client, server] = [(), ()].map(|()| {
+            let device = common::device(&[("device", "127.0.0.1")]);
+            let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
+            let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+            qp.modify(QpState::Init);
+            (device, qp, cq)
+        });
+        let listener = server.0.listen("127.0.0.1:0").unwrap();
+        let flowing = Flowing { client, server };
+        flowing.receive(&flowing.server.1, messages);
+        join(&listener, &flowing.client.1, &flowing.server.1);
+        flowing.send(messages);
+        complete(&flowing.client.2, messages as usize);
+        flowing
+    }
+
+    fn receive(&self, qp: &Qp, messages: u64) {
+        for id in 0..messages {
+            let scatter = &[];
+            qp.post_recv(&[RecvWr { id, scatter }]).unwrap();
+        }
+    }
+
+    fn send(&self, messages: u64) {
+        for id in 0..messages {
+            let send = wr(id, SEND, Data::Gather(&[]));
+            self.client.1.post_send(&[send]).unwrap();
+        }
+    }
+
+    /// The successor does this with the connection; the running process must have kept it, and it flows.
+    fn kept(
+        self,
+        messages: usize,
+        take: impl FnOnce(Inheritance, &Device) -> Result<(), Error> + Send + 'static,
+    ) -> String {
+        let Flowing { client, server } = self;
+        let (device, qp, cq) = server;
+        let mut handover = Handover::default();
+        handover.qp(1, qp);
+        let kept = within(handover, move |inheritance| {
+            take(inheritance, &common::device(&[("device", "127.0.0.1")]))
+        });
+        let kept = kept.unwrap_err();
+        let why = kept.to_string();
+        let (_, mut qps, _) = kept.handover.into_parts();
+        let qp = qps.pop().unwrap().1;
+        let server = (device, qp, cq);
+        let flowing = Flowing { client, server };
+        let waiting = complete(&flowing.server.2, messages);
+        assert!(waiting.iter().all(|wc| wc.status == Status::Success));
+        flowing.receive(&flowing.server.1, 1);
+        flowing.send(1);
+        let more = complete(&flowing.server.2, 1);
+        assert_eq!(more[0].status, Status::Success);
+        why
+    }
+}
+
+/// What cannot begin is found out while it can still be given back.
+#[test]
+fn a_queue_pair_that_was_touched_takes_nothing() {
+    let why = Flowing::new(3).kept(3, |mut inheritance, device| {
+        let (pd, cq) = (device.pd()?, device.cq(16)?);
+        let qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
+        qp.modify(QpState::Init);
+        inheritance.accept(device, |_| ()).map(drop)
+    });
+    assert!(why.contains("did not take it"), "{why}");
+}
+
+#[test]
+fn completions_that_wait_need_room() {
+    let why = Flowing::new(100).kept(100, |mut inheritance, device| {
+        let (pd, cq) = (device.pd()?, device.cq(1)?);
+        let _qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
+        inheritance.accept(device, |_| ()).map(drop)
+    });
+    assert!(why.contains("100 completions wait"), "{why}");
 }
 
 #[test]
