@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use common::device;
 use common::low::{SEND, join, wr};
-use verbena::low::{BLANK, Data, QpState, RecvWr, Remote, SendOp, SendWr, To, Wc};
-use verbena::{Access, Cq, Device, FunctionOptions, Memory, Pd, Qp, QpOptions, Status};
+use verbena::low::{self, BLANK, Data, QpState, RecvWr, Remote, SendOp, SendWr, Wc};
+use verbena::{
+    Access, Cq, Device, FunctionOptions, Handover, Hatch, Inheritance, Memory, Pd, Qp, QpOptions,
+    Status,
+};
 
 const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
 /// Messages under way.
@@ -57,7 +60,7 @@ fn well(wc: &Wc) {
 struct Server {
     qp: Qp,
     cq: Cq,
-    /// Where it may be; it is in the first.
+    /// Where it may be; it is in the first. If this is empty, each move is a handover to a device of its own.
     homes: Vec<(Device, Pd)>,
     memory: Memory,
     expected: u64,
@@ -103,7 +106,57 @@ impl Server {
         n > 0
     }
 
-    fn migrate(mut self) -> Server {
+    fn migrate(self) -> Server {
+        if self.homes.is_empty() {
+            self.hand_over()
+        } else {
+            self.change_function()
+        }
+    }
+
+    /// As if the successor were another process: nothing but bytes and descriptors goes over.
+    fn hand_over(self) -> Server {
+        let Server {
+            qp,
+            cq: _before,
+            homes,
+            memory,
+            expected,
+            moves,
+            longest,
+        } = self;
+        let name = format!("verbena-moving-{}-{}", std::process::id(), qp.number());
+        let path = std::env::temp_dir().join(format!("{name}-{:p}", &raw const moves));
+        let hatch = Hatch::open(&path).unwrap();
+        let successor = std::thread::spawn(move || {
+            let device = device(LOOPBACK);
+            let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
+            let mut inheritance = Inheritance::from(&path).unwrap();
+            let memory = inheritance.memory(1, &pd).unwrap();
+            let qp = inheritance.qp(1, &pd, &cq, &cq, None).unwrap();
+            inheritance.accept(&device, |_| ()).unwrap();
+            (qp, cq, memory)
+        });
+        let wait = Duration::from_secs(10);
+        let come = hatch.wait(wait).unwrap().unwrap();
+        let mut handover = Handover::default();
+        handover.memory(1, memory).qp(1, qp);
+        let begun = Instant::now();
+        come.give(handover, |_| ()).unwrap();
+        let longest = longest.max(begun.elapsed());
+        let (qp, cq, memory) = successor.join().unwrap();
+        Server {
+            qp,
+            cq,
+            homes,
+            memory,
+            expected,
+            moves: moves + 1,
+            longest,
+        }
+    }
+
+    fn change_function(mut self) -> Server {
         self.homes.rotate_left(1);
         let (device, pd) = &self.homes[0];
         let cq = device.cq(256).unwrap();
@@ -219,8 +272,16 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
     }
 }
 
-/// Moves a server so many times between functions while a client uses it; how long the client waited, sorted.
-fn migrations(moves: u64, settings: &[(&str, &str)]) -> Vec<Duration> {
+/// Where a server moves to.
+#[derive(Clone, Copy, PartialEq)]
+enum To {
+    Functions,
+    /// Devices that share nothing, by way of a handover.
+    Devices,
+}
+
+/// Moves a server so many times while a client uses it; how long the client waited, sorted.
+fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) -> Vec<Duration> {
     let settings = [LOOPBACK, settings].concat();
     let (peer, adapter) = (device(&settings), device(&settings));
     let homes: Vec<(Device, Pd)> = [adapter.clone(), tenant(&adapter), tenant(&adapter)]
@@ -228,7 +289,12 @@ fn migrations(moves: u64, settings: &[(&str, &str)]) -> Vec<Duration> {
         .map(|home| (home.clone(), home.pd().unwrap()))
         .collect();
     let (pd, cq) = (homes[0].1.clone(), adapter.cq(256).unwrap());
-    let memory = pd.memory(WINDOW as usize * SLOT + 8, Access::ALL).unwrap();
+    let len = WINDOW as usize * SLOT + 8;
+    let (memory, homes) = match where_to {
+        To::Functions => (pd.memory(len, Access::ALL), homes),
+        To::Devices => (pd.shared_memory(len, Access::ALL), Vec::new()),
+    };
+    let memory = memory.unwrap();
     let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
     qp.modify(QpState::Init);
     let mut server = Server {
@@ -253,7 +319,7 @@ fn migrations(moves: u64, settings: &[(&str, &str)]) -> Vec<Duration> {
     let whole = server.memory.sge(0, 8).unwrap();
     let remote = Remote {
         stag: whole.stag,
-        to: To::new(whole.at),
+        to: low::To::new(whole.at),
     };
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (seen, server) = std::thread::scope(|scope| {
@@ -301,15 +367,38 @@ fn many() -> u64 {
 
 #[test]
 fn nothing_is_lost_doubled_or_reordered() {
-    migrations(many(), &[]);
+    migrations(many(), To::Functions, &[]);
 }
 
 #[test]
 fn nor_with_checksums_and_small_frames() {
-    migrations(many(), &[("crc", "on"), ("fpdu", "mss")]);
+    migrations(many(), To::Functions, &[("crc", "on"), ("fpdu", "mss")]);
 }
 
 #[test]
 fn nor_by_the_rules_of_the_standard_alone() {
-    migrations(many(), &[("extensions", "off"), ("rfc7306", "on")]);
+    migrations(
+        many(),
+        To::Functions,
+        &[("extensions", "off"), ("rfc7306", "on")],
+    );
+}
+
+#[test]
+fn nor_by_a_handover() {
+    migrations(many(), To::Devices, &[]);
+}
+
+#[test]
+fn nor_by_a_handover_with_checksums_and_small_frames() {
+    migrations(many(), To::Devices, &[("crc", "on"), ("fpdu", "mss")]);
+}
+
+#[test]
+fn nor_by_a_handover_and_the_standard_alone() {
+    migrations(
+        many(),
+        To::Devices,
+        &[("extensions", "off"), ("rfc7306", "on")],
+    );
 }
