@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 			receive(id, mr, slot);
 		}
 		CHECK(n == 0);
-		if (sent < answered + WINDOW && !over)
+		if (over ? answered == sent : sent < answered + WINDOW)
 			continue;
 		struct pollfd fds[] = { { bell->fd, POLLIN, 0 }, { over ? -1 : 0, POLLIN, 0 } };
 		CHECK(poll(fds, 2, 20000) > 0);
