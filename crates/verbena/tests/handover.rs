@@ -442,6 +442,31 @@ fn completions_that_wait_need_room() {
     assert!(why.contains("100 completions wait"), "{why}");
 }
 
+/// Who goes on after an error takes nothing: a part is not all.
+#[test]
+fn what_failed_is_not_passed_over() {
+    let why = Flowing::new(1).kept(1, |mut inheritance, device| {
+        let other = common::device(&[]);
+        let (pd, cq) = (device.pd()?, other.cq(16)?);
+        let foreign = inheritance.qp(1, &pd, &cq, &cq, None);
+        assert!(matches!(foreign, Err(Error::Foreign)), "{foreign:?}");
+        inheritance.accept(device, |_| ()).map(drop)
+    });
+    assert!(why.contains("connection with tag 1"), "{why}");
+
+    let memory = common::device(&[]).shared_memory(64, Access::ALL).unwrap();
+    let mut handover = Handover::default();
+    handover.memory(1, memory.clone()).memory(2, memory);
+    let kept = within(handover, |mut inheritance| {
+        let device = common::device(&[]);
+        let pd = device.pd()?;
+        let _first = inheritance.memory(1, &pd)?;
+        assert!(inheritance.memory(2, &pd).is_err());
+        inheritance.accept(&device, |_| ()).map(drop)
+    });
+    assert!(kept.is_err());
+}
+
 #[test]
 fn strangers_get_nothing() {
     let mut scene = Scene::new(&[], TWO);
