@@ -195,18 +195,26 @@ impl Inheritance {
             .map(|(tag, fd)| Ok((tag, Berth::adopt(device.clone(), fd)?)))
             .collect();
         let berths = self.note_failure(berths)?;
+        let all: Vec<_> = (self.arriving.iter())
+            .map(|(qp, arriving)| (&qp.0.qp, arriving))
+            .collect();
+        let fit = QueuePair::check_start(&all).map_err(Error::from);
+        self.note_failure(fit)?;
         on(Step::Unpacked);
         if self.claims.take(0, OFFERED, TAKEN).is_err() {
             return Err(HandoverError::TakenBack.into());
         }
         self.taken = true;
         on(Step::Claimed);
+        let mut begun = Ok(());
         for (qp, arriving) in core::mem::take(&mut self.arriving) {
-            qp.0.qp.start(arriving)?;
+            // One that was touched since ends alone.
+            begun = begun.and(qp.0.qp.start(arriving));
         }
         on(Step::Begun);
         // If nobody hears it, the word says the same.
         let _ = self.answer(&Answer::Taken);
+        begun?;
         let listeners = berths
             .into_iter()
             .map(|(tag, berth)| Ok((tag, berth.listen(Listener::BACKLOG)?)));
