@@ -2,7 +2,7 @@
 //! It promises that a connection which has moved reaches what it reached before, by the same STags and with the same checks,
 //! and nothing else of those functions. It refuses entries that are pending there: who completes them would not find us.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbena_mem::{Arrival, Bind, Misuse, Pd, Policy, Refusal, Ticket, Tpt, Verdict};
 use verbena_mem::{Gather, Placement, Reach, Spend};
@@ -18,21 +18,26 @@ pub(crate) const MAX_STAYS: usize = 8;
 #[derive(Debug, Clone)]
 pub(crate) struct Stay {
     tpt: Arc<Tpt>,
-    /// Its domain there, which stays as long as this does.
+    /// Its domain there, and the use of it: who has the queue pair in its table has that, too, and lets go of both together.
     pd: Pd,
-    _domain: Arc<Use>,
+    domain: Weak<Use>,
     /// What it was called there: windows may be bound to it.
     qp: u32,
 }
 
 impl Stay {
-    pub(crate) fn new(tpt: &Arc<Tpt>, pd: Pd, domain: Use, qp: u32) -> Stay {
+    pub(crate) fn new(tpt: &Arc<Tpt>, pd: Pd, domain: &Arc<Use>, qp: u32) -> Stay {
         Stay {
             tpt: tpt.clone(),
             pd,
-            _domain: Arc::new(domain),
+            domain: Arc::downgrade(domain),
             qp,
         }
+    }
+
+    /// The use of its domain, as long as the queue pair is in a table.
+    pub(crate) fn domain(&self) -> Option<Arc<Use>> {
+        self.domain.upgrade()
     }
 
     fn is_where(&self, other: &Stay) -> bool {
@@ -85,30 +90,31 @@ impl Grounds {
     }
 
     /// Asks the table here and, if it refuses, those of the past.
-    #[inline]
-    fn seek<'a, R, E: Clone>(
+    #[inline(always)]
+    fn seek<'a, R, E>(
         &'a self,
         stag: Stag,
         ask: impl Fn(&'a Arc<Tpt>, Option<&Stay>) -> Result<R, E>,
         hide: impl Fn(E) -> E,
     ) -> Result<R, E> {
-        let here = ask(&self.here, None);
-        match here {
-            Err(refusal) if !self.past.is_empty() => {
-                let mut refusal = refusal;
-                for stay in self.past.iter().rev().filter(|stay| stay.may_know(stag)) {
-                    match ask(&stay.tpt, Some(stay)) {
-                        Err(there) => refusal = hide(there),
-                        granted => return granted,
-                    }
-                }
-                Err(refusal)
-            }
-            here => here,
+        if self.past.is_empty() {
+            // Nearly always, and then nothing is looked at twice.
+            return ask(&self.here, None);
         }
+        let mut refusal = match ask(&self.here, None) {
+            Err(refusal) => refusal,
+            granted => return granted,
+        };
+        for stay in self.past.iter().rev().filter(|stay| stay.may_know(stag)) {
+            match ask(&stay.tpt, Some(stay)) {
+                Err(there) => refusal = hide(there),
+                granted => return granted,
+            }
+        }
+        Err(refusal)
     }
 
-    #[inline]
+    #[inline(always)]
     fn reach<'a, R>(
         &'a self,
         reach: &Reach,
@@ -125,25 +131,25 @@ impl Grounds {
     }
 
     /// As [`Tpt::place_local`].
-    #[inline]
+    #[inline(always)]
     pub fn place_local(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.place_local(reach))
     }
 
     /// As [`Tpt::gather_local`].
-    #[inline]
+    #[inline(always)]
     pub fn gather_local(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.gather_local(reach))
     }
 
     /// As [`Tpt::place_remote`].
-    #[inline]
+    #[inline(always)]
     pub fn place_remote(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.place_remote(reach))
     }
 
     /// As [`Tpt::gather_remote`].
-    #[inline]
+    #[inline(always)]
     pub fn gather_remote(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.gather_remote(reach))
     }
@@ -155,7 +161,7 @@ impl Grounds {
 
     /// As [`Tpt::spend`].
     pub fn spend(&self, reach: &Reach) -> Result<Spend, Refusal> {
-        self.reach(reach, |tpt, reach| tpt.spend(reach))
+        self.reach(reach, Tpt::spend)
     }
 
     /// As [`Tpt::invalidate_local`].
@@ -215,3 +221,6 @@ fn hide_pending(refusal: Refusal) -> Refusal {
         refusal => refusal,
     }
 }
+
+#[cfg(test)]
+mod tests;

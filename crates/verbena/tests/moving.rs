@@ -64,8 +64,8 @@ struct Server {
     homes: Vec<(Device, Pd)>,
     memory: Memory,
     expected: u64,
-    moves: u64,
-    longest: Duration,
+    /// When it moved.
+    moved: Vec<Instant>,
 }
 
 impl Server {
@@ -122,11 +122,11 @@ impl Server {
             homes,
             memory,
             expected,
-            moves,
-            longest,
+            mut moved,
         } = self;
         let name = format!("verbena-moving-{}-{}", std::process::id(), qp.number());
-        let path = std::env::temp_dir().join(format!("{name}-{:p}", &raw const moves));
+        let path = std::env::temp_dir().join(format!("{name}-{:p}", moved.as_ptr()));
+        moved.reserve(1);
         let hatch = Hatch::open(&path).unwrap();
         let successor = std::thread::spawn(move || {
             let device = device(LOOPBACK);
@@ -141,9 +141,8 @@ impl Server {
         let come = hatch.wait(wait).unwrap().unwrap();
         let mut handover = Handover::default();
         handover.memory(1, memory).qp(1, qp);
-        let begun = Instant::now();
+        moved.push(Instant::now());
         come.give(handover, |_| ()).unwrap();
-        let longest = longest.max(begun.elapsed());
         let (qp, cq, memory) = successor.join().unwrap();
         Server {
             qp,
@@ -151,8 +150,7 @@ impl Server {
             homes,
             memory,
             expected,
-            moves: moves + 1,
-            longest,
+            moved,
         }
     }
 
@@ -160,10 +158,8 @@ impl Server {
         self.homes.rotate_left(1);
         let (device, pd) = &self.homes[0];
         let cq = device.cq(256).unwrap();
-        let begun = Instant::now();
+        self.moved.push(Instant::now());
         let qp = self.qp.migrate(pd, &cq, &cq, None).unwrap();
-        self.longest = self.longest.max(begun.elapsed());
-        self.moves += 1;
         Server { qp, cq, ..self }
     }
 }
@@ -171,14 +167,15 @@ impl Server {
 /// What the client saw.
 struct Seen {
     messages: u64,
-    gaps: Vec<Duration>,
+    /// When each echo came, and how long after the one before.
+    echoes: Vec<(Instant, Duration)>,
 }
 
 /// The side that knows nothing: four requests per message, `WINDOW` messages under way.
 fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool) -> Seen {
     let (mut sent, mut echoed, mut added) = (0, 0, 0_u64);
     let mut open = [0_u32; WINDOW as usize];
-    let mut gaps = Vec::new();
+    let mut echoes = Vec::new();
     let mut last = Instant::now();
     let at = |slot: u64, part: usize| slot as usize * 4 * LONGEST + part * LONGEST;
     let there = |slot: u64| Remote {
@@ -243,8 +240,9 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
                     memory.read_at(at(slot, 2), &mut got).unwrap();
                     assert!(got == expected, "echo {echoed}");
                     echoed += 1;
-                    gaps.push(last.elapsed());
-                    last = Instant::now();
+                    let now = Instant::now();
+                    echoes.push((now, now - last));
+                    last = now;
                 }
                 2 => {
                     let mut got = vec![0; wc.len as usize];
@@ -268,7 +266,7 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
     assert_eq!((sent, added), (echoed, echoed), "something is missing");
     Seen {
         messages: echoed,
-        gaps,
+        echoes,
     }
 }
 
@@ -280,8 +278,8 @@ enum To {
     Devices,
 }
 
-/// Moves a server so many times while a client uses it; how long the client waited, sorted.
-fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) -> Vec<Duration> {
+/// Moves a server so many times while a client uses it, and says how long the client waited.
+fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) {
     let settings = [LOOPBACK, settings].concat();
     let (peer, adapter) = (device(&settings), device(&settings));
     let homes: Vec<(Device, Pd)> = [adapter.clone(), tenant(&adapter), tenant(&adapter)]
@@ -303,8 +301,7 @@ fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) -> Vec<Durati
         homes,
         memory,
         expected: 0,
-        moves: 0,
-        longest: Duration::ZERO,
+        moved: Vec::new(),
     };
     for slot in 0..WINDOW {
         server.receive(slot);
@@ -333,28 +330,36 @@ fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) -> Vec<Durati
             if server.serve() {
                 served += 1;
             }
-            if server.moves < moves && served >= 3 {
+            let moved = server.moved.len() as u64;
+            if moved < moves && served >= 3 {
                 server = server.migrate();
                 served = 0;
             }
-            if server.moves == moves && served >= 3 {
+            if moved == moves && served >= 3 {
                 stop.store(true, Ordering::Relaxed);
             }
         }
         (client.join().unwrap(), server)
     });
-    assert_eq!(server.moves, moves);
     assert!(seen.messages >= moves, "{} messages", seen.messages);
-    let mut gaps = seen.gaps;
+    // What a peer sees of a move: how long it waited for the first echo after it.
+    let first_after = |moved: &Instant| seen.echoes.iter().find(|(came, _)| came > moved);
+    let mut pauses: Vec<Duration> = server
+        .moved
+        .iter()
+        .filter_map(first_after)
+        .map(|(_, gap)| *gap)
+        .collect();
+    pauses.sort();
+    let mut gaps: Vec<Duration> = seen.echoes.iter().map(|(_, gap)| *gap).collect();
     gaps.sort();
     println!(
-        "{moves} moves, {} messages: gaps median {:?}, worst {:?}; the longest move {:?}",
+        "{moves} moves, {} messages: pause median {:?}, worst {:?}; without a move median {:?}",
         seen.messages,
+        pauses[pauses.len() / 2],
+        pauses[pauses.len() - 1],
         gaps[gaps.len() / 2],
-        gaps[gaps.len() - 1],
-        server.longest,
     );
-    gaps
 }
 
 fn many() -> u64 {

@@ -86,6 +86,18 @@ pub(super) struct Uses {
     _recv_cq: Use,
     _srq: Option<Use>,
     _ssq: Option<Use>,
+    /// V1: domains of other functions whose memory its connection still reaches.
+    _past: Vec<Arc<Use>>,
+}
+
+impl Uses {
+    /// The same for a connection that came from elsewhere.
+    pub(super) fn and_past(self, past: Vec<Arc<Use>>) -> Uses {
+        Uses {
+            _past: past,
+            ..self
+        }
+    }
 }
 
 impl Pair {
@@ -212,6 +224,9 @@ impl Function {
         let qp = self.qp(number)?;
         let from = qp.state();
         let done = qp.modify(to, out);
+        if done && to == QpState::Reset {
+            self.empty_channel(number, out);
+        }
         self.settle(out);
         if done {
             Ok(())
@@ -287,6 +302,7 @@ impl Function {
             _recv_cq: recv_use,
             _srq: srq_use,
             _ssq: None,
+            _past: Vec::new(),
         })
     }
 
