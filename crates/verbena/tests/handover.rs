@@ -176,7 +176,7 @@ fn killed_at_every_step() {
         match step {
             Step::Departed | Step::Sent | Step::Given => the_running_one_dies(step),
             Step::Received | Step::Unpacked | Step::Claimed | Step::Begun => {
-                the_successor_dies(step)
+                the_successor_dies(step);
             }
         }
     }

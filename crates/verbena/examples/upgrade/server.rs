@@ -130,7 +130,9 @@ impl Server {
                     self = kept;
                 }
                 None => {
-                    doorkeeper.map(Doorkeeper::close);
+                    if let Some(keeper) = doorkeeper {
+                        keeper.close();
+                    }
                     return Ok(());
                 }
             }

@@ -269,14 +269,14 @@ impl Session {
                 let (got, must) = (from_bytes(&bytes), self.reading.take());
                 self.seen.reads += 1;
                 if must != Some(got) {
-                    self.wrong(format!("read {got:x?} instead of {must:x?}"));
+                    self.wrong(&format!("read {got:x?} instead of {must:x?}"));
                 }
             }
             PLUS => {
                 let before = self.memory.load(place(WORD))?;
                 self.adding = false;
                 if before != self.seen.adds {
-                    self.wrong(format!(
+                    self.wrong(&format!(
                         "addition {} found {before}: one is lost, or done twice",
                         self.seen.adds
                     ));
@@ -293,12 +293,12 @@ impl Session {
         let generation = got[3];
         let plain = Cell::from([got[0], got[1], got[2], 0, got[4], got[5], got[6], got[7]]);
         if plain != must || part != self.answered % WINDOW {
-            self.wrong(format!("answer {got:x?} instead of {must:x?}"));
+            self.wrong(&format!("answer {got:x?} instead of {must:x?}"));
         }
         let now = Instant::now();
         match self.last {
             Some((before, _)) if generation < before => {
-                self.wrong(format!("generation {generation} answers after {before}"));
+                self.wrong(&format!("generation {generation} answers after {before}"));
             }
             Some((before, at)) if generation > before => self.seen.pauses.push(now - at),
             _ => {}
@@ -309,7 +309,7 @@ impl Session {
         Ok(())
     }
 
-    fn wrong(&mut self, why: String) {
+    fn wrong(&mut self, why: &str) {
         let (index, answered) = (self.index, self.answered);
         let why = format!("client {index} after {answered} answers: {why}");
         self.seen.wrong.push(why);
