@@ -105,8 +105,14 @@ impl Process {
         }
     }
 
+    /// It has not ended; if it has, all that it said is known.
     pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+        let running = self.child.try_wait().unwrap().is_none();
+        if !running {
+            // The readers end with the pipes.
+            self.said.extend(self.lines.iter());
+        }
+        running
     }
 }
 
