@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::device;
@@ -124,8 +124,11 @@ impl Server {
             expected,
             mut moved,
         } = self;
-        let name = format!("verbena-moving-{}-{}", std::process::id(), qp.number());
-        let path = std::env::temp_dir().join(format!("{name}-{:p}", moved.as_ptr()));
+        // Tests run at once: each move has a place of its own.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("verbena-moving-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         moved.reserve(1);
         let hatch = Hatch::open(&path).unwrap();
         let successor = std::thread::spawn(move || {
@@ -228,6 +231,8 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
             break;
         }
         let n = cq.poll(&mut some);
+        // A server that has failed is not waited for.
+        assert!(last.elapsed() < Duration::from_secs(20), "no answer");
         for wc in &some[..n] {
             well(wc);
             let slot = wc.id % 100;
