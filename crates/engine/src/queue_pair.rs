@@ -104,9 +104,8 @@ impl QueuePair {
     ) -> Result<QueuePair, Error> {
         core.check_own(recv.0.core())?;
         core.check_own(ssq.core())?;
-        let callable = false;
         let options = QueuePairOptions {
-            callable,
+            callable: false,
             ..options
         };
         QueuePair::make(core, Sends::Shared(ssq), recv, options)

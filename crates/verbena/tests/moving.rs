@@ -5,13 +5,16 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::device;
-use common::low::{SEND, complete, join, until, wr};
-use verbena::low::{BLANK, Data, QpState, RecvWr, Remote, SendOp, SendWr, To, Wc};
-use verbena::{Access, Cq, Device, Error, FunctionOptions, Memory, Pd, Qp, QpOptions, Status};
+use common::low::{SEND, join, wr};
+use verbena::low::{self, BLANK, Data, QpState, RecvWr, Remote, SendOp, SendWr, Wc};
+use verbena::{
+    Access, Cq, Device, FunctionOptions, Handover, Hatch, Inheritance, Memory, Pd, Qp, QpOptions,
+    Status,
+};
 
 const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
 /// Messages under way.
@@ -57,7 +60,7 @@ fn well(wc: &Wc) {
 struct Server {
     qp: Qp,
     cq: Cq,
-    /// Where it may be; it is in the first.
+    /// Where it may be; it is in the first. If this is empty, each move is a handover to a device of its own.
     homes: Vec<(Device, Pd)>,
     memory: Memory,
     expected: u64,
@@ -103,7 +106,58 @@ impl Server {
         n > 0
     }
 
-    fn migrate(mut self) -> Server {
+    fn migrate(self) -> Server {
+        if self.homes.is_empty() {
+            self.hand_over()
+        } else {
+            self.change_function()
+        }
+    }
+
+    /// As if the successor were another process: nothing but bytes and descriptors goes over.
+    fn hand_over(self) -> Server {
+        let Server {
+            qp,
+            cq: _before,
+            homes,
+            memory,
+            expected,
+            mut moved,
+        } = self;
+        // Tests run at once: each move has a place of its own.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("verbena-moving-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        moved.reserve(1);
+        let hatch = Hatch::open(&path).unwrap();
+        let successor = std::thread::spawn(move || {
+            let device = device(LOOPBACK);
+            let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
+            let mut inheritance = Inheritance::from(&path).unwrap();
+            let memory = inheritance.memory(1, &pd).unwrap();
+            let qp = inheritance.qp(1, &pd, &cq, &cq, None).unwrap();
+            inheritance.accept(&device, |_| ()).unwrap();
+            (qp, cq, memory)
+        });
+        let wait = Duration::from_secs(10);
+        let come = hatch.wait(wait).unwrap().unwrap();
+        let mut handover = Handover::default();
+        handover.memory(1, memory).qp(1, qp);
+        moved.push(Instant::now());
+        come.give(handover, |_| ()).unwrap();
+        let (qp, cq, memory) = successor.join().unwrap();
+        Server {
+            qp,
+            cq,
+            homes,
+            memory,
+            expected,
+            moved,
+        }
+    }
+
+    fn change_function(mut self) -> Server {
         self.homes.rotate_left(1);
         let (device, pd) = &self.homes[0];
         let cq = device.cq(256).unwrap();
@@ -177,6 +231,8 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
             break;
         }
         let n = cq.poll(&mut some);
+        // A server that has failed is not waited for.
+        assert!(last.elapsed() < Duration::from_secs(20), "no answer");
         for wc in &some[..n] {
             well(wc);
             let slot = wc.id % 100;
@@ -219,8 +275,16 @@ fn client(qp: &Qp, cq: &Cq, memory: &Memory, remote: &Remote, stop: &AtomicBool)
     }
 }
 
-/// Moves a server so many times between functions while a client uses it, and says how long the client waited.
-fn migrations(moves: u64, settings: &[(&str, &str)]) {
+/// Where a server moves to.
+#[derive(Clone, Copy, PartialEq)]
+enum To {
+    Functions,
+    /// Devices that share nothing, by way of a handover.
+    Devices,
+}
+
+/// Moves a server so many times while a client uses it, and says how long the client waited.
+fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) {
     let settings = [LOOPBACK, settings].concat();
     let (peer, adapter) = (device(&settings), device(&settings));
     let homes: Vec<(Device, Pd)> = [adapter.clone(), tenant(&adapter), tenant(&adapter)]
@@ -228,7 +292,12 @@ fn migrations(moves: u64, settings: &[(&str, &str)]) {
         .map(|home| (home.clone(), home.pd().unwrap()))
         .collect();
     let (pd, cq) = (homes[0].1.clone(), adapter.cq(256).unwrap());
-    let memory = pd.memory(WINDOW as usize * SLOT + 8, Access::ALL).unwrap();
+    let len = WINDOW as usize * SLOT + 8;
+    let (memory, homes) = match where_to {
+        To::Functions => (pd.memory(len, Access::ALL), homes),
+        To::Devices => (pd.shared_memory(len, Access::ALL), Vec::new()),
+    };
+    let memory = memory.unwrap();
     let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
     qp.modify(QpState::Init);
     let mut server = Server {
@@ -252,7 +321,7 @@ fn migrations(moves: u64, settings: &[(&str, &str)]) {
     let whole = server.memory.sge(0, 8).unwrap();
     let remote = Remote {
         stag: whole.stag,
-        to: To::new(whole.at),
+        to: low::To::new(whole.at),
     };
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (seen, server) = std::thread::scope(|scope| {
@@ -308,136 +377,38 @@ fn many() -> u64 {
 
 #[test]
 fn nothing_is_lost_doubled_or_reordered() {
-    migrations(many(), &[]);
+    migrations(many(), To::Functions, &[]);
 }
 
 #[test]
 fn nor_with_checksums_and_small_frames() {
-    migrations(many(), &[("crc", "on"), ("fpdu", "mss")]);
+    migrations(many(), To::Functions, &[("crc", "on"), ("fpdu", "mss")]);
 }
 
 #[test]
 fn nor_by_the_rules_of_the_standard_alone() {
-    migrations(many(), &[("extensions", "off"), ("rfc7306", "on")]);
-}
-
-/// Two joined queue pairs of one device, and a tenant of it.
-fn joined() -> (Device, Device, Cq, Qp, Cq, Qp) {
-    let adapter = device(LOOPBACK);
-    let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
-    let pd = adapter.pd().unwrap();
-    let options = QpOptions::default();
-    let ours = Qp::new(&pd, &a, &a, options).unwrap();
-    let theirs = Qp::new(&pd, &b, &b, options).unwrap();
-    let listener = adapter.listen("127.0.0.1:0").unwrap();
-    join(&listener, &ours, &theirs);
-    let tenant = tenant(&adapter);
-    (adapter, tenant, a, ours, b, theirs)
-}
-
-fn send(qp: &Qp, id: u64) {
-    qp.post_send(&[wr(id, SEND, Data::Inline(b"hello"))])
-        .unwrap();
+    migrations(
+        many(),
+        To::Functions,
+        &[("extensions", "off"), ("rfc7306", "on")],
+    );
 }
 
 #[test]
-fn a_refused_move_leaves_the_connection_flowing() {
-    let (_adapter, tenant, a, ours, b, theirs) = joined();
-    let (pd, elsewhere) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
-    // Queues of one function, a domain of another.
-    let refused = ours.migrate(&pd, &a, &a, None).unwrap_err();
-    assert!(matches!(refused.why, Error::Foreign), "{refused}");
-    // A shared receive queue for a queue pair that has its own.
-    let srq = pd.srq(16, 1).unwrap();
-    let refused = refused
-        .qp
-        .migrate(&pd, &elsewhere, &elsewhere, Some(&srq))
-        .unwrap_err();
-    assert!(
-        refused.to_string().contains("a shared one is named"),
-        "{refused}"
-    );
-    // No room for what nobody has taken.
-    let ours = refused.qp;
-    for id in 0..3 {
-        theirs.post_recv(&[RecvWr { id, scatter: &[] }]).unwrap();
-        ours.post_send(&[wr(id, SEND, Data::Inline(b""))]).unwrap();
-    }
-    assert_eq!(complete(&b, 3).len(), 3);
-    until("all sends are done", || ours.view().sends == 0);
-    let small = tenant.cq(2).unwrap();
-    let refused = ours.migrate(&pd, &small, &small, None).unwrap_err();
-    assert!(
-        refused.to_string().contains("3 completions wait"),
-        "{refused}"
-    );
-    // And then it moves, with its completions.
-    let moved = refused
-        .qp
-        .migrate(&pd, &elsewhere, &elsewhere, None)
-        .unwrap();
-    let mut some = [BLANK; 8];
-    assert_eq!(a.poll(&mut some), 0, "nothing is left behind");
-    let came = complete(&elsewhere, 3);
-    assert!(came.iter().all(|wc| wc.qpn == moved.number()));
-    assert_eq!(came.iter().map(|wc| wc.id).collect::<Vec<_>>(), [0, 1, 2]);
-    theirs
-        .post_recv(&[RecvWr {
-            id: 9,
-            scatter: &[],
-        }])
-        .unwrap();
-    moved.post_send(&[wr(9, SEND, Data::Inline(b""))]).unwrap();
-    assert_eq!(complete(&b, 1)[0].id, 9);
+fn nor_by_a_handover() {
+    migrations(many(), To::Devices, &[]);
 }
 
 #[test]
-fn who_has_no_connection_does_not_move() {
-    let (_adapter, tenant, _a, ours, b, theirs) = joined();
-    let (pd, cq) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
-    drop(ours);
-    until("the peer has noticed", || theirs.view().peer_gone);
-    let refused = theirs.migrate(&pd, &cq, &cq, None).unwrap_err();
-    assert!(
-        refused.to_string().contains("without a connection"),
-        "{refused}"
-    );
-    drop((refused, b));
+fn nor_by_a_handover_with_checksums_and_small_frames() {
+    migrations(many(), To::Devices, &[("crc", "on"), ("fpdu", "mss")]);
 }
 
 #[test]
-fn a_queue_pair_with_shared_receives_goes_to_another_shared_queue() {
-    let adapter = device(LOOPBACK);
-    let tenant = tenant(&adapter);
-    let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
-    let pd = adapter.pd().unwrap();
-    let srq = pd.srq(16, 1).unwrap();
-    let ours = Qp::with_srq(&pd, &a, &a, &srq, QpOptions::default()).unwrap();
-    let theirs = Qp::new(&pd, &b, &b, QpOptions::default()).unwrap();
-    let listener = adapter.listen("127.0.0.1:0").unwrap();
-    join(&listener, &theirs, &ours);
-    // A message that finds no receive waits at its sender, before the move and after it.
-    send(&theirs, 1);
-    until("it was refused", || ours.view().counters.rnr_sent == 1);
-    let (there, done) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
-    let refused = ours.migrate(&there, &done, &done, None).unwrap_err();
-    assert!(refused.to_string().contains("none is named"), "{refused}");
-    let stock = there.srq(16, 1).unwrap();
-    let moved = refused
-        .qp
-        .migrate(&there, &done, &done, Some(&stock))
-        .unwrap();
-    let memory = there.memory(64, Access::ALL).unwrap();
-    let scatter = [memory.sge(0, 64).unwrap()];
-    stock
-        .post(&[RecvWr {
-            id: 5,
-            scatter: &scatter,
-        }])
-        .unwrap();
-    let came = complete(&done, 1);
-    assert_eq!((came[0].id, came[0].qpn), (5, moved.number()));
-    well(&came[0]);
-    // The old queue has nothing to do with it any more.
-    drop(srq);
+fn nor_by_a_handover_and_the_standard_alone() {
+    migrations(
+        many(),
+        To::Devices,
+        &[("extensions", "off"), ("rfc7306", "on")],
+    );
 }
