@@ -9,7 +9,6 @@ pub const VNET: usize = 10;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_KNOWN: u8 = 2;
-/// Receive segment coalescing: reserved bits of ours otherwise.
 const GSO_ECN: u8 = 0x80;
 
 /// Where a checksum is still to be completed.
@@ -67,6 +66,14 @@ impl Vnet {
     /// Nothing is left to offloads.
     pub const fn is_plain(&self) -> bool {
         self.partial.is_none() && self.gso.is_none()
+    }
+
+    /// The same without what its sender says of its own checksums: from a peer that is not trusted, nobody must believe it.
+    pub const fn unclaimed(self) -> Vnet {
+        Vnet {
+            known_good: false,
+            ..self
+        }
     }
 
     /// Reads a header in little endian, as it travels between machines.

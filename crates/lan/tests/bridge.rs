@@ -74,28 +74,28 @@ fn everything(mtu: u32, taken: Offloads) {
 #[test]
 fn p8_offloads_passed_on_1500() {
     privileged("p8_offloads_passed_on_1500", || {
-        everything(1500, Offloads::ALL)
+        everything(1500, Offloads::ALL);
     });
 }
 
 #[test]
 fn p8_offloads_passed_on_9000() {
     privileged("p8_offloads_passed_on_9000", || {
-        everything(9000, Offloads::ALL)
+        everything(9000, Offloads::ALL);
     });
 }
 
 #[test]
 fn p8_offloads_by_hand_1500() {
     privileged("p8_offloads_by_hand_1500", || {
-        everything(1500, Offloads::NONE)
+        everything(1500, Offloads::NONE);
     });
 }
 
 #[test]
 fn p8_offloads_by_hand_9000() {
     privileged("p8_offloads_by_hand_9000", || {
-        everything(9000, Offloads::NONE)
+        everything(9000, Offloads::NONE);
     });
 }
 

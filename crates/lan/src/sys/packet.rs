@@ -1,6 +1,9 @@
 //! Packet sockets: frames of one interface in and out, many per call.
 //! It promises that the kernel writes only into rooms that are lent for the call, and that a tag which the card or the kernel
 //! took out of a frame comes back beside it. It refuses to decide which refusals matter.
+//!
+//! A mapped ring would save a fifth of what a frame of 1500 bytes costs on its way through a veth (1.35 for 1.7 µs), and a
+//! tenth at 9000; for that, it hands frames over by blocks, late, or needs a slot of the longest frame's size for each.
 
 use core::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

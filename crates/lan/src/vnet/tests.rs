@@ -42,6 +42,13 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_claim_is_taken_back_and_nothing_else() {
+    let claims = Vnet::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    assert!(claims.known_good && claims.unclaimed() == Vnet::PLAIN);
+    assert_eq!(TCP.unclaimed(), TCP);
+}
+
+#[test]
 fn a_tag_moves_every_place() {
     let shifted = TCP.shifted(4);
     assert_eq!(shifted.partial.map(|p| (p.start, p.offset)), Some((38, 16)));

@@ -22,35 +22,66 @@ const NESTED: &str = "VERBENA_LAN_NESTED";
 ///
 /// `name` is the test's own, as `cargo test` calls it.
 pub fn privileged(name: &str, test: impl FnOnce()) {
-    let can = |words: &[&str]| {
-        let ran = Command::new("unshare").args(words).arg("true").output();
-        ran.is_ok_and(|ran| ran.status.success())
-    };
     // As if nobody were root, to see that the detour leads there too.
     let detour = std::env::var_os("VERBENA_LAN_DETOUR").is_some();
     let nested = std::env::var_os(NESTED).is_some();
-    if can(&["-n"]) && (nested || !detour) {
+    if let Some(why) = lacking() {
+        skip(name, &why);
+    } else if can(&["-n"]) && (nested || !detour) {
         test();
     } else if !nested && can(&["-Urn"]) {
-        let program = std::env::current_exe().unwrap();
-        let mut command = Command::new("unshare");
-        command.arg("-Urn").arg(program);
-        command
-            .args([name, "--exact", "--nocapture"])
-            .env(NESTED, "1");
-        let ran = command.output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stdout);
-        let complained = String::from_utf8_lossy(&ran.stderr);
-        assert!(
-            ran.status.success() && said.contains("1 passed"),
-            "in a user namespace:\n{said}\n{complained}"
-        );
+        again_nested(name);
     } else {
-        let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
         let why = "neither root nor a user namespace (unshare -Urn) can be had here";
-        assert!(!ci, "{name}: {why}");
-        eprintln!("SKIPPED: {name}: {why}; no interface was tested");
+        skip(name, why);
     }
+}
+
+/// What tests start, with its Debian package.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("ip", "iproute2"),
+    ("ping", "iputils-ping"),
+    ("ethtool", "ethtool"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("/usr/bin/python3", "python3"),
+];
+
+/// What is not there at all.
+fn lacking() -> Option<String> {
+    for (program, package) in PROGRAMS {
+        if let Err(error) = Command::new(program).arg("-V").output() {
+            return Some(format!("{program} (Debian package {package}): {error}"));
+        }
+    }
+    let tun = File::options().read(true).write(true).open("/dev/net/tun");
+    tun.err().map(|error| format!("/dev/net/tun: {error}"))
+}
+
+fn can(words: &[&str]) -> bool {
+    let ran = Command::new("unshare").args(words).arg("true").output();
+    ran.is_ok_and(|ran| ran.status.success())
+}
+
+/// Loudly; and where nobody reads it, as a failure.
+fn skip(name: &str, why: &str) {
+    let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
+    assert!(!ci, "{name}: {why}");
+    eprintln!("SKIPPED: {name}: {why}; no interface was tested");
+}
+
+fn again_nested(name: &str) {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("-Urn").arg(program);
+    command.args([name, "--exact", "--nocapture"]);
+    let ran = command.env(NESTED, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let complained = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        ran.status.success() && said.contains("1 passed"),
+        "in a user namespace:\n{said}\n{complained}"
+    );
 }
 
 /// A network namespace.
