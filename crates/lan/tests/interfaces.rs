@@ -260,6 +260,7 @@ fn the_missing_right_is_named() {
     privileged("the_missing_right_is_named", || {
         let space = Space::new();
         space.ip("link add u0 type veth peer name u1");
+        space.ip("tuntap add dev mine mode tap user 0");
         let program = std::env::current_exe().unwrap();
         let ran = space.run(|| {
             let mut command = Command::new("setpriv");
@@ -274,6 +275,8 @@ fn the_missing_right_is_named() {
         let complained = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.success(), "{said}{complained}");
         assert!(said.contains("1 passed"), "{said}");
+        // What an administrator made stays when its user is gone.
+        assert!(space.ip("link").contains("mine"));
     });
 }
 
@@ -291,4 +294,15 @@ fn without_rights() {
     lacks(interface.set_up(true).unwrap_err(), Capability::NetAdmin);
     // Looking is everybody's right.
     assert_eq!(interface.mtu(), Ok(1500));
+    // What an administrator made for this user needs no right, but to switch it on.
+    let mine = Tap::create("mine", 1).unwrap();
+    assert_eq!(mine.set_offloads(Offloads::ALL), Ok(Offloads::ALL));
+    mine.set_carrier(true).unwrap();
+    lacks(
+        mine.interface().set_up(true).unwrap_err(),
+        Capability::NetAdmin,
+    );
+    // Another kind of interface has the name.
+    let other = Tap::create("u0", 1).unwrap_err();
+    assert!(matches!(other, Error::InUse { .. }), "{other}");
 }
