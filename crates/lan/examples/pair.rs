@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena_lan::{LONGEST, Offloads, Queue, Tap};
+use verbena_lan::{LONGEST, Offloads, Queue, Tap, Took};
 
 const USAGE: &str = "pair TAP TAP [offloads]";
 const SECOND: Duration = Duration::from_secs(1);
@@ -60,11 +60,12 @@ fn main() -> Answer<()> {
 
 /// One read, one write; the frame's length, or nothing if there was none.
 fn carry(from: &Queue, to: &Queue, room: &mut [u8]) -> Answer<Option<usize>> {
-    let Some((vnet, len)) = from.take(room)? else {
-        return Ok(None);
+    let (vnet, len) = match from.take(room)? {
+        Took::Frame(vnet, len) => (vnet, len),
+        Took::Nothing | Took::Lost => return Ok(None),
     };
     // One that the other side refuses (it is down, say) or has no room for is lost, as on any cable.
-    let _ = to.put(&vnet, &room[..len]);
+    to.put(&vnet, &room[..len])?;
     Ok(Some(len))
 }
 

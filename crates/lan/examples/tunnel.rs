@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use verbena_lan::{Batch, LONGEST, Offloads, Queue, Tap, VNET, Vnet};
+use verbena_lan::{Batch, LONGEST, Offloads, Put, Queue, Tap, VNET, Vnet};
 
 const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads]";
 /// Frames that are read before they are sent.
@@ -110,7 +110,7 @@ fn receive(queue: &Queue, stream: &TcpStream) -> Answer {
         let (vnet, bytes) = frame.split_first_chunk().ok_or("a frame without header")?;
         let vnet = Vnet::parse(vnet)?;
         // One that the interface refuses (it is down, say) is lost, as on any cable.
-        while let Ok(false) = queue.put(&vnet, bytes) {
+        while queue.put(&vnet, bytes)? == Put::Wait {
             wait(queue, PollFlags::OUT)?;
         }
     }

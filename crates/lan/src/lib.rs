@@ -70,6 +70,28 @@ pub struct Written {
     pub refused: usize,
 }
 
+/// What became of one frame that was to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The system has it.
+    Sent,
+    /// The system can take no more now: wait until it is writable.
+    Wait,
+    /// The system would not take it, for the same reasons as in [`Written::refused`].
+    Refused,
+}
+
+/// What reading one frame brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Took {
+    /// A frame: what it leaves to offloads, and its length.
+    Frame(Vnet, usize),
+    /// Nothing waits.
+    Nothing,
+    /// A frame came and is lost, for the same reasons as in [`Taken::lost`]; the next may wait.
+    Lost,
+}
+
 /// What a read took from the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {

@@ -12,7 +12,7 @@ use crate::frame::{Batch, Frame};
 use crate::interface::Interface;
 use crate::sys::packet;
 use crate::vnet::Vnet;
-use crate::{Taken, Written};
+use crate::{Put, Taken, Written};
 
 /// What came to a port since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,7 +92,7 @@ impl Port {
         })
     }
 
-    /// Fills the batch anew with frames that came.
+    /// Fills the batch anew with frames that came, up to 64 of them.
     pub fn read(&self, batch: &mut Batch) -> Result<Taken> {
         let mut whole = [false; packet::MOST];
         let mut unknown = 0;
@@ -133,13 +133,14 @@ impl Port {
         Ok(written)
     }
 
-    /// Sends one frame; false if it must wait. A frame that the system refuses is an error.
-    pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<bool> {
+    /// Sends one frame, from wherever its bytes are. The system completes and cuts what the card cannot.
+    pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<Put> {
         loop {
             match packet::send_one(self.as_fd(), vnet, bytes) {
-                Ok(()) => return Ok(true),
-                Err(Errno::AGAIN) => return Ok(false),
+                Ok(()) => return Ok(Put::Sent),
+                Err(Errno::AGAIN) => return Ok(Put::Wait),
                 Err(Errno::INTR) => {}
+                Err(errno) if is_about_one(errno) => return Ok(Put::Refused),
                 Err(errno) => return Err(self.refused("sendmsg", errno)),
             }
         }

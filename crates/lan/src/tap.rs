@@ -13,7 +13,7 @@ use crate::interface::{Interface, check};
 use crate::offloads::Offloads;
 use crate::sys::tun;
 use crate::vnet::{VNET, Vnet};
-use crate::{Taken, Written};
+use crate::{Put, Taken, Took, Written};
 
 /// Queues of one interface.
 const MOST_QUEUES: usize = 64;
@@ -152,14 +152,13 @@ impl Queue {
         Ok(Queue { fd, name })
     }
 
-    /// Takes one frame that the system sends: what it leaves to offloads, and its length; none if none waits.
-    ///
-    /// The room must be longer than any frame: one that fills it is lost, as it may have been longer, and so is one whose
-    /// header nobody knows. Both are an error of [`Errno::MSGSIZE`] or [`Errno::PROTO`], and the next call takes the next.
-    pub fn take(&self, room: &mut [u8]) -> Result<Option<(Vnet, usize)>> {
+    /// Takes one frame that the system sends, into any room. That must be longer than any frame ([`LONGEST`](crate::LONGEST)
+    /// and a byte): one that fills it is lost, as it may have been longer.
+    pub fn take(&self, room: &mut [u8]) -> Result<Took> {
         match self.read_one(room) {
-            Ok(taken) => Ok(Some(taken)),
-            Err(Errno::AGAIN) => Ok(None),
+            Ok((vnet, len)) => Ok(Took::Frame(vnet, len)),
+            Err(Errno::AGAIN) => Ok(Took::Nothing),
+            Err(Errno::MSGSIZE | Errno::PROTO) => Ok(Took::Lost),
             Err(errno) => Err(gone_or("read", &self.name, errno)),
         }
     }
@@ -184,12 +183,14 @@ impl Queue {
         Ok((vnet, len))
     }
 
-    /// Hands one frame to the system; false if it must wait. A frame that the system refuses is an error.
-    pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<bool> {
+    /// Hands one frame to the system, from wherever its bytes are.
+    pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<Put> {
         match self.write_one(vnet, bytes) {
-            Ok(()) => Ok(true),
-            Err(Errno::AGAIN) => Ok(false),
-            Err(errno) => Err(gone_or("write", &self.name, errno)),
+            Ok(()) => Ok(Put::Sent),
+            Err(Errno::AGAIN) => Ok(Put::Wait),
+            Err(errno @ (Errno::BADFD | Errno::PERM)) => Err(gone_or("write", &self.name, errno)),
+            // Down, without room, or a frame that does not fit its header: this one is lost and nothing else.
+            Err(_) => Ok(Put::Refused),
         }
     }
 
@@ -226,14 +227,10 @@ impl Queue {
     pub fn write(&self, frames: &[Frame]) -> Result<Written> {
         let mut written = Written::default();
         for frame in frames {
-            match self.write_one(frame.vnet(), frame.bytes()) {
-                Ok(()) => {}
-                Err(Errno::AGAIN) => break,
-                Err(errno @ (Errno::BADFD | Errno::PERM)) => {
-                    return Err(gone_or("write", &self.name, errno));
-                }
-                // Down, without room, or a frame that does not fit its header: this one is lost and nothing else.
-                Err(_) => written.refused += 1,
+            match self.put(frame.vnet(), frame.bytes())? {
+                Put::Sent => {}
+                Put::Wait => break,
+                Put::Refused => written.refused += 1,
             }
             written.done += 1;
         }

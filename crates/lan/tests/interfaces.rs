@@ -6,7 +6,8 @@ use std::process::Command;
 
 use common::{Space, privileged, until};
 use verbena_lan::{
-    Batch, Capability, Error, Frame, Interface, Mac, Offloads, Partial, Port, Tap, Vnet, Watch,
+    Batch, Capability, Error, Frame, Interface, Mac, Offloads, Partial, Port, Put, Tap, Took, Vnet,
+    Watch,
 };
 
 fn tap(space: &Space, name: &str, queues: usize) -> Tap {
@@ -128,12 +129,14 @@ fn p8_what_is_down_or_gone_loses_frames_and_says_so() {
         let all = |done, refused| verbena_lan::Written { done, refused };
         // The TAP was never switched on.
         assert_eq!(queue.write(&frames), Ok(all(3, 3)));
+        assert_eq!(queue.put(&Vnet::PLAIN, &bytes), Ok(Put::Refused));
         tap.interface().set_up(true).unwrap();
         assert_eq!(queue.write(&frames), Ok(all(3, 0)));
         // The port goes down and comes again, and is still the same port.
         let mut batch = Batch::new(8);
         unit.ip("link set u0 down");
         assert_eq!(port.write(&frames), Ok(all(3, 3)));
+        assert_eq!(port.put(&Vnet::PLAIN, &bytes), Ok(Put::Refused));
         assert_eq!(port.read(&mut batch).unwrap().lost, 0);
         unit.ip("link set u0 up");
         until("frames come again", || {
@@ -196,7 +199,7 @@ fn a_tag_and_an_unfinished_checksum_pass_a_port_as_they_are() {
                 (partial, frame(Mac::BROADCAST, 200)),
                 (partial, tagged),
             ] {
-                assert!(peer.put(&vnet, &bytes).unwrap());
+                assert_eq!(peer.put(&vnet, &bytes), Ok(Put::Sent));
                 until("it came", || {
                     port.read(&mut batch).unwrap();
                     batch
@@ -229,21 +232,29 @@ fn every_queue_carries_frames() {
         for (at, queue) in tap.queues().iter().enumerate() {
             let mut bytes = frame(mac, 100);
             bytes[99] = at as u8;
-            assert!(queue.put(&Vnet::PLAIN, &bytes).unwrap());
+            assert_eq!(queue.put(&Vnet::PLAIN, &bytes), Ok(Put::Sent));
             until("it came up", || {
                 port.read(&mut batch).unwrap();
                 batch.frames().iter().any(|f| f.bytes() == bytes)
             });
         }
+        // A room that is too small loses a frame, and says so; the next one comes.
+        let small = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
+        assert_eq!(port.put(&Vnet::PLAIN, &small), Ok(Put::Sent));
+        until("it is lost", || {
+            let mut queues = tap.queues().iter();
+            queues.any(|queue| queue.take(&mut [0; 50]) == Ok(Took::Lost))
+        });
         // What the system sends comes to some queue.
         let bytes = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
-        assert!(port.put(&Vnet::PLAIN, &bytes).unwrap());
+        assert_eq!(port.put(&Vnet::PLAIN, &bytes), Ok(Put::Sent));
         until("it came down", || {
-            let mut came = tap.queues().iter().filter_map(|queue| {
-                let (_, len) = queue.take(&mut room).unwrap()?;
-                Some(room[..len] == bytes)
-            });
-            came.any(|same| same)
+            let mut queues = tap.queues().iter();
+            queues.any(|queue| match queue.take(&mut room).unwrap() {
+                Took::Frame(_, len) => room[..len] == bytes,
+                Took::Nothing => false,
+                Took::Lost => panic!("a frame that does not fit"),
+            })
         });
         let none = space.run(|| Tap::create("tap1", 0)).unwrap_err();
         assert!(matches!(none, Error::Queues { got: 0, .. }), "{none}");

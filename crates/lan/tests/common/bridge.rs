@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena_lan::{Batch, Frame, Offloads, Port, Queue, Tap, Vnet, fit};
+use verbena_lan::{Batch, Frame, Offloads, Port, Put, Queue, Tap, Vnet, fit};
 
 use super::Space;
 
@@ -134,7 +134,7 @@ fn carry(queue: &Queue, port: &Port, taken: Offloads, seen: &Seen, stop: &Atomic
 }
 
 type Write<'a> = &'a dyn Fn(&[Frame]) -> verbena_lan::Written;
-type Put<'a> = &'a dyn Fn(&Vnet, &[u8]) -> verbena_lan::Result<bool>;
+type One<'a> = &'a dyn Fn(&Vnet, &[u8]) -> verbena_lan::Result<Put>;
 
 fn pass(
     batch: &Batch,
@@ -142,7 +142,7 @@ fn pass(
     room: &mut Vec<u8>,
     seen: &Seen,
     write: Write<'_>,
-    put: Put<'_>,
+    put: One<'_>,
 ) {
     let mut frames = batch.frames();
     for frame in frames {
@@ -165,10 +165,10 @@ fn pass(
         let fitted = fit(frame.vnet(), frame.bytes(), taken, room, |vnet, bytes| {
             count(&seen.pieces, 1);
             loop {
-                match put(vnet, bytes) {
-                    Ok(true) => break,
-                    Ok(false) => std::thread::yield_now(),
-                    Err(_) => {
+                match put(vnet, bytes).unwrap() {
+                    Put::Sent => break,
+                    Put::Wait => std::thread::yield_now(),
+                    Put::Refused => {
                         count(&seen.refused, 1);
                         break;
                     }
