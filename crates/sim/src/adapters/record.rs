@@ -112,8 +112,6 @@ pub struct QueuePair {
     pub undrained: bool,
     /// Its life ended before the world did.
     pub over: Option<Over>,
-    /// Receives of the shared queue that it was filling when it was emptied: they are gone with it.
-    pub took: usize,
     /// It does not wait for receivers for ever.
     pub impatient: bool,
     /// It does not wait for receivers at all.
