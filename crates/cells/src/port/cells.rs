@@ -53,7 +53,7 @@ impl Port {
         let mut stray = false;
         match &cell.body {
             Body::Data(data) => {
-                stray = wqp.on_data(from, cell.connected, packet, data, &moment, fx, out);
+                stray = wqp.on_data(from, (cell.connected, packet), data, &moment, fx, out);
             }
             Body::Ack => {
                 wqp.on_answer(from, cell.connected, (packet, None), &moment, fx, out);

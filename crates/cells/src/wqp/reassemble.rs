@@ -71,8 +71,7 @@ impl Wqp {
     pub(crate) fn on_data(
         &mut self,
         from: Peer,
-        connected: bool,
-        packet: PacketSeq,
+        (connected, packet): (bool, PacketSeq),
         data: &Data<'_>,
         moment: &Moment<'_>,
         fx: &mut Effects,
@@ -148,10 +147,10 @@ impl Wqp {
             Err((why, part)) => {
                 if why == Refused::NoBuffer {
                     // What is placed stays placed: the sender begins anew, and we go on from here.
-                    self.partial = part;
+                    self.partial = part.map(|part| *part);
                     self.starved = true;
                 } else {
-                    self.abandon(part);
+                    self.abandon(part.map(|part| *part));
                 }
                 // What comes behind is no news: it all waits for this one.
                 self.nak_told = true;
@@ -199,7 +198,7 @@ impl Wqp {
                 Ok(self.deliver(part, data, from, out))
             }
             Err((why, part)) => {
-                self.abandon(part);
+                self.abandon(part.map(|part| *part));
                 // The rest of it is not looked at.
                 self.expected = packet.next();
                 Err(why)
@@ -245,7 +244,7 @@ impl Wqp {
                 Err(Refused::Fragment)
             }
             Err((why, part)) => {
-                self.abandon(part);
+                self.abandon(part.map(|part| *part));
                 if let Some(nak) = why.nak().filter(|_| acknowledged) {
                     self.owe(from, packet, Some(nak), limits.answers);
                 }
@@ -268,7 +267,7 @@ impl Wqp {
         data: &Data<'_>,
         moment: &Moment<'_>,
         out: &mut Outbox,
-    ) -> Result<Step, (Refused, Option<Reassembly>)> {
+    ) -> Result<Step, (Refused, Option<Box<Reassembly>>)> {
         let mut part = match part {
             Some(part) => part,
             None => self.start(data, moment).map_err(|why| (why, None))?,
@@ -276,19 +275,21 @@ impl Wqp {
         let last = data.tail != Tail::More;
         let (crc, end) = match self.judge(&part, data, moment) {
             Ok(judged) => judged,
-            Err(why) => return Err((why, Some(part))),
+            Err(why) => return Err((why, Some(Box::new(part)))),
         };
         match &part.target {
             Target::Write(block) => {
                 let placed = place::write(&self.init, block, part.offset, data.payload, last);
                 if let Err(why) = placed {
-                    return Err((why, Some(part)));
+                    return Err((why, Some(Box::new(part))));
                 }
             }
             Target::Receive(receive) => {
                 match place::scatter(&self.init, receive, part.offset, data.payload) {
                     Ok(()) => {}
-                    Err(Refusal::Pending { .. }) => return Err((Refused::NoBuffer, Some(part))),
+                    Err(Refusal::Pending { .. }) => {
+                        return Err((Refused::NoBuffer, Some(Box::new(part))));
+                    }
                     Err(_) => {
                         // Our own memory refused: the receive says so, and the channel fails.
                         self.receive_failed(receive.id, Status::LocProtErr, out);
