@@ -10,7 +10,7 @@
 //! [`Port::handle_cells`] and after [`Port::handle_timeout`]: [`Port::poll_transmit`] until it has nothing,
 //! [`Port::poll_notice`] until it has nothing, and come back at [`Port::deadline`]. Completions are in the completion queues.
 //!
-//! Reading order: [`descriptor`] → [`config`] → [`state`] → `wqp` (`transmit`, `answer`, `reassemble`, `place`, `complete`) →
+//! Reading order: [`descriptor`] → [`config`] → [`state`] → `wqp` (`transmit`, `answer`, `reassemble`, `step`, `place`, `complete`) →
 //! [`port`] (`cells`, `connect`, `transmit`).
 
 #![forbid(unsafe_code)]

@@ -228,7 +228,8 @@ impl Pair {
             return;
         }
         let acknowledged = self.a.kind.acknowledged;
-        if self.b.port.listen(LISTENER, acknowledged).is_ok() {}
+        // Refused if it listens already.
+        let _ = self.b.port.listen(LISTENER, acknowledged);
         self.ask();
         self.carry();
         let ticket = match &self.b.notices()[..] {

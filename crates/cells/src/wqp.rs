@@ -9,6 +9,7 @@ mod place;
 mod post;
 mod reassemble;
 mod seen;
+mod step;
 mod transmit;
 
 pub(crate) use answer::Moment;
@@ -33,8 +34,11 @@ use crate::counters::{Counters, Refused};
 use crate::descriptor::{Payload, Peer};
 use crate::notice::{Effects, Notice, Says, Stray, Why};
 use crate::state::{Event, State};
-use reassemble::Reassembly;
 use seen::Seen;
+use step::Reassembly;
+
+/// Packets that left so many numbers ago may still be answered.
+const RECENT: u32 = 1024;
 
 /// The two attributes of a channel (P2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -333,8 +337,11 @@ impl Wqp {
     pub(crate) fn is_ended_by(&self, from: Peer, packet: PacketSeq, ending: Ending) -> bool {
         let ours = self.state == State::Connected && self.peer == Some(from);
         let numbered = match ending {
-            // It repeats a number of ours: one that is under way, or the next.
-            Ending::NoChannel => packet.minus(self.una) as usize <= self.begun(),
+            // It repeats a number of ours: one that is under way, the next, or one that left a short while ago.
+            Ending::NoChannel => {
+                let oldest = PacketSeq::new(self.una.get().wrapping_sub(RECENT));
+                packet.minus(oldest) as usize <= RECENT as usize + self.begun()
+            }
             _ => packet == self.first_rx,
         };
         ours && numbered

@@ -30,13 +30,7 @@ impl Port {
             to: None,
             room,
         };
-        while let Some(stray) = self.effects.strays.front() {
-            let Ok(to) = turn.put(&stray.cell(), datagram) else {
-                break;
-            };
-            turn.to = Some(to);
-            self.effects.strays.pop_front();
-        }
+        self.put_strays(&mut turn, datagram);
         // Each has one turn at most; whoever has more to say comes back behind the others.
         for _ in 0..self.ready.len() {
             let Some(number) = self.ready.pop_front() else {
@@ -61,8 +55,22 @@ impl Port {
                 break;
             }
         }
-        // Somebody who failed while it was asked may have left an answer: it goes with the next one.
+        // Somebody who failed while it was asked may have left an answer.
+        if turn.to.is_none() {
+            self.put_strays(&mut turn, datagram);
+        }
         turn.to
+    }
+
+    /// Answers that belong to no work queue pair, as many as go to the same port and fit.
+    fn put_strays(&mut self, turn: &mut Turn<'_>, datagram: &mut Vec<u8>) {
+        while let Some(stray) = self.effects.strays.front() {
+            let Ok(to) = turn.put(&stray.cell(), datagram) else {
+                break;
+            };
+            turn.to = Some(to);
+            self.effects.strays.pop_front();
+        }
     }
 
     /// When [`handle_timeout`](Port::handle_timeout) wants to be called, if nothing happens before.

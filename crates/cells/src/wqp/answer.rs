@@ -2,6 +2,8 @@
 //! It promises that a packet completes only after it was sent in full and the peer said so, and that no peer keeps a sender busy
 //! without end: every way to ask for a packet again has its limit. It refuses to believe numbers that are not under way.
 
+use core::time::Duration;
+
 use verbena_nic::Outbox;
 use verbena_nic::wc::{Status, WcOp};
 use verbena_stream::Time;
@@ -162,8 +164,12 @@ impl Wqp {
         }
         self.rewind();
         self.window = (self.window / 2).max(1);
-        let patience = moment.config.timeout * (1 << self.tries.min(DOUBLINGS));
-        self.timer = Some(moment.now + patience);
+        self.timer = Some(moment.now + self.patience(moment.config));
+    }
+
+    /// How long an acknowledgement may take now.
+    pub(super) fn patience(&self, config: &Config) -> Duration {
+        config.timeout * (1 << self.tries.min(DOUBLINGS))
     }
 
     /// The answer to a connectionless packet stands for that packet alone.

@@ -142,7 +142,7 @@ impl Wqp {
         let Some(hello) = self.hello.as_mut() else {
             return;
         };
-        if hello.tries <= config.retries {
+        if hello.tries < config.retries {
             hello.due = true;
             // If the carrier takes nothing, the clock runs all the same.
             hello.tries += 1;

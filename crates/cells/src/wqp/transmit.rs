@@ -205,8 +205,9 @@ impl Wqp {
         } else {
             self.cursor.cell = cell.saturating_add(1);
         }
-        if acknowledged && self.timer.is_none() {
-            self.timer = Some(turn.now + turn.config.timeout);
+        if acknowledged {
+            // The window ends this: a slow carrier is no silent peer.
+            self.timer = Some(turn.now + self.patience(turn.config));
         }
         Emitted::Cell(peer.port)
     }

@@ -278,6 +278,11 @@ fn memory_of_our_own_that_refuses_is_our_own_failure() {
             [(1, Status::LocProtErr), (2, second)],
             "{kind:?}"
         );
+        assert_eq!(
+            pair.b.state() == State::Ended,
+            kind.connected,
+            "the peer is told"
+        );
     }
     let mut pair = Pair::new(kind(true, true));
     let gone = Buffer::new(&pair.b.tpt, 100, PD, Access::LOCAL_WRITE).unwrap();
