@@ -125,8 +125,8 @@ struct Cursor {
     at: usize,
     /// Which of its cells.
     cell: u16,
-    /// The packet's checksum so far.
-    crc: Crc32c,
+    /// The packet's checksum so far, once it has one.
+    crc: Option<Crc32c>,
 }
 
 /// The work queue pair.

@@ -171,9 +171,9 @@ impl Wqp {
         let Some(peer) = self.peer else {
             return Emitted::Idle;
         };
-        let mut crc = core::mem::take(&mut self.cursor.crc);
+        let mut crc = self.cursor.crc.take().unwrap_or_default();
         let cut = self.write_cell(turn, (at, cell), peer, &mut crc, out);
-        self.cursor.crc = crc;
+        self.cursor.crc = Some(crc);
         let cut = match cut {
             Ok(Some(cut)) => cut,
             Ok(None) => return Emitted::Idle,

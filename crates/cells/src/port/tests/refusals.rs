@@ -360,3 +360,40 @@ fn a_lost_completion_fails_the_channel() {
         assert_eq!(pair.b.notices(), [ended]);
     }
 }
+
+/// V5: memory whose registration is on its way is waited for, by our own sends and by acknowledged writes of a peer.
+#[test]
+fn memory_that_is_not_registered_yet_is_waited_for() {
+    for kind in KINDS {
+        let mut pair = Pair::new(kind);
+        let (source, soon) = Buffer::pending(&pair.a.tpt, 8, PD, Access::ALL).unwrap();
+        let (target, later) = Buffer::pending(&pair.b.tpt, 8, PD, Access::ALL).unwrap();
+        assert!(source.write(0, b"patience"));
+        let piece = [verbena_nic::Sge {
+            at: source.at(),
+            len: 8,
+            stag: source.stag(),
+        }];
+        let remote = Remote {
+            stag: target.stag(),
+            to: To::new(target.at()),
+        };
+        pair.a
+            .send(1, Some(remote), None, Data::Gather(&piece))
+            .unwrap();
+        pair.carry();
+        assert_eq!(pair.a.counters().cells_sent, 0);
+        drop(soon.complete());
+        assert!(pair.wait());
+        pair.carry();
+        assert_eq!(pair.b.counters().no_buffer, 1, "{kind:?}");
+        assert_eq!(target.read(0, 8), [0; 8]);
+        drop(later.complete());
+        while pair.wait() {
+            pair.carry();
+        }
+        assert_eq!(pair.a.sent(), [(1, Status::Success)]);
+        let arrived = target.read(0, 8) == b"patience";
+        assert_eq!(arrived, kind.acknowledged, "{kind:?}");
+    }
+}
