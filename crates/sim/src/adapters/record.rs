@@ -289,6 +289,8 @@ pub struct WindowRecord {
     pub len: usize,
     /// Somebody asked for its end, or it never began.
     pub doubtful: bool,
+    /// It ends with the first message that ends in it (M9).
+    pub one_touch: bool,
     /// Its bytes when its program knew it was invalid.
     pub revoked: Option<Vec<u8>>,
 }
