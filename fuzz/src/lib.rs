@@ -4,11 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cell;
+pub mod channel;
 pub mod control;
 pub mod ddp;
 pub mod decode;
 pub mod fpdu;
 pub mod pair;
+pub mod push;
 pub mod rdmap;
 pub mod roce_ud;
 pub mod rx;
@@ -28,11 +31,14 @@ pub struct Target {
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    target("cell", cell::target),
+    target("channel", channel::target),
     target("control", control::target),
     target("ddp", ddp::target),
     target("decode", decode::target),
     target("fpdu", fpdu::target),
     target("pair", pair::target),
+    target("push", push::target),
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
     target("rx", rx::target),

@@ -1,5 +1,6 @@
 //! Every byte format Verbena speaks: MPA, DDP and RDMAP as the RFCs define them, Verbena's own
-//! extensions, and the RoCEv2 datagrams used for unreliable queue pairs. Each header is one file
+//! extensions, the RoCEv2 datagrams used for unreliable queue pairs, and the cells and push-push
+//! messages of channels. Each header is one file
 //! that parses bytes into a value which cannot lie and emits that value back as the same bytes.
 //! Nothing here keeps state, does I/O, or knows what a connection is.
 //!
@@ -12,16 +13,17 @@
 //! * `emit` followed by `parse` returns an equal value, provided the value is one that `parse`
 //!   can return; where a public field is wider than its place on the wire, the surplus bits are
 //!   not sent. The other direction also holds for bytes sent by a conforming peer; reserved bits
-//!   are ignored on receive and sent as zero. Terminate documents its two exceptions: error codes
+//!   are ignored on receive and sent as zero, except in cells and push-push messages, which are
+//!   refused. Terminate documents its two exceptions: error codes
 //!   that read alike, and the layout of a message without returned headers.
-//! * Integers are big-endian on the wire. The two exceptions are the CRC field of an FPDU and the
-//!   ICRC of a RoCEv2 packet, which are stored least significant byte first.
+//! * Integers are big-endian on the wire. The exceptions are checksums: the CRC field of an FPDU,
+//!   both CRCs of a cell and the ICRC of a RoCEv2 packet are stored least significant byte first.
 //! * `Display` prints one line for people.
 //!
 //! # Reading order
 //!
 //! [`number`] for the vocabulary, [`mpa`] for framing, [`ddp`] for segments, [`rdmap`] for
-//! messages, then [`ext`] and [`roce`].
+//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] stand by themselves.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -34,12 +36,14 @@
     )
 )]
 
+pub mod cell;
 pub mod crc;
 pub mod ddp;
 pub mod ext;
 pub mod malformed;
 pub mod mpa;
 pub mod number;
+pub mod push;
 pub mod rdmap;
 pub mod roce;
 

@@ -156,6 +156,76 @@ pub enum Malformed {
         /// Bytes between the headers and the ICRC.
         payload: usize,
     },
+    /// The version of a cell is not 1.
+    #[error("cell version {got}, expected 1")]
+    CellVersion {
+        /// The version found.
+        got: u8,
+    },
+    /// The kind of a cell is not one of 0 to 7.
+    #[error("cell kind {got} is not defined")]
+    CellKind {
+        /// The kind found.
+        got: u8,
+    },
+    /// The checksum of a cell is wrong.
+    #[error("cell CRC {got:#010x}, expected {expected:#010x} over {len} bytes with it")]
+    CellCrc {
+        /// The checksum of the bytes.
+        expected: u32,
+        /// The checksum found behind them.
+        got: u32,
+        /// Bytes of the cell as its own header says.
+        len: usize,
+    },
+    /// Flags that a cell of this kind cannot have, or not together.
+    #[error("cell of kind {kind} with flags {flags:#04x}")]
+    CellFlags {
+        /// The kind.
+        kind: u8,
+        /// The flags found.
+        flags: u8,
+    },
+    /// The first cell of a packet has number 0, and no other.
+    #[error("cell number {got} in {}", if *.first { "a first cell" } else { "another cell" })]
+    CellSequence {
+        /// The cell says it is the first.
+        first: bool,
+        /// The number found.
+        got: u16,
+    },
+    /// Bits of a cell that must be zero are not.
+    #[error("reserved bits of a cell set in {got:#x}")]
+    CellReserved {
+        /// The field found.
+        got: u32,
+    },
+    /// A cell of this kind must have another payload length.
+    #[error("cell of kind {kind} takes {need} payload bytes, got {got}")]
+    CellPayload {
+        /// The kind.
+        kind: u8,
+        /// Payload bytes it takes, at least.
+        need: usize,
+        /// Payload bytes found.
+        got: usize,
+    },
+    /// A push-push message whose entries or data do not end where the message does.
+    #[error("message {function} cannot have a body of {got} bytes")]
+    PushLength {
+        /// The function code.
+        function: u16,
+        /// Bytes behind the header.
+        got: usize,
+    },
+    /// A push-push message with a field that must be zero and is not.
+    #[error("reserved field of message {function} is {got:#x}")]
+    PushReserved {
+        /// The function code.
+        function: u16,
+        /// The field found.
+        got: u32,
+    },
 }
 
 fn class(tagged: bool) -> &'static str {

@@ -54,6 +54,7 @@ const WIRE: &str = "verbena-wire";
 const STREAM: &str = "verbena-stream";
 const MEM: &str = "verbena-mem";
 const NIC: &str = "verbena-nic";
+const CELLS: &str = "verbena-cells";
 const ENGINE: &str = "verbena-engine";
 const SIM: &str = "verbena-sim";
 const VERBENA: &str = "verbena";
@@ -65,6 +66,7 @@ const ARROWS: &[Arrow] = &[
     pure(STREAM, &[WIRE], &["serde", "thiserror", "zerocopy"]),
     free(MEM, &[WIRE]),
     free(NIC, &[MEM, STREAM, WIRE]),
+    free(CELLS, &[NIC, MEM, STREAM, WIRE]),
     free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
     free("verbena-lan", &[]),
     free(SIM, &[NIC, MEM, STREAM, WIRE]),

@@ -1,0 +1,250 @@
+//! Cells: what packets of a channel are cut into, and the short cells that acknowledge and connect (spec/PUSH.md, P3).
+//! Parsing promises a cell whose checksum holds, whose lengths are true and whose flags make sense together; the payload is borrowed.
+//! It refuses to know channels: whether a cell comes in its turn, or may be placed, is decided by the channel adapter.
+//!
+//! Unlike the headers of the RFCs, reserved bits must be zero: the version is there to change them.
+
+mod control;
+mod data;
+mod header;
+
+pub use control::{Ending, MAX_PRIVATE, NakReason, RejectReason, Terms};
+pub use data::{AddressBlock, Data, Open, Place, Tail};
+pub use header::{Header, Kind, PacketSeq, PortAddress, Way};
+
+use core::fmt;
+
+use crate::Malformed;
+use crate::crc::{crc32c, crc32c_wire};
+use header::{ACKNOWLEDGED, CONNECTED, Raw};
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of either checksum.
+pub const CRC_LEN: usize = 4;
+/// Bytes of immediate data.
+pub const IMMEDIATE_LEN: usize = 4;
+
+/// Most bytes of a cell that are not payload: the only cell of an RDMA write with immediate data.
+pub const MAX_OVERHEAD: usize = Header::LEN + AddressBlock::LEN + IMMEDIATE_LEN + CRC_LEN + CRC_LEN;
+
+/// One cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell<'a> {
+    /// From where to where.
+    pub way: Way,
+    /// The channel is connected.
+    pub connected: bool,
+    /// Which packet: the one it belongs to, or the one it is about.
+    pub packet: PacketSeq,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+/// What a cell says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// A piece of a packet.
+    Data(Data<'a>),
+    /// This packet and all before it are there.
+    Ack,
+    /// This packet is missing, all before it are there.
+    Nak(NakReason),
+    /// Asks for a connection; the cell's packet is the first that will come.
+    Connect(Terms<'a>),
+    /// Agrees; the cell's packet is the first that will come this way.
+    Accept {
+        /// The packet of the Connect that is answered.
+        echo: PacketSeq,
+        /// What this side can do.
+        terms: Terms<'a>,
+    },
+    /// Does not agree.
+    Reject {
+        /// The packet of the Connect that is answered.
+        echo: PacketSeq,
+        /// Why.
+        reason: RejectReason,
+        /// What the consumer says about it.
+        private: &'a [u8],
+    },
+    /// Ends a connection. The cell's packet is the first that this side sent, except for [`Ending::NoChannel`].
+    Disconnect(Ending),
+}
+
+impl<'a> Cell<'a> {
+    /// Reads the cell at the front of `bytes`; the number is its length.
+    ///
+    /// A cell whose checksum is wrong is [`Malformed::CellCrc`], which also says how long it claims to be.
+    pub fn parse(bytes: &'a [u8]) -> Result<(Cell<'a>, usize), Malformed> {
+        let raw = Raw::parse(bytes)?;
+        let kind = raw.kind()?;
+        // Nothing that follows is believed before the checksum, except for how long it all is.
+        let len = raw.cell_len(kind);
+        let whole = bytes.get(..len).ok_or(Malformed::Truncated {
+            what: "cell",
+            need: len,
+            got: bytes.len(),
+        })?;
+        let (summed, crc) = whole
+            .split_last_chunk::<CRC_LEN>()
+            .unwrap_or((&[], &[0; 4]));
+        let expected = crc32c(summed);
+        if crc32c_wire(expected) != *crc {
+            let got = u32::from_le_bytes(*crc);
+            return Err(Malformed::CellCrc { expected, got, len });
+        }
+        let header = raw.header(kind)?;
+        let behind = summed.get(Header::LEN..).unwrap_or_default();
+        let body = if kind.is_data() {
+            Body::Data(Data::parse(&header, behind)?)
+        } else {
+            control::parse(&header, behind)?
+        };
+        let cell = Cell {
+            way: header.way,
+            connected: header.flags & CONNECTED != 0,
+            packet: header.packet,
+            body,
+        };
+        Ok((cell, len))
+    }
+
+    /// Bytes it takes.
+    pub fn len(&self) -> usize {
+        match &self.body {
+            Body::Data(data) => data.cell_len(),
+            body => Header::LEN + control::payload_len(body) + CRC_LEN,
+        }
+    }
+
+    /// Never: every cell has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Appends the cell. A payload beyond 65535 bytes, which no cell has, is cut there.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        match &self.body {
+            Body::Data(data) => {
+                let payload = data
+                    .payload
+                    .get(..usize::from(u16::MAX))
+                    .unwrap_or(data.payload);
+                let open = Open {
+                    way: self.way,
+                    connected: self.connected,
+                    packet: self.packet,
+                    data: Data { payload, ..*data },
+                };
+                open.emit_head(payload.len() as u16, out);
+                out.extend_from_slice(payload);
+                let crc = match data.tail {
+                    Tail::Last { crc, .. } => Some(crc),
+                    Tail::More => None,
+                };
+                close(start, crc, out);
+            }
+            body => {
+                let mut flags = if self.connected { CONNECTED } else { 0 };
+                if let Body::Connect(terms) | Body::Accept { terms, .. } = body
+                    && terms.acknowledged
+                {
+                    flags |= ACKNOWLEDGED;
+                }
+                let header = Header {
+                    kind: body.kind(),
+                    flags,
+                    payload: control::payload_len(body) as u16,
+                    way: self.way,
+                    packet: self.packet,
+                    cell: 0,
+                };
+                out.extend_from_slice(&header.emit());
+                control::emit(body, out);
+                close(start, None, out);
+            }
+        }
+    }
+}
+
+impl Body<'_> {
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Body::Data(data) => data.place.kind(),
+            Body::Ack => Kind::Ack,
+            Body::Nak(_) => Kind::Nak,
+            Body::Connect(_) => Kind::Connect,
+            Body::Accept { .. } => Kind::Accept,
+            Body::Reject { .. } => Kind::Reject,
+            Body::Disconnect(_) => Kind::Disconnect,
+        }
+    }
+}
+
+/// Ends the cell that began at `start`: the packet's checksum if it is the last one, and its own.
+pub fn close(start: usize, packet_crc: Option<u32>, out: &mut Vec<u8>) {
+    if let Some(crc) = packet_crc {
+        out.extend_from_slice(&crc32c_wire(crc));
+    }
+    let crc = crc32c(out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&crc32c_wire(crc));
+}
+
+/// The cells of a datagram, one behind the other.
+///
+/// A cell with a wrong checksum is stepped over by the length it claims; whatever follows has a checksum of its own. Any
+/// other damage ends the walk, since nobody knows where the next cell would begin. Zeros behind the last cell are the
+/// padding of a short Ethernet frame, and nothing.
+#[derive(Debug, Clone)]
+pub struct Cells<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cells<'a> {
+    /// The cells of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Cells<'a> {
+        Cells { rest: bytes }
+    }
+}
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = Result<Cell<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.iter().all(|byte| *byte == 0) {
+            return None;
+        }
+        let (item, len) = match Cell::parse(self.rest) {
+            Ok((cell, len)) => (Ok(cell), len),
+            Err(error @ Malformed::CellCrc { len, .. }) => (Err(error), len),
+            Err(error) => (Err(error), self.rest.len()),
+        };
+        self.rest = self.rest.get(len..).unwrap_or_default();
+        Some(item)
+    }
+}
+
+impl fmt::Display for Cell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.body.kind();
+        write!(f, "{kind} {} packet={}", self.way, self.packet)?;
+        f.write_str(if self.connected { " connected" } else { "" })?;
+        match &self.body {
+            Body::Data(data) => data.fmt(f),
+            Body::Ack => Ok(()),
+            Body::Nak(reason) => write!(f, " reason={reason}"),
+            Body::Connect(terms) => terms.fmt(f),
+            Body::Accept { echo, terms } => write!(f, " echo={echo}{terms}"),
+            Body::Reject {
+                echo,
+                reason,
+                private,
+            } => write!(f, " echo={echo} reason={reason} private={}", private.len()),
+            Body::Disconnect(ending) => write!(f, " reason={ending}"),
+        }
+    }
+}

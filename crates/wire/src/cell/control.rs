@@ -1,0 +1,257 @@
+//! The cells without data: acknowledgements, and those that make and end connections.
+//! It promises payloads of the length their kind has, and keeps reasons that it does not know as they came.
+//! It does not know connections; PUSH.md leaves these payloads open, and here they are fixed.
+
+use core::fmt;
+
+use super::header::ACKNOWLEDGED;
+use super::{Body, Header, Kind, PacketSeq};
+use crate::Malformed;
+
+/// Payload of a Nak: two bytes of zero and the reason.
+const NAK_LEN: usize = 4;
+/// Payload of a Connect before the private data: largest payload of a cell, two bytes of zero.
+const CONNECT_LEN: usize = 4;
+/// Of an Accept and a Reject: the same with the echo behind, or reason, two bytes of zero, echo.
+const ANSWER_LEN: usize = 8;
+/// Payload of a Disconnect: reason, two bytes of zero.
+const DISCONNECT_LEN: usize = 4;
+
+/// Most bytes that consumers may say to each other while they connect.
+pub const MAX_PRIVATE: usize = 512;
+
+/// Declares a 16-bit reason with the values it knows.
+macro_rules! reason {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $code:literal $word:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+            /// A reason of a newer peer.
+            Unknown(u16),
+        }
+
+        impl $name {
+            /// The reason with this code.
+            pub const fn from_code(code: u16) -> $name {
+                match code {
+                    $($code => $name::$variant,)*
+                    code => $name::Unknown(code),
+                }
+            }
+
+            /// Its code.
+            pub const fn code(self) -> u16 {
+                match self {
+                    $($name::$variant => $code,)*
+                    $name::Unknown(code) => code,
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $($name::$variant => f.write_str($word),)*
+                    $name::Unknown(code) => write!(f, "unknown({code})"),
+                }
+            }
+        }
+    };
+}
+
+reason! {
+    /// Why a packet is missing.
+    NakReason {
+        /// Cells did not come.
+        Gap = 1 "gap",
+        /// No receive is posted for it.
+        NoBuffer = 2 "no-buffer",
+        /// The memory handle is not valid.
+        Handle = 3 "handle",
+        /// It leaves the memory that the handle names, or its receive.
+        Bounds = 4 "bounds",
+        /// The memory may not be written.
+        Right = 5 "right",
+        /// The packet's checksum is wrong.
+        Crc = 6 "crc",
+    }
+}
+
+reason! {
+    /// Why a connection is not made.
+    RejectReason {
+        /// The consumer does not want it.
+        Consumer = 1 "consumer",
+        /// Nobody listens at that number.
+        NoListener = 2 "no-listener",
+        /// Too many requests wait.
+        Busy = 3 "busy",
+        /// One side wants acknowledgements and the other does not.
+        Attributes = 4 "attributes",
+    }
+}
+
+reason! {
+    /// Why a connection ends.
+    Ending {
+        /// The consumer is done with it.
+        Closed = 1 "closed",
+        /// The channel failed.
+        Failed = 2 "failed",
+        /// There is no such connection here; the cell's packet is that of the cell which is answered.
+        NoChannel = 3 "no-channel",
+    }
+}
+
+/// What one side of a connection can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms<'a> {
+    /// Packets are acknowledged.
+    pub acknowledged: bool,
+    /// Most payload bytes of a cell that it takes.
+    pub cell: u16,
+    /// What the consumer says.
+    pub private: &'a [u8],
+}
+
+impl fmt::Display for Terms<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " cell={} private={}", self.cell, self.private.len())?;
+        f.write_str(if self.acknowledged {
+            " acknowledged"
+        } else {
+            ""
+        })
+    }
+}
+
+/// Reads the payload of a cell without data.
+pub(super) fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Body<'a>, Malformed> {
+    let kind = header.kind;
+    let terms = |cell, private| Terms {
+        acknowledged: header.has(ACKNOWLEDGED),
+        cell,
+        private,
+    };
+    match kind {
+        Kind::Ack => exact(kind, payload).map(|[]| Body::Ack),
+        Kind::Nak => {
+            let [a, b, c, d] = exact::<NAK_LEN>(kind, payload)?;
+            zero(a, b)?;
+            let code = u16::from_be_bytes([c, d]);
+            Ok(Body::Nak(NakReason::from_code(code)))
+        }
+        Kind::Connect => {
+            let ([a, b, c, d], private) = front::<CONNECT_LEN>(kind, payload)?;
+            zero(c, d)?;
+            Ok(Body::Connect(terms(u16::from_be_bytes([a, b]), private)))
+        }
+        Kind::Accept => {
+            let (number, echo, private) = answer(kind, payload)?;
+            let terms = terms(number, private);
+            Ok(Body::Accept { echo, terms })
+        }
+        Kind::Reject => {
+            let (number, echo, private) = answer(kind, payload)?;
+            let reason = RejectReason::from_code(number);
+            Ok(Body::Reject {
+                echo,
+                reason,
+                private,
+            })
+        }
+        Kind::Disconnect => {
+            let [a, b, c, d] = exact::<DISCONNECT_LEN>(kind, payload)?;
+            zero(c, d)?;
+            let code = u16::from_be_bytes([a, b]);
+            Ok(Body::Disconnect(Ending::from_code(code)))
+        }
+        Kind::Send | Kind::Write => Err(Malformed::CellKind { got: kind as u8 }),
+    }
+}
+
+/// The payload that [`emit`] writes.
+pub(super) fn payload_len(body: &Body<'_>) -> usize {
+    match body {
+        Body::Data(_) | Body::Ack => 0,
+        Body::Nak(_) => NAK_LEN,
+        Body::Connect(terms) => CONNECT_LEN + cut(terms.private).len(),
+        Body::Accept { terms, .. } => ANSWER_LEN + cut(terms.private).len(),
+        Body::Reject { private, .. } => ANSWER_LEN + cut(private).len(),
+        Body::Disconnect(_) => DISCONNECT_LEN,
+    }
+}
+
+/// Appends the payload of a cell without data.
+pub(super) fn emit(body: &Body<'_>, out: &mut Vec<u8>) {
+    let words = |high: u16, low: u16| (u32::from(high) << 16 | u32::from(low)).to_be_bytes();
+    match body {
+        Body::Data(_) | Body::Ack => {}
+        Body::Nak(reason) => out.extend_from_slice(&words(0, reason.code())),
+        Body::Connect(terms) => {
+            out.extend_from_slice(&words(terms.cell, 0));
+            out.extend_from_slice(cut(terms.private));
+        }
+        Body::Accept { echo, terms } => {
+            out.extend_from_slice(&words(terms.cell, 0));
+            out.extend_from_slice(&echo.get().to_be_bytes());
+            out.extend_from_slice(cut(terms.private));
+        }
+        Body::Reject {
+            echo,
+            reason,
+            private,
+        } => {
+            out.extend_from_slice(&words(reason.code(), 0));
+            out.extend_from_slice(&echo.get().to_be_bytes());
+            out.extend_from_slice(cut(private));
+        }
+        Body::Disconnect(ending) => out.extend_from_slice(&words(ending.code(), 0)),
+    }
+}
+
+fn answer(kind: Kind, payload: &[u8]) -> Result<(u16, PacketSeq, &[u8]), Malformed> {
+    let ([a, b, c, d, e, f, g, h], private) = front::<ANSWER_LEN>(kind, payload)?;
+    zero(c, d)?;
+    let echo = PacketSeq::new(u32::from_be_bytes([e, f, g, h]));
+    Ok((u16::from_be_bytes([a, b]), echo, private))
+}
+
+fn zero(a: u8, b: u8) -> Result<(), Malformed> {
+    match u16::from_be_bytes([a, b]) {
+        0 => Ok(()),
+        got => Err(Malformed::CellReserved {
+            got: u32::from(got),
+        }),
+    }
+}
+
+fn front<const N: usize>(kind: Kind, payload: &[u8]) -> Result<([u8; N], &[u8]), Malformed> {
+    let (front, rest) = payload.split_first_chunk().ok_or(Malformed::CellPayload {
+        kind: kind as u8,
+        need: N,
+        got: payload.len(),
+    })?;
+    if rest.len() > MAX_PRIVATE {
+        return Err(Malformed::TooLong {
+            what: "private data of a cell",
+            limit: MAX_PRIVATE,
+            got: rest.len(),
+        });
+    }
+    Ok((*front, rest))
+}
+
+/// What is sent of private data: surplus bytes are not.
+fn cut(private: &[u8]) -> &[u8] {
+    private.get(..MAX_PRIVATE).unwrap_or(private)
+}
+
+fn exact<const N: usize>(kind: Kind, payload: &[u8]) -> Result<[u8; N], Malformed> {
+    payload.try_into().map_err(|_| Malformed::CellPayload {
+        kind: kind as u8,
+        need: N,
+        got: payload.len(),
+    })
+}

@@ -1,0 +1,271 @@
+//! A cell that carries a piece of a packet: where it stands in the packet, what goes with it, and its payload.
+//! It promises that an address block stands in the first cell of a write and nowhere else, and immediate data in a last cell.
+//! It does not check the packet's checksum, which covers cells that are not here.
+
+use core::fmt;
+
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::header::{ACKNOWLEDGED, CONNECTED, FIRST, IMMEDIATE, LAST, SOLICITED};
+use super::{CRC_LEN, Header, IMMEDIATE_LEN, Kind, PacketSeq, Way};
+use crate::{Malformed, Stag, To, raw};
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawBlock {
+    at: U64,
+    handle: U32,
+    len: U32,
+}
+
+/// Where the data of an RDMA write goes, and how much there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressBlock {
+    /// The first byte, as the owner of the memory names it.
+    pub at: To,
+    /// The memory handle: an STag of the receiver.
+    pub handle: Stag,
+    /// Bytes of the whole packet.
+    pub len: u32,
+}
+
+impl AddressBlock {
+    /// Bytes on the wire.
+    pub const LEN: usize = 16;
+
+    /// Reads a block.
+    pub fn parse(bytes: &[u8]) -> Result<AddressBlock, Malformed> {
+        let raw: RawBlock = raw::prefix("address block", bytes)?;
+        Ok(AddressBlock {
+            at: To::new(raw.at.get()),
+            handle: Stag::new(raw.handle.get()),
+            len: raw.len.get(),
+        })
+    }
+
+    /// The block's bytes.
+    pub fn emit(&self) -> [u8; AddressBlock::LEN] {
+        zerocopy::transmute!(RawBlock {
+            at: U64::new(self.at.get()),
+            handle: U32::new(self.handle.get()),
+            len: U32::new(self.len),
+        })
+    }
+}
+
+/// Where in which packet a cell stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The first cell of a Send.
+    SendFirst,
+    /// A later one, with its number.
+    SendMore(core::num::NonZeroU16),
+    /// The first cell of an RDMA Write.
+    WriteFirst(AddressBlock),
+    /// A later one, with its number.
+    WriteMore(core::num::NonZeroU16),
+}
+
+impl Place {
+    /// The place of cell `cell` of a Send, or of a Write to this block.
+    pub fn of(cell: u16, write: Option<AddressBlock>) -> Place {
+        match (core::num::NonZeroU16::new(cell), write) {
+            (None, None) => Place::SendFirst,
+            (None, Some(block)) => Place::WriteFirst(block),
+            (Some(cell), None) => Place::SendMore(cell),
+            (Some(cell), Some(_)) => Place::WriteMore(cell),
+        }
+    }
+
+    /// The number of the cell in its packet, from 0.
+    pub const fn cell(&self) -> u16 {
+        match self {
+            Place::SendFirst | Place::WriteFirst(_) => 0,
+            Place::SendMore(cell) | Place::WriteMore(cell) => cell.get(),
+        }
+    }
+
+    /// The kind of the cell.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Place::SendFirst | Place::SendMore(_) => Kind::Send,
+            Place::WriteFirst(_) | Place::WriteMore(_) => Kind::Write,
+        }
+    }
+}
+
+/// Whether a packet ends here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// More cells follow.
+    More,
+    /// It is the last cell.
+    Last {
+        /// Immediate data.
+        immediate: Option<u32>,
+        /// CRC-32C over what stands between header and checksums in all cells of the packet, in the order they travel:
+        /// address block, payload of the cells before, immediate data, payload of this cell.
+        crc: u32,
+    },
+}
+
+/// A piece of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Data<'a> {
+    /// Where it stands.
+    pub place: Place,
+    /// Whether it is the end.
+    pub tail: Tail,
+    /// The channel is acknowledged.
+    pub acknowledged: bool,
+    /// The receiver's consumer is told.
+    pub solicited: bool,
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Data<'a> {
+    /// Reads what stands between a header and the cell's checksum; its length was made from the header.
+    pub(super) fn parse(header: &Header, bytes: &'a [u8]) -> Result<Data<'a>, Malformed> {
+        let write = header.kind == Kind::Write;
+        let mut rest = bytes;
+        let mut take = |len: usize| {
+            let (front, back) = rest.split_at_checked(len).unwrap_or((&[], rest));
+            rest = back;
+            front
+        };
+        let block = if write && header.has(FIRST) {
+            Some(AddressBlock::parse(take(AddressBlock::LEN))?)
+        } else {
+            // The content of a block is read in the first cell only.
+            write.then_some(NOWHERE)
+        };
+        let word = |bytes: &[u8]| bytes.first_chunk::<4>().copied().unwrap_or_default();
+        let immediate = header
+            .has(IMMEDIATE)
+            .then(|| u32::from_be_bytes(word(take(IMMEDIATE_LEN))));
+        let payload = take(usize::from(header.payload));
+        let tail = if header.has(LAST) {
+            let crc = u32::from_le_bytes(word(take(CRC_LEN)));
+            Tail::Last { immediate, crc }
+        } else {
+            Tail::More
+        };
+        Ok(Data {
+            place: Place::of(header.cell, block),
+            tail,
+            acknowledged: header.has(ACKNOWLEDGED),
+            solicited: header.has(SOLICITED),
+            payload,
+        })
+    }
+
+    pub(super) fn cell_len(&self) -> usize {
+        let block = match self.place {
+            Place::WriteFirst(_) => AddressBlock::LEN,
+            _ => 0,
+        };
+        let tail = match self.tail {
+            Tail::More => 0,
+            Tail::Last { immediate, .. } => {
+                CRC_LEN
+                    + if immediate.is_some() {
+                        IMMEDIATE_LEN
+                    } else {
+                        0
+                    }
+            }
+        };
+        Header::LEN + block + self.payload.len() + tail + CRC_LEN
+    }
+}
+
+const NOWHERE: AddressBlock = AddressBlock {
+    at: To::new(0),
+    handle: Stag::new(0),
+    len: 0,
+};
+
+/// A data cell whose payload is put behind its head by whoever has it: [`Open::emit_head`], then the payload, then
+/// [`close`](super::close).
+#[derive(Debug, Clone, Copy)]
+pub struct Open<'a> {
+    /// From where to where.
+    pub way: Way,
+    /// The channel is connected.
+    pub connected: bool,
+    /// The packet.
+    pub packet: PacketSeq,
+    /// The cell; its payload and checksum are not looked at.
+    pub data: Data<'a>,
+}
+
+impl Open<'_> {
+    /// Appends everything before a payload of `len` bytes. The packet's checksum covers what is behind the 32nd byte.
+    pub fn emit_head(&self, len: u16, out: &mut Vec<u8>) {
+        let data = &self.data;
+        let mut flags = 0;
+        let mut block = None;
+        let mut immediate = None;
+        if data.place.cell() == 0 {
+            flags |= FIRST;
+        }
+        if let Place::WriteFirst(to) = &data.place {
+            block = Some(to.emit());
+        }
+        if let Tail::Last { immediate: imm, .. } = data.tail {
+            flags |= LAST;
+            immediate = imm;
+        }
+        for (set, flag) in [
+            (immediate.is_some(), IMMEDIATE),
+            (data.acknowledged, ACKNOWLEDGED),
+            (self.connected, CONNECTED),
+            (data.solicited, SOLICITED),
+        ] {
+            flags |= if set { flag } else { 0 };
+        }
+        let header = Header {
+            kind: data.place.kind(),
+            flags,
+            payload: len,
+            way: self.way,
+            packet: self.packet,
+            cell: data.place.cell(),
+        };
+        out.extend_from_slice(&header.emit());
+        if let Some(block) = block {
+            out.extend_from_slice(&block);
+        }
+        if let Some(immediate) = immediate {
+            out.extend_from_slice(&immediate.to_be_bytes());
+        }
+    }
+}
+
+impl fmt::Display for Data<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            " cell={} payload={}",
+            self.place.cell(),
+            self.payload.len()
+        )?;
+        if let Place::WriteFirst(block) = &self.place {
+            write!(
+                f,
+                " at={} handle={} len={}",
+                block.at, block.handle, block.len
+            )?;
+        }
+        if let Tail::Last { immediate, crc } = self.tail {
+            if let Some(immediate) = immediate {
+                write!(f, " imm={immediate:#010x}")?;
+            }
+            write!(f, " last crc={crc:#010x}")?;
+        }
+        f.write_str(if self.acknowledged { " ackreq" } else { "" })?;
+        f.write_str(if self.solicited { " se" } else { "" })
+    }
+}

@@ -1,0 +1,304 @@
+//! The 32 bytes that open every cell, and the numbers in them.
+//! It promises version 1, a known kind, numbers of 24 bits and reserved fields of zero.
+//! It does not know what follows a header, only how long that is.
+
+use core::fmt;
+
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::data::AddressBlock;
+use super::{CRC_LEN, IMMEDIATE_LEN};
+use crate::{Malformed, Qpn, raw};
+
+const VERSION: u8 = 1;
+
+pub(super) const FIRST: u8 = 0x01;
+pub(super) const LAST: u8 = 0x02;
+pub(super) const IMMEDIATE: u8 = 0x04;
+pub(super) const ACKNOWLEDGED: u8 = 0x08;
+pub(super) const CONNECTED: u8 = 0x10;
+pub(super) const SOLICITED: u8 = 0x20;
+pub(super) const RESERVED: u8 = 0xc0;
+
+/// The address of a port: six bytes, as Ethernet has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PortAddress(pub [u8; 6]);
+
+impl fmt::Display for PortAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// The number of a packet on its channel and in its direction. It wraps, so it has no order of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PacketSeq(u32);
+
+impl PacketSeq {
+    /// The number with this value.
+    pub const fn new(value: u32) -> PacketSeq {
+        PacketSeq(value)
+    }
+
+    /// The 32-bit value.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The number of the next packet; 0 follows the largest.
+    #[must_use]
+    pub const fn next(self) -> PacketSeq {
+        self.plus(1)
+    }
+
+    /// The number before this one.
+    #[must_use]
+    pub const fn previous(self) -> PacketSeq {
+        PacketSeq(self.0.wrapping_sub(1))
+    }
+
+    /// The number `count` packets later.
+    #[must_use]
+    pub const fn plus(self, count: u32) -> PacketSeq {
+        PacketSeq(self.0.wrapping_add(count))
+    }
+
+    /// How many packets later than `earlier` this one is, modulo 2^32.
+    pub const fn minus(self, earlier: PacketSeq) -> u32 {
+        self.0.wrapping_sub(earlier.0)
+    }
+
+    /// Whether `other` lies ahead by less than half the number space.
+    pub const fn is_before(self, other: PacketSeq) -> bool {
+        let distance = other.minus(self);
+        distance != 0 && distance < 1 << 31
+    }
+}
+
+impl fmt::Display for PacketSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// From where to where a cell goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Way {
+    /// The port it is for.
+    pub to: PortAddress,
+    /// The port it comes from.
+    pub from: PortAddress,
+    /// The work queue pair it is for.
+    pub to_wqp: Qpn,
+    /// The work queue pair it comes from.
+    pub from_wqp: Qpn,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}/{} -> {}/{}",
+            self.from, self.from_wqp, self.to, self.to_wqp
+        )
+    }
+}
+
+/// What a cell is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A piece of a packet for a receive.
+    Send = 0,
+    /// A piece of a packet for memory.
+    Write = 1,
+    /// Packets have come.
+    Ack = 2,
+    /// A packet has not.
+    Nak = 3,
+    /// Asks for a connection.
+    Connect = 4,
+    /// Agrees to one.
+    Accept = 5,
+    /// Does not.
+    Reject = 6,
+    /// Ends one.
+    Disconnect = 7,
+}
+
+impl Kind {
+    /// Every kind, in the order of their codes.
+    pub const ALL: [Kind; 8] = [
+        Kind::Send,
+        Kind::Write,
+        Kind::Ack,
+        Kind::Nak,
+        Kind::Connect,
+        Kind::Accept,
+        Kind::Reject,
+        Kind::Disconnect,
+    ];
+
+    /// It carries a piece of a packet.
+    pub const fn is_data(self) -> bool {
+        matches!(self, Kind::Send | Kind::Write)
+    }
+
+    /// Flags that mean something in it.
+    const fn flags(self) -> u8 {
+        match self {
+            Kind::Send | Kind::Write => !RESERVED,
+            Kind::Connect | Kind::Accept => CONNECTED | ACKNOWLEDGED,
+            Kind::Ack | Kind::Nak | Kind::Reject | Kind::Disconnect => CONNECTED,
+        }
+    }
+
+    /// Flags without which it makes no sense.
+    const fn needs(self) -> u8 {
+        match self {
+            Kind::Send | Kind::Write | Kind::Ack | Kind::Nak => 0,
+            Kind::Connect | Kind::Accept | Kind::Reject | Kind::Disconnect => CONNECTED,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Send => "send",
+            Kind::Write => "write",
+            Kind::Ack => "ack",
+            Kind::Nak => "nak",
+            Kind::Connect => "connect",
+            Kind::Accept => "accept",
+            Kind::Reject => "reject",
+            Kind::Disconnect => "disconnect",
+        })
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct Raw {
+    version_kind: u8,
+    flags: u8,
+    payload: U16,
+    to: [u8; 6],
+    from: [u8; 6],
+    to_wqp: U32,
+    from_wqp: U32,
+    packet: U32,
+    cell: U16,
+    reserved: U16,
+}
+
+impl Raw {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Raw, Malformed> {
+        raw::prefix("cell", bytes)
+    }
+
+    pub(super) fn kind(&self) -> Result<Kind, Malformed> {
+        let version = self.version_kind >> 4;
+        if version != VERSION {
+            return Err(Malformed::CellVersion { got: version });
+        }
+        let got = self.version_kind & 0x0f;
+        let kind = Kind::ALL.get(usize::from(got)).copied();
+        kind.ok_or(Malformed::CellKind { got })
+    }
+
+    /// How long the whole cell says it is.
+    pub(super) fn cell_len(&self, kind: Kind) -> usize {
+        let has = |flag| self.flags & flag != 0;
+        let mut len = Header::LEN + usize::from(self.payload.get()) + CRC_LEN;
+        if kind == Kind::Write && has(FIRST) {
+            len += AddressBlock::LEN;
+        }
+        if has(IMMEDIATE) {
+            len += IMMEDIATE_LEN;
+        }
+        if has(LAST) {
+            len += CRC_LEN;
+        }
+        len
+    }
+
+    /// The header, once the checksum has vouched for it.
+    pub(super) fn header(&self, kind: Kind) -> Result<Header, Malformed> {
+        let flags = self.flags;
+        // Immediate data stands in the last cell, and the first cell has number 0 (PUSH.md).
+        let lone = flags & IMMEDIATE != 0 && flags & LAST == 0;
+        if flags & !kind.flags() != 0 || kind.needs() & !flags != 0 || lone {
+            return Err(Malformed::CellFlags {
+                kind: kind as u8,
+                flags,
+            });
+        }
+        let cell = self.cell.get();
+        let starts = flags & FIRST != 0 || !kind.is_data();
+        if starts != (cell == 0) {
+            return Err(Malformed::CellSequence {
+                first: flags & FIRST != 0,
+                got: cell,
+            });
+        }
+        if self.reserved.get() != 0 {
+            let got = u32::from(self.reserved.get());
+            return Err(Malformed::CellReserved { got });
+        }
+        let wqp = |word: U32| {
+            let got = word.get();
+            Qpn::new(got).ok_or(Malformed::CellReserved { got })
+        };
+        Ok(Header {
+            kind,
+            flags,
+            payload: self.payload.get(),
+            way: Way {
+                to: PortAddress(self.to),
+                from: PortAddress(self.from),
+                to_wqp: wqp(self.to_wqp)?,
+                from_wqp: wqp(self.from_wqp)?,
+            },
+            packet: PacketSeq(self.packet.get()),
+            cell,
+        })
+    }
+}
+
+/// A header whose fields agree with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub(super) kind: Kind,
+    pub(super) flags: u8,
+    pub(super) payload: u16,
+    pub(super) way: Way,
+    pub(super) packet: PacketSeq,
+    pub(super) cell: u16,
+}
+
+impl Header {
+    /// Bytes on the wire.
+    pub const LEN: usize = 32;
+
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(super) fn emit(&self) -> [u8; Header::LEN] {
+        zerocopy::transmute!(Raw {
+            version_kind: VERSION << 4 | self.kind as u8,
+            flags: self.flags,
+            payload: U16::new(self.payload),
+            to: self.way.to.0,
+            from: self.way.from.0,
+            to_wqp: U32::new(self.way.to_wqp.get()),
+            from_wqp: U32::new(self.way.from_wqp.get()),
+            packet: U32::new(self.packet.0),
+            cell: U16::new(self.cell),
+            reserved: U16::new(0),
+        })
+    }
+}
