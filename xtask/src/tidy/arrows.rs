@@ -63,6 +63,7 @@ const RSOCKET: &str = "verbena-rsocket";
 const ARROWS: &[Arrow] = &[
     pure(WIRE, &[], &["crc-fast", "thiserror", "zerocopy"]),
     pure(STREAM, &[WIRE], &["thiserror", "zerocopy"]),
+    pure("verbena-push", &[WIRE], &["thiserror"]),
     free(MEM, &[WIRE]),
     free(NIC, &[MEM, STREAM, WIRE]),
     free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
