@@ -14,6 +14,8 @@ mod send;
 use std::collections::{BTreeMap, VecDeque};
 
 use verbena_wire::push::Envelope;
+#[cfg(test)]
+use verbena_wire::push::Pool;
 
 use crate::counters::Counters;
 use crate::error::{Misuse, Violation};
@@ -114,6 +116,11 @@ impl Session {
         self.flights.len()
     }
 
+    /// Our requests that wait for answers.
+    pub fn waiting(&self) -> usize {
+        self.transactions.waiting()
+    }
+
     /// Receive descriptors that the carrier keeps posted on the control channel, each again as soon as its message was
     /// handled. Those of the data channel are posted as [`Output::Post`] says.
     pub fn descriptors(&self) -> u32 {
@@ -200,6 +207,12 @@ impl Session {
             self.refused = None;
             self.event(Event::Room);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn own_pools(&self) -> Vec<(Pool, crate::owned::Tenure)> {
+        let pools = self.owned.values();
+        pools.map(|o| (*o.pool(), o.tenure())).collect()
     }
 
     /// Inequalities that always hold.

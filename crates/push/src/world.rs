@@ -360,7 +360,9 @@ impl World {
         let from = 1 - to;
         match item {
             Item::Message(bytes) => {
-                let result = self.sides[to].session.handle_message(Channel::Control, &bytes);
+                let result = self.sides[to]
+                    .session
+                    .handle_message(Channel::Control, &bytes);
                 assert!(self.lossy || result.is_ok(), "{result:?}");
             }
             Item::Data {
@@ -373,7 +375,9 @@ impl World {
                 bytes.resize(bytes.len() + len as usize, 0);
                 let side = &mut self.sides[to];
                 side.current = Some((stamp, len));
-                side.session.handle_message(Channel::Control, &bytes).unwrap();
+                side.session
+                    .handle_message(Channel::Control, &bytes)
+                    .unwrap();
                 self.sides[from].acks.push_back(packet);
             }
             Item::Packet { packet, len, stamp } => {
@@ -392,7 +396,9 @@ impl World {
                 stamp,
             } => {
                 let mut pools = self.sides[to].memory.values();
-                let memory = pools.find(|m| m.pool.handle == handle).expect("no such memory");
+                let memory = pools
+                    .find(|m| m.pool.handle == handle)
+                    .expect("no such memory");
                 let offset = at.get() - memory.pool.at.get();
                 let size = u64::from(memory.pool.size);
                 assert_eq!(offset % size, 0);
