@@ -179,7 +179,7 @@ impl Session {
             self.counters.lost += u64::from(lost);
         }
         self.settle_drained();
-        if self.outbox.is_empty() {
+        if self.settings.arrangement.counts() {
             self.repeat();
         }
     }

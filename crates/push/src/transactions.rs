@@ -60,12 +60,6 @@ impl Transactions {
         self.ours.remove(&context).map(|(open, _)| open)
     }
 
-    /// Ends the request to take a pool back: the peer asked for it at the same time.
-    pub(crate) fn close_release(&mut self, pool: u32) {
-        self.ours
-            .retain(|_, (open, _)| *open != Open::Release(pool));
-    }
-
     /// The requests that wait, as they were sent.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.ours.values().map(|(_, request)| request)

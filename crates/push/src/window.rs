@@ -77,6 +77,11 @@ impl Grant {
         self.received
     }
 
+    /// Up to which number the peer may send.
+    pub(crate) fn told(&self) -> u32 {
+        self.told
+    }
+
     /// What the peer may still send.
     pub(crate) fn left(&self) -> u32 {
         ahead(self.received, self.told)

@@ -189,7 +189,6 @@ impl Session {
     /// A pool of the peer is no more.
     pub(super) fn leave(&mut self, pool: u32) {
         self.lents.remove(pool);
-        self.transactions.close_release(pool);
         self.transactions.drained(pool);
         self.event(Event::PoolGone { pool });
         self.answer_recalls();

@@ -145,16 +145,10 @@ impl Session {
 
     /// Says everything again that may have been lost, where channels are not acknowledged.
     pub(super) fn repeat(&mut self) {
-        if !self.settings.arrangement.counts() {
+        self.synchronise();
+        if !self.outbox.is_empty() {
             return;
         }
-        self.announce_messages();
-        let (first, count) = self.grant.again();
-        let mut ranges = vec![Range {
-            pool: MESSAGES,
-            first,
-            count,
-        }];
         // A pool that is leaving must not come back.
         let lent = |o: &&Owned| o.tenure() == Tenure::Lent;
         let pools: Vec<Pool> = self
@@ -163,39 +157,41 @@ impl Session {
             .filter(lent)
             .map(|o| *o.pool())
             .collect();
-        ranges.extend(self.owned.values().filter(lent).filter_map(Owned::again));
         self.compose_pools(&pools);
-        self.compose_ranges(&ranges);
-        let stuck = self.lents.iter().filter(|l| l.free() == 0);
-        let stuck: Vec<u32> = stuck.map(|l| l.pool.reference).collect();
-        for pool in stuck {
+        let again = self.owned.values().filter(lent).filter_map(Owned::again);
+        let ranges: Vec<Range> = again.collect();
+        if !ranges.is_empty() {
+            let mut bytes = Vec::new();
+            let context = self.transactions.context();
+            Message::emit_ranges(context, &ranges, &mut bytes);
+            self.outbox.push_back(bytes);
+        }
+        let used = self.lents.iter().filter(|l| l.free() < l.pool.count);
+        let used: Vec<u32> = used.map(|l| l.pool.reference).collect();
+        for pool in used {
             self.announce(pool);
         }
         let requests: Vec<Vec<u8>> = self.transactions.requests().cloned().collect();
         self.outbox.extend(requests);
     }
 
-    /// How many messages were sent before this one, which is one of them if there is credit for it. Without, it goes all the
-    /// same: what was lost took the credit along, and its descriptor is free.
-    fn announce_messages(&mut self) {
+    /// How many messages were sent before this one, which is one of them if there is credit for it, and up to which the peer
+    /// may send. Without credit it goes all the same: what was lost took the credit along, and its descriptor is free.
+    fn synchronise(&mut self) {
         let context = self.transactions.context();
         let counted = u32::from(self.credit.left() > 0);
-        let element = announcement(MESSAGES, self.credit.sent(), counted);
+        let elements = [
+            announcement(MESSAGES, self.credit.sent(), counted),
+            announcement(MESSAGES, self.grant.told(), 0),
+        ];
         let mut bytes = Vec::new();
-        Message::emit_elements(context, &[element], &mut bytes);
+        Message::emit_elements(context, &elements, &mut bytes);
         if counted > 0 {
             self.transmit(bytes);
         } else {
             self.counters.messages_out += 1;
             self.outputs.push_back(Output::Send(bytes));
         }
-    }
-
-    fn compose_ranges(&mut self, ranges: &[Range]) {
-        let mut bytes = Vec::new();
-        let context = self.transactions.context();
-        Message::emit_ranges(context, ranges, &mut bytes);
-        self.outbox.push_back(bytes);
     }
 }
 

@@ -15,6 +15,30 @@ use crate::settings::{Arrangement, MAX_MESSAGES};
 use crate::transactions::{Open, Recall};
 use crate::window::MESSAGES;
 
+/// The two numbers that both sides agree on again, see [`Session::refresh`]: how many messages the peer has sent, this one
+/// included, of which that are so many; and up to which number we may send.
+fn synchronisation(elements: Elements<'_>) -> Option<(u32, u32, u32)> {
+    let mut elements = elements.iter();
+    let three = (elements.next(), elements.next(), elements.next());
+    let (
+        Some(Element::Index {
+            pool: MESSAGES,
+            element: sent,
+            length: itself @ (0 | 1),
+        }),
+        Some(Element::Index {
+            pool: MESSAGES,
+            element: limit,
+            ..
+        }),
+        None,
+    ) = three
+    else {
+        return None;
+    };
+    Some((sent.wrapping_add(itself), itself, limit))
+}
+
 /// Keeps the first violation of several.
 fn note(first: &mut Result<(), Violation>, result: Result<(), Violation>) {
     if first.is_ok() {
@@ -98,17 +122,12 @@ impl Session {
         }
     }
 
-    /// A packet has a window of its own, and an announcement says itself how it counts.
+    /// A packet has a window of its own, and an announcement of messages says itself how it counts.
     fn is_uncounted(&self, message: &Message<'_>) -> bool {
         match message.body {
             Body::SendData(_) => self.settings.arrangement == Arrangement::Single,
             Body::BufferRdmaIndicate(elements) => {
-                let counts = self.settings.arrangement.counts();
-                let mut elements = elements.iter();
-                let first = elements.next();
-                counts
-                    && elements.next().is_none()
-                    && matches!(first, Some(Element::Index { pool: MESSAGES, .. }))
+                self.settings.arrangement.counts() && synchronisation(elements).is_some()
             }
             _ => false,
         }
@@ -192,13 +211,7 @@ impl Session {
         let Range { pool, first, count } = range;
         let limit = first.wrapping_add(count);
         if pool == MESSAGES {
-            let raised = self.credit.raise(limit, MAX_MESSAGES);
-            return raised.map(drop).map_err(|(from, to)| Violation::Number {
-                pool,
-                got: limit,
-                from,
-                to,
-            });
+            return self.raise_credit(limit);
         }
         let function = Function::BufferRecvPoolUpdate as u16;
         let lent = self.lents.get(pool);
@@ -276,10 +289,17 @@ impl Session {
         }
         match self.transactions.close(context) {
             Some(Open::Flush(pools)) => pools.into_iter().for_each(|pool| self.stopped(pool)),
-            Some(Open::Release(pool)) => self.leave(pool),
+            // Gone already if the peer recalled it at the same time.
+            Some(Open::Release(pool)) if self.is_answered(pool) => self.leave(pool),
+            Some(Open::Release(_)) => {}
             Some(Open::Config) | None => {}
         }
         Ok(())
+    }
+
+    fn is_answered(&self, pool: u32) -> bool {
+        let lent = self.lents.get(pool);
+        lent.is_some_and(|lent| lent.lease.next(LeaseEvent::Reply) == Some(Lease::Gone))
     }
 
     /// C: the packet is inside the message, and is copied out of it.
@@ -324,6 +344,11 @@ impl Session {
     }
 
     fn handle_elements(&mut self, elements: Elements<'_>) -> Result<(), Violation> {
+        if self.settings.arrangement.counts()
+            && let Some((sent, itself, limit)) = synchronisation(elements)
+        {
+            return self.synchronised(sent, itself, limit);
+        }
         let mut result = Ok(());
         for element in elements.iter() {
             note(&mut result, self.handle_element(element));
@@ -365,32 +390,39 @@ impl Session {
         Ok(())
     }
 
-    /// A, C: the peer says how many it has sent.
+    /// Messages keep their order, so that what is missing is lost; all but the announcement itself.
+    fn synchronised(&mut self, sent: u32, itself: u32, limit: u32) -> Result<(), Violation> {
+        let missing = self.grant.missing(sent).ok_or(Violation::Number {
+            pool: MESSAGES,
+            got: sent,
+            from: self.grant.received(),
+            to: self.grant.told(),
+        })?;
+        let moved = self.grant.lose(missing);
+        self.counters.lost += u64::from(moved.saturating_sub(itself));
+        self.raise_credit(limit)
+    }
+
+    /// The peer posted descriptors for messages.
+    fn raise_credit(&mut self, limit: u32) -> Result<(), Violation> {
+        let raised = self.credit.raise(limit, MAX_MESSAGES);
+        raised.map(drop).map_err(|(from, to)| Violation::Number {
+            pool: MESSAGES,
+            got: limit,
+            from,
+            to,
+        })
+    }
+
+    /// A, C: the peer says how many packets it has sent.
     fn announced(&mut self, element: Element) -> Result<(), Violation> {
-        let (pool, number, itself) = match element {
-            Element::Index {
-                pool,
-                element,
-                length,
-            } => (pool, element, length),
+        let (pool, number) = match element {
+            Element::Index { pool, element, .. } => (pool, element),
             Element::Address { pool, at, .. } => {
                 let at = at.get();
                 return Err(Violation::Address { pool, at });
             }
         };
-        if pool == MESSAGES {
-            let got = number.wrapping_add(itself);
-            // Messages keep their order, so that what is missing is lost; all but the announcement itself.
-            let missing = self.grant.missing(got).ok_or(Violation::Number {
-                pool,
-                got,
-                from: self.grant.received(),
-                to: self.grant.received().wrapping_add(self.grant.left()),
-            })?;
-            let moved = self.grant.lose(missing);
-            self.counters.lost += u64::from(moved.saturating_sub(itself));
-            return Ok(());
-        }
         let announced = self.indicated(pool)?.announce(number);
         announced.map_err(|(from, to)| Violation::Number {
             pool,
