@@ -180,6 +180,8 @@ impl Session {
     fn synchronise(&mut self) {
         let context = self.transactions.context();
         let counted = u32::from(self.credit.left() > 0);
+        // Both sides may be out of credit, each for want of the other's grant.
+        self.grant.tell(self.settings.messages);
         let elements = [
             announcement(MESSAGES, self.credit.sent(), counted),
             announcement(MESSAGES, self.grant.told(), 0),

@@ -189,7 +189,7 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
         }
         world.drain(side);
     }
-    for _ in 0..6 {
+    for _ in 0..8 {
         world.finish();
         for side in 0..2 {
             world.sides[side].session.refresh();
