@@ -208,3 +208,40 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
     world.finish();
     assert_eq!(world.sides.each_ref().map(|s| s.freed.len()), [1, 1]);
 }
+
+/// Traffic really flows, both ways at once, with far fewer messages than packets.
+#[test]
+fn packets_flow_in_every_arrangement() {
+    for arrangement in Arrangement::ALL {
+        let mut world = World::new(Settings::new(arrangement));
+        for side in 0..2 {
+            world.advertise(side, &[World::pool(1, 32, 1500)]).unwrap();
+        }
+        world.settle();
+        let mut sent = [0u64; 2];
+        while sent.iter().any(|sent| *sent < 1000) {
+            for (side, sent) in sent.iter_mut().enumerate() {
+                *sent += u64::from(world.send(side, 1500).is_ok());
+                if world.sides[side].held.len() > 20 {
+                    (0..20).for_each(|_| world.give_back(side, 3));
+                }
+            }
+            world.settle();
+        }
+        world.finish();
+        for (side, sent) in sent.into_iter().enumerate() {
+            let counters = *world.sides[side].session.counters();
+            assert_eq!(counters.packets_out, sent);
+            assert_eq!(counters.packets_in, 1000.max(counters.packets_in));
+            assert_eq!(counters.violations, 0);
+            let packets = match arrangement {
+                Arrangement::Single => sent,
+                _ => 0,
+            };
+            let messages = counters.messages_out - packets;
+            assert!(messages < sent / 4, "{arrangement:?}: {messages}");
+        }
+        assert!(world.sides.iter().any(|side| side.rooms > 0));
+        assert!(world.sides.iter().all(|side| side.wanted > 0));
+    }
+}

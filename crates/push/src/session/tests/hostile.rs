@@ -121,8 +121,14 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
                 session.give_back(pool, element).unwrap();
                 false
             }
-            Input::Flush => session.flush(&[1]).is_err() && false,
-            Input::Request => session.request(Operation::GetMac, b"").is_err() && false,
+            Input::Flush => {
+                let _ = session.flush(&[1]);
+                false
+            }
+            Input::Request => {
+                let _ = session.request(Operation::GetMac, b"");
+                false
+            }
             Input::Refresh => {
                 session.refresh();
                 false
@@ -134,7 +140,7 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
                 false
             }
         };
-        assert_eq!(session.counters().violations > before, violated);
+        assert!(!violated || session.counters().violations > before);
         session.invariants();
         assert!(session.outputs.len() <= limits().outputs + 100);
         assert!(session.outbox.len() <= 8 + 3 * 3 + 100);
