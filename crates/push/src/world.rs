@@ -307,12 +307,6 @@ impl World {
         *slot = Slot::Written { stamp, len };
     }
 
-    /// What waits for a side: control, data, acknowledgements.
-    pub(crate) fn waiting(&self, to: usize) -> [usize; 3] {
-        let side = &self.sides[to];
-        [side.control.len(), side.data.len(), side.acks.len()]
-    }
-
     /// One thing reaches a side; `false` if nothing waits there.
     pub(crate) fn deliver(&mut self, to: usize, lane: usize) -> bool {
         let side = &mut self.sides[to];

@@ -106,7 +106,9 @@ fn run(world: &mut World, op: Op, next: &mut u32, asked: &mut [usize; 2]) {
             asked[side] += usize::from(world.request(side).is_some());
         }
         Op::Deliver { to, lane, times } => {
-            (0..times).for_each(|_| drop(world.deliver(to, lane)));
+            for _ in 0..times {
+                world.deliver(to, lane);
+            }
         }
     }
 }
@@ -185,7 +187,9 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
             3 => world.give_back(side, which),
             4 => world.lose(side, which % 2),
             5 => drop(world.request(side)),
-            _ => drop(world.deliver(side, which % 3)),
+            _ => {
+                world.deliver(side, which % 3);
+            }
         }
         world.drain(side);
     }
@@ -232,14 +236,14 @@ fn packets_flow_in_every_arrangement() {
         for (side, sent) in sent.into_iter().enumerate() {
             let counters = *world.sides[side].session.counters();
             assert_eq!(counters.packets_out, sent);
-            assert_eq!(counters.packets_in, 1000.max(counters.packets_in));
+            assert!(counters.packets_in >= 1000);
             assert_eq!(counters.violations, 0);
             let packets = match arrangement {
                 Arrangement::Single => sent,
                 _ => 0,
             };
             let messages = counters.messages_out - packets;
-            assert!(messages < sent / 4, "{arrangement:?}: {messages}");
+            assert!(messages < sent / 3, "{arrangement:?}: {messages}");
         }
         assert!(world.sides.iter().any(|side| side.rooms > 0));
         assert!(world.sides.iter().all(|side| side.wanted > 0));

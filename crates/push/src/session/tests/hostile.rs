@@ -135,7 +135,7 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
             }
             Input::Poll | Input::GiveBack(_) => {
                 for output in outputs(&mut session) {
-                    judge(output, &mut lent, &mut held, &mut session);
+                    judge(&output, &mut lent, &mut held, &mut session);
                 }
                 false
             }
@@ -147,8 +147,8 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
     }
 }
 
-fn judge(output: Output, lent: &mut Vec<Pool>, held: &mut Vec<(u32, u32)>, session: &mut Session) {
-    match output {
+fn judge(output: &Output, lent: &mut Vec<Pool>, held: &mut Vec<(u32, u32)>, session: &mut Session) {
+    match *output {
         Output::Write {
             handle, at, len, ..
         } => {
