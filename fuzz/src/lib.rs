@@ -9,6 +9,7 @@ pub mod ddp;
 pub mod decode;
 pub mod fpdu;
 pub mod pair;
+pub mod push;
 pub mod rdmap;
 pub mod roce_ud;
 pub mod rx;
@@ -33,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     target("decode", decode::target),
     target("fpdu", fpdu::target),
     target("pair", pair::target),
+    target("push", push::target),
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
     target("rx", rx::target),

@@ -4,6 +4,7 @@
 
 mod codecs;
 mod machines;
+mod sessions;
 
 use std::io;
 use std::path::Path;
@@ -24,6 +25,7 @@ fn main() -> io::Result<()> {
         ("control", codecs::controls()),
         ("roce_ud", codecs::datagrams()),
         ("fpdu", codecs::fpdus()),
+        ("push", sessions::sessions()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

@@ -225,9 +225,9 @@ fn packets_flow_in_every_arrangement() {
         let mut sent = [0u64; 2];
         while sent.iter().any(|sent| *sent < 1000) {
             for (side, sent) in sent.iter_mut().enumerate() {
-                *sent += u64::from(world.send(side, 1500).is_ok());
-                if world.sides[side].held.len() > 20 {
-                    (0..20).for_each(|_| world.give_back(side, 3));
+                match world.send(side, 1500) {
+                    Ok(_) => *sent += 1,
+                    Err(_) => (0..20).for_each(|_| world.give_back(1 - side, 3)),
                 }
             }
             world.settle();
