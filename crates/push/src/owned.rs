@@ -195,9 +195,15 @@ impl Owned {
         let element = front
             .filter(|_| posted.grant.left() > 0 && self.tenure != Tenure::Free)
             .ok_or(Violation::PacketOverrun)?;
+        posted.queue.pop_front();
+        posted.grant.receive();
+        self.step(element, HoldEvent::Arrive)
+            .ok_or(Violation::NotLent { pool, element })?;
+        self.lent -= 1;
+        self.held += 1;
         if length > size {
-            // It cannot lie there, and its credit is spent.
-            posted.grant.lose(1);
+            // The descriptor is spent, and nothing of it is the program's.
+            self.give_back(element);
             return Err(Violation::Length {
                 pool,
                 element,
@@ -205,12 +211,6 @@ impl Owned {
                 size,
             });
         }
-        posted.queue.pop_front();
-        posted.grant.receive();
-        self.step(element, HoldEvent::Arrive)
-            .ok_or(Violation::NotLent { pool, element })?;
-        self.lent -= 1;
-        self.held += 1;
         Ok(element)
     }
 

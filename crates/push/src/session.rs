@@ -122,7 +122,8 @@ impl Session {
     }
 
     /// Receive descriptors that the carrier keeps posted on the control channel, each again as soon as its message was
-    /// handled. Those of the data channel are posted as [`Output::Post`] says.
+    /// handled. Those of the data channel are posted as [`Output::Post`] says. In arrangement C
+    /// [`advertise`](Session::advertise) raises it, and the size with it: post before polling.
     pub fn descriptors(&self) -> u32 {
         let frames = match self.settings.arrangement {
             Arrangement::Single => self.owned.values().map(|o| o.pool().count).sum(),
@@ -170,6 +171,9 @@ impl Session {
     /// Says again what a carrier without acknowledgement may have lost: call it when nothing has moved for a while.
     /// Never needed where channels are acknowledged.
     pub fn refresh(&mut self) {
+        if self.is_backlogged() {
+            return;
+        }
         if let Asking::Sent(size) = self.asking {
             self.asking = Asking::Due(size);
         }
@@ -200,7 +204,10 @@ impl Session {
 
     /// Tells the program once that a refused packet may be tried again.
     fn tell_room(&mut self) {
-        if self.lents.free() >= u64::from(self.settings.low.max(1)) {
+        if let Asking::Due(size) | Asking::Sent(size) = self.asking
+            && self.lents.free() >= u64::from(self.settings.low)
+            && self.lents.has_room(size)
+        {
             self.asking = Asking::No;
         }
         if self.refused.is_some_and(|len| self.lents.has_room(len)) {

@@ -42,7 +42,6 @@ enum Item {
         stamp: u64,
     },
     Packet {
-        packet: Packet,
         len: u32,
         stamp: u64,
     },
@@ -220,8 +219,10 @@ impl World {
             }
             Output::SendPacket { packet, len } => {
                 let stamp = stamp(self, packet);
-                let item = Item::Packet { packet, len, stamp };
+                let item = Item::Packet { len, stamp };
                 self.sides[peer].data.push_back(item);
+                // Unacknowledged: complete on the wire (P2).
+                self.sides[me].acks.push_back(packet);
             }
             Output::Write {
                 packet,
@@ -341,13 +342,16 @@ impl World {
             0 => side.control.pop_front(),
             _ => side.data.pop_front(),
         };
-        let (Some(Item::Packet { packet, stamp, .. }) | Some(Item::Data { packet, stamp, .. })) =
-            item
-        else {
-            return;
-        };
-        self.lost.insert(stamp);
-        self.sides[1 - to].acks.push_back(packet);
+        match item {
+            Some(Item::Packet { stamp, .. }) => {
+                self.lost.insert(stamp);
+            }
+            Some(Item::Data { packet, stamp, .. }) => {
+                self.lost.insert(stamp);
+                self.sides[1 - to].acks.push_back(packet);
+            }
+            _ => {}
+        }
     }
 
     fn reach(&mut self, to: usize, item: Item) {
@@ -374,12 +378,11 @@ impl World {
                     .unwrap();
                 self.sides[from].acks.push_back(packet);
             }
-            Item::Packet { packet, len, stamp } => {
+            Item::Packet { len, stamp } => {
                 let (pool, element) = self.sides[to].posted.pop_front().expect("overrun");
                 self.store(to, pool, element, stamp, len);
                 let side = &mut self.sides[to];
                 side.session.handle_packet(Channel::Data, len).unwrap();
-                self.sides[from].acks.push_back(packet);
             }
             Item::Write {
                 packet,

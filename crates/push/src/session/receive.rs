@@ -60,7 +60,8 @@ impl Session {
         result.map_err(|violation| self.violated(violation))
     }
 
-    /// A packet of so many bytes fell into the next receive descriptor of the data channel (A).
+    /// A packet of so many bytes fell into the next receive descriptor of the data channel (A); also to be called, with the
+    /// packet's whole length, if it was too long for the descriptor and the descriptor is spent.
     pub fn handle_packet(&mut self, channel: Channel, len: u32) -> Result<(), Violation> {
         let right = self.settings.arrangement == Arrangement::Sends && channel == Channel::Data;
         let result = match right {
@@ -334,8 +335,20 @@ impl Session {
         let mut pools = self.owned.values_mut();
         let lent = pools.find(|o| o.tenure() != Tenure::Free);
         let owned = lent.ok_or(Violation::PacketOverrun)?;
-        let element = owned.fall(len)?;
-        Ok((owned.pool().reference, element))
+        let pool = owned.pool().reference;
+        let fallen = owned.fall(len);
+        let again = owned.tenure() == Tenure::Lent;
+        if let Err(Violation::Length { element, .. }) = fallen
+            && again
+            && self.settings.arrangement == Arrangement::Sends
+        {
+            self.outputs.push_back(Output::Post {
+                pool,
+                first: element,
+                count: 1,
+            });
+        }
+        fallen.map(|element| (pool, element))
     }
 
     fn arrived(&mut self, pool: u32, element: u32, len: u32) {

@@ -388,3 +388,64 @@ fn settings_and_pools_are_checked() {
     assert!(lend(&mut session, &[pool(1, most, 1)]).is_ok());
     assert!(lend(&mut session, &[pool(2, 1, 1)]).is_err());
 }
+
+/// A packet that does not fit spends its descriptor: what the carrier has posted and what we believe stay the same.
+#[test]
+fn a_packet_too_long_for_its_descriptor_is_no_arrival() {
+    let mut session = session(Arrangement::Sends);
+    session.advertise(&[pool(1, 2, 100)]).unwrap();
+    outputs(&mut session);
+    let result = session.handle_packet(Channel::Data, 101);
+    assert!(matches!(result, Err(Violation::Length { element: 0, .. })));
+    session.handle_packet(Channel::Data, 100).unwrap();
+    let all = outputs(&mut session);
+    let post = Output::Post {
+        pool: 1,
+        first: 0,
+        count: 1,
+    };
+    let arrived = Output::Event(Event::Arrived {
+        pool: 1,
+        element: 1,
+        len: 100,
+    });
+    assert_eq!(all[..2], [post, arrived]);
+    session.handle_packet(Channel::Data, 0).unwrap();
+    session.handle_packet(Channel::Data, 0).unwrap_err();
+}
+
+/// An element that comes back does not silence the question for a longer one.
+#[test]
+fn the_question_for_a_longer_element_is_not_forgotten() {
+    let mut session = user(1, 0, 100);
+    let packet = session.send(50).unwrap();
+    session.handle_written(packet).unwrap();
+    outputs(&mut session);
+    session.send(101).unwrap_err();
+    update(&mut session, 1, 0, 1).unwrap();
+    let asked = messages(&mut session);
+    let body = known(&asked[0]).body;
+    assert!(matches!(body, Body::BufferRecvPoolGet { size: 101, .. }));
+    lend(&mut session, &[pool(2, 20, 101)]).unwrap();
+    assert!(events(&mut session).contains(&Event::Room));
+}
+
+/// The credit of messages: what comes beyond it is not even read.
+#[test]
+fn messages_beyond_the_window_are_refused() {
+    let settings = Settings {
+        messages: FIRST_MESSAGES,
+        ..Settings::new(Arrangement::Writes)
+    };
+    let mut session = Session::new(settings).unwrap();
+    for reference in 0..FIRST_MESSAGES {
+        lend(&mut session, &[pool(reference, 1, 1)]).unwrap();
+    }
+    let window = FIRST_MESSAGES;
+    let beyond = lend(&mut session, &[pool(99, 1, 1)]);
+    assert_eq!(beyond, Err(Violation::MessageOverrun { window }));
+    assert_eq!(session.lents.len(), FIRST_MESSAGES as usize);
+    // Polling gives new credit.
+    outputs(&mut session);
+    lend(&mut session, &[pool(99, 1, 1)]).unwrap();
+}
