@@ -128,7 +128,8 @@ fn judge(session: &mut Session, output: Output, books: &mut Books) {
             let within = |pool: &Pool| {
                 let bytes = u64::from(pool.count) * u64::from(pool.size);
                 let offset = at.get().checked_sub(pool.at.get());
-                let fits = offset.is_some_and(|offset| offset + u64::from(len) <= bytes);
+                let fits =
+                    offset.is_some_and(|offset| offset.saturating_add(u64::from(len)) <= bytes);
                 pool.handle == handle && fits
             };
             assert!(books.lent.iter().any(within), "outside of every pool");

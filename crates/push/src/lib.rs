@@ -2,8 +2,8 @@
 //! It promises never to name memory outside a pool that the peer advertised, nor an element that the peer has not given
 //! back, and to stay within named limits whatever arrives. It refuses to know carriers, memory, clocks and network drivers.
 //!
-//! Reading order: [`settings`] → [`output`] → [`session`] (`send`, `receive`, `pools`, `config`, `pump`) → the books it
-//! keeps (`owned`, `lent`, `window`, `transactions`) → [`error`].
+//! Reading order: [`settings`] → [`output`] → [`session`] (`send`, `receive`, `arrive`, `pools`, `config`, `pump`) → the books
+//! it keeps (`owned`, `lent`, `window`, `transactions`) → [`error`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -5,6 +5,7 @@
 //! In which order to call: after any `handle_*` or other call, [`poll`](Session::poll) until there is no output, and do
 //! each output before the next. Messages are composed by `poll`, so that what happened since the last one shares a message.
 
+mod arrive;
 mod config;
 mod pools;
 mod pump;

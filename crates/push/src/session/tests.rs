@@ -449,3 +449,26 @@ fn messages_beyond_the_window_are_refused() {
     outputs(&mut session);
     lend(&mut session, &[pool(99, 1, 1)]).unwrap();
 }
+
+/// A peer that asks has run low: it hears of every element, not only of a quarter.
+#[test]
+fn a_peer_that_asks_is_told_at_once() {
+    let mut session = session(Arrangement::Writes);
+    session.advertise(&[pool(1, 8, 100)]).unwrap();
+    let word = Indication::fit(1, 3, 9).unwrap().immediate();
+    session.handle_immediate(Channel::Data, word).unwrap();
+    session.give_back(1, 3).unwrap();
+    // The pool alone.
+    assert_eq!(messages(&mut session).len(), 1);
+    let get = message(1, Body::BufferRecvPoolGet { count: 1, size: 1 });
+    session.handle_message(Channel::Control, &get).unwrap();
+    let told = messages(&mut session);
+    let mut expected = Vec::new();
+    let range = Range {
+        pool: 1,
+        first: 3,
+        count: 1,
+    };
+    Message::emit_ranges(known(&told[0]).context, &[range], &mut expected);
+    assert_eq!(told, [expected]);
+}
