@@ -137,10 +137,6 @@ impl Owned {
     pub(crate) fn advance(&mut self, event: TenureEvent) -> bool {
         let next = self.tenure.next(event);
         self.tenure = next.unwrap_or(self.tenure);
-        if self.tenure != Tenure::Lent {
-            // A pool that is leaving is not lent again.
-            self.returning.clear();
-        }
         next.is_some()
     }
 
@@ -256,6 +252,7 @@ impl Owned {
 
     /// Elements to tell the peer of are enough to be worth a message, or the peer has none left.
     pub(crate) fn is_due(&self, hurry: bool) -> bool {
+        // A pool that is leaving is not lent again.
         if self.tenure != Tenure::Lent {
             return false;
         }

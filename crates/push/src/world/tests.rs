@@ -193,14 +193,7 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
         }
         world.drain(side);
     }
-    for _ in 0..8 {
-        world.finish();
-        for side in 0..2 {
-            world.sides[side].session.refresh();
-            world.drain(side);
-        }
-    }
-    world.finish();
+    refresh(&mut world);
     for side in 0..2 {
         let session = &mut world.sides[side].session;
         assert_eq!(session.free(), 5, "credit was lost");
@@ -209,8 +202,45 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
         world.sides[side].session.flush(&[1]).unwrap();
         world.drain(side);
     }
-    world.finish();
+    // The handshake outlives losses too.
+    for side in 0..2 {
+        world.lose(side, 0);
+    }
+    refresh(&mut world);
     assert_eq!(world.sides.each_ref().map(|s| s.freed.len()), [1, 1]);
+    assert_eq!(world.sides.each_ref().map(|s| s.gone.len()), [1, 1]);
+}
+
+fn refresh(world: &mut World) {
+    for _ in 0..8 {
+        world.finish();
+        for side in 0..2 {
+            world.sides[side].session.refresh();
+            world.drain(side);
+        }
+    }
+    world.finish();
+}
+
+/// P6: a pool whose flush was answered does not come back because the answer was lost.
+#[test]
+fn a_lost_answer_to_a_flush_is_given_again() {
+    let mut world = World::new(Settings::new(Arrangement::Sends));
+    world.lossy = true;
+    world.advertise(0, &[World::pool(1, 5, 50)]).unwrap();
+    world.settle();
+    world.sides[0].session.flush(&[1]).unwrap();
+    world.drain(0);
+    world.deliver(1, 0);
+    // The announcement and the answer.
+    world.lose(0, 0);
+    world.lose(0, 0);
+    assert_eq!(world.sides[1].gone, [1]);
+    world.settle();
+    assert_eq!(world.sides[0].freed, []);
+    refresh(&mut world);
+    assert_eq!(world.sides[0].freed, [1]);
+    assert_eq!(world.sides[1].gone, [1]);
 }
 
 /// Traffic really flows, both ways at once, with far fewer messages than packets.
