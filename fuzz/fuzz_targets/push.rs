@@ -1,4 +1,4 @@
-//! libFuzzer's door to the target `push`: a messaging session.
+//! libFuzzer's door to the target `push`: push-push messages.
 //! It promises to hand every input on unchanged; what is checked is known to the library only.
 
 #![no_main]

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cell;
+pub mod channel;
 pub mod control;
 pub mod ddp;
 pub mod decode;
@@ -13,6 +15,7 @@ pub mod push;
 pub mod rdmap;
 pub mod roce_ud;
 pub mod rx;
+pub mod session;
 pub mod source;
 pub mod startup;
 pub mod startup_frame;
@@ -29,6 +32,8 @@ pub struct Target {
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    target("cell", cell::target),
+    target("channel", channel::target),
     target("control", control::target),
     target("ddp", ddp::target),
     target("decode", decode::target),
@@ -38,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
     target("rx", rx::target),
+    target("session", session::target),
     target("startup", startup::target),
     target("startup_frame", startup_frame::target),
     target("terminate", terminate::target),

@@ -132,7 +132,22 @@ const NEEDED: &[Needed] = &[
     program(
         "ip",
         "iproute2",
-        "programs on the drop-in libraries in two network namespaces",
+        "programs on the drop-in libraries, and interfaces of the split driver, in network namespaces",
+    ),
+    program(
+        "ping",
+        "iputils-ping",
+        "frames through an interface of the split driver",
+    ),
+    program(
+        "ethtool",
+        "ethtool",
+        "what an interface of the split driver offers",
+    ),
+    program(
+        "unshare",
+        "util-linux",
+        "interfaces of the split driver in network namespaces",
     ),
     program(
         "valgrind",

@@ -1,8 +1,9 @@
 //! C programs, compiled against the headers of the machine and run on the libraries that `cargo xtask dropin` made: what only
 //! a library in its final form can show. `cargo xtask test` makes it first; without it these tests say so and pass.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
     let linked: &[&str] = match name {
         // It loads the libraries itself.
         "load" => &[],
-        "sockets" => &["librdmacm.so.1", "libibverbs.so.1"],
+        "sockets" | "upgrade" => &["librdmacm.so.1", "libibverbs.so.1"],
         _ => &["libibverbs.so.1"],
     };
     let output = Command::new("gcc")
@@ -51,7 +52,7 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let missing = ["infiniband/verbs.h", "rdma/rsocket.h"];
+            let missing = ["infiniband/verbs.h", "rdma/rsocket.h", "rdma/rdma_cma.h"];
             let headers = missing.map(|header| said.contains(&format!("{header}: No such file")));
             let lacking = headers.contains(&true);
             assert!(lacking && std::env::var_os("CI").is_none(), "{said}");
@@ -159,4 +160,99 @@ fn the_libraries_are_one_engine_in_either_order() {
     let (verbs, cm) = ("libibverbs.so.1", "librdmacm.so.1");
     run("load", |folder| vec![path(folder, verbs), path(folder, cm)]);
     run("load", |folder| vec![path(folder, cm), path(folder, verbs)]);
+}
+
+/// The example of the library `verbena` whose server is replaced under load.
+fn upgrade() -> Command {
+    let test = std::env::current_exe().expect("a path");
+    let folder = test.ancestors().nth(2).expect("a folder of this profile");
+    let program = folder.join("examples/upgrade");
+    if !program.exists() {
+        // Tests of this crate alone do not build it.
+        let cargo = std::env::var_os("CARGO").expect("cargo runs tests");
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "verbena", "--example"]);
+        assert!(build.arg("upgrade").status().expect("cargo").success());
+    }
+    Command::new(program)
+}
+
+/// A process that says what it does.
+struct Telling(Child, BufReader<std::process::ChildStdout>);
+
+impl Telling {
+    fn new(command: &mut Command) -> Telling {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let out = child.stdout.take().expect("it is piped");
+        Telling(child, BufReader::new(out))
+    }
+
+    /// The rest of the line that says this.
+    fn until(&mut self, what: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let from = all.len();
+            let read = self.1.read_line(&mut all).expect("words");
+            assert!(read > 0, "not `{what}`: {all}");
+            if let Some((_, rest)) = all[from..].split_once(what) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// V1: its server is replaced by another process again and again, and a program that knows verbs alone notices nothing.
+fn a_client_of_servers_that_are_replaced(settings: &[(&str, &str)]) {
+    const UPGRADES: u32 = 10;
+    let Some(folder) = libraries() else { return };
+    let Some(program) = compile("upgrade", &folder) else {
+        return;
+    };
+    let name = format!("c-upgrade-{}-{}", std::process::id(), settings.len());
+    let place = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&place).expect("a folder");
+    let path = place.join("successor");
+    let start = |arguments: &[&str]| {
+        let mut server = upgrade();
+        server.arg("server").args(arguments).arg(&path);
+        Telling::new(server.envs(settings.iter().copied()))
+    };
+    let mut server = start(&["--at", "127.0.0.1:0", "--hatch"]);
+    let at = server.until("listening at ");
+    let (ip, port) = at.split_once(':').expect("an address");
+    let mut client = Command::new(program);
+    client.args([ip, port]).env("LD_LIBRARY_PATH", &folder);
+    let mut client = Telling::new(client.envs(settings.iter().copied()));
+    client.until("loading");
+    for _ in 0..UPGRADES {
+        server.until("waiting for a successor");
+        let mut next = start(&["--inherit"]);
+        next.until("took over 1 connections");
+        assert!(server.0.wait().expect("it is ours").success());
+        server = next;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(client.0.stdin.take());
+    client.until(&format!(", {UPGRADES} changes of the server"));
+    client.until("fine");
+    assert!(client.0.wait().expect("it is ours").success());
+    std::fs::remove_dir_all(&place).expect("it is ours");
+}
+
+#[test]
+fn a_server_is_replaced_and_its_client_notices_nothing() {
+    a_client_of_servers_that_are_replaced(&[]);
+}
+
+#[test]
+fn nor_does_one_that_knows_the_standard_alone() {
+    a_client_of_servers_that_are_replaced(&[("VERBENA_EXTENSIONS", "off")]);
 }

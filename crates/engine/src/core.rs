@@ -2,7 +2,7 @@
 //! It promises that whatever a turn left behind — promised receives, overflows, events — is seen to after all locks are released.
 //! It refuses to run connections; shards and callers do.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,6 +12,7 @@ use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::{Event, Function, Outbox, Qp, Wake};
 
 use crate::calls::Calls;
+use crate::claims::Claims;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::control::Controls;
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) controls: Controls,
     /// Connections by the queue pair they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
+    /// Whose packets are, if the settings say (V2).
+    claims: Option<Claims>,
     /// Given up last, when nothing of the function is left.
     pub(crate) seat: Seat,
 }
@@ -78,18 +81,21 @@ pub(crate) struct Core {
 impl Core {
     /// The physical function of an adapter of its own.
     pub(crate) fn new(config: Config) -> Result<Arc<Core>, Error> {
-        Core::on(Seat::physical(&config)?, config)
+        let claims = Claims::physical(&config);
+        Core::on(Seat::physical(&config)?, config, claims)
     }
 
     /// One more function of the same adapter (V1): nothing else is shared.
     pub(crate) fn beside(&self, options: &FunctionOptions) -> Result<Arc<Core>, Error> {
         let (seat, config) = self.seat.beside(&self.config, options)?;
-        Core::on(seat, config)
+        let claims = self.claims.as_ref().map(|all| all.of(&config.name));
+        Core::on(seat, config, claims)
     }
 
-    fn on(seat: Seat, config: Config) -> Result<Arc<Core>, Error> {
+    fn on(seat: Seat, config: Config, claims: Option<Claims>) -> Result<Arc<Core>, Error> {
         let events = Inbox::new()?;
         let function = seat.function().clone();
+        function.tpt().limit_room(config.max_pages.into());
         let shards = Shards::new(config.shards);
         let handlers = Handlers::new(config.handlers());
         let home = Arc::new(OnceLock::new());
@@ -118,6 +124,7 @@ impl Core {
             forks: sys::forks(),
             controls: Controls::default(),
             connections: RwLock::default(),
+            claims,
             seat,
         });
         // Nobody else has it.
@@ -154,6 +161,18 @@ impl Core {
             Ok(())
         } else {
             Err(Error::Foreign)
+        }
+    }
+
+    /// No rule gives what goes to this address to another device (V2), as an answer.
+    pub(crate) fn check_owner(
+        &self,
+        local: SocketAddr,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Error> {
+        match &self.claims {
+            Some(claims) => claims.check(local, peer),
+            None => Ok(()),
         }
     }
 

@@ -270,7 +270,9 @@ impl Door {
             let Some((socket, peer)) = self.listener.accept()? else {
                 break;
             };
-            if self.core.is_closing() {
+            // V2: a door on all addresses may be at one that a rule gives to another device.
+            let ours = |at| self.core.check_owner(at, Some(peer)).is_ok();
+            if self.core.is_closing() || !socket.local().is_ok_and(ours) {
                 socket.abort();
                 continue;
             }

@@ -208,7 +208,11 @@ impl Engine {
     /// Takes an address to listen at later; port 0 finds a free one. Whoever dials it before is refused.
     pub fn reserve(&self, at: SocketAddr) -> Result<Reservation, Error> {
         self.core.check()?;
-        Reservation::new(&self.core, Listener::reserve(at, true)?)
+        self.core.check_owner(at, None)?;
+        let reserved = Reservation::new(&self.core, Listener::reserve(at, true)?)?;
+        // The system may have found the port.
+        self.core.check_owner(reserved.local()?, None)?;
+        Ok(reserved)
     }
 }
 

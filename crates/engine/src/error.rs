@@ -33,6 +33,18 @@ pub enum InterruptError {
     Vector(#[from] VectorError),
 }
 
+/// Packets that a rule of the profile gives to another device or service (V2).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("packets for {at} belong to {owner}, not to {device} (setting `owners`)")]
+pub struct Owned {
+    /// Where they go.
+    pub at: SocketAddr,
+    /// Whose they are.
+    pub owner: String,
+    /// Who asked for them.
+    pub device: String,
+}
+
 /// Why the engine cannot do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
@@ -99,6 +111,9 @@ pub enum Error {
         /// The address.
         address: IpAddr,
     },
+    /// Packets for an address are another's (V2).
+    #[error(transparent)]
+    Owned(Box<Owned>),
     /// A queue pair can be attached to multicast groups only.
     #[error("{address} is no multicast address")]
     NotMulticast {

@@ -13,8 +13,9 @@ use verbena_nic::moderation::Moderation;
 use crate::error::Error;
 use crate::notice::Notify;
 
-/// Most handlers that an adapter can have: the flat map names so many vectors beside those of the adapter itself.
-pub const MAX_HANDLERS: u16 = 29;
+/// Most handlers that an adapter can have: as many as processors that Linux lets a program choose among. Each has its vector in the
+/// map of duties and processors (E8, scheme 1); the 32 vectors of the flat map are no limit to them.
+pub const MAX_HANDLERS: u16 = 1024;
 
 /// The column of the first handler; before it come global events, those of RDMA, and queues without a handler.
 const FIRST: u16 = 3;

@@ -23,6 +23,7 @@ extern crate self as verbena_engine;
 
 mod asking;
 mod calls;
+mod claims;
 pub mod config;
 mod connection;
 pub mod control;

@@ -104,9 +104,8 @@ impl QueuePair {
     ) -> Result<QueuePair, Error> {
         core.check_own(recv.0.core())?;
         core.check_own(ssq.core())?;
-        let callable = false;
         let options = QueuePairOptions {
-            callable,
+            callable: false,
             ..options
         };
         QueuePair::make(core, Sends::Shared(ssq), recv, options)
@@ -119,11 +118,10 @@ impl QueuePair {
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
         let config = &core.config;
-        let callable = if options.callable {
-            Some(Callable::new(core, options.qp_type)?)
-        } else {
-            None
-        };
+        let callable = options
+            .callable
+            .then(|| Callable::new(core, options.qp_type));
+        let callable = callable.transpose()?;
         let number = callable.as_ref().map(|callable| callable.number.get());
         let new = NewQp {
             name: options.name.or(number),
@@ -225,6 +223,9 @@ impl QueuePair {
             return false;
         }
         let done = self.act(|qp, out| qp.modify(to, out));
+        if done && to == QpState::Reset {
+            self.act(|qp, out| self.core.function.empty_channel(qp.number(), out));
+        }
         if let Some(connection) = self.slot.get().filter(|_| done && to == QpState::Reset) {
             // Here, not only by whoever is at work with it: nobody may use it any more when the next life begins.
             let mut out = Outbox::new();
@@ -281,6 +282,7 @@ impl QueuePair {
         done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         self.check_connectable()?;
+        from.map_or(Ok(()), |ip| self.core.check_owner((ip, 0).into(), Some(to)))?;
         let options = Options {
             source: from,
             ..self.options(private_data)

@@ -59,7 +59,33 @@ fn handlers_are_registered_up_to_the_limit_and_cleared() {
     assert_eq!(one().unwrap(), HandlerId(1));
     let usual = Engine::new(config(&[])).unwrap();
     let processors = std::thread::available_parallelism().unwrap().get();
-    assert_eq!(usize::from(usual.handler_limit()), processors.min(29), "N2");
+    assert_eq!(usize::from(usual.handler_limit()), processors, "N2");
+}
+
+/// N2, N5: more handlers than the flat map has vectors, each with a vector of its own that leads to it alone.
+#[test]
+fn there_can_be_more_handlers_than_the_flat_map_has_vectors() {
+    let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "1024")]));
+    assert_eq!(b.engine.handler_limit(), 1024);
+    let (tell, told) = mpsc::channel();
+    let tell = Arc::new(Mutex::new(tell));
+    let one = || {
+        let tell = tell.clone();
+        let options = callback(move |heard| tell.lock().unwrap().send(heard.handler).unwrap());
+        b.engine.set_handler(&options).unwrap()
+    };
+    let ids: Vec<HandlerId> = (0..1024).map(|_| one()).collect();
+    assert!(b.engine.set_handler(&HandlerOptions::default()).is_err());
+    join(&a, &b);
+    // Those whose columns are 32 apart would share a vector of the flat map.
+    for at in [0, 28, 29, 31, 32, 61, 253, 254, 1023] {
+        b.cq.set_handler(Some(ids[at])).unwrap();
+        notify(&a, &b, Arm::Next);
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), ids[at]);
+        drain(&b);
+        drain(&a);
+    }
+    assert!(told.try_recv().is_err());
 }
 
 #[test]

@@ -39,5 +39,7 @@ pub use sources::Sources;
 pub use span::{Span, Spans};
 pub use targets::Targets;
 pub use touch::{Action, Arrival, Seq};
-pub use tpt::{Draft, Estate, Layout, Region, Reserved, Settled, Spend, Ticket, Tpt, Verdict};
+pub use tpt::{
+    Draft, Estate, Layout, Region, Reserved, Room, Settled, Spend, Ticket, Tpt, Verdict,
+};
 pub use window::{Bind, Scope, WindowType};

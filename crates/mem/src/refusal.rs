@@ -92,6 +92,9 @@ pub enum Misuse {
     /// More room than one STag may have.
     #[error("room for {pages} pages, at most {limit}")]
     Pages { pages: u32, limit: u32 },
+    /// The table has not so much room left for registration by work request (M4).
+    #[error("room for {pages} pages, and the table has {left} left (setting `max_pages`)")]
+    Room { pages: u32, left: u64 },
     /// The STag belongs to another protection domain.
     #[error("STag {stag} belongs to protection domain {owner}, not {asker}")]
     Domain { stag: Stag, owner: u32, asker: u32 },

@@ -10,6 +10,7 @@ mod touch;
 mod windows;
 
 pub use estate::Estate;
+pub use index::Room;
 pub use later::{MAX_PAGES, Ticket};
 pub use pending::{Draft, Layout, Reserved, Settled};
 pub use touch::{Spend, Verdict};

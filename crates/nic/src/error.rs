@@ -222,7 +222,7 @@ impl Error {
             | Error::Receive(receive::PostError::Full(_))
             | Error::Post(PostError::Full(_))
             | Error::Control(ControlError::Full(_))
-            | Error::Memory(verbena_mem::Misuse::Full(_))
+            | Error::Memory(verbena_mem::Misuse::Full(_) | verbena_mem::Misuse::Room { .. })
             // Memory to share, descriptors and mappings are limits of the system.
             | Error::Memory(verbena_mem::Misuse::Unfit(verbena_mem::Unfit::System { .. })) => {
                 Kind::Exhausted

@@ -90,30 +90,31 @@ impl Grounds {
     }
 
     /// Asks the table here and, if it refuses, those of the past.
-    #[inline]
-    fn seek<'a, R, E: Clone>(
+    #[inline(always)]
+    fn seek<'a, R, E>(
         &'a self,
         stag: Stag,
         ask: impl Fn(&'a Arc<Tpt>, Option<&Stay>) -> Result<R, E>,
         hide: impl Fn(E) -> E,
     ) -> Result<R, E> {
-        let here = ask(&self.here, None);
-        match here {
-            Err(refusal) if !self.past.is_empty() => {
-                let mut refusal = refusal;
-                for stay in self.past.iter().rev().filter(|stay| stay.may_know(stag)) {
-                    match ask(&stay.tpt, Some(stay)) {
-                        Err(there) => refusal = hide(there),
-                        granted => return granted,
-                    }
-                }
-                Err(refusal)
-            }
-            here => here,
+        if self.past.is_empty() {
+            // Nearly always, and then nothing is looked at twice.
+            return ask(&self.here, None);
         }
+        let mut refusal = match ask(&self.here, None) {
+            Err(refusal) => refusal,
+            granted => return granted,
+        };
+        for stay in self.past.iter().rev().filter(|stay| stay.may_know(stag)) {
+            match ask(&stay.tpt, Some(stay)) {
+                Err(there) => refusal = hide(there),
+                granted => return granted,
+            }
+        }
+        Err(refusal)
     }
 
-    #[inline]
+    #[inline(always)]
     fn reach<'a, R>(
         &'a self,
         reach: &Reach,
@@ -130,25 +131,25 @@ impl Grounds {
     }
 
     /// As [`Tpt::place_local`].
-    #[inline]
+    #[inline(always)]
     pub fn place_local(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.place_local(reach))
     }
 
     /// As [`Tpt::gather_local`].
-    #[inline]
+    #[inline(always)]
     pub fn gather_local(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.gather_local(reach))
     }
 
     /// As [`Tpt::place_remote`].
-    #[inline]
+    #[inline(always)]
     pub fn place_remote(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.place_remote(reach))
     }
 
     /// As [`Tpt::gather_remote`].
-    #[inline]
+    #[inline(always)]
     pub fn gather_remote(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
         self.reach(reach, |tpt, reach| tpt.gather_remote(reach))
     }
@@ -160,7 +161,7 @@ impl Grounds {
 
     /// As [`Tpt::spend`].
     pub fn spend(&self, reach: &Reach) -> Result<Spend, Refusal> {
-        self.reach(reach, |tpt, reach| tpt.spend(reach))
+        self.reach(reach, Tpt::spend)
     }
 
     /// As [`Tpt::invalidate_local`].

@@ -6,9 +6,9 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::vector::Signal;
 
 /// Processors that a map can have columns for.
-pub const MAX_PROCESSORS: u16 = 256;
-/// Event queues that an adapter can have.
-pub const MAX_QUEUES: u16 = 256;
+pub const MAX_PROCESSORS: u16 = 2048;
+/// Event queues that a function can have.
+pub const MAX_QUEUES: u16 = 2048;
 /// Vectors that the flat map can name: 5 bits.
 pub const FLAT_VECTORS: u16 = 32;
 

@@ -132,6 +132,14 @@ impl Ssq {
         self.order.lock().leave(channel);
     }
 
+    /// A channel was emptied by its owner: what was posted for it before is flushed. The queue must be pumped afterwards.
+    pub(crate) fn empty(&self, channel: u32) {
+        self.order.lock().empty(channel);
+        // Whoever took a request from the order before that has found by now that the channel takes none: it cannot turn up
+        // in the channel's next life.
+        self.desk.look(|_| ());
+    }
+
     /// Takes requests for a channel again, or takes no more; what was posted goes on. False if there is no such channel.
     pub(crate) fn open(&self, channel: u32, open: bool) -> bool {
         self.order.lock().open(channel, open)

@@ -5,7 +5,7 @@
 use crate::sync::{AtomicU32, Ordering};
 
 /// Vectors that an adapter can ask for.
-pub const MAX_VECTORS: u16 = 256;
+pub const MAX_VECTORS: u16 = 2048;
 
 /// How an adapter interrupts: by message, or by the one line that everybody shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 //! last handle of it is gone. It refuses to take a function away from a program that still uses it.
 
 use verbena_engine::FunctionOptions;
+use verbena_mem::Room;
 use verbena_nic::profile::Service;
 use verbena_nic::{FunctionCounters, Ranges, Shares};
 
@@ -98,6 +99,22 @@ impl Device {
     /// ```
     pub fn left(&self) -> Result<Shares, Error> {
         Ok(self.inner().engine.left()?)
+    }
+
+    /// How much of its table's room for registration by work request (M4, [`Pd::tag`](crate::Pd::tag)) is taken, in pages; the
+    /// setting `max_pages` is the limit. Whoever keeps count so never posts a registration that finds no room.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let tag = device.pd()?.tag(16)?;
+    /// assert_eq!(device.room()?.used, 16);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn room(&self) -> Result<Room, Error> {
+        if !self.lives() {
+            return Err(verbena_engine::Error::Closed.into());
+        }
+        Ok(self.inner().engine.function().tpt().room())
     }
 
     /// Where its numbers lie among those of its adapter; STags bear them, so no two functions have the same.

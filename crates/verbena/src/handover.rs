@@ -35,6 +35,8 @@ use word::Hello;
 
 /// How long the other process has for its part, if nobody says otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a visitor has to say who it is.
+const GREETING: Duration = Duration::from_secs(1);
 
 /// What has just been done, for programs that want to tell, or to test what happens if they end right here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -167,13 +169,15 @@ impl Hatch {
         let Some(mut courier) = come else {
             return Ok(None);
         };
-        courier.set_patience(PATIENCE, PATIENCE);
+        // One that says nothing must not use up the patience of who waits behind it.
+        courier.set_patience(GREETING, GREETING);
         // Both say it, so that both know.
         courier
             .send(&Hello::OURS.emit(), &[])
             .map_err(HandoverError::from)?;
         let (bytes, _) = courier.receive().map_err(HandoverError::from)?;
         Hello::check(&bytes)?;
+        courier.set_patience(PATIENCE, PATIENCE);
         Ok(Some(Successor { courier }))
     }
 }

@@ -124,3 +124,18 @@ pub use verbena_nic::{Event, Status};
 /// ```
 #[cfg(feature = "fabric")]
 pub use verbena_sim::fabric;
+
+/// The examples of the pages in `docs/`, which are tests so that they stay true.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/control.md")]
+    struct Control;
+    #[doc = include_str!("../../../docs/events.md")]
+    struct Events;
+    #[doc = include_str!("../../../docs/functions.md")]
+    struct Functions;
+    #[doc = include_str!("../../../docs/memory.md")]
+    struct Memory;
+    #[doc = include_str!("../../../docs/shared-send-queue.md")]
+    struct SharedSendQueue;
+}

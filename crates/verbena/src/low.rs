@@ -43,7 +43,7 @@ pub use verbena_engine::handler::{Class, Completion, Place};
 pub use verbena_engine::sys::Channel;
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::{Manners, Notify, Shutdown};
-pub use verbena_mem::{Bind, Ticket, WindowType};
+pub use verbena_mem::{Bind, Room, Ticket, WindowType};
 pub use verbena_nic::eqe::OnChannel;
 pub use verbena_nic::interrupts::{At, Origin};
 pub use verbena_nic::moderation::{Hold, Moderation};

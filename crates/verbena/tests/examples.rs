@@ -1,24 +1,11 @@
 //! The examples run as programs of their own; they check every byte themselves and fail loudly.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+mod common;
 
-/// Examples are built beside the test programs.
-fn example(name: &str) -> Command {
-    let test = std::env::current_exe().unwrap();
-    let folder: PathBuf = test.parent().unwrap().parent().unwrap().join("examples");
-    let program = folder.join(name);
-    if !program.exists() {
-        // Cargo builds them for all tests, but not for one that is asked for by name.
-        let cargo = std::env::var_os("CARGO").unwrap();
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "verbena", "--examples"])
-            .status();
-        assert!(built.unwrap().success());
-    }
-    Command::new(program)
-}
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::process::example;
 
 fn alone(name: &str, says: &str) {
     let output = example(name).output().unwrap();
@@ -41,6 +28,7 @@ fn both_sides_in_one_process() {
     alone("fan_out", "1 channel let go; all completions in order");
     // It checks for itself which handler ran where.
     alone("two_consumers", "500 round trips");
+    alone("upgrade", "5 upgrades under load, and no client noticed");
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::net::{IpAddr, SocketAddr};
+
 use common::low::{SEND, complete, join, until, wr};
 use common::{device, pattern};
-use verbena::low::{Data, RecvWr, Remote, SendOp, Stag};
+use verbena::low::{Data, PostError, QpState, RecvWr, Remote, SendOp, Service, Stag, WindowType};
 use verbena::{
-    Access, Connection, Cq, Device, Error, Fault, FunctionOptions, Memory, Pd, Qp, QpOptions,
-    Status,
+    Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
+    QpOptions, SsqOptions, Status,
 };
 
 const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
@@ -233,6 +235,37 @@ fn handles_of_one_function_are_refused_by_another() {
     foreign(Qp::new(&other_pd, &cq, &cq, options()).map(drop));
     let srq = other_pd.srq(4, 1).unwrap();
     foreign(Qp::with_srq(&pd, &cq, &cq, &srq, options()).map(drop));
+    // Shared send queues (V6).
+    foreign(pd.ssq(&other_cq, SsqOptions::default()).map(drop));
+    let ssq = pd.ssq(&cq, SsqOptions::default()).unwrap();
+    foreign(Qp::of_ssq(&ssq, &other_cq, None, options()).map(drop));
+    foreign(Qp::of_ssq(&ssq, &cq, Some(&srq), options()).map(drop));
+    let stranger = Qp::new(&other_pd, &other_cq, &other_cq, options()).unwrap();
+    let number = stranger.number();
+    let nothing = [wr(1, SEND, Data::Inline(b""))];
+    let posted = ssq.post(number, &nothing);
+    assert_eq!(posted, Err((0, PostError::Channel(number))));
+    assert!(ssq.attach(number).is_err() && ssq.detach(number).is_err());
+    // Handlers, and the event queues and vectors behind them (N3, E9).
+    let (handler, other) = (
+        a.set_handler(&HandlerOptions::default()).unwrap(),
+        b.set_handler(&HandlerOptions::default()).unwrap(),
+    );
+    assert_eq!(handler.id(), other.id(), "the numbers say nothing");
+    foreign(b.cq_with(8, &handler).map(drop));
+    foreign(other_cq.set_handler(Some(&handler)));
+    foreign(cq.set_handler(Some(&other)));
+    // Windows, one-touch memory and tags (M8, M9, M4).
+    let rights = Access::LOCAL_WRITE | Access::BIND;
+    let memory = other_pd.memory(4096, rights).unwrap();
+    let spent = other_pd.one_touch_memory(4096, rights).unwrap();
+    let mut window = pd.window(WindowType::TwoB).unwrap().one_touch();
+    let mut tag = pd.tag(1).unwrap().one_touch();
+    for memory in [&memory, &spent] {
+        foreign(window.bind(memory, 0, 64, Access::REMOTE_WRITE).map(drop));
+        foreign(tag.register(memory, 0, 64, Access::LOCAL_WRITE).map(drop));
+        foreign(tag.register_pages(&[(memory, 0)], rights).map(drop));
+    }
     let (ours, theirs) = connect(&a, &b);
     let (sent, _) = ours.send(b.buffer_from(b"not ours").unwrap()).wait();
     foreign(sent);
@@ -249,4 +282,110 @@ fn handles_of_one_function_are_refused_by_another() {
         "{refused:?}"
     );
     assert!(joining.wait().is_err(), "whoever asked is told no");
+}
+
+/// A queue pair that can be called, of a function that has this address only.
+fn callable(device: &Device) -> Side {
+    let options = QpOptions {
+        callable: true,
+        ..QpOptions::default()
+    };
+    let plain = side(device);
+    let qp = Qp::new(&plain._pd, &plain.cq, &plain.cq, options).unwrap();
+    Side { qp, ..plain }
+}
+
+/// V1: a function may have addresses of its own, and queue pairs that are connected by hand are called there and nowhere else.
+#[test]
+fn functions_have_addresses_of_their_own() {
+    let adapter = device(LOOPBACK);
+    let at = |address: &str| {
+        let addresses = Some(vec![address.parse().unwrap()]);
+        adapter.function(&FunctionOptions { addresses, ..few() })
+    };
+    let (a, b) = (at("127.0.0.1").unwrap(), at("127.0.0.2").unwrap());
+    assert_eq!(a.addresses().unwrap(), [IpAddr::from([127, 0, 0, 1])]);
+    assert_eq!(b.addresses().unwrap(), [IpAddr::from([127, 0, 0, 2])]);
+    let (ours, theirs) = (callable(&a), callable(&b));
+    let (name, peer) = (ours.qp.name().unwrap(), theirs.qp.name().unwrap());
+    assert_eq!(name.address, IpAddr::from([127, 0, 0, 1]));
+    assert_eq!(peer.address, IpAddr::from([127, 0, 0, 2]));
+    // An address of the other function is none of one's own.
+    let refused = ours.qp.expect_at(peer.address, peer).unwrap_err();
+    assert!(refused.to_string().contains("127.0.0.2"), "{refused}");
+    ours.qp.expect(peer).unwrap();
+    theirs.qp.expect(name).unwrap();
+    for qp in [&ours.qp, &theirs.qp] {
+        assert!(qp.modify(QpState::Rts));
+    }
+    let words = pattern(3000, 5);
+    for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
+        from.memory.write_at(0, &words).unwrap();
+        let write = SendOp::Write {
+            remote: to.memory.place(1000).unwrap(),
+            immediate: None,
+        };
+        let piece = [from.memory.sge(0, 3000).unwrap()];
+        from.qp
+            .post_send(&[wr(1, write, Data::Gather(&piece))])
+            .unwrap();
+        assert_eq!(complete(&from.cq, 1)[0].status, Status::Success);
+        let mut got = vec![0; 3000];
+        to.memory.read_at(1000, &mut got).unwrap();
+        assert!(got == words);
+    }
+    assert_eq!(ours.qp.peer().unwrap().ip(), peer.address);
+    assert_eq!(theirs.qp.peer().unwrap().ip(), name.address);
+    // One that this host does not have cannot be called.
+    let elsewhere = at("192.0.2.77").unwrap();
+    let (pd, cq) = (elsewhere.pd().unwrap(), elsewhere.cq(8).unwrap());
+    let options = QpOptions {
+        callable: true,
+        ..QpOptions::default()
+    };
+    assert!(Qp::new(&pd, &cq, &cq, options).is_err());
+}
+
+/// V2: the network-side map is obeyed where connections are made: what a rule gives to another device is refused, by name.
+#[test]
+fn connections_go_to_the_device_that_owns_their_packets() {
+    let adapter = device(&[
+        ("device", "127.0.0.1,127.0.0.2"),
+        ("presents", "verbena0=rdma,verbena1=rdma,eth7=nic"),
+        ("owners", "127.0.0.2=verbena1,127.0.0.3=eth7"),
+    ]);
+    let other = adapter.logical("verbena1", Service::Rdma).unwrap();
+    let refused = |outcome: Result<verbena::Listener, Error>, owner: &str| {
+        let error = outcome.map(drop).unwrap_err();
+        assert_eq!(error.fault(), Fault::Caller);
+        let said = error.to_string();
+        assert!(said.contains(&format!("belong to {owner}")), "{said}");
+    };
+    refused(adapter.listen("127.0.0.2:0"), "verbena1");
+    for device in [&adapter, &other] {
+        refused(device.listen("127.0.0.3:0"), "eth7");
+    }
+    let theirs = other.listen("127.0.0.2:0").unwrap();
+    let connecting = adapter.connect(theirs.local().unwrap());
+    let there = theirs.accept().wait().unwrap();
+    let ours = connecting.wait().unwrap();
+    let receiving = there.recv(other.buffer(16).unwrap());
+    ours.send(adapter.buffer_from(b"owned").unwrap())
+        .wait()
+        .0
+        .unwrap();
+    assert_eq!(&receiving.wait().1[..], b"owned");
+    // At all addresses: whoever comes to one of another device's is turned away, others are not.
+    let everywhere = adapter.listen("0.0.0.0:0").unwrap();
+    let port = everywhere.local().unwrap().port();
+    let astray = other.connect(SocketAddr::from(([127, 0, 0, 2], port)));
+    assert!(astray.wait().is_err());
+    let connecting = other.connect(SocketAddr::from(([127, 0, 0, 1], port)));
+    everywhere.accept().wait().unwrap();
+    connecting.wait().unwrap();
+    // By hand: from an address of its own, and from no other.
+    let (ours, theirs) = (callable(&adapter), callable(&other));
+    let peer = theirs.qp.name().unwrap();
+    let astray = ours.qp.expect_at([127, 0, 0, 2].into(), peer).unwrap_err();
+    assert!(astray.to_string().contains("verbena1"), "{astray}");
 }

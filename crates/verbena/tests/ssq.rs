@@ -42,12 +42,16 @@ impl World {
     }
 
     fn empty(requests: usize) -> World {
+        World::patient(requests, STALL)
+    }
+
+    fn patient(requests: usize, stall: Duration) -> World {
         let (publisher, subscriber) = (device(&[]), device(&[]));
         let (ours, theirs) = (publisher.pd().unwrap(), subscriber.pd().unwrap());
         let sent = publisher.cq(256).unwrap();
         let options = SsqOptions {
             requests,
-            stall: Some(STALL),
+            stall: Some(stall),
             ..SsqOptions::default()
         };
         World {
@@ -319,6 +323,36 @@ fn channels_come_and_go_with_requests_pending() {
     assert!(error.to_string().contains("in use by 2"), "{error}");
     drop(world.channels);
     ssq.destroy().map_err(|(_, error)| error).unwrap();
+}
+
+#[test]
+fn a_channel_that_is_reset_is_flushed_at_once_and_can_be_connected_again() {
+    // A limit that no test waits for: nobody looks at a clock here.
+    let mut world = World::patient(64, Duration::from_secs(3600));
+    let at = world.listener.local().unwrap();
+    world.subscribe(at);
+    world.subscribe(at);
+    world.receives(1, 1);
+    for (at, id) in [(0, 1), (1, 2), (0, 3)] {
+        world.send(at, id);
+    }
+    let channel = &world.channels[0];
+    assert!(channel.modify(QpState::Reset));
+    let ended = complete(&world.sent, 3);
+    let ends: Vec<_> = ended.iter().map(|wc| (wc.id, wc.status)).collect();
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    assert_eq!(ends, [(1, flushed), (2, well), (3, flushed)]);
+    // The same channel, in its next life, to another subscriber.
+    let got = &world.got;
+    let next = Qp::new(&world.theirs, got, got, QpOptions::default()).unwrap();
+    next.modify(QpState::Init);
+    until("the connection is gone", || channel.peer().is_none());
+    join(&world.listener, channel, &next);
+    world.subscribers[0] = next;
+    world.receives(0, 1);
+    world.send(0, 4);
+    let ended = complete(&world.sent, 1);
+    assert_eq!((ended[0].id, ended[0].status), (4, well));
 }
 
 #[test]

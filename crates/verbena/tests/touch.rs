@@ -5,9 +5,10 @@ mod common;
 use common::device;
 use common::low::{SEND, complete, join, until, wr};
 use verbena::low::{
-    Data, OnFailure, QpState, RecvWr, Registration, SendOp, Sge, Unregistered, Wc, WcOp, WindowType,
+    Data, OnFailure, QpState, RecvWr, Registration, Room, SendOp, Sge, Unregistered, Wc, WcOp,
+    WindowType,
 };
-use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+use verbena::{Access, Cq, Device, Error, Fault, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
 
 const NOTHING: Data<'static> = Data::Gather(&[]);
 
@@ -255,4 +256,27 @@ fn a_tag_takes_memory_of_its_domain_and_not_without_end() {
         .map(|_| tag.register(&world.memory, 0, 64, sink()).is_ok())
         .collect();
     assert_eq!(made.iter().filter(|ok| **ok).count(), 64);
+}
+
+/// M4: room in the table is counted for all tags together, shown, and refused in numbers when there is not enough.
+#[test]
+fn tags_have_room_until_the_table_has_none() {
+    let device = device(&[("max_pages", "4")]);
+    let pd = device.pd().unwrap();
+    let tag = pd.tag(3).unwrap();
+    let room = |used| Room { used, limit: 4 };
+    assert_eq!(device.room().unwrap(), room(3));
+    let refused = pd.tag(2).map(drop).unwrap_err();
+    assert_eq!(refused.fault(), Fault::Limit);
+    let said = refused.to_string();
+    assert!(
+        said.contains("2 pages") && said.contains("1 left"),
+        "{said}"
+    );
+    assert_eq!(device.room().unwrap(), room(3), "nothing was taken");
+    drop(tag);
+    assert_eq!(device.room().unwrap(), room(0));
+    let _all = pd.tag(4).unwrap();
+    // What is registered by a call needs none of it.
+    device.memory(1 << 20, Access::ALL).unwrap();
 }

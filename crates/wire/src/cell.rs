@@ -197,7 +197,8 @@ pub fn close(start: usize, packet_crc: Option<u32>, out: &mut Vec<u8>) {
 /// The cells of a datagram, one behind the other.
 ///
 /// A cell with a wrong checksum is stepped over by the length it claims; whatever follows has a checksum of its own. Any
-/// other damage ends the walk, since nobody knows where the next cell would begin.
+/// other damage ends the walk, since nobody knows where the next cell would begin. Zeros behind the last cell are the
+/// padding of a short Ethernet frame, and nothing.
 #[derive(Debug, Clone)]
 pub struct Cells<'a> {
     rest: &'a [u8],
@@ -214,7 +215,7 @@ impl<'a> Iterator for Cells<'a> {
     type Item = Result<Cell<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
+        if self.rest.iter().all(|byte| *byte == 0) {
             return None;
         }
         let (item, len) = match Cell::parse(self.rest) {

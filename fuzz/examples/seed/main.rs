@@ -2,6 +2,7 @@
 //! It promises small inputs that each stand for one meaning, named after it, and never touches what a fuzzer found.
 //! It refuses to know what the targets check.
 
+mod cells;
 mod codecs;
 mod machines;
 mod sessions;
@@ -25,7 +26,10 @@ fn main() -> io::Result<()> {
         ("control", codecs::controls()),
         ("roce_ud", codecs::datagrams()),
         ("fpdu", codecs::fpdus()),
-        ("push", sessions::sessions()),
+        ("cell", cells::cells()),
+        ("channel", cells::scripts()),
+        ("push", cells::messages()),
+        ("session", sessions::sessions()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

@@ -1,4 +1,4 @@
-//! Seeds of the target `push`: short stories of a messaging session, in the input layout of that target.
+//! Seeds of the target `session`: short stories of a messaging session, in the input layout of that target.
 //! Each has the messages of a conforming peer; the fuzzer makes the others out of it.
 
 use verbena_wire::push::{Body, Element, Message, Operation, Pool, Range, Reference};

@@ -54,6 +54,7 @@ const WIRE: &str = "verbena-wire";
 const STREAM: &str = "verbena-stream";
 const MEM: &str = "verbena-mem";
 const NIC: &str = "verbena-nic";
+const CELLS: &str = "verbena-cells";
 const ENGINE: &str = "verbena-engine";
 const SIM: &str = "verbena-sim";
 const VERBENA: &str = "verbena";
@@ -61,12 +62,14 @@ const RSOCKET: &str = "verbena-rsocket";
 
 /// The rings, from the inside out. A new package gets its line here.
 const ARROWS: &[Arrow] = &[
-    pure(WIRE, &[], &["crc-fast", "thiserror", "zerocopy"]),
-    pure(STREAM, &[WIRE], &["thiserror", "zerocopy"]),
+    pure(WIRE, &[], &["crc-fast", "serde", "thiserror", "zerocopy"]),
+    pure(STREAM, &[WIRE], &["serde", "thiserror", "zerocopy"]),
     pure("verbena-push", &[WIRE], &["thiserror"]),
     free(MEM, &[WIRE]),
     free(NIC, &[MEM, STREAM, WIRE]),
+    free(CELLS, &[NIC, MEM, STREAM, WIRE]),
     free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
+    free("verbena-lan", &[]),
     free(SIM, &[NIC, MEM, STREAM, WIRE]),
     free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
     free(RSOCKET, &[VERBENA]),

@@ -18,6 +18,8 @@ const ISLANDS: &[&str] = &[
     "crates/nic/src/ring/",
     "crates/engine/src/sys.rs",
     "crates/engine/src/sys/",
+    "crates/lan/src/sys.rs",
+    "crates/lan/src/sys/",
     "crates/verbena/src/mr.rs",
     "crates/verbena/src/mr/",
 ];

@@ -60,8 +60,7 @@ impl Settings {
 
     /// How many completion handlers there can be (N2).
     pub fn handlers(&self) -> u16 {
-        let limit = MAX_HANDLERS;
-        let usual = || u16::try_from(sys::parallelism()).map_or(limit, |n| n.min(limit));
+        let usual = || usual_handlers(sys::parallelism());
         self.handlers.unwrap_or_else(usual)
     }
 
@@ -87,3 +86,8 @@ impl Settings {
 
 #[cfg(test)]
 mod tests;
+
+/// N2: one handler per processor, if nobody says how many.
+pub(super) fn usual_handlers(processors: usize) -> u16 {
+    u16::try_from(processors).map_or(MAX_HANDLERS, |n| n.clamp(1, MAX_HANDLERS))
+}

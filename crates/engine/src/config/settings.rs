@@ -184,10 +184,12 @@ settings! {
     max_pds: u32 = 1 << 17, Number(2..=1 << 17);
     /// Memory regions and windows that there can be, together.
     max_regions: u32 = 1 << 20, Number(1..=1 << 20);
+    /// Pages, of 4 KiB or more, that all STags for registration by work request have room for together.
+    max_pages: u32 = 1 << 24, Number(0..=1 << 30);
     /// The same user's `verbena events` may watch what happens.
     monitor: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it asks for, fewer are shared, and with 0 it has the one legacy line.
-    vectors: Option<u16> = None, Or("auto", Number(0..=256));
+    vectors: Option<u16> = None, Or("auto", Number(0..=2048));
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
     /// Let the system space out what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.

@@ -339,3 +339,18 @@ fn the_documentation_lists_every_key() {
         "docs/configuration.md wants this table:\n\n{table}"
     );
 }
+
+/// N2: however many processors there are, up to as many as Linux lets a program choose among.
+#[test]
+fn handlers_are_one_per_processor_if_nobody_says() {
+    for (processors, handlers) in [
+        (0, 1),
+        (1, 1),
+        (30, 30),
+        (384, 384),
+        (1024, 1024),
+        (70_000, 1024),
+    ] {
+        assert_eq!(manners::usual_handlers(processors), handlers);
+    }
+}

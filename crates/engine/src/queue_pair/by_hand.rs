@@ -91,6 +91,9 @@ impl QueuePair {
                 address: peer.local,
             });
         }
+        let local = (peer.local, 0).into();
+        self.core
+            .check_owner(local, Some((peer.address, 0).into()))?;
         let state = self.state();
         let by_hand = self.qp.init().personality == Personality::Roce;
         if !by_hand || state != QpState::Init || !self.modify(QpState::Rtr) {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use verbena_nic::{Image, Outbox};
+use verbena_nic::{Cq, Image, Outbox, QpState};
 
 use super::{Departed, Destination, Manners, QueuePair};
 use crate::connection::{Connection, Line, Moving};
@@ -95,6 +95,36 @@ impl QueuePair {
             nudge: parcel.nudge,
         };
         Ok((qp, Arriving { connection, moving }))
+    }
+
+    /// All of these can begin: their queue pairs are as they were made, and completions that wait fit their queues. Asked
+    /// before it is decided who owns them, while they can still be given back.
+    pub fn check_start(all: &[(&QueuePair, &Arriving)]) -> Result<(), Error> {
+        // Several may go to one queue.
+        let mut needs: Vec<(&Arc<Cq>, usize)> = Vec::new();
+        for (qp, arriving) in all {
+            qp.core.check()?;
+            let (number, state) = (qp.number(), qp.state());
+            if state != QpState::Reset {
+                return Err(Error::NotConnectable { qp: number, state });
+            }
+            let (sends, receives) = arriving.moving.image.completions_by_queue();
+            let init = qp.qp.init();
+            for (cq, more) in [(&init.send_cq, sends), (&init.recv_cq, receives)] {
+                match needs.iter_mut().find(|(known, _)| Arc::ptr_eq(known, cq)) {
+                    Some((_, needed)) => *needed += more,
+                    None => needs.push((cq, more)),
+                }
+            }
+        }
+        for (cq, needed) in needs {
+            let free = cq.capacity().saturating_sub(cq.len());
+            if needed > free {
+                let cq = cq.number();
+                return Err(Error::NoRoom { cq, needed, free });
+            }
+        }
+        Ok(())
     }
 
     /// What came begins: this process owns the connection from here on.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verbena_nic::{Error as Refusal, Object};
+use verbena_nic::{Error as Refusal, Object, SsqLimits};
 
 use super::*;
 use crate::queue_pair::QueuePairOptions;
@@ -99,7 +99,7 @@ fn a_function_that_cannot_be_leaves_nothing_behind() {
     refuse(FunctionOptions { qps: 0, ..few() }, "max_qps");
     refuse(
         FunctionOptions {
-            handlers: 30,
+            handlers: 1025,
             ..few()
         },
         "handlers",
@@ -152,6 +152,23 @@ fn handles_of_one_engine_are_refused_by_another() {
     foreign(function.create_ud(&theirs, &ours, datagrams).map(drop));
     foreign(function.create_ud(&ours, &theirs, datagrams).map(drop));
     foreign(function.create_control(Some(&theirs), 4).map(drop));
+    // V6: shared send queues and their channels.
+    let sends = SsqLimits::default();
+    foreign(function.create_ssq(pd, &theirs, sends).map(drop));
+    let other = physical.function().allocate_pd().unwrap();
+    let shared = physical.create_ssq(other, &theirs, sends).unwrap();
+    foreign(function.create_channel(&shared, &ours, options).map(drop));
+    foreign(physical.create_channel(&shared, &ours, options).map(drop));
+    // Handlers: an id is the function's own, or nobody's.
+    let of_physical = physical.set_handler(&HandlerOptions::default()).unwrap();
+    let unknown = function.create_cq_with(8, of_physical).map(drop);
+    assert!(
+        matches!(unknown, Err(Error::NoHandler { .. })),
+        "{unknown:?}"
+    );
+    assert!(ours.set_handler(Some(of_physical)).is_err());
+    assert!(function.clear_handler(of_physical).is_err());
+    physical.clear_handler(of_physical).unwrap();
     // A connection that came to one is not accepted by a queue pair of another.
     let listening = physical.listen("127.0.0.1:0".parse().unwrap(), 4).unwrap();
     let qp = function.create_qp(&ours, &ours, options).unwrap();

@@ -38,7 +38,7 @@ impl Claims {
     /// So many words of zero.
     pub fn new(words: usize) -> Result<Claims, Unfit> {
         // More than can be counted cannot be mapped either, and the system says so.
-        let memory = Mapping::new(words.checked_mul(WORD).unwrap_or(usize::MAX))?;
+        let memory = Mapping::new(words.saturating_mul(WORD))?;
         Ok(Claims { memory })
     }
 

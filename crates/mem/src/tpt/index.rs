@@ -35,6 +35,18 @@ impl Purpose {
     }
 }
 
+/// Pages that STags for registration by work request may have room for together, if nobody says: 64 GiB of the smallest.
+const PAGES: u64 = 1 << 24;
+
+/// Room of a table for registration by work request, in pages (M4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Room {
+    /// Taken by STags that were given out, whether they use it or not.
+    pub used: u64,
+    /// All there is.
+    pub limit: u64,
+}
+
 impl Purpose {
     fn pages(self) -> u64 {
         match self {
@@ -57,7 +69,7 @@ pub(super) struct Indexes {
     taken: HashMap<u32, Purpose>,
     /// How many of them each domain has.
     domains: HashMap<Pd, u32>,
-    pages: u64,
+    room: Room,
 }
 
 impl Indexes {
@@ -70,7 +82,10 @@ impl Indexes {
             ahead: HashSet::new(),
             taken: HashMap::new(),
             domains: HashMap::new(),
-            pages: 0,
+            room: Room {
+                used: 0,
+                limit: PAGES,
+            },
         }
     }
 
@@ -102,6 +117,8 @@ impl Indexes {
                 self.ahead.insert(index);
             }
         }
+        // What moves in has its room already, where it comes from.
+        self.room.used += purpose.pages();
         self.note(index, purpose);
         true
     }
@@ -109,7 +126,6 @@ impl Indexes {
     fn note(&mut self, index: u32, purpose: Purpose) {
         self.taken.insert(index, purpose);
         *self.domains.entry(purpose.pd()).or_default() += 1;
-        self.pages += purpose.pages();
     }
 
     /// Gives an index back; false if it was not taken.
@@ -118,7 +134,7 @@ impl Indexes {
             return false;
         };
         self.resting.push_back(index);
-        self.pages -= purpose.pages();
+        self.room.used -= purpose.pages();
         if let Entry::Occupied(mut count) = self.domains.entry(purpose.pd()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -156,9 +172,28 @@ impl Indexes {
         }
     }
 
-    /// Pages that all of those have room for.
-    pub(super) fn pages(&self) -> u64 {
-        self.pages
+    /// Room for all of those.
+    pub(super) fn room(&self) -> Room {
+        self.room
+    }
+
+    pub(super) fn limit_room(&mut self, limit: u64) {
+        self.room.limit = limit;
+    }
+
+    /// Takes room for an index that is taken next; if there is not so much, the error says how much there is.
+    pub(super) fn take_room(&mut self, pages: u32) -> Result<(), u64> {
+        let left = self.room.limit.saturating_sub(self.room.used);
+        if u64::from(pages) > left {
+            return Err(left);
+        }
+        self.room.used += u64::from(pages);
+        Ok(())
+    }
+
+    /// There was no index for it.
+    pub(super) fn give_room_back(&mut self, pages: u32) {
+        self.room.used -= u64::from(pages);
     }
 
     fn next_fresh(&mut self) -> Option<u32> {

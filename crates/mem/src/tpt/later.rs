@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use verbena_wire::Stag;
 
-use super::index::Purpose;
+use super::index::{Purpose, Room};
 use super::pending::{Draft, check};
 use super::{Slot, Tpt};
 use crate::entry::{Entry, Kind, Pd};
@@ -45,6 +45,14 @@ pub(super) struct Prepared {
     entries: HashMap<u64, (Stag, Entry)>,
 }
 
+impl Prepared {
+    /// V1: tables count their tickets each by itself, so one of another function may bear a number of ours, but not our STag.
+    fn has(&self, ticket: Ticket) -> bool {
+        let entry = self.entries.get(&ticket.number);
+        entry.is_some_and(|(stag, _)| *stag == ticket.stag)
+    }
+}
+
 impl Tpt {
     /// An STag that names nothing yet, with room for a registration of up to `pages` pages.
     pub fn allocate_stag(&self, pd: Pd, pages: u32) -> Result<Stag, Misuse> {
@@ -54,10 +62,17 @@ impl Tpt {
                 limit: MAX_PAGES,
             });
         }
-        let index = self.allocate(Purpose::Later { pd, pages })?;
+        // M4: table space.
+        let room = self.indexes.lock().take_room(pages);
+        room.map_err(|left| Misuse::Room { pages, left })?;
+        let index = self.allocate(Purpose::Later { pd, pages });
+        let index = index.inspect_err(|_| self.indexes.lock().give_room_back(pages))?;
         let (slot, full) = (self.slot_or_make(index), Misuse::Full(self.capacity()));
         // The index is ours alone; its last owner may still be leaving the slot, and changes the key.
-        let owned = slot.claim().map_err(|_| full)?;
+        let owned = slot.claim().map_err(|_| {
+            self.indexes.lock().free(index);
+            full
+        })?;
         let key = slot.key();
         owned.restore();
         Stag::from_parts(index, key).ok_or(full)
@@ -68,9 +83,14 @@ impl Tpt {
         Stag::new(stag.get() & !0xff | u32::from(stag.key().wrapping_add(1)))
     }
 
-    /// Pages that STags have room for, whether they use it or not.
-    pub fn pages(&self) -> u64 {
-        self.indexes.lock().pages()
+    /// The room that STags have taken, and all there is.
+    pub fn room(&self) -> Room {
+        self.indexes.lock().room()
+    }
+
+    /// Another limit to the room of all STags together. What was taken stays.
+    pub fn limit_room(&self, pages: u64) {
+        self.indexes.lock().limit_room(pages);
     }
 
     /// Prepares the registration of a region under an STag of [`allocate_stag`](Tpt::allocate_stag): verifies the memory,
@@ -120,17 +140,18 @@ impl Tpt {
 
     /// Gives a prepared registration up; false if it was executed or given up before.
     pub fn discard(&self, ticket: Ticket) -> bool {
-        self.prepared
-            .lock()
-            .entries
-            .remove(&ticket.number)
-            .is_some()
+        let mut prepared = self.prepared.lock();
+        let there = prepared.has(ticket);
+        if there {
+            prepared.entries.remove(&ticket.number);
+        }
+        there
     }
 
     /// A registration has come and gone: it will not be executed any more, and nobody reaches its memory by it. Only the last
     /// 255 names of an STag can be told apart.
     pub fn is_over(&self, ticket: Ticket) -> bool {
-        let prepared = self.prepared.lock().entries.contains_key(&ticket.number);
+        let prepared = self.prepared.lock().has(ticket);
         // A key changes when the last access to what it named has ended.
         let left = |slot: &Slot| slot.key() != ticket.stag.key();
         !prepared && self.slot(ticket.stag.index()).is_none_or(left)

@@ -224,6 +224,9 @@ impl Function {
         let qp = self.qp(number)?;
         let from = qp.state();
         let done = qp.modify(to, out);
+        if done && to == QpState::Reset {
+            self.empty_channel(number, out);
+        }
         self.settle(out);
         if done {
             Ok(())

@@ -73,6 +73,17 @@ impl Function {
         })
     }
 
+    /// A queue pair was reset: if it is a channel, what a shared send queue had for it is flushed, each in its turn; the outbox
+    /// says that the queue must be pumped. [`Function::modify_qp`] does it; whoever calls [`Qp::modify`](crate::Qp::modify) does it
+    /// by itself. If nobody does, the clock finds out.
+    pub fn empty_channel(&self, number: u32, out: &mut Outbox) {
+        let shared = self.qps.with(number, |pair| pair.uses.ssq.clone());
+        if let Ok(Some(ssq)) = shared {
+            ssq.empty(number);
+            out.wake_sends(ssq.number());
+        }
+    }
+
     /// Posts a request for a channel; the outbox says that the queue must be pumped.
     pub fn post_shared_send(
         &self,

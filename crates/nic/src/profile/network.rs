@@ -142,8 +142,12 @@ impl NetworkMap {
 
     /// Whose a packet is.
     pub fn owner(&self, tuple: &Tuple) -> &Owner {
-        let found = self.rules.iter().find(|rule| rule.matches(tuple));
-        found.map_or(&self.default, |rule| &rule.owner)
+        self.rule(tuple).map_or(&self.default, |rule| &rule.owner)
+    }
+
+    /// The rule that decides about a packet, if one does.
+    pub fn rule(&self, tuple: &Tuple) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.matches(tuple))
     }
 
     /// The rules, the narrowest first.

@@ -128,6 +128,12 @@ impl Image {
         self.completions.len()
     }
 
+    /// Those of sends among them, and those of receives.
+    pub fn completions_by_queue(&self) -> (usize, usize) {
+        let received = self.completions.iter().filter(|wc| is_received(wc)).count();
+        (self.completions.len() - received, received)
+    }
+
     /// As bytes, for another process on the same machine.
     pub fn encode(&self) -> Result<Vec<u8>, Stays> {
         if !self.inner.touches.is_idle() {
@@ -228,8 +234,7 @@ impl Qp {
                     qpn: init.name,
                     ..wc
                 };
-                let received = matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm);
-                let cq = if received {
+                let cq = if is_received(&wc) {
                     &init.recv_cq
                 } else {
                     &init.send_cq
@@ -241,6 +246,10 @@ impl Qp {
         });
         Ok(())
     }
+}
+
+fn is_received(wc: &Wc) -> bool {
+    matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm)
 }
 
 fn traits(init: &QpInit) -> Traits {

@@ -5,7 +5,7 @@
 //! | after a failure | reactive | anticipatory |
 //! | --- | --- | --- |
 //! | state | `Sqe` | `Err` (`iwarp`: `Terminate` first) |
-//! | requests before it | go on, and complete | have completed |
+//! | requests before it | go on, and complete | flushed, if they have not completed |
 //! | itself | [`Status::MwBindErr`] | the same |
 //! | requests behind it, posted or still to be | flushed | flushed |
 //! | receives | go on | flushed |
@@ -18,7 +18,7 @@ use verbena_mem::{Misuse, Ticket};
 
 use super::QpInit;
 use super::inner::Inner;
-use super::wqe::{Progress, Wqe};
+use super::wqe::Progress;
 use crate::event::Outbox;
 use crate::state::QpEvent;
 use crate::wc::Status;
@@ -104,12 +104,11 @@ impl Inner {
                 true
             }
             OnFailure::Anticipatory => {
-                if self.sends.iter().take(at).all(Wqe::is_done) {
-                    let id = self.sends[at].id;
-                    self.cause
-                        .get_or_insert_with(|| format!("request {id} did not register: {why}"));
-                }
-                self.strike_in_turn(init, at, Status::MwBindErr, out)
+                let id = self.sends[at].id;
+                self.cause
+                    .get_or_insert_with(|| format!("request {id} did not register: {why}"));
+                self.strike(init, at, Status::MwBindErr, out);
+                true
             }
         }
     }

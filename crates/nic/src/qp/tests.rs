@@ -5,6 +5,7 @@ mod carrying;
 mod errors;
 mod hostile;
 mod pending;
+mod reads;
 mod register;
 mod rnr;
 mod splits;

@@ -108,11 +108,19 @@ impl Order {
 
     pub(super) fn leave(&mut self, number: u32) {
         self.channels.remove(&number);
+        self.empty(number);
+    }
+
+    /// A channel begins anew, or is gone: whatever was posted for it and has not ended is flushed, begun or not.
+    pub(super) fn empty(&mut self, number: u32) {
         for entry in &mut self.entries {
             if entry.channel == number && entry.ended.is_none() {
                 entry.wqe = None;
                 entry.ended = Some(Status::WrFlushErr);
             }
+        }
+        if let Some(channel) = self.channels.get_mut(&number) {
+            channel.given = 0;
         }
     }
 

@@ -37,7 +37,7 @@ fn each_vector_has_its_delivery() {
 
 #[test]
 fn vectors_out_of_range_are_refused() {
-    assert_eq!(Vectors::new(257).err(), Some(VectorError::TooMany(257)));
+    assert_eq!(Vectors::new(2049).err(), Some(VectorError::TooMany(2049)));
     let vectors = Vectors::new(2).unwrap();
     let refused = VectorError::NoSuch {
         vector: 2,

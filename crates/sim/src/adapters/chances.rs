@@ -41,3 +41,7 @@ pub(super) const MOVING: Ratio = Ratio::per_mille(300);
 pub(super) const MOVE: Ratio = Ratio::per_mille(400);
 /// A shared receive queue is armed to tell when it runs low; per step of any world.
 pub(super) const ARM: Ratio = Ratio::per_mille(60);
+/// A window that dies with the first message that ends in it (M9); drawn, like the next, from a source of its own.
+pub(super) const ONE_TOUCH: Ratio = Ratio::per_mille(500);
+/// A peer that writes through such a window although it has done so before.
+pub(super) const TOUCH_AGAIN: Ratio = Ratio::per_mille(300);

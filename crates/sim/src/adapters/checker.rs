@@ -11,6 +11,7 @@ mod leaks;
 mod limits;
 mod memory;
 mod receives;
+mod touches;
 
 use verbena_nic::Status;
 
@@ -20,12 +21,13 @@ use super::record::{Kind, Op, Over, Queue, Record, Touch};
 pub type Law = fn(&Record) -> Result<(), String>;
 
 /// The judges by name.
-pub const ALL: [(&str, Law); 9] = [
+pub const ALL: [(&str, Law); 10] = [
     ("completions", completions::check),
     ("receives", receives::check),
     ("delivery", delivery::check),
     ("atomics", atomics::check),
     ("memory", memory::check),
+    ("touches", touches::check),
     ("damage", damage::check),
     ("limits", limits::check),
     ("closings", closings::check),

@@ -152,7 +152,6 @@ impl World {
                 left: (0, 0),
                 undrained: false,
                 over: None,
-                took: 0,
                 impatient: false,
                 hasty: false,
                 waited: false,

@@ -22,6 +22,8 @@ const LAST_ROUNDS: usize = 40;
 const EXTRA: u64 = 0x9E37_79B9_7F4A_7C15;
 /// And yet another.
 const MOVES: u64 = 0xC2B2_AE3D_27D4_EB4F;
+/// And a third one.
+const TOUCHING: u64 = 0x1656_67B1_9E37_79F9;
 
 /// An adapter world under way.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ pub(super) struct World {
     pub(super) extra: Rng,
     /// Chance for connections that move, and for nothing else.
     pub(super) moves: Rng,
+    /// What is drawn about one-touch windows (M9), for the same reason.
+    pub(super) touching: Rng,
     /// The rarer troubles happen here.
     pub(super) troubled: bool,
     /// Peers of this host may name windows only, by host.
@@ -83,6 +87,7 @@ impl World {
             complaints: Vec::new(),
             extra: Rng::new(seed ^ EXTRA),
             moves: Rng::new(seed ^ MOVES),
+            touching: Rng::new(seed ^ TOUCHING),
             troubled: false,
             windows_only: Vec::new(),
             enabled: Vec::new(),
@@ -291,6 +296,7 @@ impl World {
                 at: window.room.1,
                 len: window.len,
                 doubtful: window.doubtful,
+                one_touch: window.one_touch,
                 revoked: window.revoked,
             });
         }

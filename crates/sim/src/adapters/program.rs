@@ -6,6 +6,7 @@ use verbena_mem::{Access, Bind, Pd, WindowType};
 use verbena_nic::{QpState, ReceiveWr, SendOp, Status, Wc, WcOp};
 use verbena_wire::{Stag, To};
 
+use super::chances::{ONE_TOUCH, TOUCH_AGAIN};
 use super::drive::World;
 use super::memory::Zone;
 use super::record::{Fault, Kind, Op, Queue, Supply, Touch, Use};
@@ -30,8 +31,9 @@ pub(super) struct Window {
     next: usize,
     /// Peers have been told of it.
     known: bool,
-    /// Its end was asked for.
+    /// Its end was asked for, or it was touched more often than it may be.
     pub(super) doubtful: bool,
+    pub(super) one_touch: bool,
     pub(super) revoked: Option<Vec<u8>>,
 }
 
@@ -214,6 +216,7 @@ impl World {
         let room = self.room(host, Zone::Windowed, WINDOW);
         let zero_based = ty != WindowType::One && self.rng.coin();
         let key = self.rng.draw() as u8;
+        let one_touch = self.touching.chance(ONE_TOUCH);
         let bind = Bind {
             window: fresh,
             region: self.areas[room.0].buffer.stag(),
@@ -224,7 +227,7 @@ impl World {
             qp: self.fabric.queue_pair(self.ids[qp]).number(),
             key,
             zero_based,
-            one_touch: false,
+            one_touch,
         };
         let key = match ty {
             WindowType::One => fresh.key().wrapping_add(1),
@@ -242,6 +245,7 @@ impl World {
             next: 0,
             known: false,
             doubtful: false,
+            one_touch,
             revoked: None,
         });
         let touches = vec![Touch::Own(window)];
@@ -299,11 +303,16 @@ impl World {
     pub(super) fn window_room(&mut self, qp: usize) -> Option<(usize, To, (usize, usize), usize)> {
         let peer = self.record.qps[qp].peer;
         let len = self.rng.len(1, 80);
+        // Who knows what it is uses a one-touch window once; some do not know, or do not care (M9).
+        let again = self.touching.chance(TOUCH_AGAIN);
         // A window that is being given up may still be written: that is the race.
-        let fits =
-            |w: &Window| w.qp == peer && w.known && w.revoked.is_none() && w.next + len <= w.len;
+        let fits = |w: &Window| {
+            let fresh = !w.one_touch || w.next == 0 || again;
+            w.qp == peer && w.known && fresh && w.revoked.is_none() && w.next + len <= w.len
+        };
         let at = self.windows.iter().rposition(fits)?;
         let w = &mut self.windows[at];
+        w.doubtful |= w.one_touch && w.next > 0;
         let offset = w.next;
         w.next += len;
         let start = if w.zero_based {

@@ -112,8 +112,6 @@ pub struct QueuePair {
     pub undrained: bool,
     /// Its life ended before the world did.
     pub over: Option<Over>,
-    /// Receives of the shared queue that it was filling when it was emptied: they are gone with it.
-    pub took: usize,
     /// It does not wait for receivers for ever.
     pub impatient: bool,
     /// It does not wait for receivers at all.
@@ -289,6 +287,8 @@ pub struct WindowRecord {
     pub len: usize,
     /// Somebody asked for its end, or it never began.
     pub doubtful: bool,
+    /// It ends with the first message that ends in it (M9).
+    pub one_touch: bool,
     /// Its bytes when its program knew it was invalid.
     pub revoked: Option<Vec<u8>>,
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::record::Kind;
+use super::record::{Kind, Op, Touch};
 use super::*;
 
 #[test]
@@ -36,6 +36,7 @@ fn a_seed_is_one_story() {
 fn the_workloads_reach_every_kind_of_trouble() {
     let (mut statuses, mut faults) = (BTreeSet::new(), BTreeSet::new());
     let (mut windows, mut regions, mut invalidated) = (0, 0, 0);
+    let mut touches = [0; 3];
     for seed in 0..400 {
         let record = play(seed).unwrap();
         faults.extend(record.pairs.iter().flat_map(|p| p.faults.clone()));
@@ -49,6 +50,17 @@ fn the_workloads_reach_every_kind_of_trouble() {
             .iter()
             .filter(|w| w.revoked.is_some())
             .count();
+        for (at, window) in record.windows.iter().enumerate() {
+            let through = |o: &&Op| o.touches.contains(&Touch::Window(at));
+            let uses = record.ops.iter().filter(through);
+            let uses = uses
+                .filter(|o| matches!(o.kind, Kind::Write { .. }))
+                .count();
+            if window.one_touch && uses > 0 {
+                touches[uses.min(2)] += 1;
+                touches[0] += usize::from(window.revoked.is_some());
+            }
+        }
         regions += record.areas.iter().filter(|a| a.revoked.is_some()).count();
         let swaps = |k: &Kind| matches!(k, Kind::Swap);
         statuses.extend(record.ops.iter().any(|o| swaps(&o.kind)).then_some(0));
@@ -68,4 +80,6 @@ fn the_workloads_reach_every_kind_of_trouble() {
     }
     assert_eq!(faults.len(), 9, "{faults:?}");
     assert!(windows > 20 && regions > 20 && invalidated > 5);
+    // One-touch windows that were given up by owners who had not noticed, touched once, touched again (M9).
+    assert!(touches.iter().all(|count| *count > 2), "{touches:?}");
 }

@@ -74,10 +74,7 @@ impl World {
         }
         // What completed so far is its own; from here on nothing may.
         self.poll();
-        let filling = self.fabric.queue_pair(self.ids[qp]).outstanding().1;
         if self.fabric.modify(self.ids[qp], QpState::Reset) {
-            let shared = self.record.qps[qp].srq.is_some();
-            self.record.qps[qp].took = if shared { filling } else { 0 };
             self.blame(pair, Fault::Emptied);
             self.bury(qp, Over::Emptied);
         }

@@ -20,7 +20,7 @@ use crate::rng::Rng;
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) host: HostId,
-    qp: Arc<Qp>,
+    pub(super) qp: Arc<Qp>,
     options: SideOptions,
     /// Until the startup is over.
     endpoint: Option<Endpoint>,
@@ -308,17 +308,6 @@ impl Connection {
     pub(super) fn forget(&mut self, qp: &Arc<Qp>) {
         for end in self.ends.iter_mut().filter(|end| Arc::ptr_eq(&end.qp, qp)) {
             end.let_go();
-        }
-    }
-
-    /// Another queue pair stands at the end of this one from now on.
-    pub(super) fn pass(&mut self, from: &Arc<Qp>, to: &Arc<Qp>) {
-        for end in self
-            .ends
-            .iter_mut()
-            .filter(|end| Arc::ptr_eq(&end.qp, from))
-        {
-            end.qp = to.clone();
         }
     }
 

@@ -32,8 +32,9 @@ impl Fabric {
         let new = Arc::new(Qp::new(old.init().clone()));
         let fits = new.arrive(image, &mut out);
         assert!(fits.is_ok(), "it is made of the same");
-        for connection in &mut self.connections {
-            connection.pass(&old, &new);
+        let ends = self.connections.iter_mut().flat_map(|c| &mut c.ends);
+        for end in ends.filter(|end| Arc::ptr_eq(&end.qp, &old)) {
+            end.qp = new.clone();
         }
         self.qps[qp.0].1 = new;
         self.note(host, &mut out);

@@ -42,6 +42,8 @@ pub struct Inheritance {
     listeners: Vec<(u64, OwnedFd)>,
     /// Unpacked connections, which wait to begin.
     arriving: Vec<(Qp, Arriving)>,
+    /// The first thing that could not be unpacked: a program that goes on without it would take a part.
+    spoilt: Option<(&'static str, u64)>,
     /// Why it was not taken, if somebody asks.
     why: Option<String>,
     taken: bool,
@@ -91,6 +93,7 @@ impl Inheritance {
             qps,
             listeners,
             arriving: Vec::new(),
+            spoilt: None,
             why: None,
             taken: false,
         })
@@ -137,6 +140,9 @@ impl Inheritance {
             .estate()
             .map_err(Error::from)
             .and_then(|estate| Memory::adopt(&pd.0, fd, estate));
+        if adopted.is_err() {
+            self.spoilt.get_or_insert((what, tag));
+        }
         self.note_failure(adopted)
     }
 
@@ -159,9 +165,13 @@ impl Inheritance {
         let what = "connection";
         let at = self.qps.iter().position(|(t, ..)| *t == tag);
         let at = at.ok_or(HandoverError::NoSuch { what, tag })?;
-        let (_, parcel, fds) = self.qps.remove(at);
+        // Who names the wrong queues may name others.
         let (held, to) = Held::place(pd, send, recv, srq)?;
+        let (_, parcel, fds) = self.qps.remove(at);
         let unpacked = unpack(held, &to, parcel, fds);
+        if unpacked.is_err() {
+            self.spoilt.get_or_insert((what, tag));
+        }
         let (qp, arriving) = self.note_failure(unpacked)?;
         self.arriving.push((Qp(qp.0.clone()), arriving));
         Ok(qp)
@@ -185,7 +195,8 @@ impl Inheritance {
     ) -> Result<Vec<(u64, Listener)>, Error> {
         on(Step::Received);
         let left = (self.memories.first().map(|(tag, ..)| ("memory", *tag)))
-            .or(self.qps.first().map(|(tag, ..)| ("connection", *tag)));
+            .or(self.qps.first().map(|(tag, ..)| ("connection", *tag)))
+            .or(self.spoilt);
         if let Some((what, tag)) = left {
             let left: Error = HandoverError::Left { what, tag }.into();
             return self.note_failure(Err(left));
@@ -195,18 +206,26 @@ impl Inheritance {
             .map(|(tag, fd)| Ok((tag, Berth::adopt(device.clone(), fd)?)))
             .collect();
         let berths = self.note_failure(berths)?;
+        let all: Vec<_> = (self.arriving.iter())
+            .map(|(qp, arriving)| (&qp.0.qp, arriving))
+            .collect();
+        let fit = QueuePair::check_start(&all).map_err(Error::from);
+        self.note_failure(fit)?;
         on(Step::Unpacked);
         if self.claims.take(0, OFFERED, TAKEN).is_err() {
             return Err(HandoverError::TakenBack.into());
         }
         self.taken = true;
         on(Step::Claimed);
+        let mut begun = Ok(());
         for (qp, arriving) in core::mem::take(&mut self.arriving) {
-            qp.0.qp.start(arriving)?;
+            // One that was touched since ends alone.
+            begun = begun.and(qp.0.qp.start(arriving));
         }
         on(Step::Begun);
         // If nobody hears it, the word says the same.
         let _ = self.answer(&Answer::Taken);
+        begun?;
         let listeners = berths
             .into_iter()
             .map(|(tag, berth)| Ok((tag, berth.listen(Listener::BACKLOG)?)));

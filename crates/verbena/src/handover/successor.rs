@@ -114,6 +114,8 @@ pub struct Kept {
     pub handover: Handover,
     /// Why.
     pub why: Error,
+    /// The successor, if it was sent nothing and still waits: a connection did not move, for reasons that may pass.
+    pub successor: Option<Successor>,
 }
 
 impl fmt::Display for Kept {
@@ -167,14 +169,14 @@ impl Successor {
         } = handover;
         let (out, unmoved) = take_out(qps);
         let offered = match unmoved {
-            Some((left, why)) => Err((left, why)),
+            Some((left, why)) => Err((left, why, Some(self))),
             None => {
                 on(Step::Departed);
                 let offered = self.offer(&note, &memories, &out, &listeners, &mut on);
-                offered.map_err(|why| (Vec::new(), why))
+                offered.map_err(|why| (Vec::new(), why, None))
             }
         };
-        let Err((left, why)) = offered else {
+        let Err((left, why, successor)) = offered else {
             for (_, listener) in listeners {
                 listener.give_up();
             }
@@ -191,7 +193,11 @@ impl Successor {
             qps,
             listeners,
         };
-        Err(Box::new(Kept { handover, why }))
+        Err(Box::new(Kept {
+            handover,
+            why,
+            successor,
+        }))
     }
 
     /// Everything is out: offers it, and waits for what becomes of it.

@@ -18,56 +18,83 @@ use crate::registering::Registering;
 
 /// Regions begin on a page, so that nothing else shares one with them.
 const PAGE: usize = 4096;
+const _: () = assert!(PAGE <= u16::MAX as usize, "less than a page fits `lead`");
 /// What every allocation is aligned to.
 const USUAL: usize = align_of::<u64>();
 
-/// Memory of ours, registered.
+/// Memory of ours, registered. Operations that are under way hold many of these: it is kept small.
 #[derive(Debug)]
 pub(crate) struct Block {
     domain: Arc<Domain>,
     stag: Stag,
     access: Access,
-    /// What requests and peers call its first byte.
-    at: u64,
-    /// Where that lies: elsewhere, if the memory was another process's before (V1).
+    /// As of [`Bytes`], and so are the next three.
+    lead: u16,
     start: NonNull<u8>,
     len: usize,
-    /// Freed when nobody can reach it any more.
-    backing: ManuallyDrop<Backing>,
+    mapped: Option<Box<Mapped>>,
 }
 
-/// What the bytes lie in.
+/// A file that a successor can map as well (V1).
 #[derive(Debug)]
-enum Backing {
-    /// What was allocated, which may begin before the first page.
-    Allocated {
-        base: NonNull<u8>,
-        start: NonNull<u8>,
-        len: usize,
-    },
-    /// A file that a successor can map as well (V1).
-    Mapped(Mapping),
+struct Mapped {
+    mapping: Mapping,
+    /// What requests and peers call the first byte: not where it lies, if it was another process's before.
+    at: u64,
 }
 
-impl Backing {
-    fn allocate(len: usize) -> Result<Backing, Error> {
-        let (start, base) = allocate(len).ok_or(Error::Allocation { len })?;
-        Ok(Backing::Allocated { base, start, len })
-    }
+/// Memory of ours, without a name.
+#[derive(Debug)]
+struct Bytes {
+    start: NonNull<u8>,
+    len: usize,
+    /// How far before the first page the allocation begins.
+    lead: u16,
+    /// What it lies in if it is no allocation.
+    mapped: Option<Box<Mapped>>,
+}
 
-    fn bytes(&self) -> (NonNull<u8>, usize) {
-        match self {
-            Backing::Allocated { start, len, .. } => (*start, *len),
-            Backing::Mapped(mapping) => (mapping.start(), mapping.len()),
+impl Bytes {
+    /// Zeroed bytes, of which the first one begins a page.
+    ///
+    /// A long allocation with more than the usual alignment would be written over with zeroes on the spot; one with the usual
+    /// alignment comes as untouched pages from the system, which costs nothing until somebody needs them.
+    fn allocate(len: usize) -> Result<Bytes, Error> {
+        let none = Error::Allocation { len };
+        let Some(layout) = layout(len) else {
+            return Err(none);
+        };
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
+        let lead = base.as_ptr().align_offset(PAGE);
+        Ok(Bytes {
+            // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
+            start: unsafe { base.add(lead) },
+            len,
+            lead: lead as u16,
+            mapped: None,
+        })
+    }
+}
+
+impl From<Mapped> for Bytes {
+    fn from(mapped: Mapped) -> Bytes {
+        Bytes {
+            start: mapped.mapping.start(),
+            len: mapped.mapping.len(),
+            lead: 0,
+            mapped: Some(Box::new(mapped)),
         }
     }
 }
 
-impl Drop for Backing {
+impl Drop for Bytes {
     fn drop(&mut self) {
-        if let Backing::Allocated { base, len, .. } = self {
-            // SAFETY: allocated for this length; whoever drops this has seen to it that nobody uses the bytes.
-            unsafe { free(*base, *len) };
+        // A mapping unmaps itself.
+        if let (None, Some(layout)) = (&self.mapped, layout(self.len)) {
+            // SAFETY: allocated with this layout so far before the start; whoever drops this has seen to it that nobody uses
+            // the bytes any more.
+            unsafe { dealloc(self.start.as_ptr().sub(usize::from(self.lead)), layout) };
         }
     }
 }
@@ -75,30 +102,6 @@ impl Drop for Backing {
 /// How a block of this length is allocated: a page longer, and aligned as everything is.
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()
-}
-
-/// Zeroed bytes, of which the first one begins a page, and their allocation.
-///
-/// A long allocation with more than the usual alignment would be written over with zeroes on the spot; one with the usual
-/// alignment comes as untouched pages from the system, which costs nothing until somebody needs them.
-fn allocate(len: usize) -> Option<(NonNull<u8>, NonNull<u8>)> {
-    // SAFETY: the layout is not empty.
-    let base = NonNull::new(unsafe { alloc_zeroed(layout(len)?) })?;
-    let to_page = base.as_ptr().align_offset(PAGE);
-    // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
-    let start = unsafe { base.add(to_page) };
-    Some((start, base))
-}
-
-/// Gives an allocation back.
-///
-/// # Safety
-/// `base` was returned by [`allocate`] for this length, and nobody uses the bytes any more.
-unsafe fn free(base: NonNull<u8>, len: usize) {
-    if let Some(layout) = layout(len) {
-        // SAFETY: allocated with this layout, says the caller.
-        unsafe { dealloc(base.as_ptr(), layout) };
-    }
 }
 
 // SAFETY: the block owns its allocation; the bytes are reached by raw copies, by processor atomics, or by whoever can
@@ -124,8 +127,10 @@ impl Block {
     /// A block that a successor can take over (V1).
     pub(crate) fn shared(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
         domain.function()?;
-        let backing = Backing::Mapped(Mapping::new(len).map_err(nic)?);
-        Block::registered(domain, backing, None, (access, false))
+        let mapping = Mapping::new(len).map_err(nic)?;
+        let at = mapping.start().as_ptr() as u64;
+        let mapped = Mapped { mapping, at };
+        Block::registered(domain, mapped.into(), None, (access, false))
     }
 
     /// A block that another process had (V1): its memory, its STag, and the addresses that requests and peers know.
@@ -135,17 +140,19 @@ impl Block {
             limit: usize::MAX as u64,
         };
         let len = usize::try_from(estate.len).map_err(too_long)?;
-        let backing = Backing::Mapped(Mapping::adopt(fd, len).map_err(nic)?);
-        Block::registered(domain, backing, Some(estate), (estate.access, false))
+        let mapping = Mapping::adopt(fd, len).map_err(nic)?;
+        let at = estate.start.get();
+        let mapped = Mapped { mapping, at };
+        let (stag, access) = (estate.stag, estate.access);
+        Block::registered(domain, mapped.into(), Some(stag), (access, false))
     }
 
     /// What a successor needs to take it over (V1), and the memory itself.
     pub(crate) fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Error> {
-        let Backing::Mapped(mapping) = &*self.backing else {
-            return Err(nic(Misuse::Private(self.stag)));
-        };
+        let private = || nic(Misuse::Private(self.stag));
+        let mapped = self.mapped.as_ref().ok_or_else(private)?;
         let estate = self.domain.function()?.tpt().estate(self.stag);
-        Ok((estate.map_err(nic)?, mapping.fd()))
+        Ok((estate.map_err(nic)?, mapped.mapping.fd()))
     }
 
     fn now(
@@ -155,18 +162,17 @@ impl Block {
         one_touch: bool,
     ) -> Result<Block, Error> {
         domain.function()?;
-        Block::registered(domain, Backing::allocate(len)?, None, (access, one_touch))
+        Block::registered(domain, Bytes::allocate(len)?, None, (access, one_touch))
     }
 
-    /// Registers memory at once, under the names that it had, if it had any.
+    /// Registers memory at once, under this STag if it had one.
     fn registered(
         domain: &Arc<Domain>,
-        backing: Backing,
-        names: Option<Estate>,
+        bytes: Bytes,
+        stag: Option<Stag>,
         (access, one_touch): (Access, bool),
     ) -> Result<Block, Error> {
-        let start = names.map(|estate| estate.start);
-        let (block, ()) = Block::make(domain, backing, (start, access), |region| {
+        let (block, ()) = Block::make(domain, bytes, access, |region| {
             let region = Region {
                 one_touch,
                 ..region
@@ -176,9 +182,9 @@ impl Block {
                 // SAFETY: the memory is ours and is freed only after it was deregistered; that others write it is what
                 // everybody who uses a block reckons with.
                 unsafe {
-                    match names {
+                    match stag {
                         None => tpt.register(region),
-                        Some(estate) => tpt.register_at(estate.stag, region),
+                        Some(stag) => tpt.register_at(stag, region),
                     }
                 }
             };
@@ -194,7 +200,7 @@ impl Block {
         access: Access,
     ) -> Result<(Block, Registering), Error> {
         domain.function()?;
-        Block::make(domain, Backing::allocate(len)?, (None, access), |region| {
+        Block::make(domain, Bytes::allocate(len)?, access, |region| {
             // SAFETY: as in `registered`; a block that is dropped before takes its promised entry away first.
             Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
         })
@@ -202,29 +208,28 @@ impl Block {
 
     fn make<R>(
         domain: &Arc<Domain>,
-        backing: Backing,
-        (name, access): (Option<To>, Access),
+        bytes: Bytes,
+        access: Access,
         register: impl FnOnce(Region) -> Result<(Stag, R), Error>,
     ) -> Result<(Block, R), Error> {
-        let (start, len) = backing.bytes();
-        let name = name.unwrap_or(To::new(start.as_ptr() as u64));
         let region = Region {
-            att: Att::direct(start.as_ptr(), len as u64),
-            start: name,
+            att: Att::direct(bytes.start.as_ptr(), bytes.len as u64),
+            start: To::new(name(bytes.start, &bytes.mapped)),
             pd: domain.pd,
             access,
             one_touch: false,
         };
-        // Refused, the memory is known to nobody and goes with its backing.
+        // If it is refused the memory is known to nobody, and goes.
         let (stag, more) = register(region)?;
+        let mut bytes = ManuallyDrop::new(bytes);
         let block = Block {
             domain: domain.clone(),
             stag,
             access,
-            at: name.get(),
-            start,
-            len,
-            backing: ManuallyDrop::new(backing),
+            lead: bytes.lead,
+            start: bytes.start,
+            len: bytes.len,
+            mapped: bytes.mapped.take(),
         };
         Ok((block, more))
     }
@@ -239,7 +244,7 @@ impl Block {
 
     /// What requests and peers call its first byte, which need not be where it lies.
     pub(crate) fn at(&self) -> u64 {
-        self.at
+        name(self.start, &self.mapped)
     }
 
     /// Where its first byte lies.
@@ -338,10 +343,26 @@ impl Drop for Block {
             // A forked child: the adapter does not run here.
             Err(_) => true,
         };
+        let bytes = Bytes {
+            start: self.start,
+            len: self.len,
+            lead: self.lead,
+            mapped: self.mapped.take(),
+        };
         if gone {
-            // SAFETY: dropped once, because this is the end of `self`; no access is running and none will begin.
-            unsafe { ManuallyDrop::drop(&mut self.backing) };
+            // No access is running and none will begin.
+            drop(bytes);
+        } else {
+            core::mem::forget(bytes);
         }
+    }
+}
+
+/// What requests and peers call the first byte: where it lies, unless it was another process's before.
+fn name(start: NonNull<u8>, mapped: &Option<Box<Mapped>>) -> u64 {
+    match mapped {
+        None => start.as_ptr() as u64,
+        Some(mapped) => mapped.at,
     }
 }
 

@@ -5,6 +5,7 @@
 use verbena::{Config, Connection, Device};
 
 pub(crate) mod low;
+pub(crate) mod process;
 pub(crate) mod relay;
 
 pub(crate) fn device(settings: &[(&str, &str)]) -> Device {

@@ -333,6 +333,12 @@ fn cells_stand_one_behind_the_other_and_a_damaged_one_is_stepped_over() {
     let walked: Vec<_> = Cells::new(&bytes).collect();
     assert_eq!(walked.len(), 2);
     assert_eq!(Cells::new(&[]).count(), 0);
+
+    let mut padded = emitted(&cells[4]);
+    padded.resize(46, 0);
+    assert_eq!(Cells::new(&padded).collect::<Vec<_>>(), [Ok(cells[4])]);
+    padded.push(1);
+    assert_eq!(Cells::new(&padded).count(), 2);
 }
 
 #[test]

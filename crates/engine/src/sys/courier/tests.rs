@@ -193,6 +193,17 @@ fn descriptors_that_were_not_announced_are_closed() {
     }
 }
 
+/// At once, not at the end of a frame that may never end: each of its bytes could bring as many again.
+#[test]
+fn descriptors_that_were_not_announced_do_not_pile_up() {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let (a, b) = pair();
+    raw(&a, &head(MAX_LEN, 0, false), &[]);
+    raw(&a, b"f", &[writer.as_fd(); 2]);
+    let (announced, got) = (0, 2);
+    assert_eq!(refused(b), Undelivered::Descriptors { announced, got });
+}
+
 /// `MSG_CTRUNC`: the system takes 253 at once, a frame has 250.
 #[test]
 fn descriptors_that_get_lost_are_noticed() {

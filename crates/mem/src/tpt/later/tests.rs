@@ -142,21 +142,21 @@ fn registrations_that_make_no_sense_are_not_prepared() {
 fn room_is_counted_as_long_as_its_stag_lives() {
     let tpt = Arc::new(Tpt::new(1..4, Policy::Verbs, 42));
     let stags: Vec<_> = (1..4).map(|n| tpt.allocate_stag(PD, n).unwrap()).collect();
-    assert_eq!((tpt.len(), tpt.len_of(PD), tpt.pages()), (3, 3, 6));
+    assert_eq!((tpt.len(), tpt.len_of(PD), tpt.room().used), (3, 3, 6));
     assert_eq!(tpt.allocate_stag(PD, 1), Err(Misuse::Full(3)));
     let (buffer, ticket) = prepare(&tpt, stags[2]);
     tpt.execute(ticket, PD).unwrap();
     tpt.invalidate_remote(stags[2], PD, 5).unwrap();
-    assert_eq!(tpt.pages(), 6, "it may be used again");
+    assert_eq!(tpt.room().used, 6, "it may be used again");
     drop(buffer);
     tpt.deregister(stags[2]).unwrap();
-    assert_eq!((tpt.len(), tpt.pages()), (2, 3));
+    assert_eq!((tpt.len(), tpt.room().used), (2, 3));
     let again = tpt.allocate_stag(PD, 9).unwrap();
     assert!(!stags.contains(&again) && again.index() == stags[2].index());
     for stag in [stags[0], stags[1], again] {
         tpt.deregister(stag).unwrap();
     }
-    assert_eq!((tpt.len(), tpt.pages()), (0, 0));
+    assert_eq!((tpt.len(), tpt.room().used), (0, 0));
 }
 
 #[test]
@@ -272,4 +272,34 @@ fn an_stag_with_windows_stays_unless_they_go_with_it() {
     assert!(tpt.place_remote(&reach(window, &buffer)).is_ok());
     assert_eq!(tpt.deregister_with_windows(stag), Ok(()));
     assert!(tpt.place_remote(&reach(window, &buffer)).is_err());
+}
+
+/// M4: the room of all STags together is counted against a limit, and a refusal takes nothing.
+#[test]
+fn room_is_refused_beyond_what_the_table_has() {
+    let tpt = table();
+    tpt.limit_room(10);
+    let first = tpt.allocate_stag(PD, 6).unwrap();
+    let refused = tpt.allocate_stag(PD, 5);
+    assert_eq!(refused, Err(Misuse::Room { pages: 5, left: 4 }));
+    assert_eq!((tpt.len(), tpt.room()), (1, Room { used: 6, limit: 10 }));
+    let second = tpt.allocate_stag(PD, 4).unwrap();
+    assert_eq!(tpt.allocate_stag(PD, 0).map(drop), Ok(()), "none is needed");
+    // A registration uses the room that its STag has, and takes none; only freeing the STag gives it back.
+    let (_buffer, ticket) = prepare(&tpt, second);
+    tpt.execute(ticket, PD).unwrap();
+    assert_eq!(tpt.room().used, 10);
+    tpt.deregister(first).unwrap();
+    assert_eq!(tpt.room().used, 4);
+    // Less than is taken: what there is stays, and nothing new comes.
+    tpt.limit_room(1);
+    let refused = tpt.allocate_stag(PD, 1);
+    assert_eq!(refused, Err(Misuse::Room { pages: 1, left: 0 }));
+    // A table without a free index takes no room either.
+    tpt.limit_room(1000);
+    let full = core::iter::repeat_with(|| tpt.allocate_stag(PD, 1)).find_map(Result::err);
+    assert_eq!(full, Some(Misuse::Full(99)));
+    let used = tpt.room().used;
+    assert!(tpt.allocate_stag(PD, 1).is_err());
+    assert_eq!(tpt.room().used, used);
 }

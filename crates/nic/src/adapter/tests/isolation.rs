@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, Buffer, Pd, Reach, WindowType};
+use verbena_mem::{Access, Buffer, Misuse, Pd, Reach, WindowType};
 use verbena_stream::Time;
 use verbena_wire::number::Qpn;
 use verbena_wire::{Stag, To};
@@ -14,10 +14,11 @@ use crate::event::{Event, Outbox};
 use crate::function::{NewQp, NewUd};
 use crate::interrupts::{Interrupts, Origin, Scheme};
 use crate::qp::Limits;
+use crate::ssq::SsqLimits;
 use crate::state::QpState;
-use crate::testing::new_qp;
+use crate::testing::{SEND, new_qp};
 use crate::vector::{Delivery, Fire, Shutdown, Signal};
-use crate::wr::ReceiveWr;
+use crate::wr::{Data, Flags, ReceiveWr, SendWr};
 
 struct Quiet;
 
@@ -43,11 +44,17 @@ struct Names {
     pd: Pd,
     cq: u32,
     srq: u32,
+    ssq: u32,
+    channel: u32,
     qp: u32,
     ud: u32,
     control: u32,
     region: Stag,
     window: Stag,
+    /// For registration by work request (M4).
+    tag: Stag,
+    /// A region that dies with its first touch (M9).
+    touch: Stag,
 }
 
 /// Names that no function has ever given out.
@@ -55,12 +62,21 @@ const NEVER: Names = Names {
     pd: Pd(9_999),
     cq: 9_999,
     srq: 9_999,
+    ssq: 9_999,
+    channel: 9_997,
     qp: 9_999,
     ud: 9_998,
     control: 9_999,
     region: Stag::new(0x00ff_ff01),
     window: Stag::new(0x00ff_fe01),
+    tag: Stag::new(0x00ff_fd01),
+    touch: Stag::new(0x00ff_fc01),
 };
+
+/// A one-touch region of 64 bytes.
+fn one_touch(function: &Function, pd: Pd) -> Buffer {
+    Buffer::one_touch(function.tpt(), 64, pd, Access::ALL).unwrap()
+}
 
 fn ud_of(pd: Pd, cq: u32, srq: Option<u32>) -> NewUd {
     NewUd {
@@ -73,7 +89,7 @@ fn ud_of(pd: Pd, cq: u32, srq: Option<u32>) -> NewUd {
     }
 }
 
-fn furnish(function: &Arc<Function>) -> (Names, Buffer, Interrupts) {
+fn furnish(function: &Arc<Function>) -> (Names, [Buffer; 2], Interrupts) {
     let twice = |make: &dyn Fn() -> u32| {
         make();
         make()
@@ -82,17 +98,27 @@ fn furnish(function: &Arc<Function>) -> (Names, Buffer, Interrupts) {
     let cq = twice(&|| function.create_cq(8).unwrap().number());
     let srq = twice(&|| function.create_srq(pd, 4, 1).unwrap().number());
     let region = function.register_buffer(pd, 64, Access::ALL).unwrap();
+    let touch = one_touch(function, pd);
+    let limits = SsqLimits::default();
+    let ssq = twice(&|| function.create_ssq(pd, cq, limits).unwrap().number());
     let names = Names {
         pd,
         cq,
         srq,
+        ssq,
+        tag: function.allocate_stag(pd, 1).unwrap(),
+        touch: touch.stag(),
         qp: twice(&|| function.create_qp(new_qp(pd, cq)).unwrap().number()),
         ud: function.create_ud(ud_of(pd, cq, None)).unwrap().number(),
         control: twice(&|| function.create_control(2, Some(cq)).unwrap().number()),
         region: region.stag(),
         window: function.allocate_window(WindowType::TwoB, pd).unwrap(),
+        channel: function
+            .create_channel(ssq, new_qp(pd, cq))
+            .unwrap()
+            .number(),
     };
-    (names, region, interrupts(function, 4).unwrap())
+    (names, [region, touch], interrupts(function, 4).unwrap())
 }
 
 /// A refusal without the number that it names.
@@ -109,6 +135,13 @@ fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Opti
         scatter: &[],
     };
     let (stag, window) = (of.region, of.window);
+    let limits = SsqLimits::default();
+    let send = SendWr {
+        id: 1,
+        op: SEND,
+        flags: Flags::SIGNALED,
+        data: Data::Inline(b""),
+    };
     let control = function.create_control(2, None).unwrap().number();
     let attempts = vec![
         function.free_pd(of.pd).err(),
@@ -137,6 +170,20 @@ fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Opti
             })
             .err(),
         function.create_ud(ud_of(pd, cq, Some(of.srq))).err(),
+        function.create_ssq(of.pd, cq, limits).err(),
+        function.create_ssq(pd, of.cq, limits).err(),
+        function.ssq(of.ssq).err(),
+        function.query_ssq(of.ssq).err(),
+        function.query_channel(of.ssq, of.channel).err(),
+        function.open_channel(of.ssq, of.channel, false).err(),
+        function
+            .post_shared_send(of.ssq, of.channel, &send, out)
+            .err(),
+        function.create_channel(of.ssq, new_qp(pd, cq)).err(),
+        function.destroy_ssq(of.ssq, out).err(),
+        function.qp(of.channel).err(),
+        function.modify_qp(of.channel, QpState::Reset, out).err(),
+        function.destroy_qp(of.channel, out).err(),
         function.qp(of.qp).err(),
         function.query_qp(of.qp).err(),
         function.modify_qp(of.qp, QpState::Init, out).err(),
@@ -152,6 +199,13 @@ fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Opti
         function.deregister(stag).err(),
         function.deregister_with_windows(stag).err(),
         function.deregister(window).err(),
+        function.deregister(of.tag).err(),
+        function.deregister_with_windows(of.tag).err(),
+        function.deregister(of.touch).err(),
+        function
+            .register_shared(of.touch, To::new(0), pd, Access::ALL)
+            .err(),
+        function.post_deregister(control, 1, of.tag).err(),
         function
             .register_shared(stag, To::new(0), pd, Access::ALL)
             .err(),
@@ -172,10 +226,12 @@ fn handles_of_another_function_name_nothing() {
         adapter.add_function(small()).unwrap(),
         adapter.add_function(small()).unwrap(),
     );
-    let (theirs, _region, _interrupts) = furnish(&a);
+    let (theirs, _regions, _interrupts) = furnish(&a);
     // One of each kind of its own, with smaller numbers.
     let own = (b.allocate_pd().unwrap(), b.create_cq(8).unwrap().number());
     let srq = b.create_srq(own.0, 1, 1).unwrap().number();
+    let ssq = b.create_ssq(own.0, own.1, SsqLimits::default());
+    assert!(ssq.unwrap().number() < theirs.ssq);
     let qp = b.create_qp(new_qp(own.0, own.1)).unwrap().number();
     assert!(srq < theirs.srq && qp < theirs.qp && own.1 < theirs.cq);
     let (before_a, before_b) = (a.used(), b.used());
@@ -229,6 +285,64 @@ fn stags_of_another_function_open_nothing() {
         assert_eq!(tpt.gather_remote(&read).err(), Some(invalid));
     }
     assert!(a.tpt().look(ours.stag()).is_none());
+}
+
+/// V1, M4: an STag that was given out for registration by work request is prepared and executed by its own function only.
+#[test]
+fn tags_and_tickets_of_another_function_register_nothing() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let (a, b) = (
+        adapter.add_function(small()).unwrap(),
+        adapter.add_function(small()).unwrap(),
+    );
+    let (pd, same) = (a.allocate_pd().unwrap(), b.allocate_pd().unwrap());
+    assert_eq!(pd, same);
+    let stag = a.allocate_stag(pd, 1).unwrap();
+    let as_region = (pd, Access::ALL, false);
+    let (theirs, ticket) = Buffer::prepared(a.tpt(), stag, 64, as_region).unwrap();
+    // One of its own, at the same place in its part of the table.
+    let own = b.allocate_stag(pd, 1).unwrap();
+    let (_ours, mine) = Buffer::prepared(b.tpt(), own, 64, as_region).unwrap();
+    for stag in [stag, NEVER.tag] {
+        let refused = Buffer::prepared(b.tpt(), stag, 64, as_region).err();
+        assert_eq!(refused, Some(Misuse::Stag(stag)));
+    }
+    assert_eq!(b.tpt().execute(ticket, pd), Err(Misuse::Stag(stag)));
+    assert!(!b.tpt().discard(ticket), "not b's to give up");
+    assert!(b.tpt().discard(mine), "nor did that take b's own");
+    assert!(b.tpt().look(own).is_none(), "nothing was registered");
+    // The owner's is as it was.
+    a.tpt().execute(ticket, pd).unwrap();
+    assert!(a.tpt().look(theirs.stag()).is_some());
+}
+
+/// V1, M9: a touch through another function is refused and spends nothing.
+#[test]
+fn one_touch_memory_of_another_function_is_not_touched() {
+    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
+    let (a, b) = (
+        adapter.add_function(small()).unwrap(),
+        adapter.add_function(small()).unwrap(),
+    );
+    let pd = a.allocate_pd().unwrap();
+    assert_eq!(pd, b.allocate_pd().unwrap());
+    let theirs = one_touch(&a, pd);
+    let reach = Reach {
+        stag: theirs.stag(),
+        at: theirs.at(),
+        len: 8,
+        pd,
+        qp: 2,
+        needs: Access::REMOTE_WRITE,
+    };
+    let invalid = verbena_mem::Refusal::Stag { stag: reach.stag };
+    assert_eq!(b.tpt().place_remote(&reach).err(), Some(invalid));
+    let read = Reach {
+        needs: Access::REMOTE_READ,
+        ..reach
+    };
+    assert_eq!(b.tpt().gather_remote(&read).err(), Some(invalid));
+    assert!(a.tpt().place_remote(&reach).is_ok(), "it is still there");
 }
 
 /// V1: event queues and vectors are a function's own, and no more than its share.
@@ -330,10 +444,11 @@ fn a_refused_removal_says_what_is_there() {
     let said = adapter.remove_function(1).unwrap_err().to_string();
     for part in [
         "function 1",
-        "3 of kind queue pair",
+        "4 of kind queue pair",
         "2 of kind completion queue",
         "2 of kind protection domain",
-        "2 of kind STag",
+        "4 of kind STag",
+        "2 of kind shared send queue",
         "4 of kind event queue",
         "2 control queue pairs",
     ] {

@@ -117,8 +117,9 @@ fn arrangements_that_are_too_large() {
         Interrupts::new(arrangement, Scheme::ByProcessor, processors, board).err()
     };
     assert_eq!(new(0), Some(MapError::Processors(0).into()));
-    assert_eq!(new(300), Some(MapError::Processors(300).into()));
-    assert_eq!(new(100), Some(MapError::Queues(600).into()));
+    assert_eq!(new(2049), Some(MapError::Processors(2049).into()));
+    assert_eq!(new(342), Some(MapError::Queues(2052).into()));
+    assert_eq!(new(341), None);
 }
 
 #[test]

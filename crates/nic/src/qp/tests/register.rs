@@ -365,8 +365,10 @@ fn an_anticipatory_failure_ends_the_connection() {
             pair.a.receive(8, &sink);
             post_around(&mut pair, SendOp::Register(ticket));
             pair.run();
-            assert_eq!(pair.a.statuses(), REACTIVE, "{name} {setup:?}");
-            assert_eq!(pair.a.memory.read(1000, 3000), [5; 3000]);
+            // The read before it was not answered.
+            let mut ends = REACTIVE;
+            ends[0].1 = Status::WrFlushErr;
+            assert_eq!(pair.a.statuses(), ends, "{name} {setup:?}");
             let flushed = pair.a.received();
             assert_eq!(flushed.len(), 1);
             assert_eq!((flushed[0].id, flushed[0].status), (8, Status::WrFlushErr));
@@ -382,6 +384,34 @@ fn an_anticipatory_failure_ends_the_connection() {
             assert!(!pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
         }
     });
+}
+
+/// What has completed by then has succeeded; what waits for the peer is flushed, and nothing behind it is sent.
+#[test]
+fn an_anticipatory_failure_waits_for_nobody() {
+    let mut pair = Pair::new(setup(OnFailure::Anticipatory));
+    pair.a.memory.write(0, &[4; 100]);
+    let gather = [pair.a.sge(0, 100)];
+    let (first, behind) = (write(pair.b.remote(4000)), write(pair.b.remote(5000)));
+    pair.a.post(1, first, &gather);
+    pair.run();
+    let (_buffer, ticket) = prepared(&pair.a, 0);
+    // The peer has no receive.
+    pair.a.post(2, SEND, &gather);
+    pair.run();
+    pair.a.post(3, SendOp::Register(ticket), &[]);
+    pair.a.post(4, behind, &gather);
+    pair.run();
+    let ends = [
+        (1, Status::Success),
+        (2, Status::WrFlushErr),
+        (3, Status::MwBindErr),
+        (4, Status::WrFlushErr),
+    ];
+    assert_eq!(pair.a.statuses(), ends);
+    assert_eq!(pair.a.qp.state(), QpState::Err);
+    assert_eq!(pair.b.memory.read(4000, 100), [4; 100]);
+    assert_eq!(pair.b.memory.read(5000, 100), [0; 100]);
 }
 
 #[test]

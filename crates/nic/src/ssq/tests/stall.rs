@@ -130,3 +130,73 @@ fn what_waits_for_a_channel_that_was_emptied_is_flushed_in_its_turn() {
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
     assert_eq!(world.ends(), [(1, flushed), (2, flushed), (3, well)]);
 }
+
+/// Asked for by its owner, a channel's end needs no clock: what it was given and what waits for it is flushed at once.
+#[test]
+fn a_channel_that_its_owner_resets_is_flushed_at_once() {
+    let window = Limits {
+        sends: 1,
+        ..Limits::default()
+    };
+    let mut world = World::with(2, limits(), Setup::default(), window);
+    world.receives(1, 2);
+    for (at, id) in [(0, 1), (1, 2), (0, 3), (0, 4), (1, 5)] {
+        world.send(at, id);
+    }
+    world.pump();
+    let number = world.channel(0);
+    let reset = world.ours.modify_qp(number, QpState::Reset, &mut world.out);
+    reset.unwrap();
+    world.run();
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    let expected = [
+        (1, flushed),
+        (2, well),
+        (3, flushed),
+        (4, flushed),
+        (5, well),
+    ];
+    assert_eq!(world.ends(), expected);
+    assert!(
+        world.ssq.wants_time().is_none(),
+        "nothing is left to wait for"
+    );
+    let info = world
+        .ours
+        .query_channel(world.ssq.number(), number)
+        .unwrap();
+    assert_eq!((info.waiting, info.given), (0, 0));
+    assert_eq!((info.counters.completed, info.counters.failed), (3, 3));
+}
+
+/// What was posted in one life of a channel is not sent in the next.
+#[test]
+fn a_channel_begins_its_next_life_without_requests_of_the_last() {
+    let mut world = World::narrow(2);
+    world.cut(1, 0);
+    // The second channel cannot begin, so that what is behind it waits in the shared queue.
+    world.send(1, 1);
+    world.send(1, 2);
+    world.send(0, 3);
+    world.pump();
+    let (ours, theirs) = world.pairs[0].clone();
+    for (of, qp) in [(&world.ours, &ours), (&world.theirs, &theirs)] {
+        let mut out = Outbox::new();
+        of.modify_qp(qp.number(), QpState::Reset, &mut out).unwrap();
+        of.modify_qp(qp.number(), QpState::Init, &mut out).unwrap();
+    }
+    for (qp, role) in [(&ours, Role::Initiator), (&theirs, Role::Responder)] {
+        assert!(qp.attach(stream(role, Setup::default()), true, &mut world.out));
+    }
+    world.run();
+    world.receives(0, 2);
+    world.receives(1, 2);
+    world.send(0, 4);
+    world.mend(1);
+    world.run();
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    assert_eq!(
+        world.ends(),
+        [(1, well), (2, well), (3, flushed), (4, well)]
+    );
+}

@@ -80,7 +80,6 @@ fn shared(record: &Record) -> Result<(), String> {
         for qp in users {
             ended += qp.received.len();
             lossy |= qp.lossy[1];
-            ended += qp.took;
         }
         if ended + left != posted && !(lossy && ended + left < posted) {
             return Err(format!(

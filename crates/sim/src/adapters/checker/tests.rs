@@ -427,3 +427,16 @@ fn a_refused_swap_that_happened() {
         true
     });
 }
+
+#[test]
+fn a_one_touch_window_that_was_written_twice() {
+    finds("touches", |record| {
+        let twice = |w: &usize| touches::writers(record, *w).len() > 1;
+        let Some(window) = (0..record.windows.len()).find(twice) else {
+            return false;
+        };
+        assert!(!record.windows[window].one_touch);
+        record.windows[window].one_touch = true;
+        true
+    });
+}

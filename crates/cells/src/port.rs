@@ -1,0 +1,204 @@
+//! A port of the channel adapter: an address, its work queue pairs, and what waits to leave.
+//! It promises that a work queue pair which fails disturbs no other, and that calls which make no sense change nothing.
+//! It refuses to know how its address is reached: whoever carries datagrams maps addresses to places.
+
+mod cells;
+mod connect;
+mod transmit;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use verbena_nic::Outbox;
+use verbena_nic::wr::ReceiveWr;
+use verbena_wire::cell::{Ending, PortAddress};
+use verbena_wire::number::Qpn;
+
+use crate::config::Config;
+use crate::counters::PortCounters;
+use crate::descriptor::{Descriptor, Peer};
+use crate::error::Error;
+use crate::notice::{Effects, Notice, Why};
+use crate::state::Event;
+use crate::wqp::{View, Wqp, WqpInit};
+use connect::Request;
+
+#[cfg(test)]
+mod tests;
+
+/// A port.
+#[derive(Debug)]
+pub struct Port {
+    address: PortAddress,
+    config: Config,
+    wqps: BTreeMap<u32, Wqp>,
+    /// Work queue pairs that may have something to say, in turn.
+    ready: VecDeque<u32>,
+    /// Numbers that take requests, and whether their channels are acknowledged.
+    listeners: BTreeMap<u32, bool>,
+    requests: VecDeque<Request>,
+    next_ticket: u64,
+    /// Which work queue pair accepted whom.
+    accepted: BTreeMap<Peer, u32>,
+    effects: Effects,
+    counters: PortCounters,
+}
+
+impl Port {
+    /// A port with this address.
+    pub fn new(address: PortAddress, config: Config) -> Result<Port, Error> {
+        config.check()?;
+        Ok(Port {
+            address,
+            config,
+            wqps: BTreeMap::new(),
+            ready: VecDeque::new(),
+            listeners: BTreeMap::new(),
+            requests: VecDeque::new(),
+            next_ticket: 1,
+            accepted: BTreeMap::new(),
+            effects: Effects {
+                limit: config.answers,
+                ..Effects::default()
+            },
+            counters: PortCounters::default(),
+        })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> PortAddress {
+        self.address
+    }
+
+    /// Its numbers.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it has done apart from its work queue pairs.
+    pub fn counters(&self) -> PortCounters {
+        PortCounters {
+            answers_lost: self.effects.lost,
+            ..self.counters
+        }
+    }
+
+    /// What of a work queue pair changes, at this moment.
+    pub fn view(&self, number: Qpn) -> Option<View> {
+        self.wqps.get(&number.get()).map(Wqp::view)
+    }
+
+    /// Makes a work queue pair. A connectionless one works at once, a connected one when it is connected.
+    pub fn create(&mut self, init: WqpInit) -> Result<(), Error> {
+        let number = init.number;
+        if self.wqps.len() >= self.config.pairs {
+            return Err(Error::Full(self.config.pairs));
+        }
+        let taken = |key: &u32| self.wqps.contains_key(key) || self.listeners.contains_key(key);
+        if taken(&number.get()) {
+            return Err(Error::Taken(number));
+        }
+        let wqp = Wqp::new(init, &self.config);
+        self.wqps.insert(number.get(), wqp);
+        Ok(())
+    }
+
+    /// Ends a work queue pair for good; a peer is told. What was posted flushes into the completion queues.
+    pub fn destroy(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
+        self.shut(number, out)?;
+        self.wqps.remove(&number.get());
+        self.forget(number);
+        Ok(())
+    }
+
+    /// Ends a connection: a peer is told, and what was posted flushes. One that is still asking stops.
+    pub fn disconnect(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
+        if self.shut(number, out)? {
+            return Ok(());
+        }
+        let wqp = self.wqps.get(&number.get());
+        Err(wqp.map_or(Error::Kind, |wqp| Error::State(wqp.state)))
+    }
+
+    fn shut(&mut self, number: Qpn, out: &mut Outbox) -> Result<bool, Error> {
+        let wqp = get(&mut self.wqps, number)?;
+        let tell = Some(Ending::Closed);
+        Ok(wqp.end(
+            self.address,
+            Event::Disconnect,
+            tell,
+            &mut self.effects,
+            out,
+        ))
+    }
+
+    /// Makes an ended work queue pair as good as new.
+    pub fn reset(&mut self, number: Qpn) -> Result<(), Error> {
+        let wqp = get(&mut self.wqps, number)?;
+        if !wqp.reset(&self.config) {
+            return Err(Error::State(wqp.state));
+        }
+        self.forget(number);
+        Ok(())
+    }
+
+    fn forget(&mut self, number: Qpn) {
+        self.accepted.retain(|_, served| *served != number.get());
+    }
+
+    /// A completion queue of this work queue pair lost entries: whatever it is doing cannot be relied on.
+    pub fn fail_overflowed(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
+        let wqp = get(&mut self.wqps, number)?;
+        wqp.fail(self.address, Why::Overflow, None, &mut self.effects, out);
+        Ok(())
+    }
+
+    /// Leaves a descriptor in the send queue (P1); [`ring_send`](Port::ring_send) afterwards. Several can be left before.
+    pub fn post_send(&mut self, number: Qpn, descriptor: &Descriptor<'_>) -> Result<(), Error> {
+        get(&mut self.wqps, number)?.post_send(descriptor, &self.config)
+    }
+
+    /// Leaves a descriptor in the receive queue; [`ring_receive`](Port::ring_receive) afterwards.
+    pub fn post_receive(&mut self, number: Qpn, receive: &ReceiveWr<'_>) -> Result<(), Error> {
+        get(&mut self.wqps, number)?.post_receive(receive)
+    }
+
+    /// The send doorbell: the adapter looks at what was posted.
+    pub fn ring_send(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
+        get(&mut self.wqps, number)?.ring_send(out);
+        self.wake(number.get());
+        Ok(())
+    }
+
+    /// The receive doorbell: packets may use what was posted.
+    pub fn ring_receive(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
+        get(&mut self.wqps, number)?.ring_receive(out);
+        self.wake(number.get());
+        Ok(())
+    }
+
+    /// Where the connectionless packet came from that completed this receive; told once, and forgotten when as many
+    /// receives as the queue holds have completed since.
+    pub fn take_source(&mut self, number: Qpn, receive: u64) -> Option<Peer> {
+        self.wqps.get_mut(&number.get())?.take_source(receive)
+    }
+
+    /// The next thing to tell about connections.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        let told = self.effects.notices.pop_front();
+        told.or_else(|| self.next_request())
+    }
+
+    /// A work queue pair may have something to say.
+    fn wake(&mut self, number: u32) {
+        if let Some(wqp) = self.wqps.get_mut(&number)
+            && !core::mem::replace(&mut wqp.queued, true)
+        {
+            self.ready.push_back(number);
+        }
+    }
+}
+
+fn get(wqps: &mut BTreeMap<u32, Wqp>, number: Qpn) -> Result<&mut Wqp, Error> {
+    let unknown = Error::Unknown(u64::from(number.get()));
+    wqps.get_mut(&number.get()).ok_or(unknown)
+}

@@ -1,0 +1,99 @@
+//! Cells that came: each is judged on its own and handed to the work queue pair it is for.
+//! It promises that whatever is wrong with one cell harms no other, and that each which is not taken is counted.
+//! It refuses to believe where a datagram came from: only what its cells say.
+
+use verbena_nic::Outbox;
+use verbena_stream::Time;
+use verbena_wire::Malformed;
+use verbena_wire::cell::{Body, Cell, Cells, Ending, PacketSeq};
+
+use super::Port;
+use super::connect::back;
+use crate::descriptor::Peer;
+use crate::notice::{Says, Stray};
+use crate::wqp::Moment;
+
+impl Port {
+    /// Takes the cells of a datagram.
+    pub fn handle_cells(&mut self, datagram: &[u8], now: Time, out: &mut Outbox) {
+        for cell in Cells::new(datagram) {
+            match cell {
+                Ok(cell) if cell.way.to == self.address => self.on_cell(&cell, now, out),
+                Ok(_) => self.counters.not_ours += 1,
+                Err(Malformed::CellCrc { .. }) => self.counters.cell_crc += 1,
+                Err(_) => self.counters.malformed += 1,
+            }
+        }
+    }
+
+    fn on_cell(&mut self, cell: &Cell<'_>, now: Time, out: &mut Outbox) {
+        let from = Peer {
+            port: cell.way.from,
+            wqp: cell.way.from_wqp,
+        };
+        let config = self.config;
+        let moment = Moment {
+            here: self.address,
+            config: &config,
+            now,
+        };
+        let (number, packet) = (cell.way.to_wqp, cell.packet);
+        if let Body::Connect(terms) = &cell.body {
+            return self.on_connect(from, number, packet, terms, &moment);
+        }
+        let Some(wqp) = self.wqps.get_mut(&number.get()) else {
+            self.counters.unknown += 1;
+            let strays = matches!(cell.body, Body::Data(_) | Body::Accept { .. });
+            if strays && cell.connected {
+                self.say_no_channel(from, cell);
+            }
+            return;
+        };
+        let fx = &mut self.effects;
+        let mut stray = false;
+        match &cell.body {
+            Body::Data(data) => {
+                stray = wqp.on_data(from, (cell.connected, packet), data, &moment, fx, out);
+            }
+            Body::Ack => {
+                wqp.on_answer(from, cell.connected, (packet, None), &moment, fx, out);
+            }
+            Body::Nak(reason) => {
+                let answer = (packet, Some(*reason));
+                wqp.on_answer(from, cell.connected, answer, &moment, fx, out);
+            }
+            Body::Accept { echo, terms } => {
+                // An Accept that comes twice is no news; one that was not asked for tells the peer so.
+                let known = wqp.state.works() && wqp.peer == Some(from);
+                stray = !known && !wqp.accepted(from, packet, *echo, terms, fx);
+            }
+            Body::Reject {
+                echo,
+                reason,
+                private,
+            } => {
+                wqp.rejected(from, *echo, *reason, private, fx);
+            }
+            Body::Disconnect(ending) => {
+                if wqp.is_ended_by(from, packet, *ending) {
+                    wqp.peer_gone(*ending, fx, out);
+                }
+            }
+            Body::Connect(_) => {}
+        }
+        if stray {
+            self.say_no_channel(from, cell);
+        }
+        self.wake(number.get());
+    }
+
+    /// Whoever sent this believes in a connection that is not there: it repeats the cell's number to be believed.
+    fn say_no_channel(&mut self, from: Peer, cell: &Cell<'_>) {
+        let packet: PacketSeq = cell.packet;
+        self.effects.stray(Stray {
+            way: back(self.address, from, cell.way.to_wqp),
+            packet,
+            says: Says::Disconnect(Ending::NoChannel),
+        });
+    }
+}

@@ -1,0 +1,211 @@
+//! Making connections: asking a peer, and requests of peers that wait for the consumer.
+//! It promises that no more requests wait than the limits say, none for ever, and that one which comes twice is one.
+//! It refuses to choose numbers: the first packet's number each way is the consumer's randomness.
+
+use verbena_stream::Time;
+use verbena_wire::cell::{MAX_PRIVATE, PacketSeq, PortAddress, RejectReason, Terms, Way};
+use verbena_wire::number::Qpn;
+
+use super::{Port, get};
+use crate::descriptor::Peer;
+use crate::error::Error;
+use crate::notice::{Notice, Says, Stray, Ticket};
+use crate::wqp::Moment;
+
+/// A Connect that waits for the consumer.
+#[derive(Debug)]
+pub(super) struct Request {
+    ticket: Ticket,
+    listener: Qpn,
+    from: Peer,
+    first: PacketSeq,
+    cell: u16,
+    acknowledged: bool,
+    private: Vec<u8>,
+    /// The consumer knows of it.
+    told: bool,
+    pub(super) until: Time,
+}
+
+impl Port {
+    /// Takes requests at this number, for acknowledged channels or for others.
+    pub fn listen(&mut self, number: Qpn, acknowledged: bool) -> Result<(), Error> {
+        let key = number.get();
+        if self.wqps.contains_key(&key) || self.listeners.contains_key(&key) {
+            return Err(Error::Taken(number));
+        }
+        if self.listeners.len() >= self.config.pairs {
+            return Err(Error::Full(self.config.pairs));
+        }
+        self.listeners.insert(key, acknowledged);
+        Ok(())
+    }
+
+    /// Takes no more requests there; those that wait are rejected.
+    pub fn unlisten(&mut self, number: Qpn) -> Result<(), Error> {
+        let gone = self.listeners.remove(&number.get());
+        gone.ok_or(Error::Unknown(u64::from(number.get())))?;
+        let waiting: Vec<Ticket> = self
+            .requests
+            .iter()
+            .filter(|request| request.listener == number)
+            .map(|request| request.ticket)
+            .collect();
+        for ticket in waiting {
+            self.reject(ticket)?;
+        }
+        Ok(())
+    }
+
+    /// Asks a listener for a connection. `first` numbers our first packet: best a random number, so that cells of an earlier
+    /// connection of the same two are told apart.
+    pub fn connect(
+        &mut self,
+        number: Qpn,
+        to: Peer,
+        first: PacketSeq,
+        private: &[u8],
+    ) -> Result<(), Error> {
+        check(private)?;
+        let wqp = get(&mut self.wqps, number)?;
+        if !wqp.init.kind.connected {
+            return Err(Error::Kind);
+        }
+        if !wqp.connect(to, first, private) {
+            return Err(Error::State(wqp.state));
+        }
+        self.wake(number.get());
+        Ok(())
+    }
+
+    /// Agrees to a request: this work queue pair, of the listener's kind and idle, is connected from now on.
+    pub fn accept(
+        &mut self,
+        ticket: Ticket,
+        number: Qpn,
+        first: PacketSeq,
+        private: &[u8],
+    ) -> Result<(), Error> {
+        check(private)?;
+        let at = self.find(ticket)?;
+        let request = self.requests.get(at).ok_or(Error::Unknown(ticket.0))?;
+        let wqp = get(&mut self.wqps, number)?;
+        if !wqp.init.kind.connected || wqp.init.kind.acknowledged != request.acknowledged {
+            return Err(Error::Kind);
+        }
+        let numbers = (first, request.first);
+        if !wqp.accept(request.from, numbers, request.cell, private) {
+            return Err(Error::State(wqp.state));
+        }
+        self.accepted.insert(request.from, number.get());
+        self.requests.remove(at);
+        self.wake(number.get());
+        Ok(())
+    }
+
+    /// Does not agree to a request.
+    pub fn reject(&mut self, ticket: Ticket) -> Result<(), Error> {
+        let at = self.find(ticket)?;
+        if let Some(request) = self.requests.remove(at) {
+            let way = back(self.address, request.from, request.listener);
+            self.say_no(way, request.first, RejectReason::Consumer);
+        }
+        Ok(())
+    }
+
+    fn find(&self, ticket: Ticket) -> Result<usize, Error> {
+        let at = self.requests.iter().position(|r| r.ticket == ticket);
+        at.ok_or(Error::Unknown(ticket.0))
+    }
+
+    pub(super) fn next_request(&mut self) -> Option<Notice> {
+        let request = self.requests.iter_mut().find(|request| !request.told)?;
+        request.told = true;
+        Some(Notice::Request {
+            ticket: request.ticket,
+            listener: request.listener,
+            from: request.from,
+            private: request.private.clone(),
+        })
+    }
+
+    /// A Connect came.
+    pub(super) fn on_connect(
+        &mut self,
+        from: Peer,
+        listener: Qpn,
+        first: PacketSeq,
+        terms: &Terms<'_>,
+        moment: &Moment<'_>,
+    ) {
+        // The Accept was lost, or this one was on its way twice.
+        if let Some(&served) = self.accepted.get(&from)
+            && let Some(wqp) = self.wqps.get_mut(&served)
+            && wqp.repeats(from, first)
+        {
+            self.wake(served);
+            return;
+        }
+        let same = |r: &Request| r.from == from && r.first == first && r.listener == listener;
+        if self.requests.iter().any(same) {
+            return;
+        }
+        let way = back(self.address, from, listener);
+        let of_port = |r: &&Request| r.from.port == from.port;
+        let many = self.requests.len() >= self.config.requests
+            || self.requests.iter().filter(of_port).count() >= self.config.requests_per_peer;
+        let no = match self.listeners.get(&listener.get()) {
+            None => Some(RejectReason::NoListener),
+            Some(acknowledged) if *acknowledged != terms.acknowledged => {
+                Some(RejectReason::Attributes)
+            }
+            Some(_) if terms.cell == 0 => Some(RejectReason::Attributes),
+            Some(_) if many => Some(RejectReason::Busy),
+            Some(_) => None,
+        };
+        if let Some(reason) = no {
+            self.counters.rejected += 1;
+            return self.say_no(way, first, reason);
+        }
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.requests.push_back(Request {
+            ticket,
+            listener,
+            from,
+            first,
+            cell: terms.cell,
+            acknowledged: terms.acknowledged,
+            private: terms.private.to_vec(),
+            told: false,
+            // As long as whoever asks goes on asking.
+            until: moment.now
+                + self.config.connect_timeout * (self.config.retries.saturating_add(2)),
+        });
+    }
+
+    fn say_no(&mut self, way: Way, echo: PacketSeq, reason: RejectReason) {
+        self.effects.stray(Stray {
+            way,
+            packet: PacketSeq::default(),
+            says: Says::Reject(echo, reason),
+        });
+    }
+}
+
+/// The way back to whoever sent a cell to this number.
+pub(super) fn back(here: PortAddress, to: Peer, number: Qpn) -> Way {
+    Way {
+        to: to.port,
+        from: here,
+        to_wqp: to.wqp,
+        from_wqp: number,
+    }
+}
+
+fn check(private: &[u8]) -> Result<(), Error> {
+    if private.len() > MAX_PRIVATE {
+        return Err(Error::Private(private.len()));
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! Making and ending connections: every answer, lost ones, old ones, and limits on those who ask.
+
+use verbena_nic::wr::Data;
+use verbena_nic::{Event, Status};
+use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, RejectReason, Terms, Way};
+use verbena_wire::number::Qpn;
+
+use crate::testing::*;
+use crate::{Config, Error, Notice, State, Why};
+
+#[test]
+fn both_hear_what_the_other_says() {
+    let mut pair = Pair::apart(kind(true, true), Config::default());
+    pair.b.port.listen(LISTENER, true).unwrap();
+    pair.ask();
+    pair.carry();
+    let notices = pair.b.notices();
+    let [
+        Notice::Request {
+            ticket,
+            listener,
+            from,
+            private,
+        },
+    ] = &notices[..]
+    else {
+        panic!("{notices:?}")
+    };
+    assert_eq!(
+        (*listener, *from, &private[..]),
+        (LISTENER, peer(1), &b"hello"[..])
+    );
+    pair.b.port.accept(*ticket, WQP, FIRST, b"yes").unwrap();
+    pair.carry();
+    let connected = Notice::Connected {
+        wqp: WQP,
+        peer: peer(2),
+        private: b"yes".to_vec(),
+    };
+    assert_eq!(pair.a.notices(), [connected]);
+    assert_eq!(pair.b.port.view(WQP).unwrap().peer, Some(peer(1)));
+    assert_eq!(
+        pair.b.port.accept(*ticket, WQP, FIRST, b""),
+        Err(Error::Unknown(ticket.0))
+    );
+}
+
+/// Each answer that is no: nobody listens, other attributes, the consumer.
+#[test]
+fn a_rejection_says_why_and_leaves_everything_as_it_was() {
+    let mut pair = Pair::apart(kind(true, true), Config::default());
+    let rejected = |reason| Notice::Rejected {
+        wqp: WQP,
+        reason,
+        private: Vec::new(),
+    };
+    pair.ask();
+    pair.carry();
+    assert_eq!(pair.a.notices(), [rejected(RejectReason::NoListener)]);
+    pair.b.port.listen(LISTENER, false).unwrap();
+    pair.ask();
+    pair.carry();
+    assert_eq!(pair.a.notices(), [rejected(RejectReason::Attributes)]);
+    pair.b.port.unlisten(LISTENER).unwrap();
+    pair.b.port.listen(LISTENER, true).unwrap();
+    pair.ask();
+    pair.carry();
+    let Some(Notice::Request { ticket, .. }) = pair.b.port.poll_notice() else {
+        panic!("a request")
+    };
+    pair.b.port.reject(ticket).unwrap();
+    pair.carry();
+    assert_eq!(pair.a.notices(), [rejected(RejectReason::Consumer)]);
+    assert_eq!(pair.a.state(), State::Idle);
+    pair.join();
+}
+
+#[test]
+fn nobody_answers_for_ever() {
+    let mut pair = Pair::apart(kind(true, true), Config::default());
+    pair.ask();
+    let mut asked = 0;
+    while pair.a.state() == State::Connecting {
+        pair.carry_but(|_, cell| {
+            asked += usize::from(matches!(cell.body, Body::Connect(_)));
+            false
+        });
+        assert!(pair.wait());
+    }
+    assert_eq!(asked, 9, "once, and eight times again");
+    assert_eq!(pair.a.notices(), [Notice::Unanswered { wqp: WQP }]);
+    assert!(!pair.wait());
+}
+
+/// The Accept is lost twice: the Connect that comes again is answered again, and nobody is asked twice.
+#[test]
+fn a_lost_accept_is_said_again() {
+    let mut pair = Pair::apart(kind(true, true), Config::default());
+    pair.b.port.listen(LISTENER, true).unwrap();
+    pair.ask();
+    pair.carry();
+    let Some(Notice::Request { ticket, .. }) = pair.b.port.poll_notice() else {
+        panic!("a request")
+    };
+    pair.b.port.accept(ticket, WQP, FIRST, b"").unwrap();
+    // Data of the side that accepted may overtake its Accept: it is not lost, and no reason to end anything.
+    pair.a.receive(1, 0, 100);
+    pair.b.send(1, None, None, Data::Inline(b"early")).unwrap();
+    for _ in 0..2 {
+        pair.carry_but(|_, cell| !matches!(cell.body, Body::Accept { .. }));
+        assert_eq!(pair.a.state(), State::Connecting);
+        pair.wait();
+    }
+    while pair.a.state() == State::Connecting {
+        pair.carry();
+        pair.wait();
+    }
+    pair.carry();
+    while pair.b.sent().is_empty() {
+        assert!(pair.wait());
+        pair.carry();
+    }
+    assert_eq!(pair.a.received().len(), 1);
+    assert_eq!(pair.b.notices(), []);
+}
+
+#[test]
+fn a_disconnect_reaches_the_other_side_and_flushes_both() {
+    let mut pair = Pair::new(kind(true, true));
+    pair.a.receive(1, 0, 10);
+    pair.b.receive(2, 0, 10);
+    pair.a.send(3, None, None, Data::Inline(b"x")).unwrap();
+    pair.a.port.disconnect(WQP, &mut pair.a.out).unwrap();
+    assert_eq!(pair.a.sent(), [(3, Status::WrFlushErr)]);
+    assert_eq!(pair.a.received()[0].status, Status::WrFlushErr);
+    pair.carry();
+    assert_eq!(pair.b.state(), State::Ended);
+    assert_eq!(pair.b.received()[0].status, Status::WrFlushErr);
+    let why = Why::Peer(Ending::Closed);
+    assert_eq!(pair.b.notices(), [Notice::Ended { wqp: WQP, why }]);
+    assert!(
+        pair.b
+            .out
+            .events()
+            .contains(&Event::Disconnected { qp: 20 })
+    );
+    let again = pair.a.port.disconnect(WQP, &mut pair.a.out);
+    assert_eq!(again, Err(Error::State(State::Ended)));
+}
+
+/// One side was destroyed and its Disconnect lost: the other learns it from the answer to its next packet.
+#[test]
+fn half_a_connection_is_noticed() {
+    half_a_connection(true, Status::WrFlushErr);
+    // Here the packet was done when it was on the wire.
+    half_a_connection(false, Status::Success);
+}
+
+fn half_a_connection(acknowledged: bool, status: Status) {
+    let mut pair = Pair::new(kind(acknowledged, true));
+    pair.b.port.destroy(WQP, &mut pair.b.out).unwrap();
+    pair.carry_but(|_, _| false);
+    assert_eq!(pair.a.state(), State::Connected);
+    pair.a.send(1, None, None, Data::Inline(b"hello?")).unwrap();
+    pair.carry();
+    assert_eq!(pair.a.state(), State::Ended);
+    let why = Why::Peer(Ending::NoChannel);
+    assert_eq!(pair.a.notices(), [Notice::Ended { wqp: WQP, why }]);
+    assert_eq!(pair.a.sent(), [(1, status)]);
+}
+
+fn way(from: u8, from_wqp: u32, to_wqp: Qpn) -> Way {
+    Way {
+        to: address(2),
+        from: address(from),
+        to_wqp,
+        from_wqp: Qpn::wrapping(from_wqp),
+    }
+}
+
+fn bytes(way: Way, packet: PacketSeq, body: Body<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Cell {
+        way,
+        connected: true,
+        packet,
+        body,
+    }
+    .emit(&mut bytes);
+    bytes
+}
+
+/// What an earlier connection of the same two left on the way changes nothing.
+#[test]
+fn cells_of_an_earlier_connection_are_not_believed() {
+    let mut pair = Pair::new(kind(true, true));
+    let old = FIRST.plus(1 << 20);
+    let way = way(1, 20, WQP);
+    let terms = Terms {
+        acknowledged: true,
+        cell: 256,
+        private: b"",
+    };
+    for body in [
+        Body::Disconnect(Ending::Closed),
+        Body::Disconnect(Ending::NoChannel),
+        Body::Accept { echo: old, terms },
+        Body::Reject {
+            echo: old,
+            reason: RejectReason::Busy,
+            private: b"",
+        },
+        Body::Ack,
+    ] {
+        let bytes = bytes(way, old, body);
+        pair.b.port.handle_cells(&bytes, pair.now, &mut pair.b.out);
+    }
+    assert_eq!(pair.b.state(), State::Connected);
+    assert_eq!(pair.b.notices(), []);
+}
+
+/// Requests have a limit in all, one per port, and a time after which they are forgotten.
+#[test]
+fn a_flood_of_requests_stays_within_its_limits() {
+    let config = Config {
+        requests: 10,
+        requests_per_peer: 4,
+        ..Config::default()
+    };
+    let mut pair = Pair::apart(kind(true, true), config);
+    pair.b.port.listen(LISTENER, true).unwrap();
+    let terms = Terms {
+        acknowledged: true,
+        cell: 256,
+        private: &[0; 512],
+    };
+    for from in 10..20 {
+        for wqp in 0..100 {
+            let bytes = bytes(way(from, wqp, LISTENER), FIRST, Body::Connect(terms));
+            pair.b.port.handle_cells(&bytes, pair.now, &mut pair.b.out);
+        }
+    }
+    let told = pair.b.notices().len();
+    assert_eq!(told, 10);
+    let counters = pair.b.port.counters();
+    assert_eq!(counters.rejected, 990);
+    // Answers have a limit, too.
+    assert_eq!(counters.answers_lost, 990 - 128);
+    let mut gone = 0;
+    let mut datagram = Vec::new();
+    while pair
+        .b
+        .port
+        .poll_transmit(ROOM, pair.now, &mut datagram, &mut pair.b.out)
+        .is_some()
+    {
+        gone += 1;
+    }
+    assert!(gone > 0);
+    while pair.wait() {}
+    assert_eq!(pair.b.port.deadline(), None);
+    pair.join();
+}
+
+#[test]
+fn calls_in_the_wrong_state_are_refused() {
+    let mut pair = Pair::new(kind(true, true));
+    let a = &mut pair.a.port;
+    assert_eq!(
+        a.connect(WQP, peer(2), FIRST, b""),
+        Err(Error::State(State::Connected))
+    );
+    assert_eq!(
+        a.connect(WQP, peer(2), FIRST, &[0; 513]),
+        Err(Error::Private(513))
+    );
+    assert_eq!(a.reset(WQP), Err(Error::State(State::Connected)));
+    assert_eq!(a.unlisten(LISTENER), Err(Error::Unknown(7)));
+    let mut loose = Pair::new(kind(true, false));
+    let refused = loose.a.port.connect(WQP, peer(2), FIRST, b"");
+    assert_eq!(refused, Err(Error::Kind));
+}

@@ -1,0 +1,294 @@
+//! Cells that are lost, doubled or damaged: acknowledged channels repeat, others never deliver what is not whole.
+
+use verbena_nic::wr::Data;
+use verbena_nic::{Event, Status};
+use verbena_wire::cell::{Body, Cell, Ending, NakReason, PacketSeq};
+
+use crate::testing::*;
+use crate::{Config, Notice, State, Why};
+
+fn is_data(cell: &Cell<'_>, number: u16) -> bool {
+    matches!(cell.body, Body::Data(data) if data.place.cell() == number)
+}
+
+/// Each cell of a packet of three is lost once: the packet still arrives once.
+#[test]
+fn a_gap_is_told_and_mended() {
+    for lost in 0..3 {
+        let mut pair = Pair::new(kind(true, true));
+        pair.b.receive(1, 10_000, 600);
+        pair.b.receive(2, 11_000, 600);
+        assert!(pair.a.memory.write(0, &[7; 600]));
+        let piece = [pair.a.sge(0, 600)];
+        for id in 0..2 {
+            pair.a.send(id, None, None, Data::Gather(&piece)).unwrap();
+        }
+        let (mut once, mut naks) = (true, 0);
+        pair.carry_but(|_, cell| {
+            naks += usize::from(matches!(cell.body, Body::Nak(NakReason::Gap)));
+            let lose = once && is_data(cell, lost) && cell.packet == FIRST;
+            once &= !lose;
+            !lose
+        });
+        assert_eq!(naks, 1, "cell {lost}: one Nak for one gap");
+        assert_eq!(pair.a.sent(), [(0, Status::Success), (1, Status::Success)]);
+        let ids: Vec<u64> = pair.b.received().iter().map(|wc| wc.id).collect();
+        assert_eq!(ids, [1, 2]);
+        assert_eq!(pair.b.memory.read(10_000, 600), [7; 600]);
+        assert!(pair.b.counters().gap > 0);
+        assert_eq!(pair.a.counters().rewinds, 1);
+    }
+}
+
+/// The last packet or its acknowledgement is lost, and only time tells.
+#[test]
+fn silence_is_answered_by_sending_again_and_duplicates_are_dropped() {
+    for lose_data in [true, false] {
+        let mut pair = Pair::new(kind(true, true));
+        pair.b.receive(1, 0, 100);
+        pair.a.send(1, None, None, Data::Inline(b"again")).unwrap();
+        pair.carry_but(|from_a, _| from_a != lose_data);
+        assert_eq!(pair.a.sent(), []);
+        assert!(pair.wait());
+        pair.carry();
+        assert_eq!(pair.a.sent(), [(1, Status::Success)]);
+        assert_eq!(pair.b.received().len(), 1);
+        assert_eq!(pair.b.counters().duplicate, u64::from(!lose_data));
+        assert!(!pair.wait(), "nothing is left to wait for");
+    }
+}
+
+#[test]
+fn every_cell_twice_is_every_packet_once() {
+    for kind in KINDS {
+        let mut pair = Pair::new(kind);
+        for id in 0..3 {
+            pair.b.receive(id, 100 * id, 100);
+            pair.a.send(id, None, None, Data::Inline(b"twice")).unwrap();
+        }
+        while let Some(datagram) = pair.a.transmit(pair.now) {
+            for _ in 0..2 {
+                pair.b
+                    .port
+                    .handle_cells(&datagram, pair.now, &mut pair.b.out);
+            }
+        }
+        pair.carry();
+        assert_eq!(pair.a.sent().len(), 3);
+        let once = kind.connected || kind.acknowledged;
+        assert_eq!(pair.b.received().len(), 3, "{kind:?}");
+        // An unacknowledged, connectionless packet that comes twice is two.
+        assert_eq!(pair.b.counters().duplicate > 0, once);
+    }
+}
+
+/// The limit: an error for the packet, a flush for the rest, a notice, an event, and the peer is told.
+#[test]
+fn a_peer_that_is_gone_fails_the_channel_loudly() {
+    let mut pair = Pair::new(kind(true, true));
+    pair.a.receive(9, 0, 10);
+    pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
+    pair.a.send(2, None, None, Data::Inline(b"y")).unwrap();
+    let mut waits = 0;
+    while pair.a.state() == State::Connected {
+        pair.carry_but(|_, _| false);
+        assert!(pair.wait());
+        waits += 1;
+    }
+    assert_eq!(waits, 9, "eight retries");
+    let ends = [(1, Status::RetryExcErr), (2, Status::WrFlushErr)];
+    assert_eq!(pair.a.sent(), ends);
+    let flushed = pair.a.received();
+    assert_eq!((flushed[0].id, flushed[0].status), (9, Status::WrFlushErr));
+    let ended = Notice::Ended {
+        wqp: WQP,
+        why: Why::Silent,
+    };
+    assert_eq!(pair.a.notices(), [ended]);
+    assert!(pair.a.out.events().contains(&Event::QpFatal { qp: 20 }));
+    pair.carry();
+    assert_eq!(pair.b.state(), State::Ended);
+    let why = Why::Peer(Ending::Failed);
+    assert_eq!(pair.b.notices(), [Notice::Ended { wqp: WQP, why }]);
+    // What is posted now flushes; after a reset both can connect again.
+    pair.a.send(3, None, None, Data::Inline(b"z")).unwrap();
+    assert_eq!(pair.a.sent(), [(3, Status::WrFlushErr)]);
+    pair.a.port.reset(WQP).unwrap();
+    pair.b.port.reset(WQP).unwrap();
+    pair.join();
+    pair.b.receive(1, 0, 10);
+    pair.a.send(4, None, None, Data::Inline(b"back")).unwrap();
+    pair.carry();
+    assert_eq!(pair.a.sent(), [(4, Status::Success)]);
+}
+
+/// P3: of a packet with a missing cell nothing is delivered, and its receive is there for the next.
+#[test]
+fn unacknowledged_packets_are_whole_or_lost() {
+    for lost in 0..3 {
+        let mut pair = Pair::new(kind(false, true));
+        pair.b.receive(1, 10_000, 600);
+        let piece = [pair.a.sge(0, 600)];
+        for id in 0..2 {
+            pair.a
+                .send(id, None, Some(id as u32), Data::Gather(&piece))
+                .unwrap();
+        }
+        pair.carry_but(|_, cell| !(is_data(cell, lost) && cell.packet == FIRST));
+        let got = pair.b.received();
+        assert_eq!(got.len(), 1, "cell {lost}");
+        assert_eq!((got[0].id, got[0].immediate), (1, Some(1)));
+        assert_eq!(pair.a.sent().len(), 2, "on the wire is done");
+    }
+}
+
+/// Cells in the wrong order are a gap, on every channel that has more than one.
+#[test]
+fn cells_in_the_wrong_order_are_not_placed() {
+    let mut pair = Pair::new(kind(false, true));
+    pair.b.receive(1, 10_000, 600);
+    let piece = [pair.a.sge(0, 600)];
+    pair.a.send(1, None, None, Data::Gather(&piece)).unwrap();
+    let datagram = pair.a.transmit(pair.now).unwrap();
+    let cells: Vec<_> = verbena_wire::cell::Cells::new(&datagram)
+        .map(Result::unwrap)
+        .collect();
+    let mut mixed = Vec::new();
+    for at in [0, 2, 1] {
+        cells[at].emit(&mut mixed);
+    }
+    pair.b.port.handle_cells(&mixed, pair.now, &mut pair.b.out);
+    assert_eq!(pair.b.received().len(), 0);
+    assert_eq!(pair.b.counters().gap, 2);
+    assert_eq!(pair.b.port.view(WQP).unwrap().receives, 1);
+}
+
+/// A receive that comes late: the sender waits, is told, and the packet arrives once.
+#[test]
+fn no_receive_makes_an_acknowledged_sender_try_again() {
+    for kind in [kind(true, true), kind(true, false)] {
+        let mut pair = Pair::new(kind);
+        pair.a
+            .send(1, None, None, Data::Inline(b"patience"))
+            .unwrap();
+        for _ in 0..3 {
+            pair.carry();
+            assert_eq!(pair.a.sent(), []);
+            assert!(pair.wait());
+        }
+        pair.carry();
+        pair.b.receive(1, 0, 100);
+        pair.carry();
+        if !kind.connected {
+            assert!(pair.wait());
+            pair.carry();
+        }
+        // On a connected channel the doorbell is enough.
+        assert_eq!(pair.a.sent(), [(1, Status::Success)], "{kind:?}");
+        assert_eq!(pair.b.received().len(), 1);
+        assert!(pair.b.counters().no_buffer >= 3);
+    }
+    // Elsewhere it is dropped and counted.
+    let mut pair = Pair::new(kind(false, true));
+    pair.a.send(1, None, None, Data::Inline(b"lost")).unwrap();
+    pair.carry();
+    assert_eq!(pair.b.counters().no_buffer, 1);
+    pair.b.receive(1, 0, 100);
+    pair.carry();
+    assert_eq!(pair.b.received().len(), 0);
+}
+
+#[test]
+fn a_peer_that_never_has_a_receive_fails_the_channel() {
+    let config = Config {
+        busy_retries: 5,
+        ..Config::default()
+    };
+    let mut pair = Pair::with(kind(true, true), config);
+    pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
+    for _ in 0..20 {
+        pair.carry();
+        pair.wait();
+    }
+    assert_eq!(pair.a.sent(), [(1, Status::RnrRetryExcErr)]);
+    let ended = Notice::Ended {
+        wqp: WQP,
+        why: Why::Busy,
+    };
+    assert_eq!(pair.a.notices(), [ended]);
+}
+
+/// Numbers that are not under way mean nothing, whoever says them.
+#[test]
+fn acknowledgements_of_what_was_not_sent_are_stale() {
+    let mut pair = Pair::new(kind(true, true));
+    let piece = [pair.a.sge(0, 2000)];
+    pair.a.send(1, None, None, Data::Gather(&piece)).unwrap();
+    // Some of its cells left, not all.
+    assert!(pair.a.transmit(pair.now).is_some());
+    let way = |from: u8| {
+        let mut way = verbena_wire::cell::Way {
+            to: address(1),
+            from: address(2),
+            to_wqp: WQP,
+            from_wqp: WQP,
+        };
+        way.from = address(from);
+        way
+    };
+    let says = |from, packet, body| {
+        let mut bytes = Vec::new();
+        Cell {
+            way: way(from),
+            connected: true,
+            packet,
+            body,
+        }
+        .emit(&mut bytes);
+        bytes
+    };
+    let nak = Body::Nak(NakReason::Right);
+    let stale: [(u8, PacketSeq, Body<'_>); 5] = [
+        (2, FIRST, Body::Ack),
+        (2, FIRST.plus(9), Body::Ack),
+        (2, FIRST.next(), nak),
+        (2, FIRST.previous(), nak),
+        (5, FIRST, nak),
+    ];
+    for (from, packet, body) in stale {
+        let bytes = says(from, packet, body);
+        pair.a.port.handle_cells(&bytes, pair.now, &mut pair.a.out);
+    }
+    assert_eq!(pair.a.counters().stale_acks, 5);
+    assert_eq!(pair.a.sent(), []);
+    assert_eq!(pair.a.state(), State::Connected);
+}
+
+/// A peer that asks for the same packet for ever does not get it for ever.
+#[test]
+fn endless_naks_have_an_end() {
+    let mut pair = Pair::new(kind(true, true));
+    pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
+    let mut bytes = Vec::new();
+    let way = verbena_wire::cell::Way {
+        to: address(1),
+        from: address(2),
+        to_wqp: WQP,
+        from_wqp: WQP,
+    };
+    Cell {
+        way,
+        connected: true,
+        packet: FIRST,
+        body: Body::Nak(NakReason::Crc),
+    }
+    .emit(&mut bytes);
+    let mut rounds = 0;
+    while pair.a.state() == State::Connected {
+        while pair.a.transmit(pair.now).is_some() {}
+        pair.a.port.handle_cells(&bytes, pair.now, &mut pair.a.out);
+        rounds += 1;
+        assert!(rounds < 5000);
+    }
+    assert_eq!(pair.a.sent(), [(1, Status::RemOpErr)]);
+}

@@ -1,0 +1,118 @@
+//! Where a work queue pair stands, and what moves it: one table.
+//! It promises that a refused event changes nothing.
+//! It refuses to know what a transition does; callers act on it.
+
+/// The state of a work queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Of a connected kind, and not connected. It may be given receives.
+    Idle,
+    /// A Connect is on its way.
+    Connecting,
+    /// Bound to a peer.
+    Connected,
+    /// Of a connectionless kind: it sends and receives.
+    Open,
+    /// Failed or disconnected: everything posted flushes until it is reset.
+    Ended,
+}
+
+/// What moves a work queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The consumer asks a peer.
+    Connect,
+    /// The consumer agrees to a request.
+    Accept,
+    /// The peer agreed.
+    Accepted,
+    /// The peer did not, or nobody answered.
+    Refused,
+    /// The consumer is done with the connection.
+    Disconnect,
+    /// The peer is.
+    PeerGone,
+    /// The channel failed.
+    Failed,
+    /// The consumer empties a connected kind.
+    Reset,
+    /// The consumer empties a connectionless kind.
+    Reopen,
+}
+
+impl State {
+    /// Every state, for tables.
+    pub const ALL: [State; 5] = [
+        State::Idle,
+        State::Connecting,
+        State::Connected,
+        State::Open,
+        State::Ended,
+    ];
+
+    /// The state after `event`; `None` when it is refused and nothing changes.
+    pub fn next(self, event: Event) -> Option<State> {
+        use State as S;
+        match (self, event) {
+            (S::Idle, Event::Connect) => Some(S::Connecting),
+            (S::Idle, Event::Accept) => Some(S::Connected),
+            (S::Connecting, Event::Accepted) => Some(S::Connected),
+            (S::Connecting, Event::Refused | Event::Disconnect) => Some(S::Idle),
+            (S::Connected, Event::Disconnect | Event::PeerGone | Event::Failed) => Some(S::Ended),
+            (S::Idle | S::Connecting | S::Open, Event::Failed) => Some(S::Ended),
+            (S::Ended, Event::Reset) => Some(S::Idle),
+            (S::Ended, Event::Reopen) => Some(S::Open),
+            _ => None,
+        }
+    }
+
+    /// A descriptor may be posted to the send queue: it is carried out or flushed.
+    pub fn takes_sends(self) -> bool {
+        matches!(self, State::Connected | State::Open | State::Ended)
+    }
+
+    /// Packets are sent and taken.
+    pub fn works(self) -> bool {
+        matches!(self, State::Connected | State::Open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole table, a row per state.
+    #[test]
+    fn the_table() {
+        use Event as E;
+        let events = [
+            E::Connect,
+            E::Accept,
+            E::Accepted,
+            E::Refused,
+            E::Disconnect,
+            E::PeerGone,
+            E::Failed,
+            E::Reset,
+            E::Reopen,
+        ];
+        let rows: Vec<String> = State::ALL
+            .iter()
+            .map(|state| {
+                let cells = events.map(|event| match state.next(event) {
+                    Some(next) => format!("{next:?}"),
+                    None => "-".to_owned(),
+                });
+                format!("{state:?}: {}", cells.join(" "))
+            })
+            .collect();
+        let expected = [
+            "Idle: Connecting Connected - - - - Ended - -",
+            "Connecting: - - Connected Idle Idle - Ended - -",
+            "Connected: - - - - Ended Ended Ended - -",
+            "Open: - - - - - - Ended - -",
+            "Ended: - - - - - - - Idle Open",
+        ];
+        assert_eq!(rows, expected);
+    }
+}

@@ -1,0 +1,153 @@
+//! Completions: what the consumer is told of each descriptor, in posting order.
+//! It promises an entry for every failure and for every success that was asked for, and that a lost entry is noticed.
+//! It refuses to decide how anything ended.
+
+use verbena_nic::Outbox;
+use verbena_nic::wc::{Status, Wc, WcOp};
+use verbena_nic::wr::Flags;
+
+use super::{Fate, Queued, Wqp};
+use crate::descriptor::Peer;
+
+/// A completion did not fit its queue: the channel must fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a channel whose completions are lost cannot be relied on"]
+pub(crate) struct Overflowed(pub(crate) bool);
+
+impl Wqp {
+    /// Completes `count` descriptors at the front with success.
+    pub(super) fn complete_sends(&mut self, count: usize, out: &mut Outbox) -> Overflowed {
+        let mut overflowed = false;
+        for _ in 0..count {
+            let Some(queued) = self.pop_send() else { break };
+            self.counters.packets_sent += 1;
+            overflowed |= !self.tell_send(&queued, Status::Success, out);
+        }
+        Overflowed(overflowed)
+    }
+
+    /// Completes connectionless descriptors at the front that are done.
+    pub(super) fn complete_done(&mut self, out: &mut Outbox) -> Overflowed {
+        let mut overflowed = false;
+        while let Some(Queued {
+            fate: Fate::Done(status),
+            ..
+        }) = self.sends.front()
+        {
+            let status = *status;
+            if let Some(queued) = self.pop_send() {
+                self.counters.packets_sent += u64::from(status == Status::Success);
+                overflowed |= !self.tell_send(&queued, status, out);
+            }
+        }
+        Overflowed(overflowed)
+    }
+
+    /// Takes the descriptor at the front off the queue; everything counted from there moves along.
+    fn pop_send(&mut self) -> Option<Queued> {
+        let queued = self.sends.pop_front()?;
+        self.rung_sends = self.rung_sends.saturating_sub(1);
+        self.whole = self.whole.saturating_sub(1);
+        self.una = self.una.next();
+        if self.cursor.at == 0 {
+            self.cursor = super::Cursor::default();
+        } else {
+            self.cursor.at -= 1;
+        }
+        Some(queued)
+    }
+
+    /// The descriptor at the front failed.
+    pub(super) fn strike_front(&mut self, status: Status, out: &mut Outbox) {
+        if let Some(queued) = self.pop_send() {
+            // The channel fails anyway.
+            let _ = self.tell_send(&queued, status, out);
+        }
+    }
+
+    fn tell_send(&self, queued: &Queued, status: Status, out: &mut Outbox) -> bool {
+        let notify = queued.flags.contains(Flags::NOTIFY);
+        let silent = status == Status::Success && !queued.flags.contains(Flags::SIGNALED);
+        if silent && !notify {
+            return true;
+        }
+        let wc = Wc {
+            id: queued.id,
+            qpn: self.init.number.get(),
+            status,
+            op: queued.op,
+            len: queued.len,
+            ..Wc::BLANK
+        };
+        if notify {
+            self.init.send_cq.push_and_tell(wc, out)
+        } else {
+            self.init.send_cq.push(wc, out)
+        }
+    }
+
+    /// A receive took a packet, or the immediate data of one.
+    pub(super) fn tell_receive(
+        &mut self,
+        (id, op): (u64, WcOp),
+        len: u32,
+        (immediate, solicited): (Option<u32>, bool),
+        from: Peer,
+        out: &mut Outbox,
+    ) -> Overflowed {
+        if !self.init.kind.connected {
+            // A consumer that never asks must not make it grow.
+            if self.sources.len() >= self.init.limits.receives.max(1) {
+                self.sources.pop_front();
+            }
+            self.sources.push_back((id, from));
+        }
+        let wc = Wc {
+            id,
+            qpn: self.init.number.get(),
+            status: Status::Success,
+            op,
+            len,
+            immediate,
+            src_qp: from.wqp.get(),
+            solicited,
+            ..Wc::BLANK
+        };
+        Overflowed(!self.init.recv_cq.push(wc, out))
+    }
+
+    /// A receive that took nothing.
+    pub(super) fn receive_failed(&self, id: u64, status: Status, out: &mut Outbox) {
+        let wc = Wc {
+            id,
+            qpn: self.init.number.get(),
+            status,
+            op: WcOp::Receive,
+            ..Wc::BLANK
+        };
+        // The channel fails or has failed already: a lost entry is told by the queue itself.
+        let _ = self.init.recv_cq.push(wc, out);
+    }
+
+    /// Everything flushes, each queue in posting order.
+    pub(super) fn flush(&mut self, out: &mut Outbox) {
+        if let Some(receive) = self
+            .partial
+            .take()
+            .and_then(super::Reassembly::into_receive)
+        {
+            self.receive_failed(receive.id, Status::WrFlushErr, out);
+        }
+        while let Some(receive) = self.receives.pop_front() {
+            self.receive_failed(receive.id, Status::WrFlushErr, out);
+        }
+        self.rung_receives = 0;
+        while let Some(queued) = self.pop_send() {
+            let status = match queued.fate {
+                Fate::Done(status) => status,
+                _ => Status::WrFlushErr,
+            };
+            let _ = self.tell_send(&queued, status, out);
+        }
+    }
+}

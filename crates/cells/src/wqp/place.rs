@@ -1,0 +1,104 @@
+//! Where the bytes of a cell go: registered memory that a handle names, or the receive that was claimed.
+//! It promises that rights are looked up anew for every cell (M6, M7), and that a refusal leaves memory untouched.
+//! It refuses to hold a grant longer than one copy.
+
+use smallvec::SmallVec;
+use verbena_mem::{Access, Arrival, Placement, Reach, Refusal, Verdict};
+use verbena_nic::receive::Receive;
+use verbena_wire::cell::AddressBlock;
+
+use super::WqpInit;
+use crate::counters::Refused;
+
+/// A refusal of memory that a peer named, in the words of P3.
+pub(super) fn remote(refusal: &Refusal) -> Refused {
+    match refusal {
+        Refusal::Stag { .. }
+        | Refusal::Touched { .. }
+        | Refusal::Kind { .. }
+        | Refusal::Domain { .. }
+        | Refusal::Scope { .. } => Refused::Handle,
+        Refusal::Bounds { .. } | Refusal::Wrap { .. } => Refused::Bounds,
+        Refusal::Right { .. } => Refused::Right,
+        // V5: it will be there; the sender tries again.
+        Refusal::Pending { .. } => Refused::NoBuffer,
+    }
+}
+
+fn reach(init: &WqpInit, block: &AddressBlock, offset: u32, len: u32) -> Reach {
+    Reach {
+        stag: block.handle,
+        // Wraps only where the whole packet does, which was refused before.
+        at: block.at.get().wrapping_add(u64::from(offset)),
+        len: u64::from(len),
+        pd: init.pd,
+        qp: init.number.get(),
+        needs: Access::REMOTE_WRITE,
+    }
+}
+
+/// May all of a write be placed? Asked before its first byte is.
+pub(super) fn check_write(init: &WqpInit, block: &AddressBlock) -> Result<(), Refused> {
+    let all = reach(init, block, 0, block.len);
+    let granted = init.tpt.place_remote(&all);
+    granted.map(drop).map_err(|refusal| remote(&refusal))
+}
+
+/// Places one cell of a write.
+pub(super) fn write(
+    init: &WqpInit,
+    block: &AddressBlock,
+    offset: u32,
+    bytes: &[u8],
+    last: bool,
+) -> Result<(), Refused> {
+    let piece = reach(init, block, offset, bytes.len() as u32);
+    let arrival = Arrival::in_order(last);
+    match init.tpt.touch(&piece, &arrival) {
+        Ok(Verdict::Place(place) | Verdict::Ahead(place)) => {
+            place.write(0, bytes);
+            Ok(())
+        }
+        Ok(Verdict::Spends(place, spend)) => {
+            place.write(0, bytes);
+            // M9: whoever takes an entry away waits for all grants, ours among them.
+            drop(place);
+            drop(spend);
+            Ok(())
+        }
+        Ok(Verdict::Dropped) => Err(Refused::Handle),
+        Err(refusal) => Err(remote(&refusal)),
+    }
+}
+
+/// Places bytes `offset..` of a packet in a receive; nothing is placed unless all of them may be.
+pub(super) fn scatter(
+    init: &WqpInit,
+    receive: &Receive,
+    offset: u32,
+    bytes: &[u8],
+) -> Result<(), Refusal> {
+    let (mut skip, mut left) = (offset, bytes.len() as u32);
+    let mut places: SmallVec<[Placement<'_>; 2]> = SmallVec::new();
+    for sge in &receive.scatter {
+        let from = skip.min(sge.len);
+        let len = left.min(sge.len - from);
+        (skip, left) = (skip - from, left - len);
+        if len > 0 {
+            places.push(init.tpt.place_local(&Reach {
+                stag: sge.stag,
+                at: sge.at.wrapping_add(u64::from(from)),
+                len: u64::from(len),
+                pd: init.pd,
+                qp: init.number.get(),
+                needs: Access::LOCAL_WRITE,
+            })?);
+        }
+    }
+    let mut rest = bytes;
+    for place in &places {
+        let placed = place.write(0, rest);
+        rest = rest.get(placed..).unwrap_or_default();
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Posting, and the two doorbells (P1): a descriptor is judged and copied; the adapter looks at it once its doorbell rings.
+//! It promises that a refused descriptor changes nothing, and that one posted to an ended work queue pair flushes at its doorbell.
+//! It refuses to look up memory; that happens when cells are cut or placed.
+
+use verbena_nic::Outbox;
+use verbena_nic::receive::{PostError, Receive};
+use verbena_nic::wc::WcOp;
+use verbena_nic::wr::{Data, ReceiveWr};
+use verbena_wire::cell::NakReason;
+
+use super::{Fate, Queued, Wqp};
+use crate::config::{Config, MAX_CELLS};
+use crate::descriptor::{Descriptor, Operation};
+use crate::error::Error;
+use crate::state::State;
+
+impl Wqp {
+    /// Leaves a descriptor in the send queue.
+    pub(crate) fn post_send(&mut self, wr: &Descriptor<'_>, config: &Config) -> Result<(), Error> {
+        let limits = self.init.limits;
+        match wr.data {
+            Data::Gather(sges) if sges.len() > limits.pieces => {
+                let (got, limit) = (sges.len(), limits.pieces);
+                return Err(Error::Pieces { got, limit });
+            }
+            Data::Inline(bytes) if bytes.len() > limits.inline => {
+                let (got, limit) = (bytes.len(), limits.inline);
+                return Err(Error::Inline { got, limit });
+            }
+            _ => {}
+        }
+        if !self.state.takes_sends() {
+            return Err(Error::State(self.state));
+        }
+        let (remote, destination) = match &wr.address {
+            Some(address) => (address.remote, address.destination),
+            None => (None, None),
+        };
+        let op = match wr.control.operation {
+            Operation::Send => WcOp::Send,
+            Operation::Write => WcOp::Write,
+        };
+        let named = destination.is_none() == self.init.kind.connected;
+        if remote.is_some() != (op == WcOp::Write) || !named {
+            return Err(Error::Address);
+        }
+        // P2: a connectionless packet is one cell.
+        let limit = if self.init.kind.connected {
+            config.packet.min(u32::from(self.cell) * MAX_CELLS)
+        } else {
+            u32::from(self.cell).min(config.packet)
+        };
+        let len = wr.data.len().unwrap_or(u32::MAX);
+        if len > limit {
+            return Err(Error::Length { got: len, limit });
+        }
+        if self.sends.len() >= limits.sends {
+            return Err(Error::Full(limits.sends));
+        }
+        self.sends.push_back(Queued {
+            id: wr.control.id,
+            op,
+            flags: wr.control.flags,
+            immediate: wr.control.immediate,
+            remote,
+            destination,
+            payload: wr.data.into(),
+            len,
+            fate: Fate::Waiting,
+            tries: 0,
+            busy: 0,
+        });
+        Ok(())
+    }
+
+    /// Leaves a descriptor in the receive queue.
+    pub(crate) fn post_receive(&mut self, wr: &ReceiveWr<'_>) -> Result<(), Error> {
+        let limits = self.init.limits;
+        if self.receives.len() >= limits.receives {
+            return Err(Error::Full(limits.receives));
+        }
+        let receive = Receive::new(wr, limits.pieces).map_err(|error| match error {
+            PostError::Pieces { got, limit } => Error::Pieces { got, limit },
+            PostError::Full(limit) => Error::Full(limit),
+        })?;
+        self.receives.push_back(receive);
+        Ok(())
+    }
+
+    /// The send doorbell: everything posted so far is there to be sent.
+    pub(crate) fn ring_send(&mut self, out: &mut Outbox) {
+        self.rung_sends = self.sends.len();
+        if self.state == State::Ended {
+            self.flush(out);
+        }
+    }
+
+    /// The receive doorbell. A peer that waits for a receive is told to try now.
+    pub(crate) fn ring_receive(&mut self, out: &mut Outbox) {
+        self.rung_receives = self.receives.len();
+        if self.state == State::Ended {
+            self.flush(out);
+        } else if self.starved && self.rung_receives > 0 {
+            self.starved = false;
+            self.owed_nak = Some(NakReason::Gap);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Reassembly (P3): whether it is a cell's turn, which each kind of channel decides by its own rule, and delivery.
+//! It promises that on an acknowledged, connected channel packets are delivered once and in order, and elsewhere whole or not at
+//! all. It refuses to keep cells that come before their turn.
+
+use verbena_nic::Outbox;
+use verbena_nic::receive::Receive;
+use verbena_nic::wc::WcOp;
+use verbena_wire::cell::{Data, Kind, NakReason, PacketSeq, Tail};
+
+use super::Wqp;
+use super::answer::Moment;
+use super::complete::Overflowed;
+use super::seen::Novelty;
+use super::step::{Reassembly, Step, Target};
+use crate::counters::Refused;
+use crate::descriptor::Peer;
+use crate::notice::{Effects, Why};
+use crate::state::State;
+
+impl Wqp {
+    /// A packet under way has claimed a receive.
+    pub(super) fn holds_receive(&self) -> bool {
+        let claims = |part: &Reassembly| part.kind() == Kind::Send;
+        self.partial.as_ref().is_some_and(claims)
+    }
+
+    /// A cell of a packet came. True if its sender must learn that there is no such connection.
+    pub(crate) fn on_data(
+        &mut self,
+        from: Peer,
+        (connected, packet): (bool, PacketSeq),
+        data: &Data<'_>,
+        moment: &Moment<'_>,
+        fx: &mut Effects,
+        out: &mut Outbox,
+    ) -> bool {
+        let kind = self.init.kind;
+        let bound = !kind.connected || self.peer == Some(from);
+        let alike = kind.connected == connected && kind.acknowledged == data.acknowledged;
+        if !self.state.works() || !bound || !alike {
+            self.refuse(Refused::Channel);
+            // While we ask, the peer may be ahead of us: its Accept is on its way.
+            let gone = self.state != State::Connecting && !(self.state.works() && bound);
+            return connected && gone;
+        }
+        let verdict = match (kind.connected, kind.acknowledged) {
+            (true, true) => self.in_order(from, packet, data, moment, out),
+            (true, false) => self.as_it_comes(from, packet, data, moment, out),
+            (false, _) => self.alone(from, packet, data, moment, out),
+        };
+        match verdict {
+            Ok(overflowed) => self.note_overflow(moment.here, overflowed, fx, out),
+            Err(why) => {
+                self.refuse(why);
+                if why == Refused::Receive {
+                    self.fail(moment.here, Why::Memory, None, fx, out);
+                }
+            }
+        }
+        false
+    }
+
+    /// Acknowledged and connected: exactly the cell whose turn it is.
+    fn in_order(
+        &mut self,
+        from: Peer,
+        packet: PacketSeq,
+        data: &Data<'_>,
+        moment: &Moment<'_>,
+        out: &mut Outbox,
+    ) -> Result<Overflowed, Refused> {
+        let cell = u32::from(data.place.cell());
+        let next = self.partial.as_ref().map_or(0, |part| part.next);
+        if packet.is_before(self.expected) {
+            // Its acknowledgement was lost, or is on its way.
+            self.owed_ack = true;
+            return Err(Refused::Duplicate);
+        }
+        if packet == self.expected && cell < next {
+            return Err(Refused::Duplicate);
+        }
+        if packet != self.expected || cell > next {
+            if !core::mem::replace(&mut self.nak_told, true) {
+                self.owed_nak = Some(NakReason::Gap);
+            }
+            return Err(Refused::Gap);
+        }
+        let part = self.partial.take();
+        match self.step(part, data, moment, out) {
+            Ok(Step::More(part)) => {
+                self.partial = Some(part);
+                self.nak_told = false;
+                Ok(Overflowed(false))
+            }
+            Ok(Step::Whole(part)) => {
+                self.nak_told = false;
+                self.expected = self.expected.next();
+                self.owed_ack = true;
+                // Cells that came too early were dropped: what follows this packet is asked for. Anything else is settled.
+                self.owed_nak = self.owed_nak.filter(|reason| *reason == NakReason::Gap);
+                self.starved = false;
+                Ok(self.deliver(part, data, from, out))
+            }
+            Err((why, part)) => {
+                if why == Refused::NoBuffer {
+                    // What is placed stays placed: the sender begins anew, and we go on from here.
+                    self.partial = part.map(|part| *part);
+                    self.starved = true;
+                } else {
+                    self.abandon(part.map(|part| *part));
+                }
+                // What comes behind is no news: it all waits for this one.
+                self.nak_told = true;
+                self.owed_nak = why.nak();
+                Err(why)
+            }
+        }
+    }
+
+    /// Connected and not acknowledged: whatever comes whole and not backwards.
+    fn as_it_comes(
+        &mut self,
+        from: Peer,
+        packet: PacketSeq,
+        data: &Data<'_>,
+        moment: &Moment<'_>,
+        out: &mut Outbox,
+    ) -> Result<Overflowed, Refused> {
+        if packet.is_before(self.expected) {
+            return Err(Refused::Duplicate);
+        }
+        if packet != self.expected {
+            // The rest of the packet before is lost, and perhaps whole packets.
+            let part = self.partial.take();
+            self.abandon(part);
+            self.expected = packet;
+        }
+        let cell = u32::from(data.place.cell());
+        let next = self.partial.as_ref().map_or(0, |part| part.next);
+        if cell < next {
+            return Err(Refused::Duplicate);
+        }
+        let part = self.partial.take();
+        if cell > next {
+            self.abandon(part);
+            return Err(Refused::Gap);
+        }
+        match self.step(part, data, moment, out) {
+            Ok(Step::More(part)) => {
+                self.partial = Some(part);
+                Ok(Overflowed(false))
+            }
+            Ok(Step::Whole(part)) => {
+                self.expected = packet.next();
+                Ok(self.deliver(part, data, from, out))
+            }
+            Err((why, part)) => {
+                self.abandon(part.map(|part| *part));
+                // The rest of it is not looked at.
+                self.expected = packet.next();
+                Err(why)
+            }
+        }
+    }
+
+    /// Connectionless: one cell, one packet (P2).
+    fn alone(
+        &mut self,
+        from: Peer,
+        packet: PacketSeq,
+        data: &Data<'_>,
+        moment: &Moment<'_>,
+        out: &mut Outbox,
+    ) -> Result<Overflowed, Refused> {
+        let whole = data.place.cell() == 0 && data.tail != Tail::More;
+        if !whole {
+            return Err(Refused::Fragment);
+        }
+        let acknowledged = data.acknowledged;
+        let limits = moment.config;
+        if acknowledged {
+            match self.seen.judge(from, packet) {
+                Novelty::New => {}
+                Novelty::Old => {
+                    self.owe(from, packet, None, limits.answers);
+                    return Err(Refused::Duplicate);
+                }
+                Novelty::Late => return Err(Refused::Duplicate),
+            }
+        }
+        match self.step(None, data, moment, out) {
+            Ok(Step::Whole(part)) => {
+                if acknowledged {
+                    self.seen.note(from, packet, limits.senders);
+                    self.owe(from, packet, None, limits.answers);
+                }
+                Ok(self.deliver(part, data, from, out))
+            }
+            Ok(Step::More(part)) => {
+                self.abandon(Some(part));
+                Err(Refused::Fragment)
+            }
+            Err((why, part)) => {
+                self.abandon(part.map(|part| *part));
+                if let Some(nak) = why.nak().filter(|_| acknowledged) {
+                    self.owe(from, packet, Some(nak), limits.answers);
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// Remembers an answer to a connectionless packet; one that finds no room is as good as lost on the way.
+    fn owe(&mut self, to: Peer, packet: PacketSeq, nak: Option<NakReason>, limit: usize) {
+        if self.owed.len() < limit {
+            self.owed.push_back((to, packet, nak));
+        }
+    }
+
+    /// The whole packet is in its place: the consumer is told, the immediate data apart from the data.
+    fn deliver(
+        &mut self,
+        part: Reassembly,
+        data: &Data<'_>,
+        from: Peer,
+        out: &mut Outbox,
+    ) -> Overflowed {
+        self.counters.packets_placed += 1;
+        let immediate = match data.tail {
+            Tail::Last { immediate, .. } => immediate,
+            Tail::More => None,
+        };
+        let told = (immediate, data.solicited);
+        match part.target {
+            Target::Receive(receive) => {
+                let what = (receive.id, WcOp::Receive);
+                self.tell_receive(what, part.offset, told, from, out)
+            }
+            Target::Write(_) if immediate.is_none() => Overflowed(false),
+            Target::Write(block) => match self.take_receive() {
+                Some(receive) => {
+                    let what = (receive.id, WcOp::ReceiveWriteImm);
+                    self.tell_receive(what, block.len, told, from, out)
+                }
+                // It was looked for before the cell was placed.
+                None => Overflowed(false),
+            },
+        }
+    }
+
+    pub(super) fn take_receive(&mut self) -> Option<Receive> {
+        self.rung_receives = self.rung_receives.checked_sub(1)?;
+        self.receives.pop_front()
+    }
+
+    /// A packet will not become whole: its receive is there for another.
+    fn abandon(&mut self, part: Option<Reassembly>) {
+        if let Some(receive) = part.and_then(Reassembly::into_receive) {
+            self.receives.push_front(receive);
+            self.rung_receives += 1;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Which connectionless, acknowledged packets came already, per sender, so that one which is sent again is not delivered again.
+//! It promises that of the last 64 numbers of a remembered sender none is taken twice, and that no more senders are remembered
+//! than the limit says: beyond it the one that was silent longest is forgotten. It refuses to know what packets say.
+
+use std::collections::VecDeque;
+
+use verbena_wire::cell::PacketSeq;
+
+use crate::config::MAX_WINDOW;
+use crate::descriptor::Peer;
+
+/// A number so far behind is no late packet but a sender that began again.
+const LATE: u32 = 4096;
+
+const _: () = assert!(MAX_WINDOW <= 64);
+
+/// What is known of one sender.
+#[derive(Debug, Clone, Copy)]
+struct Sender {
+    peer: Peer,
+    /// The highest number.
+    highest: PacketSeq,
+    /// Which of the 64 numbers up to it came; bit 0 is the highest.
+    came: u64,
+}
+
+/// All that are remembered, the one heard last at the back.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    senders: VecDeque<Sender>,
+}
+
+/// How a packet stands to those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Novelty {
+    /// It did not come before.
+    New,
+    /// It did.
+    Old,
+    /// Nobody knows any more; whoever sent it has long had its answer.
+    Late,
+}
+
+impl Seen {
+    /// Judges a number without remembering it.
+    pub(super) fn judge(&self, peer: Peer, packet: PacketSeq) -> Novelty {
+        let Some(sender) = self.senders.iter().find(|sender| sender.peer == peer) else {
+            return Novelty::New;
+        };
+        let behind = sender.highest.minus(packet);
+        match behind {
+            0..64 if sender.came & 1 << behind != 0 => Novelty::Old,
+            0..64 => Novelty::New,
+            64..LATE => Novelty::Late,
+            _ => Novelty::New,
+        }
+    }
+
+    /// Remembers a number that was new.
+    pub(super) fn note(&mut self, peer: Peer, packet: PacketSeq, limit: usize) {
+        let at = self.senders.iter().position(|sender| sender.peer == peer);
+        let known = at.and_then(|at| self.senders.remove(at));
+        let fresh = Sender {
+            peer,
+            highest: packet,
+            came: 1,
+        };
+        let sender = match known {
+            None => fresh,
+            Some(known) => {
+                let (behind, ahead) = (known.highest.minus(packet), packet.minus(known.highest));
+                if behind < 64 {
+                    let came = known.came | 1 << behind;
+                    Sender { came, ..known }
+                } else if ahead < 64 {
+                    let came = known.came << ahead | 1;
+                    Sender { came, ..fresh }
+                } else {
+                    fresh
+                }
+            }
+        };
+        if self.senders.len() >= limit {
+            self.senders.pop_front();
+        }
+        self.senders.push_back(sender);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbena_wire::cell::PortAddress;
+    use verbena_wire::number::Qpn;
+
+    fn peer(n: u8) -> Peer {
+        Peer {
+            port: PortAddress([n; 6]),
+            wqp: Qpn::wrapping(1),
+        }
+    }
+
+    #[test]
+    fn each_number_is_new_once() {
+        let mut seen = Seen::default();
+        let first = u32::MAX - 2;
+        for n in [0, 2, 1, 5, 4, 63, 3] {
+            let packet = PacketSeq::new(first.wrapping_add(n));
+            assert_eq!(seen.judge(peer(1), packet), Novelty::New, "{n}");
+            seen.note(peer(1), packet, 2);
+            assert_eq!(seen.judge(peer(1), packet), Novelty::Old, "{n}");
+            assert_eq!(seen.judge(peer(2), packet), Novelty::New);
+        }
+        seen.note(peer(1), PacketSeq::new(first).plus(64), 2);
+        assert_eq!(seen.judge(peer(1), PacketSeq::new(first)), Novelty::Late);
+        assert_eq!(
+            seen.judge(peer(1), PacketSeq::new(first).plus(3)),
+            Novelty::Old
+        );
+        assert_eq!(
+            seen.judge(peer(1), PacketSeq::new(first).plus(6)),
+            Novelty::New
+        );
+    }
+
+    #[test]
+    fn a_sender_that_begins_again_is_heard() {
+        let mut seen = Seen::default();
+        seen.note(peer(1), PacketSeq::new(1_000_000), 2);
+        let again = PacketSeq::new(7);
+        assert_eq!(seen.judge(peer(1), again), Novelty::New);
+        seen.note(peer(1), again, 2);
+        assert_eq!(seen.judge(peer(1), again), Novelty::Old);
+    }
+
+    #[test]
+    fn no_more_senders_than_the_limit() {
+        let mut seen = Seen::default();
+        for n in 0..100 {
+            seen.note(peer(n), PacketSeq::new(1), 4);
+            assert!(seen.senders.len() <= 4);
+        }
+        assert_eq!(seen.judge(peer(99), PacketSeq::new(1)), Novelty::Old);
+        assert_eq!(seen.judge(peer(1), PacketSeq::new(1)), Novelty::New);
+    }
+}

@@ -1,0 +1,178 @@
+//! One cell in its turn (P3): judged, placed where it belongs, and forgotten.
+//! It promises that a bad cell is not placed and leaves its packet as it was, and that nothing is kept of a packet but where it
+//! goes, how far it came and its checksum so far. It refuses to know turns: whoever calls has seen to that.
+
+use verbena_mem::Refusal;
+use verbena_nic::Outbox;
+use verbena_nic::receive::Receive;
+use verbena_nic::wc::Status;
+use verbena_wire::cell::{AddressBlock, Data, Kind, Place, Tail};
+use verbena_wire::crc::Crc32c;
+
+use super::answer::Moment;
+use super::{Wqp, place};
+use crate::counters::Refused;
+
+/// A packet of which some cells are there.
+#[derive(Debug)]
+pub(super) struct Reassembly {
+    pub(super) target: Target,
+    /// The cell whose turn it is; one more than the largest number after the longest packet.
+    pub(super) next: u32,
+    /// Bytes placed.
+    pub(super) offset: u32,
+    crc: Crc32c,
+}
+
+/// Where a packet goes.
+#[derive(Debug)]
+pub(super) enum Target {
+    Receive(Receive),
+    Write(AddressBlock),
+}
+
+impl Reassembly {
+    /// The receive it had claimed.
+    pub(super) fn into_receive(self) -> Option<Receive> {
+        match self.target {
+            Target::Receive(receive) => Some(receive),
+            Target::Write(_) => None,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self.target {
+            Target::Receive(_) => Kind::Send,
+            Target::Write(_) => Kind::Write,
+        }
+    }
+
+    /// The most that its target takes.
+    fn room(&self) -> u32 {
+        match &self.target {
+            Target::Receive(receive) => receive.capacity(),
+            Target::Write(block) => block.len,
+        }
+    }
+}
+
+/// How far a packet is after a cell.
+pub(super) enum Step {
+    More(Reassembly),
+    Whole(Reassembly),
+}
+
+impl Wqp {
+    /// Places the cell whose turn it is. A refusal gives the packet back as it was.
+    pub(super) fn step(
+        &mut self,
+        part: Option<Reassembly>,
+        data: &Data<'_>,
+        moment: &Moment<'_>,
+        out: &mut Outbox,
+    ) -> Result<Step, (Refused, Option<Box<Reassembly>>)> {
+        let mut part = match part {
+            Some(part) => part,
+            None => self.start(data, moment).map_err(|why| (why, None))?,
+        };
+        let last = data.tail != Tail::More;
+        let (crc, end) = match self.judge(&part, data, moment) {
+            Ok(judged) => judged,
+            Err(why) => return Err((why, Some(Box::new(part)))),
+        };
+        match &part.target {
+            Target::Write(block) => {
+                let placed = place::write(&self.init, block, part.offset, data.payload, last);
+                if let Err(why) = placed {
+                    return Err((why, Some(Box::new(part))));
+                }
+            }
+            Target::Receive(receive) => {
+                match place::scatter(&self.init, receive, part.offset, data.payload) {
+                    Ok(()) => {}
+                    Err(Refusal::Pending { .. }) => {
+                        return Err((Refused::NoBuffer, Some(Box::new(part))));
+                    }
+                    Err(_) => {
+                        // Our own memory refused: the receive says so, and the channel fails.
+                        self.receive_failed(receive.id, Status::LocProtErr, out);
+                        return Err((Refused::Receive, None));
+                    }
+                }
+            }
+        }
+        self.counters.cells_placed += 1;
+        part.crc = crc;
+        part.offset = end;
+        part.next += 1;
+        Ok(if last {
+            Step::Whole(part)
+        } else {
+            Step::More(part)
+        })
+    }
+
+    /// The first cell: a receive is claimed, or all of the memory is checked.
+    fn start(&mut self, data: &Data<'_>, moment: &Moment<'_>) -> Result<Reassembly, Refused> {
+        let target = match data.place {
+            Place::WriteFirst(block) => {
+                if block.len > moment.config.packet {
+                    return Err(Refused::Bounds);
+                }
+                place::check_write(&self.init, &block)?;
+                Target::Write(block)
+            }
+            Place::SendFirst => Target::Receive(self.take_receive().ok_or(Refused::NoBuffer)?),
+            Place::SendMore(_) | Place::WriteMore(_) => return Err(Refused::Gap),
+        };
+        Ok(Reassembly {
+            target,
+            next: 0,
+            offset: 0,
+            crc: Crc32c::new(),
+        })
+    }
+
+    /// Lengths and checksum of a cell in its turn; where the packet ends with it.
+    fn judge(
+        &self,
+        part: &Reassembly,
+        data: &Data<'_>,
+        moment: &Moment<'_>,
+    ) -> Result<(Crc32c, u32), Refused> {
+        let len = data.payload.len();
+        let end = part.offset.saturating_add(len as u32);
+        let fits = len <= usize::from(moment.config.cell) && end <= part.room();
+        if !fits || part.kind() != data.place.kind() {
+            return Err(Refused::Bounds);
+        }
+        let mut crc = part.crc.clone();
+        if let Place::WriteFirst(block) = &data.place {
+            crc.update(&block.emit());
+        }
+        let Tail::Last {
+            immediate,
+            crc: sum,
+        } = data.tail
+        else {
+            crc.update(data.payload);
+            return Ok((crc, end));
+        };
+        let write = part.kind() == Kind::Write;
+        // A write that is shorter than it said lied about what was checked.
+        if write && end != part.room() {
+            return Err(Refused::Bounds);
+        }
+        if let Some(immediate) = immediate {
+            if write && self.rung_receives == 0 {
+                return Err(Refused::NoBuffer);
+            }
+            crc.update(&immediate.to_be_bytes());
+        }
+        crc.update(data.payload);
+        if crc.clone().finish() != sum {
+            return Err(Refused::PacketCrc);
+        }
+        Ok((crc, end))
+    }
+}

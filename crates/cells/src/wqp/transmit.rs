@@ -1,0 +1,352 @@
+//! Segmentation (P3): what a work queue pair has to say, one whole cell at a time.
+//! It promises that a packet is cut at the same places whenever it is sent, so that its cells can be told apart by number, and
+//! that memory is looked up anew for every cell. It refuses to keep a copy of anything it sent.
+
+use verbena_mem::{Access, Reach, Refusal};
+use verbena_nic::Outbox;
+use verbena_nic::wc::Status;
+use verbena_stream::Time;
+use verbena_wire::cell::{
+    AddressBlock, CRC_LEN, Cell, Data, Header, IMMEDIATE_LEN, Open, Place, PortAddress, Tail, close,
+};
+use verbena_wire::crc::Crc32c;
+
+use super::complete::Overflowed;
+use super::{Cursor, Fate, Queued, Wqp};
+use crate::config::Config;
+use crate::descriptor::{Payload, Peer};
+use crate::notice::{Effects, Why};
+
+/// The datagram that is being filled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn<'a> {
+    pub(crate) here: PortAddress,
+    pub(crate) config: &'a Config,
+    pub(crate) now: Time,
+    /// Where it goes, once its first cell is there.
+    pub(crate) to: Option<PortAddress>,
+    /// Bytes it may have.
+    pub(crate) room: usize,
+}
+
+impl Turn<'_> {
+    /// May a cell of so many bytes join, for this port? The first one always may.
+    fn admits(&self, to: PortAddress, len: usize, out: &[u8]) -> Result<(), Emitted> {
+        match self.to {
+            None => Ok(()),
+            Some(other) if other != to => Err(Emitted::Elsewhere),
+            Some(_) if out.len() + len > self.room => Err(Emitted::Full),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Adds a cell without data.
+    pub(crate) fn put(&self, cell: &Cell<'_>, out: &mut Vec<u8>) -> Result<PortAddress, Emitted> {
+        self.admits(cell.way.to, cell.len(), out)?;
+        cell.emit(out);
+        Ok(cell.way.to)
+    }
+}
+
+/// What became of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Emitted {
+    /// One cell was added, for this port.
+    Cell(PortAddress),
+    /// The next cell goes to another port.
+    Elsewhere,
+    /// The next cell does not fit any more.
+    Full,
+    /// There is nothing to say.
+    Idle,
+}
+
+/// One cell of a packet.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    offset: u32,
+    len: u32,
+    last: bool,
+}
+
+impl Queued {
+    fn cut(&self, cell: u16, size: u16) -> Cut {
+        let offset = u32::from(cell) * u32::from(size);
+        let len = self.len.saturating_sub(offset).min(u32::from(size));
+        let last = offset.saturating_add(len) >= self.len;
+        Cut { offset, len, last }
+    }
+
+    fn block(&self) -> Option<AddressBlock> {
+        self.remote.map(|remote| AddressBlock {
+            at: remote.to,
+            handle: remote.stag,
+            len: self.len,
+        })
+    }
+
+    /// Bytes of the cell on the wire.
+    fn cell_len(&self, cell: u16, cut: Cut) -> usize {
+        let block = cell == 0 && self.remote.is_some();
+        let immediate = cut.last && self.immediate.is_some();
+        let optional = [
+            (block, AddressBlock::LEN),
+            (immediate, IMMEDIATE_LEN),
+            (cut.last, CRC_LEN),
+        ];
+        let optional = optional.iter().filter(|(there, _)| *there);
+        let around: usize = optional.map(|(_, len)| len).sum();
+        Header::LEN + around + cut.len as usize + CRC_LEN
+    }
+}
+
+impl Wqp {
+    /// Adds the next cell to a datagram.
+    pub(crate) fn emit(
+        &mut self,
+        turn: &Turn<'_>,
+        out: &mut Vec<u8>,
+        fx: &mut Effects,
+        outbox: &mut Outbox,
+    ) -> Emitted {
+        let said = self.emit_control(turn, out);
+        match said {
+            Emitted::Idle if self.state.works() && self.init.kind.connected => {
+                self.emit_connected(turn, out, fx, outbox)
+            }
+            Emitted::Idle if self.state.works() => self.emit_loose(turn, out, fx, outbox),
+            said => said,
+        }
+    }
+
+    fn emit_control(&mut self, turn: &Turn<'_>, out: &mut Vec<u8>) -> Emitted {
+        if let Some(cell) = self.hello_cell(turn.here, turn.config) {
+            return match turn.put(&cell, out) {
+                Ok(to) => {
+                    self.said_hello(turn.now, turn.config);
+                    Emitted::Cell(to)
+                }
+                Err(not) => not,
+            };
+        }
+        if let Some(cell) = self.answer_cell(turn.here) {
+            return match turn.put(&cell, out) {
+                Ok(to) => {
+                    // A Nak also says that everything before it is there.
+                    (self.owed_nak, self.owed_ack) = (None, false);
+                    Emitted::Cell(to)
+                }
+                Err(not) => not,
+            };
+        }
+        if let Some(cell) = self.loose_answer_cell(turn.here) {
+            return match turn.put(&cell, out) {
+                Ok(to) => {
+                    self.owed.pop_front();
+                    Emitted::Cell(to)
+                }
+                Err(not) => not,
+            };
+        }
+        Emitted::Idle
+    }
+
+    fn emit_connected(
+        &mut self,
+        turn: &Turn<'_>,
+        out: &mut Vec<u8>,
+        fx: &mut Effects,
+        outbox: &mut Outbox,
+    ) -> Emitted {
+        let acknowledged = self.init.kind.acknowledged;
+        let window = if acknowledged {
+            self.window
+        } else {
+            usize::MAX
+        };
+        let Cursor { at, cell, .. } = self.cursor;
+        if at >= self.rung_sends.min(window) || self.hold.is_some() {
+            return Emitted::Idle;
+        }
+        let Some(peer) = self.peer else {
+            return Emitted::Idle;
+        };
+        let mut crc = self.cursor.crc.take().unwrap_or_default();
+        let cut = self.write_cell(turn, (at, cell), peer, &mut crc, out);
+        self.cursor.crc = Some(crc);
+        let cut = match cut {
+            Ok(Some(cut)) => cut,
+            Ok(None) => return Emitted::Idle,
+            Err(Astray::Not(not)) => return not,
+            Err(Astray::Refusal(Refusal::Pending { .. })) => {
+                // V5: the registration is on its way.
+                self.hold = Some(turn.now + turn.config.busy_delay);
+                return Emitted::Idle;
+            }
+            Err(Astray::Refusal(_)) => {
+                if let Some(queued) = self.sends.get_mut(at) {
+                    queued.fate = Fate::Done(Status::LocProtErr);
+                }
+                self.fail(turn.here, Why::Memory, None, fx, outbox);
+                return Emitted::Idle;
+            }
+        };
+        if cut.last {
+            self.cursor = Cursor {
+                at: at + 1,
+                ..Cursor::default()
+            };
+            self.whole = self.whole.max(at + 1);
+            if !acknowledged {
+                // P2: done when its last cell is on the wire.
+                let overflowed = self.complete_sends(1, outbox);
+                self.note_overflow(turn.here, overflowed, fx, outbox);
+            }
+        } else {
+            self.cursor.cell = cell.saturating_add(1);
+        }
+        if acknowledged {
+            // The window ends this: a slow carrier is no silent peer.
+            self.timer = Some(turn.now + self.patience(turn.config));
+        }
+        Emitted::Cell(peer.port)
+    }
+
+    /// Connectionless packets are one cell each, and independent of each other.
+    fn emit_loose(
+        &mut self,
+        turn: &Turn<'_>,
+        out: &mut Vec<u8>,
+        fx: &mut Effects,
+        outbox: &mut Outbox,
+    ) -> Emitted {
+        let waits = |queued: &Queued| queued.fate == Fate::Waiting;
+        loop {
+            let seen = self.rung_sends.min(turn.config.window);
+            let Some(at) = self.sends.iter().take(seen).position(waits) else {
+                return Emitted::Idle;
+            };
+            let Some(to) = self.sends.get(at).and_then(|queued| queued.destination) else {
+                return Emitted::Idle;
+            };
+            let cut = self.write_cell(turn, (at, 0), to, &mut Crc32c::new(), out);
+            let (fate, emitted) = match cut {
+                Ok(Some(_)) if self.init.kind.acknowledged => {
+                    let tries = self.sends.get(at).map_or(0, |queued| queued.tries);
+                    let until = turn.now + turn.config.timeout * (1 << tries.min(6));
+                    (Fate::Sent(until), Some(Emitted::Cell(to.port)))
+                }
+                Ok(Some(_)) => (Fate::Done(Status::Success), Some(Emitted::Cell(to.port))),
+                Ok(None) => return Emitted::Idle,
+                Err(Astray::Not(not)) => return not,
+                Err(Astray::Refusal(Refusal::Pending { .. })) => {
+                    (Fate::Held(turn.now + turn.config.busy_delay), None)
+                }
+                Err(Astray::Refusal(_)) => (Fate::Done(Status::LocProtErr), None),
+            };
+            if let Some(queued) = self.sends.get_mut(at) {
+                queued.fate = fate;
+            }
+            let overflowed = self.complete_done(outbox);
+            self.note_overflow(turn.here, overflowed, fx, outbox);
+            if let Some(emitted) = emitted {
+                return emitted;
+            }
+        }
+    }
+
+    /// Appends one cell of a descriptor, or nothing.
+    fn write_cell(
+        &mut self,
+        turn: &Turn<'_>,
+        (at, cell): (usize, u16),
+        to: Peer,
+        crc: &mut Crc32c,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Cut>, Astray> {
+        let Some(queued) = self.sends.get(at) else {
+            return Ok(None);
+        };
+        let cut = queued.cut(cell, self.cell);
+        let admitted = turn.admits(to.port, queued.cell_len(cell, cut), out);
+        admitted.map_err(Astray::Not)?;
+        let immediate = queued.immediate.filter(|_| cut.last);
+        let data = Data {
+            place: Place::of(cell, queued.block()),
+            tail: if cut.last {
+                Tail::Last { immediate, crc: 0 }
+            } else {
+                Tail::More
+            },
+            acknowledged: self.init.kind.acknowledged,
+            solicited: queued.flags.contains(verbena_nic::Flags::SOLICITED),
+            payload: &[],
+        };
+        let open = Open {
+            way: self.way(turn.here, to),
+            connected: self.init.kind.connected,
+            packet: self.una.plus(at as u32),
+            data,
+        };
+        let start = out.len();
+        open.emit_head(cut.len as u16, out);
+        if let Err(refusal) = self.gather(&queued.payload, cut, out) {
+            out.truncate(start);
+            return Err(Astray::Refusal(refusal));
+        }
+        crc.update(out.get(start + Header::LEN..).unwrap_or_default());
+        close(start, cut.last.then(|| crc.clone().finish()), out);
+        self.counters.cells_sent += 1;
+        Ok(Some(cut))
+    }
+
+    /// Appends the bytes of one cell; what is in memory is asked for anew (M6).
+    fn gather(&self, payload: &Payload, cut: Cut, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let sges = match payload {
+            Payload::Inline(bytes) => {
+                let (from, len) = (cut.offset as usize, cut.len as usize);
+                out.extend_from_slice(bytes.get(from..from + len).unwrap_or_default());
+                return Ok(());
+            }
+            Payload::Gather(sges) => sges,
+        };
+        let (mut skip, mut left) = (cut.offset, cut.len);
+        for sge in sges {
+            let from = skip.min(sge.len);
+            let len = left.min(sge.len - from);
+            (skip, left) = (skip - from, left - len);
+            if len == 0 {
+                continue;
+            }
+            let gather = self.init.tpt.gather_local(&Reach {
+                stag: sge.stag,
+                at: sge.at.wrapping_add(u64::from(from)),
+                len: u64::from(len),
+                pd: self.init.pd,
+                qp: self.init.number.get(),
+                needs: Access::NONE,
+            })?;
+            gather.append_to(0, len as usize, out);
+        }
+        Ok(())
+    }
+
+    /// A channel whose completions are lost fails.
+    pub(super) fn note_overflow(
+        &mut self,
+        here: PortAddress,
+        overflowed: Overflowed,
+        fx: &mut Effects,
+        out: &mut Outbox,
+    ) {
+        if overflowed.0 {
+            self.fail(here, Why::Overflow, None, fx, out);
+        }
+    }
+}
+
+/// Why no cell was written.
+enum Astray {
+    Not(Emitted),
+    Refusal(Refusal),
+}

@@ -1,0 +1,52 @@
+//! A small deterministic world: ports joined by cascaded switches that lose, reorder, duplicate, corrupt and part, and a checker.
+//! A failing seed is repeated by putting it into `one_seed`.
+
+#[path = "world/end.rs"]
+mod end;
+#[path = "world/fabric.rs"]
+mod fabric;
+#[path = "world/rng.rs"]
+mod rng;
+#[path = "world/run.rs"]
+mod run;
+
+use fabric::Faults;
+use run::run;
+
+/// Nothing goes wrong: everything arrives, on every kind of channel.
+#[test]
+fn a_good_fabric_delivers_everything() {
+    for seed in 0..60 {
+        let outcome = run(seed, Faults::NONE);
+        assert_eq!(outcome.failed, 0, "seed {seed}");
+        assert_eq!(outcome.undelivered, 0, "seed {seed}");
+    }
+}
+
+/// Some of everything, but nothing for long: acknowledged channels carry on.
+#[test]
+fn acknowledged_channels_survive_a_bad_fabric() {
+    let (mut carried, mut failed) = (0, 0);
+    for seed in 1000..1300 {
+        let outcome = run(seed, Faults::BAD);
+        carried += outcome.carried;
+        failed += outcome.failed;
+    }
+    assert!(carried > 20 * failed, "{carried} carried, {failed} failed");
+}
+
+/// Links that stay down: whoever is cut off fails loudly, and nobody else.
+#[test]
+fn what_is_cut_off_fails_loudly() {
+    let mut failed = 0;
+    for seed in 2000..2100 {
+        failed += run(seed, Faults::TORN).failed;
+    }
+    assert!(failed > 0, "no seed cut anybody off");
+}
+
+/// Repeats one seed of a kind that a test names.
+#[test]
+fn one_seed() {
+    run(1, Faults::BAD);
+}

@@ -1,0 +1,61 @@
+//! Tests of the network side of the profile: who may have which connection, by every kind of rule.
+
+use super::*;
+
+fn claims(presents: &str, owners: &str) -> Claims {
+    let mut config = Config::default();
+    config.set("presents", presents).unwrap();
+    config.set("owners", owners).unwrap();
+    Claims::physical(&config).unwrap()
+}
+
+fn refused(claims: &Claims, local: &str, peer: Option<&str>) -> Option<String> {
+    let peer = peer.map(|peer| peer.parse().unwrap());
+    let outcome = claims.check(local.parse().unwrap(), peer);
+    outcome.err().map(|error| error.to_string())
+}
+
+#[test]
+fn without_rules_nobody_is_asked() {
+    assert!(Claims::physical(&Config::default()).is_none());
+}
+
+#[test]
+fn what_a_rule_gives_to_another_device_is_refused_with_both_names() {
+    let first = claims(
+        "verbena0=rdma,verbena1=rdma,scsi0=iscsi",
+        "127.0.0.2=verbena1,*:3260=scsi0,127.0.0.1:7=verbena0,127.0.0.1:9<127.0.0.3:5=verbena1",
+    );
+    let second = first.of("verbena1");
+    assert_eq!(
+        refused(&first, "127.0.0.2:0", None).unwrap(),
+        "packets for 127.0.0.2:0 belong to verbena1, not to verbena0 (setting `owners`)"
+    );
+    assert_eq!(refused(&second, "127.0.0.2:80", None), None);
+    assert!(refused(&second, "127.0.0.1:7", None).is_some());
+    assert_eq!(refused(&first, "127.0.0.1:7", None), None);
+    // A port before an address, and a connection before both.
+    for claims in [&first, &second] {
+        assert!(refused(claims, "127.0.0.2:3260", None).is_some());
+        assert!(refused(claims, "0.0.0.0:3260", None).is_some());
+    }
+    assert!(refused(&first, "127.0.0.1:9", Some("127.0.0.3:5")).is_some());
+    assert_eq!(refused(&second, "127.0.0.1:9", Some("127.0.0.3:5")), None);
+    assert_eq!(refused(&first, "127.0.0.1:9", Some("127.0.0.3:6")), None);
+    // As a socket of version 6 sees it.
+    assert!(refused(&first, "[::ffff:127.0.0.2]:1", None).is_some());
+    // What no rule is about is whose socket it is, of devices that no profile knows, too.
+    let tenant = first.of("verbena0v9");
+    assert_eq!(refused(&tenant, "127.0.0.1:80", None), None);
+    assert!(refused(&tenant, "127.0.0.2:80", None).is_some());
+}
+
+#[test]
+fn another_service_of_the_same_device_is_another_owner() {
+    let one = claims(
+        "verbena0=nic+rdma",
+        "127.0.0.1=verbena0/nic,127.0.0.2=verbena0/rdma",
+    );
+    assert!(refused(&one, "127.0.0.1:1", None).is_some());
+    assert_eq!(refused(&one, "127.0.0.2:1", None), None);
+}

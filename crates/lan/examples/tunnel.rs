@@ -1,0 +1,117 @@
+//! The plain tunnel: TAP frames over one TCP connection, each behind its length, and nothing else.
+//! It is what the split driver is measured beside, so it promises no more than any such tunnel does; it ends with its peer.
+//!
+//! `tunnel listen ADDRESS TAP` on one side, `tunnel connect ADDRESS TAP` on the other; a last word `offloads` on both hands
+//! super-frames through uncut. Address and MTU of the interface are set with `ip`, as for any other.
+
+use std::error::Error;
+use std::io::{BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use verbena_lan::{Batch, LONGEST, Offloads, Put, Queue, Tap, VNET, Vnet};
+
+const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads]";
+/// Frames that are read before they are sent.
+const FRAMES: usize = 64;
+/// How long the other side may take to start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Answer = Result<(), Box<dyn Error + Send + Sync>>;
+
+fn main() -> Answer {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (role, address, name, offloads) = match words[..] {
+        [role, address, name] => (role, address, name, Offloads::NONE),
+        [role, address, name, "offloads"] => (role, address, name, Offloads::ALL),
+        _ => return Err(USAGE.into()),
+    };
+    let tap = Tap::create(name, 1)?;
+    let granted = tap.set_offloads(offloads)?;
+    tap.interface().set_up(true)?;
+    println!("{}: {granted:?}", tap.interface().name()?);
+    let stream = match role {
+        "listen" => TcpListener::bind(address)?.accept()?.0,
+        "connect" => connect(address)?,
+        _ => return Err(USAGE.into()),
+    };
+    stream.set_nodelay(true)?;
+    let queue = tap.queues().first().ok_or("a TAP without a queue")?;
+    std::thread::scope(|scope| {
+        let out = scope.spawn(|| {
+            let done = send(queue, &stream);
+            // The other direction must hear of it.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            done
+        });
+        let came = receive(queue, &stream);
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+        // The sender may wait for a frame; whoever ends the program ends that.
+        if came.is_ok() {
+            std::process::exit(0);
+        }
+        let went = out.join().map_err(|_| "the sender crashed")?;
+        came.and(went)
+    })
+}
+
+fn connect(address: &str) -> Result<TcpStream, std::io::Error> {
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Err(_) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(50)),
+            answer => return answer,
+        }
+    }
+}
+
+fn wait(queue: &Queue, flags: PollFlags) -> Answer {
+    let fd = queue.as_fd();
+    poll(&mut [PollFd::new(&fd, flags)], None)?;
+    Ok(())
+}
+
+/// From the TAP to the peer.
+fn send(queue: &Queue, mut stream: &TcpStream) -> Answer {
+    let mut batch = Batch::new(FRAMES);
+    let mut bytes = Vec::new();
+    loop {
+        if queue.read(&mut batch)?.frames == 0 {
+            wait(queue, PollFlags::IN)?;
+            continue;
+        }
+        bytes.clear();
+        for frame in batch.frames() {
+            let len = VNET + frame.bytes().len();
+            bytes.extend(u32::try_from(len)?.to_le_bytes());
+            bytes.extend(frame.vnet().emit());
+            bytes.extend(frame.bytes());
+        }
+        stream.write_all(&bytes)?;
+    }
+}
+
+/// From the peer to the TAP.
+fn receive(queue: &Queue, stream: &TcpStream) -> Answer {
+    let mut stream = BufReader::with_capacity(256 << 10, stream);
+    let mut frame = vec![0; VNET + LONGEST];
+    loop {
+        let mut len = [0; 4];
+        if let Err(error) = stream.read_exact(&mut len) {
+            let ended = error.kind() == std::io::ErrorKind::UnexpectedEof;
+            return if ended { Ok(()) } else { Err(error.into()) };
+        }
+        let len = u32::from_le_bytes(len) as usize;
+        let frame = frame.get_mut(..len).ok_or("a frame longer than any")?;
+        stream.read_exact(frame)?;
+        let (vnet, bytes) = frame.split_first_chunk().ok_or("a frame without header")?;
+        let vnet = Vnet::parse(vnet)?;
+        // One that the interface refuses (it is down, say) is lost, as on any cable.
+        while queue.put(&vnet, bytes)? == Put::Wait {
+            wait(queue, PollFlags::OUT)?;
+        }
+    }
+}

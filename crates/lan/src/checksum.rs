@@ -1,0 +1,65 @@
+//! The Internet checksum (RFC 1071), and completing one that was left to an offload.
+//! It promises the very bytes that the kernel's own completion makes, zero written as its equal `0xffff`.
+//! It refuses places outside the frame.
+
+use crate::error::Unfit;
+use crate::headers::set_word;
+use crate::vnet::Partial;
+
+/// A sum that is not folded yet, in the machine's byte order: the sum of 16-bit words does not mind which.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sum(u64);
+
+impl Sum {
+    /// The sum with these bytes too; an odd last one counts as if a zero followed, so only the last piece may be odd.
+    pub(crate) fn with(self, bytes: &[u8]) -> Sum {
+        let mut sum = self.0;
+        let (words, rest) = bytes.as_chunks::<4>();
+        // At most 2^32 such words fit before it overflows; a frame has far fewer.
+        for word in words {
+            sum += u64::from(u32::from_ne_bytes(*word));
+        }
+        let (pairs, last) = rest.as_chunks::<2>();
+        for pair in pairs {
+            sum += u64::from(u16::from_ne_bytes(*pair));
+        }
+        if let [last] = last {
+            sum += u64::from(u16::from_ne_bytes([*last, 0]));
+        }
+        Sum(sum)
+    }
+
+    /// What to write in the checksum's field.
+    pub(crate) fn finish(self) -> u16 {
+        let mut sum = self.0;
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        let [a, b] = (sum as u16).to_ne_bytes();
+        !u16::from_be_bytes([a, b])
+    }
+
+    /// As [`Sum::finish`], where a zero means that there is none (RFC 768).
+    pub(crate) fn finish_not_zero(self) -> u16 {
+        match self.finish() {
+            0 => 0xffff,
+            sum => sum,
+        }
+    }
+}
+
+/// Completes a checksum: sums from the start to the frame's end, what the field holds included, and writes the result there.
+pub fn complete(frame: &mut [u8], partial: Partial) -> Result<(), Unfit> {
+    let Partial { start, offset } = partial;
+    let (from, at) = (usize::from(start), usize::from(start) + usize::from(offset));
+    let len = frame.len();
+    if at + 2 > len {
+        return Err(Unfit::Checksum { start, offset, len });
+    }
+    let sum = Sum::default().with(&frame[from..]).finish_not_zero();
+    set_word(frame, at, sum);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

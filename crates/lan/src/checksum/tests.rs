@@ -1,0 +1,95 @@
+//! RFC 1071's own example, a packet of the wild, and the definition word by word.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The definition: 16-bit words in network order, the carry brought round.
+fn slowly(bytes: &[u8]) -> u16 {
+    let mut sum = 0u32;
+    for pair in bytes.chunks(2) {
+        let low = pair.get(1).copied().unwrap_or(0);
+        sum += u32::from(u16::from_be_bytes([pair[0], low]));
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[test]
+fn the_example_of_rfc_1071() {
+    // RFC 1071, 3: the sum is ddf2 before it is complemented.
+    let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+    assert_eq!(Sum::default().with(&bytes).finish(), !0xddf2);
+}
+
+#[test]
+fn an_ipv4_header_of_the_wild() {
+    let header = [
+        0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0x00, 0x01,
+        0xc0, 0xa8, 0x00, 0xc7,
+    ];
+    assert_eq!(Sum::default().with(&header).finish(), 0xb861);
+}
+
+#[test]
+fn a_place_outside_is_refused() {
+    let mut frame = [0; 20];
+    for (start, offset) in [(20, 0), (19, 0), (0, 19), (10, 9), (u16::MAX, u16::MAX)] {
+        let refused = Err(Unfit::Checksum {
+            start,
+            offset,
+            len: 20,
+        });
+        assert_eq!(complete(&mut frame, Partial { start, offset }), refused);
+    }
+    assert_eq!(frame, [0; 20]);
+    let last = Partial {
+        start: 10,
+        offset: 8,
+    };
+    assert_eq!(complete(&mut frame, last), Ok(()));
+    assert_eq!(frame[18..], [0xff, 0xff]);
+}
+
+#[test]
+fn zero_is_written_as_its_equal() {
+    let mut frame = [0xff, 0xff, 0, 0];
+    let partial = Partial {
+        start: 0,
+        offset: 2,
+    };
+    assert_eq!(complete(&mut frame, partial), Ok(()));
+    assert_eq!(frame, [0xff; 4]);
+}
+
+proptest! {
+    #[test]
+    fn quick_is_as_slow(bytes in prop::collection::vec(any::<u8>(), 0..200), split in 0usize..200) {
+        prop_assert_eq!(Sum::default().with(&bytes).finish(), slowly(&bytes));
+        let (a, b) = bytes.split_at((split & !1).min(bytes.len() & !1));
+        prop_assert_eq!(Sum::default().with(a).with(b).finish(), slowly(&bytes));
+    }
+
+    /// The field's part of the sum goes in, the whole comes out, and nothing else changes.
+    #[test]
+    fn complete_is_right(
+        before in prop::collection::vec(any::<u8>(), 2..200),
+        start in 0u16..200,
+        offset in 0u16..200,
+    ) {
+        let mut after = before.clone();
+        if complete(&mut after, Partial { start, offset }).is_ok() {
+            let at = usize::from(start + offset);
+            let whole = match slowly(&before[usize::from(start)..]) {
+                0 => 0xffff,
+                sum => sum,
+            };
+            let mut expected = before;
+            expected[at..at + 2].copy_from_slice(&whole.to_be_bytes());
+            prop_assert_eq!(after, expected);
+        } else {
+            prop_assert!(usize::from(start + offset) + 2 > before.len());
+            prop_assert_eq!(after, before);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The I/O unit's switch (P9): which ports a frame goes to, by its Ethernet addresses.
+//! It promises that no frame goes back to where it came from, that no port can fill the table for others or take an address
+//! that another owns, and that a port which goes leaves nothing behind. It refuses to touch frames, clocks and the system.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+mod statistics;
+mod table;
+
+pub use statistics::{Dropped, Statistics, Traffic};
+
+use crate::headers::ETHERNET;
+use crate::mac::Mac;
+use table::{Learnt, Table};
+
+/// Limits of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Ports at once.
+    pub ports: usize,
+    /// Addresses that are learnt from one host.
+    pub per_host: usize,
+    /// Addresses that are learnt from one LAN port.
+    pub per_lan: usize,
+    /// Groups that one port may name.
+    pub groups: usize,
+    /// An address that was not heard of for so long is forgotten.
+    pub age: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            ports: 256,
+            per_host: 64,
+            per_lan: 4096,
+            groups: 64,
+            // IEEE 802.1Q, table 8-6.
+            age: Duration::from_secs(300),
+        }
+    }
+}
+
+/// A port's name; never given twice by one switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(u64);
+
+/// What is behind a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The network that the unit's card is in.
+    Lan,
+    /// One host.
+    Host {
+        /// Its only address, which is then nobody else's; none: the host may have any that nobody owns.
+        own: Option<Mac>,
+    },
+}
+
+/// Which groups a port wants to hear; broadcasts reach everybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Multicast {
+    /// All of them.
+    All,
+    /// These only.
+    Groups(Vec<Mac>),
+}
+
+/// The caller asked for what cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Misuse {
+    /// No such port, or no longer.
+    #[error("there is no port {port:?}")]
+    NoPort {
+        /// The port.
+        port: PortId,
+    },
+    /// All ports are in use.
+    #[error("all {most} ports are in use")]
+    Ports {
+        /// The limit.
+        most: usize,
+    },
+    /// Another port owns the address.
+    #[error("{mac} is owned by port {port:?}")]
+    Owned {
+        /// The address.
+        mac: Mac,
+        /// The owner.
+        port: PortId,
+    },
+    /// No station can have that address.
+    #[error("{mac} cannot be a station's address: it is a group's, or zero")]
+    NoStation {
+        /// The address.
+        mac: Mac,
+    },
+    /// Not a group's address.
+    #[error("{mac} is not a group's address")]
+    NoGroup {
+        /// The address.
+        mac: Mac,
+    },
+    /// Too many groups.
+    #[error("{got} groups are more than {most}: ask for all of them")]
+    Groups {
+        /// Asked for.
+        got: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// A LAN port owns no address.
+    #[error("port {port:?} is a LAN port and owns no address")]
+    Lan {
+        /// The port.
+        port: PortId,
+    },
+}
+
+/// What becomes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// To the port that has the address, and to those that hear everything.
+    Known,
+    /// To all that may have the address.
+    Unknown,
+    /// To all that want the group; a broadcast, to everybody.
+    Group,
+    /// To nobody.
+    Dropped(Dropped),
+}
+
+#[derive(Debug)]
+struct Port {
+    role: Role,
+    multicast: Multicast,
+    promiscuous: bool,
+    statistics: Statistics,
+}
+
+impl Port {
+    /// A frame for an address that nobody is known to have may be for this port.
+    fn may_have_others(&self) -> bool {
+        !matches!(self.role, Role::Host { own: Some(_) })
+    }
+
+    fn wants(&self, group: Mac) -> bool {
+        match &self.multicast {
+            _ if self.promiscuous || group == Mac::BROADCAST => true,
+            Multicast::All => true,
+            Multicast::Groups(groups) => groups.contains(&group),
+        }
+    }
+}
+
+/// A switch between hosts and a LAN.
+#[derive(Debug)]
+pub struct Switch {
+    limits: Limits,
+    ports: BTreeMap<PortId, Port>,
+    table: Table,
+    next: u64,
+}
+
+impl Switch {
+    /// A switch without ports.
+    pub fn new(limits: Limits) -> Switch {
+        Switch {
+            limits,
+            ports: BTreeMap::new(),
+            table: Table::new(limits.age),
+            next: 0,
+        }
+    }
+
+    /// Adds a port, which hears all groups and is not promiscuous.
+    pub fn add(&mut self, role: Role) -> Result<PortId, Misuse> {
+        let most = self.limits.ports;
+        if self.ports.len() >= most {
+            return Err(Misuse::Ports { most });
+        }
+        let id = PortId(self.next);
+        if let Role::Host { own: Some(mac) } = role {
+            self.claim(id, mac)?;
+        }
+        let port = Port {
+            role,
+            multicast: Multicast::All,
+            promiscuous: false,
+            statistics: Statistics::default(),
+        };
+        self.ports.insert(id, port);
+        self.next += 1;
+        Ok(id)
+    }
+
+    fn claim(&mut self, id: PortId, mac: Mac) -> Result<(), Misuse> {
+        if !mac.is_station() {
+            return Err(Misuse::NoStation { mac });
+        }
+        let claimed = self.table.claim(id, mac);
+        claimed.map_err(|port| Misuse::Owned { mac, port })
+    }
+
+    /// Takes a port away, and every address that was behind it; its last counters.
+    pub fn remove(&mut self, id: PortId) -> Result<Statistics, Misuse> {
+        let port = self.ports.remove(&id).ok_or(Misuse::NoPort { port: id })?;
+        self.table.leave(id);
+        Ok(port.statistics)
+    }
+
+    fn port(&mut self, id: PortId) -> Result<&mut Port, Misuse> {
+        self.ports.get_mut(&id).ok_or(Misuse::NoPort { port: id })
+    }
+
+    /// Restricts a host to one address, which it then owns, or frees it of that.
+    pub fn set_own(&mut self, id: PortId, own: Option<Mac>) -> Result<(), Misuse> {
+        let Role::Host { own: before } = self.port(id)?.role else {
+            return Err(Misuse::Lan { port: id });
+        };
+        if before == own {
+            return Ok(());
+        }
+        if let Some(mac) = own {
+            self.claim(id, mac)?;
+            // What was learnt from it is not its own; neither is what it owned.
+            self.table.leave_but(id, mac);
+        } else {
+            self.table.leave(id);
+        }
+        self.port(id)?.role = Role::Host { own };
+        Ok(())
+    }
+
+    /// Which groups a port hears.
+    pub fn set_multicast(&mut self, id: PortId, multicast: Multicast) -> Result<(), Misuse> {
+        let most = self.limits.groups;
+        if let Multicast::Groups(groups) = &multicast {
+            let got = groups.len();
+            if got > most {
+                return Err(Misuse::Groups { got, most });
+            }
+            if let Some(mac) = groups.iter().copied().find(|mac| !mac.is_group()) {
+                return Err(Misuse::NoGroup { mac });
+            }
+        }
+        self.port(id)?.multicast = multicast;
+        Ok(())
+    }
+
+    /// Whether a port hears everything, what is for others included. Who may is for the caller to judge.
+    pub fn set_promiscuous(&mut self, id: PortId, on: bool) -> Result<(), Misuse> {
+        self.port(id)?.promiscuous = on;
+        Ok(())
+    }
+
+    /// What passed a port.
+    pub fn statistics(&self, id: PortId) -> Result<Statistics, Misuse> {
+        let port = self.ports.get(&id).ok_or(Misuse::NoPort { port: id })?;
+        Ok(port.statistics)
+    }
+
+    /// The port behind which an address is now.
+    pub fn behind(&self, mac: Mac, now: Duration) -> Option<PortId> {
+        self.table.find(mac, now)
+    }
+
+    /// Addresses in the table, owned ones and those that nobody has asked for since they grew old included.
+    pub fn addresses(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Forgets what is too old; the table's limits do not depend on it.
+    pub fn expire(&mut self, now: Duration) {
+        self.table.expire(now);
+    }
+
+    /// A frame came from port `from`: fills `to` with the ports that it goes to, and counts it there.
+    ///
+    /// A super-frame counts as one. The time must not go backwards; from where it is counted is the caller's choice.
+    pub fn forward(
+        &mut self,
+        from: PortId,
+        frame: &[u8],
+        now: Duration,
+        to: &mut Vec<PortId>,
+    ) -> Result<Verdict, Misuse> {
+        to.clear();
+        self.port(from)?.statistics.received.add(frame.len());
+        let verdict = match self.judge(from, frame, now) {
+            Ok(target) => self.select(from, target, now, to),
+            Err(dropped) => Verdict::Dropped(dropped),
+        };
+        if let Verdict::Dropped(dropped) = verdict {
+            self.port(from)?.statistics.drop(dropped);
+        }
+        for id in to.iter() {
+            self.port(*id)?.statistics.sent.add(frame.len());
+        }
+        Ok(verdict)
+    }
+
+    /// Judges a frame's addresses and learns from its source; its destination.
+    fn judge(&mut self, from: PortId, frame: &[u8], now: Duration) -> Result<Mac, Dropped> {
+        if frame.len() < ETHERNET {
+            return Err(Dropped::Malformed);
+        }
+        let target = Mac::at(frame, 0).ok_or(Dropped::Malformed)?;
+        let source = Mac::at(frame, 6).ok_or(Dropped::Malformed)?;
+        if !source.is_station() {
+            return Err(Dropped::Malformed);
+        }
+        let role = self.ports.get(&from).map(|port| port.role);
+        let most = match role {
+            Some(Role::Host { own: Some(own) }) if own != source => return Err(Dropped::Spoofed),
+            Some(Role::Host { .. }) => self.limits.per_host,
+            _ => self.limits.per_lan,
+        };
+        match self.table.learn(from, source, most, now) {
+            Learnt::Owned => return Err(Dropped::Spoofed),
+            // The frame goes its way, and frames to it go to everybody: who has many addresses harms himself.
+            Learnt::Full => {
+                if let Ok(port) = self.port(from) {
+                    port.statistics.unlearnt += 1;
+                }
+            }
+            Learnt::Known => {}
+        }
+        // IEEE 802.1Q, 8.6.3: no bridge passes these on.
+        if target.is_reserved() {
+            return Err(Dropped::Reserved);
+        }
+        Ok(target)
+    }
+
+    fn select(&self, from: PortId, target: Mac, now: Duration, to: &mut Vec<PortId>) -> Verdict {
+        let others = self.ports.iter().filter(|(id, _)| **id != from);
+        if target.is_group() {
+            let wanted = others.filter(|(_, port)| port.wants(target));
+            to.extend(wanted.map(|(id, _)| *id));
+            return Verdict::Group;
+        }
+        let place = self.table.find(target, now);
+        let takes = |id: PortId, port: &Port| match place {
+            Some(place) => place == id || port.promiscuous,
+            None => port.may_have_others() || port.promiscuous,
+        };
+        to.extend(others.filter(|(id, p)| takes(**id, p)).map(|(id, _)| *id));
+        match place {
+            // Both are on the same side, and have heard each other already.
+            Some(place) if place == from && to.is_empty() => Verdict::Dropped(Dropped::Local),
+            Some(_) => Verdict::Known,
+            None => Verdict::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Requests to an interface by its name: flags, MTU, address, carrier.
+//! It promises to fill requests with zeros but for what is asked, and to refuse names that do not fit.
+//! It refuses to know what flags mean.
+
+use core::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::answer;
+
+/// A socket to ask with; it asks in the network namespace in which it was opened, wherever its users go.
+pub(crate) fn control() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)
+}
+
+/// A request that names an interface.
+pub(super) fn named(name: &str) -> Result<libc::ifreq, Errno> {
+    // SAFETY: a plain C structure, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // The last byte stays zero.
+    let room = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
+    if name.len() > room.len() {
+        return Err(Errno::NODEV);
+    }
+    for (to, from) in room.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// The name that the kernel wrote.
+pub(super) fn name_in(request: &libc::ifreq) -> String {
+    let bytes = request.ifr_name.iter().map(|c| *c as u8);
+    let bytes: Vec<u8> = bytes.take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn ask(control: &OwnedFd, code: libc::c_ulong, request: &mut libc::ifreq) -> Result<(), Errno> {
+    let request = core::ptr::from_mut(request);
+    // SAFETY: the codes of this file read and write one such structure, which the caller lends until the call returns.
+    answer(unsafe { libc::ioctl(control.as_raw_fd(), code as _, request) }).map(drop)
+}
+
+pub(crate) fn flags(control: &OwnedFd, name: &str) -> Result<i32, Errno> {
+    let mut request = named(name)?;
+    ask(control, libc::SIOCGIFFLAGS as _, &mut request)?;
+    // SAFETY: the kernel wrote this member.
+    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
+}
+
+pub(crate) fn set_flags(control: &OwnedFd, name: &str, flags: i32) -> Result<(), Errno> {
+    let mut request = named(name)?;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    ask(control, libc::SIOCSIFFLAGS as _, &mut request)
+}
+
+pub(crate) fn mtu(control: &OwnedFd, name: &str) -> Result<i32, Errno> {
+    let mut request = named(name)?;
+    ask(control, libc::SIOCGIFMTU as _, &mut request)?;
+    // SAFETY: the kernel wrote this member.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu })
+}
+
+pub(crate) fn set_mtu(control: &OwnedFd, name: &str, mtu: i32) -> Result<(), Errno> {
+    let mut request = named(name)?;
+    request.ifr_ifru.ifru_mtu = mtu;
+    ask(control, libc::SIOCSIFMTU as _, &mut request)
+}
+
+/// The kind of address (as in `if_arp.h`) and its first six bytes.
+pub(crate) fn address(control: &OwnedFd, name: &str) -> Result<(u16, [u8; 6]), Errno> {
+    let mut request = named(name)?;
+    ask(control, libc::SIOCGIFHWADDR as _, &mut request)?;
+    // SAFETY: the kernel wrote this member.
+    let found = unsafe { request.ifr_ifru.ifru_hwaddr };
+    let mut octets = [0; 6];
+    for (to, from) in octets.iter_mut().zip(found.sa_data) {
+        *to = from as u8;
+    }
+    Ok((found.sa_family, octets))
+}
+
+pub(crate) fn set_address(control: &OwnedFd, name: &str, octets: [u8; 6]) -> Result<(), Errno> {
+    let mut request = named(name)?;
+    // SAFETY: a plain C structure, for which zeros are a value.
+    let mut address: libc::sockaddr = unsafe { mem::zeroed() };
+    address.sa_family = libc::ARPHRD_ETHER;
+    for (to, from) in address.sa_data.iter_mut().zip(octets) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_hwaddr = address;
+    ask(control, libc::SIOCSIFHWADDR as _, &mut request)
+}
+
+/// `ETHTOOL_GLINK` and the one value that belongs to it.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+const ETHTOOL_GLINK: u32 = 0x0a;
+
+/// The interface is up and has a carrier.
+pub(crate) fn carrier(control: &OwnedFd, name: &str) -> Result<bool, Errno> {
+    let mut request = named(name)?;
+    let mut value = Value {
+        command: ETHTOOL_GLINK,
+        data: 0,
+    };
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // The command names a structure of two words, and ours lives until the call returns.
+    ask(control, libc::SIOCETHTOOL as _, &mut request)?;
+    Ok(value.data != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_fit_is_none() {
+        assert!(named("exactly15bytes0").is_ok());
+        assert!(matches!(named("exactly16bytes00"), Err(Errno::NODEV)));
+        assert_eq!(
+            name_in(&named("exactly15bytes0").unwrap()),
+            "exactly15bytes0"
+        );
+    }
+
+    #[test]
+    fn the_loopback_interface_answers() {
+        let control = control().unwrap();
+        assert!(flags(&control, "lo").unwrap() & libc::IFF_LOOPBACK != 0);
+        assert_eq!(address(&control, "lo"), Ok((libc::ARPHRD_LOOPBACK, [0; 6])));
+        assert_eq!(mtu(&control, "no-such"), Err(Errno::NODEV));
+    }
+}

@@ -1,0 +1,157 @@
+//! Real programs and real connections through a TAP and a LAN port (P8), with offloads passed on and done by hand.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use common::bridge::Bridge;
+use common::{PATIENCE, Space, privileged};
+use verbena_lan::Offloads;
+
+const BYTES: usize = 8 << 20;
+
+fn ping(from: &Space, to: &str, size: u32) {
+    // Whole packets of this size, one after the other: none may be lost.
+    let said = from.command(&format!(
+        "ping -q -n -c 20 -i 0.01 -W 5 -M do -s {size} {to}"
+    ));
+    assert!(said.contains("20 received, 0% packet loss"), "{said}");
+}
+
+/// A stream of bytes that does not repeat.
+fn bytes(seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut all = Vec::with_capacity(BYTES);
+    while all.len() < BYTES {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        all.extend(state.to_le_bytes());
+    }
+    all
+}
+
+fn transfer(from: &Space, to: &Space, ip: &str) {
+    let at = SocketAddr::new(ip.parse().unwrap(), 5001);
+    let listener = to.run(|| TcpListener::bind(at)).unwrap();
+    let receiver = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut got = Vec::with_capacity(BYTES);
+        stream.read_to_end(&mut got).unwrap();
+        got
+    });
+    let sent = bytes(BYTES as u64);
+    let mut stream = from
+        .run(|| TcpStream::connect_timeout(&at, PATIENCE))
+        .unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&sent).unwrap();
+    drop(stream);
+    assert!(receiver.join().unwrap() == sent, "other bytes came");
+}
+
+/// Everything through one world.
+fn everything(mtu: u32, taken: Offloads) {
+    let world = Bridge::new(mtu, taken);
+    ping(&world.host, "10.9.0.2", mtu - 28);
+    ping(&world.lan, "10.9.0.1", mtu - 28);
+    ping(&world.host, "fd09::2", mtu - 48);
+    for (from, to, last) in [(&world.host, &world.lan, 2), (&world.lan, &world.host, 1)] {
+        transfer(from, to, &format!("10.9.0.{last}"));
+        transfer(from, to, &format!("fd09::{last}"));
+    }
+    let [frames, super_frames, partial, pieces, unfit, refused] = world.seen.get();
+    println!("{mtu} {taken:?}: {:?}", world.seen);
+    // The kernel did leave work to us, or nothing was tested.
+    assert!(super_frames > 0 && partial > super_frames);
+    assert!(taken == Offloads::ALL || pieces > frames);
+    assert_eq!((unfit, refused), (0, 0));
+    assert!(frames > 0 && world.port.counters().unwrap().frames > 0);
+}
+
+#[test]
+fn p8_offloads_passed_on_1500() {
+    privileged("p8_offloads_passed_on_1500", || {
+        everything(1500, Offloads::ALL);
+    });
+}
+
+#[test]
+fn p8_offloads_passed_on_9000() {
+    privileged("p8_offloads_passed_on_9000", || {
+        everything(9000, Offloads::ALL);
+    });
+}
+
+#[test]
+fn p8_offloads_by_hand_1500() {
+    privileged("p8_offloads_by_hand_1500", || {
+        everything(1500, Offloads::NONE);
+    });
+}
+
+#[test]
+fn p8_offloads_by_hand_9000() {
+    privileged("p8_offloads_by_hand_9000", || {
+        everything(9000, Offloads::NONE);
+    });
+}
+
+/// One call, ten datagrams: the kernel hands over one super-frame of UDP.
+const SEGMENTS: &str = "import socket,sys\n\
+    s=socket.socket(socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET,socket.SOCK_DGRAM)\n\
+    s.setsockopt(17,103,1000)\n\
+    s.sendto(b''.join(bytes([i])*1000 for i in range(10))+b'end',(sys.argv[1],5002))\n";
+
+#[test]
+fn p8_datagrams_of_one_super_frame_arrive_one_by_one() {
+    privileged("p8_datagrams_of_one_super_frame_arrive_one_by_one", || {
+        for taken in [Offloads::ALL, Offloads::NONE] {
+            let world = Bridge::new(1500, taken);
+            for ip in ["10.9.0.2", "fd09::2"] {
+                ping(&world.host, ip, 100);
+                let at = SocketAddr::new(ip.parse().unwrap(), 5002);
+                let socket = world.lan.run(|| UdpSocket::bind(at)).unwrap();
+                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                let before = world.seen.get()[1];
+                world.host.run(|| {
+                    let mut python = std::process::Command::new("/usr/bin/python3");
+                    let ran = python.args(["-c", SEGMENTS, ip]).status().unwrap();
+                    assert!(ran.success());
+                });
+                let mut room = [0; 2000];
+                for i in 0..10u8 {
+                    let len = socket.recv(&mut room).unwrap();
+                    assert_eq!((&room[..len], len), (&[i; 1000][..], 1000), "{taken:?}");
+                }
+                let len = socket.recv(&mut room).unwrap();
+                assert_eq!(&room[..len], b"end");
+                assert!(world.seen.get()[1] > before, "no super-frame came");
+            }
+        }
+    });
+}
+
+#[test]
+fn p8_a_pulled_cable_is_seen_and_traffic_resumes() {
+    privileged("p8_a_pulled_cable_is_seen_and_traffic_resumes", || {
+        let world = Bridge::new(1500, Offloads::ALL);
+        ping(&world.host, "10.9.0.2", 100);
+        world.tap.set_carrier(false).unwrap();
+        world.lan.ip("link set l0 down");
+        let pinged = world.host.run(|| {
+            let mut ping = std::process::Command::new("ping");
+            ping.args("-q -c 1 -W 1 10.9.0.2".split(' ')).output()
+        });
+        assert!(!pinged.unwrap().status.success(), "a ping without a cable");
+        world.tap.set_carrier(true).unwrap();
+        world.lan.ip("link set l0 up");
+        common::until("both links are up again", || {
+            world.tap.interface().link().unwrap().running
+                && world.port.interface().link().unwrap().running
+        });
+        ping(&world.host, "10.9.0.2", 100);
+    });
+}

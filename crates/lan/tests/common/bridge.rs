@@ -1,0 +1,180 @@
+//! A tiny bridge: a TAP in one namespace, a LAN port in another, and a thread that carries frames between them.
+//! Three namespaces make the world: a host with the TAP, a unit with one end of a cable, a LAN with the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use verbena_lan::{Batch, Frame, Offloads, Port, Put, Queue, Tap, Vnet, fit};
+
+use super::Space;
+
+/// What passed, in both directions.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub frames: AtomicU64,
+    pub super_frames: AtomicU64,
+    pub partial: AtomicU64,
+    pub pieces: AtomicU64,
+    pub unfit: AtomicU64,
+    pub refused: AtomicU64,
+}
+
+impl Seen {
+    pub fn get(&self) -> [u64; 6] {
+        let each = [
+            &self.frames,
+            &self.super_frames,
+            &self.partial,
+            &self.pieces,
+            &self.unfit,
+            &self.refused,
+        ];
+        each.map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// The world.
+pub struct Bridge {
+    pub host: Space,
+    pub unit: Space,
+    pub lan: Space,
+    pub tap: Arc<Tap>,
+    pub port: Arc<Port>,
+    pub seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn count(of: &AtomicU64, n: usize) {
+    of.fetch_add(n as u64, Ordering::Relaxed);
+}
+
+impl Bridge {
+    /// Frames are sent on to somebody who takes over this much.
+    pub fn new(mtu: u32, taken: Offloads) -> Bridge {
+        let (host, unit, lan) = (Space::new(), Space::new(), Space::new());
+        unit.join("u0", &lan, "l0");
+        unit.ip(&format!("link set u0 mtu {mtu}"));
+        lan.ip(&format!("link set l0 mtu {mtu}"));
+        let tap = host.run(|| Tap::create("tap0", 1)).unwrap();
+        tap.interface().set_mtu(mtu).unwrap();
+        let granted = tap.set_offloads(Offloads::ALL).unwrap();
+        assert_eq!(granted, Offloads::ALL, "this kernel has them all");
+        tap.interface().set_up(true).unwrap();
+        let port = unit.run(|| Port::open("u0", true)).unwrap();
+        port.widen(8 << 20);
+        for (space, link, last) in [(&host, "tap0", 1), (&lan, "l0", 2)] {
+            space.ip(&format!("address add 10.9.0.{last}/24 dev {link}"));
+            space.ip(&format!("address add fd09::{last}/64 dev {link} nodad"));
+        }
+        let (tap, port) = (Arc::new(tap), Arc::new(port));
+        let (seen, stop) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+        let thread = std::thread::spawn({
+            let (tap, port, seen, stop) = (tap.clone(), port.clone(), seen.clone(), stop.clone());
+            move || carry(&tap.queues()[0], &port, taken, &seen, &stop)
+        });
+        Bridge {
+            host,
+            unit,
+            lan,
+            tap,
+            port,
+            seen,
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            ended.unwrap().unwrap();
+        }
+    }
+}
+
+fn carry(queue: &Queue, port: &Port, taken: Offloads, seen: &Seen, stop: &AtomicBool) {
+    let (mut batch, mut room) = (Batch::new(32), Vec::new());
+    let wait = Timespec {
+        tv_sec: 0,
+        tv_nsec: 50_000_000,
+    };
+    while !stop.load(Ordering::Relaxed) {
+        let mut fds = [
+            PollFd::new(queue, PollFlags::IN),
+            PollFd::new(port, PollFlags::IN),
+        ];
+        poll(&mut fds, Some(&wait)).unwrap();
+        let got = queue.read(&mut batch).unwrap();
+        assert_eq!(got.lost, 0);
+        pass(
+            &batch,
+            taken,
+            &mut room,
+            seen,
+            &|frames| port.write(frames).unwrap(),
+            &|vnet, bytes| port.put(vnet, bytes),
+        );
+        let got = port.read(&mut batch).unwrap();
+        assert_eq!(got.lost, 0);
+        pass(
+            &batch,
+            taken,
+            &mut room,
+            seen,
+            &|frames| queue.write(frames).unwrap(),
+            &|vnet, bytes| queue.put(vnet, bytes),
+        );
+    }
+}
+
+type Write<'a> = &'a dyn Fn(&[Frame]) -> verbena_lan::Written;
+type One<'a> = &'a dyn Fn(&Vnet, &[u8]) -> verbena_lan::Result<Put>;
+
+fn pass(
+    batch: &Batch,
+    taken: Offloads,
+    room: &mut Vec<u8>,
+    seen: &Seen,
+    write: Write<'_>,
+    put: One<'_>,
+) {
+    let mut frames = batch.frames();
+    for frame in frames {
+        count(&seen.frames, 1);
+        count(&seen.super_frames, usize::from(frame.vnet().gso.is_some()));
+        count(&seen.partial, usize::from(frame.vnet().partial.is_some()));
+    }
+    if taken == Offloads::ALL {
+        while !frames.is_empty() {
+            let written = write(frames);
+            count(&seen.refused, written.refused);
+            frames = &frames[written.done..];
+            if written.done == 0 {
+                std::thread::yield_now();
+            }
+        }
+        return;
+    }
+    for frame in frames {
+        let fitted = fit(frame.vnet(), frame.bytes(), taken, room, |vnet, bytes| {
+            count(&seen.pieces, 1);
+            loop {
+                match put(vnet, bytes).unwrap() {
+                    Put::Sent => break,
+                    Put::Wait => std::thread::yield_now(),
+                    Put::Refused => {
+                        count(&seen.refused, 1);
+                        break;
+                    }
+                }
+            }
+        });
+        count(&seen.unfit, usize::from(fitted.is_err()));
+    }
+}

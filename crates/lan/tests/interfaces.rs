@@ -1,0 +1,319 @@
+//! Settings and states of real interfaces, seen from both sides, and what happens when they go.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Space, privileged, until};
+use verbena_lan::{
+    Batch, Capability, Error, Frame, Interface, Mac, Offloads, Partial, Port, Put, Tap, Took, Vnet,
+    Watch,
+};
+
+fn tap(space: &Space, name: &str, queues: usize) -> Tap {
+    space.run(|| Tap::create(name, queues)).unwrap()
+}
+
+fn frame(to: Mac, len: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..len).map(|i| i as u8).collect();
+    frame[..6].copy_from_slice(&to.octets());
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+#[test]
+fn p8_settings_are_read_back_by_us_and_by_others() {
+    privileged("p8_settings_are_read_back_by_us_and_by_others", || {
+        let space = Space::new();
+        let tap = tap(&space, "tap%d", 1);
+        let interface = tap.interface();
+        assert_eq!(interface.name().unwrap(), "tap0");
+        let mac: Mac = "02:00:00:00:00:2a".parse().unwrap();
+        interface.set_mac(mac).unwrap();
+        interface.set_mtu(9000).unwrap();
+        assert_eq!(
+            (interface.mac().unwrap(), interface.mtu().unwrap()),
+            (mac, 9000)
+        );
+        let said = space.ip("link show tap0");
+        assert!(
+            said.contains("mtu 9000") && said.contains("02:00:00:00:00:2a"),
+            "{said}"
+        );
+        assert!(!interface.link().unwrap().up);
+        // It is followed when it gets another name.
+        space.ip("link set tap0 name other");
+        assert_eq!(interface.name().unwrap(), "other");
+        interface.set_mtu(1400).unwrap();
+        assert!(space.ip("link show other").contains("mtu 1400"));
+        // What cannot be is refused, with the numbers.
+        for mtu in [0, 70_000, u32::MAX] {
+            let why = interface.set_mtu(mtu).unwrap_err();
+            assert!(why.to_string().contains("SIOCSIFMTU"), "{why}");
+        }
+        let group = interface.set_mac(Mac::BROADCAST).unwrap_err();
+        assert!(matches!(group, Error::NoStation { .. }), "{group}");
+        // Nobody else gets it, and it goes when it is dropped.
+        let again = space.run(|| Tap::create("other", 1)).unwrap_err();
+        assert!(matches!(again, Error::InUse { .. }), "{again}");
+        drop(tap);
+        let gone = space.run(|| Interface::named("other")).unwrap_err();
+        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+    });
+}
+
+#[test]
+fn p8_links_are_seen_on_both_sides() {
+    privileged("p8_links_are_seen_on_both_sides", || {
+        let (unit, lan) = (Space::new(), Space::new());
+        unit.join("u0", &lan, "l0");
+        let tap = tap(&unit, "tap0", 1);
+        let watch = unit.run(Watch::open).unwrap();
+        let carrier = |interface: &Interface| interface.link().unwrap().carrier;
+        tap.interface().set_up(true).unwrap();
+        assert!(watch.changed().unwrap() && !watch.changed().unwrap());
+        assert!(carrier(tap.interface()));
+        tap.set_carrier(false).unwrap();
+        until("the kernel tells of it", || watch.changed().unwrap());
+        assert!(!carrier(tap.interface()) && tap.interface().link().unwrap().up);
+        assert!(unit.ip("link show tap0").contains("NO-CARRIER"));
+        tap.set_carrier(true).unwrap();
+        assert!(carrier(tap.interface()));
+        assert!(!unit.ip("link show tap0").contains("NO-CARRIER"));
+
+        let port = unit.run(|| Port::open("u0", false)).unwrap();
+        assert!(carrier(port.interface()));
+        lan.ip("link set l0 down");
+        until("the kernel tells of it", || watch.changed().unwrap());
+        assert!(!carrier(port.interface()));
+        until("it does not run", || {
+            !port.interface().link().unwrap().running
+        });
+        lan.ip("link set l0 up");
+        assert!(carrier(port.interface()));
+        until("it runs", || port.interface().link().unwrap().running);
+    });
+}
+
+#[test]
+fn p8_offloads_are_granted_as_the_kernel_does() {
+    privileged("p8_offloads_are_granted_as_the_kernel_does", || {
+        let space = Space::new();
+        let tap = tap(&space, "tap0", 1);
+        let features = || space.command("ethtool -k tap0");
+        assert_eq!(tap.set_offloads(Offloads::ALL).unwrap(), Offloads::ALL);
+        assert!(features().contains("tcp-segmentation-offload: on"));
+        let useless = Offloads {
+            checksum: false,
+            ..Offloads::ALL
+        };
+        assert_eq!(tap.set_offloads(useless).unwrap(), Offloads::NONE);
+        let said = features();
+        assert!(said.contains("tcp-segmentation-offload: off"), "{said}");
+        assert!(said.contains("tx-checksumming: off"), "{said}");
+    });
+}
+
+#[test]
+fn p8_what_is_down_or_gone_loses_frames_and_says_so() {
+    privileged("p8_what_is_down_or_gone_loses_frames_and_says_so", || {
+        let (unit, lan) = (Space::new(), Space::new());
+        unit.join("u0", &lan, "l0");
+        let tap = tap(&unit, "tap0", 1);
+        let queue = &tap.queues()[0];
+        let port = unit.run(|| Port::open("u0", true)).unwrap();
+        let peer = lan.run(|| Port::open("l0", true)).unwrap();
+        let bytes = frame(Mac::BROADCAST, 100);
+        let frames = [(); 3].map(|()| Frame::new(Vnet::PLAIN, &bytes).unwrap());
+        let all = |done, refused| verbena_lan::Written { done, refused };
+        // The TAP was never switched on.
+        assert_eq!(queue.write(&frames), Ok(all(3, 3)));
+        assert_eq!(queue.put(&Vnet::PLAIN, &bytes), Ok(Put::Refused));
+        tap.interface().set_up(true).unwrap();
+        assert_eq!(queue.write(&frames), Ok(all(3, 0)));
+        // The port goes down and comes again, and is still the same port.
+        let mut batch = Batch::new(8);
+        unit.ip("link set u0 down");
+        assert_eq!(port.write(&frames), Ok(all(3, 3)));
+        assert_eq!(port.put(&Vnet::PLAIN, &bytes), Ok(Put::Refused));
+        assert_eq!(port.read(&mut batch).unwrap().lost, 0);
+        unit.ip("link set u0 up");
+        until("frames come again", || {
+            peer.write(&frames).unwrap();
+            port.read(&mut batch).unwrap();
+            batch.frames().iter().any(|f| f.bytes() == bytes)
+        });
+        assert_eq!(port.write(&frames), Ok(all(3, 0)));
+        // One that is too long is lost alone.
+        let long = frame(Mac::BROADCAST, 3000);
+        let long = Frame::new(Vnet::PLAIN, &long).unwrap();
+        let mixed = [frames[0].clone(), long, frames[1].clone()];
+        assert_eq!(port.write(&mixed), Ok(all(3, 1)));
+        // Both go.
+        unit.ip("link del u0");
+        let gone = port.write(&frames).unwrap_err();
+        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+        let gone = port.interface().link().unwrap_err();
+        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+        unit.ip("link del tap0");
+        let gone = queue.read(&mut batch).unwrap_err();
+        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+        let gone = queue.write(&frames).unwrap_err();
+        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+        let gone = tap.set_carrier(true).unwrap_err();
+        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+    });
+}
+
+#[test]
+fn a_tag_and_an_unfinished_checksum_pass_a_port_as_they_are() {
+    privileged(
+        "a_tag_and_an_unfinished_checksum_pass_a_port_as_they_are",
+        || {
+            let (unit, lan) = (Space::new(), Space::new());
+            unit.join("u0", &lan, "l0");
+            // Neighbour discovery would speak up in between.
+            unit.run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1"))
+                .unwrap();
+            lan.run(|| std::fs::write("/proc/sys/net/ipv6/conf/l0/disable_ipv6", "1"))
+                .unwrap();
+            let port = unit.run(|| Port::open("u0", true)).unwrap();
+            let peer = lan.run(|| Port::open("l0", true)).unwrap();
+            let mut tagged = frame(Mac::BROADCAST, 200);
+            tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 5, 0x88, 0xb5]);
+            let mut twice = frame(Mac::BROADCAST, 200);
+            twice[12..22].copy_from_slice(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 0x88, 0xb5]);
+            let partial = Vnet {
+                partial: Some(Partial {
+                    start: 60,
+                    offset: 16,
+                }),
+                ..Vnet::PLAIN
+            };
+            let mut batch = Batch::new(8);
+            for (vnet, bytes) in [
+                (Vnet::PLAIN, frame(Mac::BROADCAST, 60)),
+                (Vnet::PLAIN, tagged.clone()),
+                (Vnet::PLAIN, twice),
+                (partial, frame(Mac::BROADCAST, 200)),
+                (partial, tagged),
+            ] {
+                assert_eq!(peer.put(&vnet, &bytes), Ok(Put::Sent));
+                until("it came", || {
+                    port.read(&mut batch).unwrap();
+                    batch
+                        .frames()
+                        .iter()
+                        .any(|f| f.bytes()[6..12] == bytes[6..12])
+                });
+                let came = batch.frames().last().unwrap();
+                assert_eq!(came.bytes(), bytes);
+                assert_eq!(came.vnet().partial, vnet.partial);
+                // What we send ourselves does not come back to us.
+                assert_eq!(peer.read(&mut batch).unwrap().frames, 0);
+            }
+            let counters = port.counters().unwrap();
+            assert!(counters.frames >= 5 && counters.drops == 0, "{counters:?}");
+        },
+    );
+}
+
+#[test]
+fn every_queue_carries_frames() {
+    privileged("every_queue_carries_frames", || {
+        let space = Space::new();
+        let tap = tap(&space, "tap0", 4);
+        let mac = tap.interface().mac().unwrap();
+        tap.interface().set_up(true).unwrap();
+        let port = space.run(|| Port::open("tap0", false)).unwrap();
+        let mut batch = Batch::new(8);
+        let mut room = vec![0; verbena_lan::LONGEST + 1];
+        for (at, queue) in tap.queues().iter().enumerate() {
+            let mut bytes = frame(mac, 100);
+            bytes[99] = at as u8;
+            assert_eq!(queue.put(&Vnet::PLAIN, &bytes), Ok(Put::Sent));
+            until("it came up", || {
+                port.read(&mut batch).unwrap();
+                batch.frames().iter().any(|f| f.bytes() == bytes)
+            });
+        }
+        // A room that is too small loses a frame, and says so; the next one comes.
+        let small = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
+        assert_eq!(port.put(&Vnet::PLAIN, &small), Ok(Put::Sent));
+        until("it is lost", || {
+            let mut queues = tap.queues().iter();
+            queues.any(|queue| queue.take(&mut [0; 50]) == Ok(Took::Lost))
+        });
+        // What the system sends comes to some queue.
+        let bytes = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
+        assert_eq!(port.put(&Vnet::PLAIN, &bytes), Ok(Put::Sent));
+        until("it came down", || {
+            let mut queues = tap.queues().iter();
+            queues.any(|queue| match queue.take(&mut room).unwrap() {
+                Took::Frame(_, len) => room[..len] == bytes,
+                Took::Nothing => false,
+                Took::Lost => panic!("a frame that does not fit"),
+            })
+        });
+        let none = space.run(|| Tap::create("tap1", 0)).unwrap_err();
+        assert!(matches!(none, Error::Queues { got: 0, .. }), "{none}");
+    });
+}
+
+const WITHOUT: &str = "VERBENA_LAN_WITHOUT_RIGHTS";
+
+#[test]
+fn the_missing_right_is_named() {
+    if std::env::var_os(WITHOUT).is_some() {
+        return without_rights();
+    }
+    privileged("the_missing_right_is_named", || {
+        let space = Space::new();
+        space.ip("link add u0 type veth peer name u1");
+        space.ip("tuntap add dev mine mode tap user 0");
+        let program = std::env::current_exe().unwrap();
+        let ran = space.run(|| {
+            let mut command = Command::new("setpriv");
+            command
+                .args(["--bounding-set=-all", "--inh-caps=-all"])
+                .arg(program);
+            command.args(["the_missing_right_is_named", "--exact", "--nocapture"]);
+            command.env(WITHOUT, "1").output()
+        });
+        let ran = ran.unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let complained = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{said}{complained}");
+        assert!(said.contains("1 passed"), "{said}");
+        // What an administrator made stays when its user is gone.
+        assert!(space.ip("link").contains("mine"));
+    });
+}
+
+fn without_rights() {
+    let lacks = |error: Error, wanted: Capability| {
+        let named = matches!(&error, Error::Lacks { capability, .. } if *capability == wanted);
+        let text = error.to_string();
+        assert!(named && text.contains(&wanted.to_string()), "{text}");
+        assert!(text.contains("unshare -Urn"), "{text}");
+    };
+    lacks(Tap::create("tap0", 1).unwrap_err(), Capability::NetAdmin);
+    lacks(Port::open("u0", false).unwrap_err(), Capability::NetRaw);
+    let interface = Interface::named("u0").unwrap();
+    lacks(interface.set_mtu(1400).unwrap_err(), Capability::NetAdmin);
+    lacks(interface.set_up(true).unwrap_err(), Capability::NetAdmin);
+    // Looking is everybody's right.
+    assert_eq!(interface.mtu(), Ok(1500));
+    // What an administrator made for this user needs no right, but to switch it on.
+    let mine = Tap::create("mine", 1).unwrap();
+    assert_eq!(mine.set_offloads(Offloads::ALL), Ok(Offloads::ALL));
+    mine.set_carrier(true).unwrap();
+    lacks(
+        mine.interface().set_up(true).unwrap_err(),
+        Capability::NetAdmin,
+    );
+    // Another kind of interface has the name.
+    let other = Tap::create("u0", 1).unwrap_err();
+    assert!(matches!(other, Error::InUse { .. }), "{other}");
+}

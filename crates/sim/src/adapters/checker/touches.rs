@@ -1,0 +1,30 @@
+//! A one-touch window takes one message, whoever tries and however often (M9).
+//! It promises to find a second one by its bytes, be it whole or a part.
+//! It refuses to know who was told what; completions and deliveries are judged elsewhere.
+
+use crate::adapters::record::{FRESH, Record, Slot, Touch, Use};
+
+pub(super) fn check(record: &Record) -> Result<(), String> {
+    for (at, window) in record.windows.iter().enumerate() {
+        let writers = writers(record, at);
+        if window.one_touch && writers.len() > 1 {
+            return Err(format!(
+                "one-touch window {at} was written by requests {writers:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Requests that left bytes in a window.
+pub(super) fn writers(record: &Record, window: usize) -> Vec<usize> {
+    let wrote = |slot: &Slot| {
+        let Use::Target(op, _) = slot.usage else {
+            return None;
+        };
+        let held = &record.areas[slot.area].image[slot.at..slot.at + slot.len];
+        let through = record.ops[op].touches.contains(&Touch::Window(window));
+        (through && held.iter().any(|byte| *byte != FRESH)).then_some(op)
+    };
+    record.slots.iter().filter_map(wrote).collect()
+}

@@ -1,0 +1,156 @@
+//! A key-value server that is replaced by a new process, again and again, while its clients load it and notice nothing (V1).
+//! Without arguments it shows this: one server, one client process, five successors. Or by hand, in three terminals:
+//! `server --at ADDR --hatch PATH`, `client ADDR --seconds 60`, and `server --inherit PATH` as often as you like.
+
+mod client;
+mod server;
+mod words;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use words::Result;
+
+/// How often the demonstration replaces the server.
+const UPGRADES: u64 = 5;
+
+/// The program's arguments.
+struct Arguments(Vec<String>);
+
+impl Arguments {
+    fn flag(&self, name: &str) -> bool {
+        self.0.iter().any(|argument| argument == name)
+    }
+
+    fn word(&self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|argument| argument == name)?;
+        self.0.get(at + 1).cloned()
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.word(name).map(|word| word.parse()).transpose()?)
+    }
+
+    fn server(&self) -> Result<server::Orders> {
+        Ok(server::Orders {
+            at: self.word("--at"),
+            hatch: self.word("--hatch"),
+            inherit: self.word("--inherit"),
+            seconds: self.number("--seconds")?,
+            patience: self.number("--patience-ms")?.map(Duration::from_millis),
+            die_at: self.word("--die-at"),
+            stop_at: self.word("--stop-at"),
+            private: self.flag("--private"),
+            forget: self.flag("--forget"),
+        })
+    }
+
+    fn client(&self) -> Result<client::Orders> {
+        let to = self.0.get(1).ok_or("client ADDR")?;
+        Ok(client::Orders {
+            to: to.parse()?,
+            seconds: self.number("--seconds")?.unwrap_or(10),
+            clients: self.number("--clients")?.unwrap_or(4),
+            newcomers: self.flag("--newcomers"),
+            until_told: self.flag("--until-told"),
+        })
+    }
+}
+
+/// A process of this program that tells what it does.
+struct Process {
+    child: Child,
+    says: BufReader<std::process::ChildStdout>,
+}
+
+impl Process {
+    fn new(arguments: &[&str]) -> Result<Process> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let says = child.stdout.take().ok_or("nothing to hear it by")?;
+        let says = BufReader::new(says);
+        Ok(Process { child, says })
+    }
+
+    /// Waits until it says this, and repeats what it says; the rest of that line.
+    fn until(&mut self, what: &str) -> Result<String> {
+        loop {
+            let mut line = String::new();
+            if self.says.read_line(&mut line)? == 0 {
+                return Err(format!("it ended without `{what}`").into());
+            }
+            print!("[{}] {line}", self.child.id());
+            if let Some((_, rest)) = line.split_once(what) {
+                return Ok(rest.trim().to_owned());
+            }
+        }
+    }
+
+    /// Repeats the rest of what it says, and waits for its end.
+    fn end(mut self) -> Result<bool> {
+        drop(self.child.stdin.take());
+        for line in self.says.by_ref().lines() {
+            println!("[{}] {}", self.child.id(), line?);
+        }
+        Ok(self.child.wait()?.success())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended, unless something went wrong.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn show() -> Result<bool> {
+    let folder = std::env::temp_dir().join(format!("verbena-upgrade-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join("successor").display().to_string();
+    let shown = upgrades(&path);
+    std::fs::remove_dir_all(&folder)?;
+    shown
+}
+
+fn upgrades(path: &str) -> Result<bool> {
+    let mut server = Process::new(&["server", "--at", "127.0.0.1:0", "--hatch", path])?;
+    let at = server.until("listening at ")?;
+    let mut client = Process::new(&["client", &at, "--until-told", "--newcomers"])?;
+    client.until("loading")?;
+    for _ in 0..UPGRADES {
+        server.until("waiting for a successor")?;
+        let mut next = Process::new(&["server", "--inherit", path])?;
+        next.until("took over")?;
+        server.until("handed over")?;
+        if !server.end()? {
+            return Err("the old server failed after it had handed over".into());
+        }
+        server = next;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(client.child.stdin.take());
+    client.until(&format!("generation {}: 0 lost, 0 wrong", UPGRADES + 1))?;
+    let right = client.end()?;
+    println!("{UPGRADES} upgrades under load, and no client noticed");
+    Ok(right)
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments(std::env::args().skip(1).collect());
+    let right = match arguments.0.first().map(String::as_str) {
+        Some("server") => server::run(&arguments.server()?).map(|()| true)?,
+        Some("client") => client::run(&arguments.client()?)?,
+        None => show()?,
+        Some(other) => return Err(format!("{other}: server, client, or nothing").into()),
+    };
+    Ok(if right {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,79 @@
+//! Who waits at the hatch, on a thread of its own: a visitor that says nothing holds up nobody else.
+//! It promises one successor at a time. It refuses to decide about it.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use verbena::{Hatch, Successor};
+
+use crate::words::Result;
+
+/// How long the predecessor may take to leave the place.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) struct Doorkeeper {
+    come: Receiver<Successor>,
+    go_on: Sender<bool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Doorkeeper {
+    pub(super) fn new(path: &str) -> Result<Doorkeeper> {
+        let (come, go_on) = (mpsc::channel(), mpsc::channel());
+        let path = PathBuf::from(path);
+        let thread = std::thread::Builder::new().name("doorkeeper".into());
+        let thread = thread.spawn(move || keep(&path, &come.0, &go_on.1))?;
+        Ok(Doorkeeper {
+            come: come.1,
+            go_on: go_on.0,
+            thread,
+        })
+    }
+
+    /// A successor that came.
+    pub(super) fn come(&self) -> Option<Successor> {
+        self.come.try_recv().ok()
+    }
+
+    /// It did not take over: the next one may.
+    pub(super) fn go_on(&self) {
+        let _ = self.go_on.send(true);
+    }
+
+    /// It did: the place is free when this returns.
+    pub(super) fn close(self) {
+        let _ = self.go_on.send(false);
+        let _ = self.thread.join();
+    }
+}
+
+fn keep(path: &std::path::Path, come: &Sender<Successor>, go_on: &Receiver<bool>) {
+    let end = Instant::now() + PATIENCE;
+    let hatch = loop {
+        match Hatch::open(path) {
+            Ok(hatch) => break hatch,
+            Err(error) if Instant::now() > end => {
+                println!("no successor can come: {error}");
+                return;
+            }
+            // Whoever was here before is about to leave.
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    println!("waiting for a successor");
+    loop {
+        match hatch.wait(Duration::from_secs(1)) {
+            Ok(None) => {}
+            Ok(Some(successor)) => {
+                if come.send(successor).is_err() || go_on.recv() != Ok(true) {
+                    return;
+                }
+            }
+            Err(error) => {
+                println!("not a successor: {error}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! From one process to the next: what the old one gives, and what the new one begins with.
+//! It promises that nobody who came before is left out. It refuses to hold up an upgrade for those who never finish coming.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use verbena::low::QpState;
+use verbena::{Device, Handover, Inheritance, Kept, Successor};
+
+use super::{Client, Orders, Server, queues};
+use crate::words::Result;
+
+/// Tags of what moves besides clients, which have their numbers.
+const TABLE: u64 = 1;
+const MESSAGES: u64 = 2;
+const LISTENER: u64 = 1;
+/// How long those who are about to come may take.
+const COMING: Duration = Duration::from_secs(1);
+/// How long a successor knocks where nobody answers yet.
+const KNOCKING: Duration = Duration::from_secs(5);
+
+impl Server {
+    /// Gives everything to the successor, or goes on.
+    pub(super) fn hand_over(
+        mut self,
+        mut successor: Successor,
+        orders: &Orders,
+        tries: u32,
+    ) -> Result<Option<Server>> {
+        if let Some(patience) = orders.patience {
+            successor.set_patience(patience);
+        }
+        self.listener.pause();
+        let end = Instant::now() + COMING;
+        loop {
+            self.welcome()?;
+            let all = self.clients.values().all(|client| client.joined);
+            if all && self.listener.is_quiet() || Instant::now() > end {
+                break;
+            }
+            self.serve(Duration::from_micros(100))?;
+        }
+        // Who never finished coming, or is leaving, does not move.
+        let flows = |client: &Client| {
+            let view = client.qp.view();
+            client.joined && view.state == QpState::Rts && !view.peer_gone
+        };
+        self.clients.retain(|_, client| flows(client));
+        let begun = Instant::now();
+        let note = [self.generation, self.served]
+            .map(u64::to_le_bytes)
+            .concat();
+        let Server {
+            device,
+            pd,
+            cq,
+            table,
+            messages,
+            listener,
+            clients,
+            joins,
+            generation,
+            served,
+        } = self;
+        let mut handover = Handover::default();
+        handover.note(&note);
+        handover.memory(TABLE, table).memory(MESSAGES, messages);
+        handover.listener(LISTENER, listener);
+        let count = clients.len();
+        for (index, client) in clients {
+            handover.qp(index, client.qp);
+        }
+        let Err(kept) = successor.give(handover, |step| orders.obey(step)) else {
+            let took = begun.elapsed().as_secs_f64() * 1e3;
+            println!("handed over {count} connections in {took:.3} ms, served {served}");
+            return Ok(None);
+        };
+        let Kept {
+            handover,
+            successor: waits,
+            why,
+        } = *kept;
+        let (mut memories, qps, mut listeners) = handover.into_parts();
+        let mut memory = |tag| {
+            let at = memories.iter().position(|(t, _)| *t == tag);
+            at.map(|at| memories.remove(at).1).ok_or("memory is gone")
+        };
+        let clients = qps.into_iter().map(|(index, qp)| (index, joined(qp)));
+        let server = Server {
+            device,
+            pd,
+            cq,
+            table: memory(TABLE)?,
+            messages: memory(MESSAGES)?,
+            listener: listeners.pop().ok_or("the listener is gone")?.1,
+            clients: clients.collect(),
+            joins,
+            generation,
+            served,
+        };
+        match waits {
+            // A client left in the very moment; without it all may move.
+            Some(successor) if tries > 1 => {
+                println!("once more: {why}");
+                server.hand_over(successor, orders, tries - 1)
+            }
+            _ => {
+                println!("kept: {why}");
+                Ok(Some(server))
+            }
+        }
+    }
+
+    /// Takes everything from whoever waits at this path.
+    pub(super) fn inherit(path: &str, orders: &Orders) -> Result<Server> {
+        let device = Device::open()?;
+        let (pd, cq) = queues(&device)?;
+        let end = Instant::now() + KNOCKING;
+        while !std::path::Path::new(path).exists() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut inheritance = Inheritance::from(path.as_ref())?;
+        let note = inheritance.note();
+        let word = |at: usize| {
+            let bytes = note.get(at..at + 8).and_then(|b| b.try_into().ok());
+            bytes.map(u64::from_le_bytes).ok_or("half a note")
+        };
+        let (generation, served) = (word(0)? + 1, word(8)?);
+        let table = inheritance.memory(TABLE, &pd)?;
+        let messages = inheritance.memory(MESSAGES, &pd)?;
+        let mut clients = BTreeMap::new();
+        let mut tags = inheritance.qps();
+        if orders.forget {
+            tags.pop();
+        }
+        for index in tags {
+            let qp = inheritance.qp(index, &pd, &cq, &cq, None)?;
+            clients.insert(index, joined(qp));
+        }
+        let mut listeners = inheritance.accept(&device, |step| orders.obey(step))?;
+        let (came, doors) = (clients.len(), listeners.len());
+        println!(
+            "took over {came} connections, {doors} listener, served {served} so far; generation {generation}"
+        );
+        Ok(Server {
+            device,
+            pd,
+            cq,
+            table,
+            messages,
+            listener: listeners.pop().ok_or("no listener came")?.1,
+            clients,
+            joins: mpsc::channel(),
+            generation,
+            served,
+        })
+    }
+}
+
+fn joined(qp: verbena::Qp) -> Client {
+    Client { qp, joined: true }
+}

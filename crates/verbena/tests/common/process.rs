@@ -1,0 +1,124 @@
+//! Examples as processes of their own, and what they say.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Examples are built beside the test programs.
+pub(crate) fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let folder: PathBuf = test.parent().unwrap().parent().unwrap().join("examples");
+    let program = folder.join(name);
+    if !program.exists() {
+        // Cargo builds them for all tests, but not for one that is asked for by name.
+        let cargo = std::env::var_os("CARGO").unwrap();
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--package", "verbena", "--examples"])
+            .status();
+        assert!(built.unwrap().success());
+    }
+    let mut command = Command::new(program);
+    // It is for tests, and looks like a setting of the library.
+    command.env_remove("VERBENA_LONG");
+    command
+}
+
+/// A process that tells what it does, line by line. It is killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    /// All that it has said and somebody waited for.
+    pub(crate) said: Vec<String>,
+}
+
+impl Process {
+    pub(crate) fn new(mut command: Command) -> Process {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (say, lines) = mpsc::channel();
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let also = say.clone();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(out).lines().map_while(Result::ok);
+            lines.for_each(|line| drop(say.send(line)));
+        });
+        std::thread::spawn(move || {
+            let lines = BufReader::new(err).lines().map_while(Result::ok);
+            lines.for_each(|line| drop(also.send(line)));
+        });
+        let said = Vec::new();
+        Process { child, lines, said }
+    }
+
+    pub(crate) fn id(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Waits until it says this; the rest of that line.
+    pub(crate) fn until(&mut self, what: &str) -> String {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            match self.lines.recv_timeout(end - Instant::now()) {
+                Ok(line) => {
+                    self.said.push(line.clone());
+                    if let Some((_, rest)) = line.split_once(what) {
+                        return rest.trim().to_owned();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("never `{what}`: {:?}", self.said),
+                Err(RecvTimeoutError::Disconnected) => panic!("not `{what}`: {:?}", self.said),
+            }
+        }
+    }
+
+    /// It has said this, whether somebody waited for it or not.
+    pub(crate) fn has_said(&mut self, what: &str) -> bool {
+        self.said.extend(self.lines.try_iter());
+        self.said.iter().any(|line| line.contains(what))
+    }
+
+    /// Its standard input ends.
+    pub(crate) fn tell(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// How it ended, with all that it said; it must end in this time.
+    pub(crate) fn end(&mut self, patience: Duration) -> ExitStatus {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                // The readers end with the pipes.
+                self.said.extend(self.lines.iter());
+                return status;
+            }
+            self.said.extend(self.lines.try_iter());
+            assert!(Instant::now() < end, "it does not end: {:?}", self.said);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// It has not ended; if it has, all that it said is known.
+    pub(crate) fn is_running(&mut self) -> bool {
+        let running = self.child.try_wait().unwrap().is_none();
+        if !running {
+            // The readers end with the pipes.
+            self.said.extend(self.lines.iter());
+        }
+        running
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
