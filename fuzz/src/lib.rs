@@ -15,6 +15,7 @@ pub mod push;
 pub mod rdmap;
 pub mod roce_ud;
 pub mod rx;
+pub mod session;
 pub mod source;
 pub mod startup;
 pub mod startup_frame;
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
     target("rx", rx::target),
+    target("session", session::target),
     target("startup", startup::target),
     target("startup_frame", startup_frame::target),
     target("terminate", terminate::target),

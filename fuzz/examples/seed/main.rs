@@ -5,6 +5,7 @@
 mod cells;
 mod codecs;
 mod machines;
+mod sessions;
 
 use std::io;
 use std::path::Path;
@@ -28,6 +29,7 @@ fn main() -> io::Result<()> {
         ("cell", cells::cells()),
         ("channel", cells::scripts()),
         ("push", cells::messages()),
+        ("session", sessions::sessions()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

@@ -64,6 +64,7 @@ const RSOCKET: &str = "verbena-rsocket";
 const ARROWS: &[Arrow] = &[
     pure(WIRE, &[], &["crc-fast", "serde", "thiserror", "zerocopy"]),
     pure(STREAM, &[WIRE], &["serde", "thiserror", "zerocopy"]),
+    pure("verbena-push", &[WIRE], &["thiserror"]),
     free(MEM, &[WIRE]),
     free(NIC, &[MEM, STREAM, WIRE]),
     free(CELLS, &[NIC, MEM, STREAM, WIRE]),

@@ -8,7 +8,7 @@ use super::{Finding, TextFile};
 const RULE: &str = "names";
 
 /// Crates in the innermost ring.
-pub(crate) const PURE: &[&str] = &["crates/wire/", "crates/stream/"];
+pub(crate) const PURE: &[&str] = &["crates/wire/", "crates/stream/", "crates/push/"];
 
 /// Paths, with what to do instead.
 const PATHS: &[(&str, &str)] = &[

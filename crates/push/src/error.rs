@@ -1,0 +1,118 @@
+//! Whose fault it is: the peer's (a [`Violation`]), the program's (a [`Misuse`]), or nobody's (a packet that is [`Refused`]).
+//! Each promises the numbers; the session is as it was before, so that the program decides whether to go on.
+//! It refuses to know what the program decides.
+
+use thiserror::Error;
+use verbena_wire::Malformed;
+
+use crate::output::{Channel, Packet};
+
+/// What a peer did wrong. The offending part was ignored and counted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the sentences say what the numbers are")]
+pub enum Violation {
+    #[error("peer: {0}")]
+    Malformed(#[from] Malformed),
+    #[error("peer: something on the {0} channel that does not belong there")]
+    Channel(Channel),
+    #[error("peer: a message beyond the {window} that may be under way")]
+    MessageOverrun { window: u32 },
+    #[error("peer: a packet for which no receive descriptor of ours was lent")]
+    PacketOverrun,
+    #[error("peer: pool {reference} of {count} elements of {size} bytes is none, or exists")]
+    BadPool {
+        reference: u32,
+        count: u32,
+        size: u32,
+    },
+    #[error("peer: pool {reference} of {count} elements is more than the limits allow")]
+    TooMuch { reference: u32, count: u32 },
+    #[error("peer: message {function} names pool {reference}, which there is not")]
+    UnknownPool { function: u16, reference: u32 },
+    #[error("peer: gave back elements {first} + {count} of pool {pool}, which has {of}")]
+    Range {
+        pool: u32,
+        first: u32,
+        count: u32,
+        of: u32,
+    },
+    #[error("peer: gave back element {element} of pool {pool}, which was not used")]
+    NotUsed { pool: u32, element: u32 },
+    #[error("peer: wrote to element {element} of pool {pool}, which was not lent")]
+    NotLent { pool: u32, element: u32 },
+    #[error("peer: indicated address {at:#x} in pool {pool}, where no element begins")]
+    Address { pool: u32, at: u64 },
+    #[error("peer: {length} bytes in element {element} of pool {pool}, which has {size}")]
+    Length {
+        pool: u32,
+        element: u32,
+        length: u32,
+        size: u32,
+    },
+    #[error("peer: number {got} where {from} to {to} are possible, of pool {pool}")]
+    Number {
+        pool: u32,
+        got: u32,
+        from: u32,
+        to: u32,
+    },
+    #[error("peer: an answer to transaction {context:#x}, which is not open")]
+    StrayReply { context: u64 },
+    #[error("peer: more than {most} requests without waiting for answers")]
+    TooManyRequests { most: u32 },
+    #[error("{most} outputs wait: input is refused until they are polled")]
+    Backlog { most: usize },
+}
+
+/// What the program did wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the sentences say what the numbers are")]
+pub enum Misuse {
+    #[error("setting {field} is {got}, not within {least} to {most}")]
+    Setting {
+        field: &'static str,
+        got: u32,
+        least: u32,
+        most: u32,
+    },
+    #[error("pool {reference} of {count} elements of {size} bytes cannot be advertised")]
+    BadPool {
+        reference: u32,
+        count: u32,
+        size: u32,
+    },
+    #[error("pool {reference} exists already")]
+    PoolExists { reference: u32 },
+    #[error("pool {reference} is beyond the limits of {pools} pools and {elements} elements")]
+    TooMuch {
+        reference: u32,
+        pools: u32,
+        elements: u32,
+    },
+    #[error("there is no pool {reference}, or it is being flushed")]
+    UnknownPool { reference: u32 },
+    #[error("element {element} of pool {pool} is not the program's")]
+    NotHeld { pool: u32, element: u32 },
+    #[error("packet {packet} is not under way")]
+    UnknownPacket { packet: Packet },
+    #[error("no request with context {context:#x} waits for an answer")]
+    UnknownRequest { context: u64 },
+    #[error("{got} bytes of data, and a message holds {most}")]
+    DataTooLong { got: usize, most: usize },
+    #[error("{most} requests wait already")]
+    TooManyRequests { most: u32 },
+    #[error("{most} outputs wait: poll them first")]
+    Backlog { most: usize },
+}
+
+/// Why a packet cannot be sent now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the sentences say what the numbers are")]
+pub enum Refused {
+    #[error("no element is free for a packet of {len} bytes: wait for room")]
+    Full { len: u32 },
+    #[error("a packet of {len} bytes, and the peer's pools hold {most}")]
+    TooLong { len: u32, most: u32 },
+    #[error("{most} outputs wait: poll them first")]
+    Backlog { most: usize },
+}

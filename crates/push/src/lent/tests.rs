@@ -1,0 +1,85 @@
+//! The tables of the peer's pools, and which element is taken.
+
+use super::*;
+use verbena_wire::Stag;
+
+fn pool(reference: u32, count: u32, size: u32) -> Pool {
+    Pool {
+        reference,
+        count,
+        size,
+        handle: Stag::new(1),
+        at: To::new(1000),
+        context: 0,
+    }
+}
+
+#[test]
+fn an_element_is_free_only_when_given_back_and_written() {
+    use Use::*;
+    let events = [
+        UseEvent::Push,
+        UseEvent::Write,
+        UseEvent::Complete,
+        UseEvent::Indicate,
+        UseEvent::Return,
+    ];
+    let table = [
+        (Free, [Some(Pushed), Some(Writing), None, None, None]),
+        (Pushed, [None, None, Some(Used), None, Some(Returned)]),
+        (Writing, [None, None, Some(Written), None, None]),
+        (Written, [None, None, None, Some(Used), None]),
+        (Used, [None, None, None, None, Some(Free)]),
+        (Returned, [None, None, Some(Free), None, None]),
+    ];
+    for (state, row) in table {
+        assert_eq!(events.map(|e| state.next(e)), row, "{state:?}");
+    }
+}
+
+/// P6: the user stops before it replies.
+#[test]
+fn a_pool_is_left_only_when_nothing_is_under_way() {
+    use Lease::*;
+    let events = [
+        LeaseEvent::Recall,
+        LeaseEvent::Release,
+        LeaseEvent::Drained,
+        LeaseEvent::Reply,
+    ];
+    let table = [
+        (Usable, [Some(Leaving), Some(Closing), None, None]),
+        (Leaving, [Some(Leaving), None, Some(Gone), None]),
+        (Closing, [Some(Leaving), None, Some(Asked), None]),
+        (Asked, [Some(Gone), None, None, Some(Gone)]),
+        (Gone, [None, None, None, None]),
+    ];
+    for (state, row) in table {
+        assert_eq!(events.map(|e| state.next(e)), row, "{state:?}");
+    }
+}
+
+#[test]
+fn the_smallest_element_that_fits_is_taken_in_turn() {
+    let mut lents = Lents::default();
+    lents.insert(pool(9, 2, 100), false);
+    lents.insert(pool(4, 1, 2000), false);
+    assert_eq!(lents.take(50), Ok((9, 0)));
+    assert_eq!(lents.take(101), Ok((4, 0)));
+    assert_eq!(lents.take(100), Ok((9, 1)));
+    assert_eq!(lents.take(1), Err(Shortage::Full));
+    assert_eq!(lents.take(2001), Err(Shortage::TooLong { most: 2000 }));
+    lents.invariants();
+}
+
+#[test]
+fn a_pool_that_leaves_is_not_taken_from() {
+    let mut lents = Lents::default();
+    lents.insert(pool(1, 4, 100), false);
+    lents.change(1, |lent| lent.lease = Lease::Leaving);
+    assert_eq!(lents.take(1), Err(Shortage::Full));
+    lents.invariants();
+    lents.remove(1);
+    assert_eq!((lents.len(), lents.elements(), lents.free()), (0, 0, 0));
+    lents.invariants();
+}

@@ -1,0 +1,34 @@
+//! The push-push messaging layer (P4–P7) for one side of a service connection: pools, credits, indications, transactions.
+//! It promises never to name memory outside a pool that the peer advertised, nor an element that the peer has not given
+//! back, and to stay within named limits whatever arrives. It refuses to know carriers, memory, clocks and network drivers.
+//!
+//! Reading order: [`settings`] → [`output`] → [`session`] (`send`, `receive`, `arrive`, `pools`, `config`, `pump`) → the books
+//! it keeps (`owned`, `lent`, `window`, `transactions`) → [`error`].
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+mod counters;
+pub mod error;
+mod lent;
+pub mod output;
+mod owned;
+pub mod session;
+pub mod settings;
+mod transactions;
+mod window;
+
+#[cfg(test)]
+mod world;
+
+pub use counters::Counters;
+pub use error::{Misuse, Refused, Violation};
+pub use lent::{Lease, LeaseEvent, Use, UseEvent};
+pub use output::{Channel, Event, Output, Packet};
+pub use owned::{Hold, HoldEvent, Tenure, TenureEvent};
+pub use session::Session;
+pub use settings::{Arrangement, Limits, Naming, Settings};
+pub use window::{FIRST_MESSAGES, MESSAGES};

@@ -1,0 +1,214 @@
+//! Transfers that arrive: immediate data, indications in messages, bare packets, packets in messages; and announcements.
+//! It promises that an element is believed to hold a packet only if it was lent, once, and within its size (P7).
+//! It refuses whatever no element was lent for.
+
+use verbena_wire::push::{Element, Elements, Function, Indication};
+
+use super::receive::note;
+use super::{SEND_DATA_HEAD, Session};
+use crate::error::Violation;
+use crate::output::{Channel, Event, Output};
+use crate::owned::{Owned, Tenure};
+use crate::settings::{Arrangement, MAX_MESSAGES};
+use crate::window::MESSAGES;
+
+/// What both sides agree on again, see [`Session::refresh`]: how many messages the peer has sent; whether this one is counted
+/// among them, 0 or 1; and up to which number we may send.
+pub(super) fn synchronisation(elements: Elements<'_>) -> Option<(u32, u32, u32)> {
+    let mut elements = elements.iter();
+    let three = (elements.next(), elements.next(), elements.next());
+    let (
+        Some(Element::Index {
+            pool: MESSAGES,
+            element: sent,
+            length: itself @ (0 | 1),
+        }),
+        Some(Element::Index {
+            pool: MESSAGES,
+            element: limit,
+            ..
+        }),
+        None,
+    ) = three
+    else {
+        return None;
+    };
+    Some((sent.wrapping_add(itself), itself, limit))
+}
+
+impl Session {
+    /// The immediate data of an RDMA write arrived (B), and the data with it.
+    pub fn handle_immediate(&mut self, channel: Channel, word: u32) -> Result<(), Violation> {
+        let result = self.judge_immediate(channel, word);
+        result.map_err(|violation| self.violated(violation))
+    }
+
+    /// A packet of so many bytes fell into the next receive descriptor of the data channel (A); also to be called, with the
+    /// packet's whole length, if it was too long for the descriptor and the descriptor is spent.
+    pub fn handle_packet(&mut self, channel: Channel, len: u32) -> Result<(), Violation> {
+        let right = self.settings.arrangement == Arrangement::Sends && channel == Channel::Data;
+        let result = match right {
+            true => self.fall(len).map(drop),
+            false => Err(Violation::Channel(channel)),
+        };
+        result.map_err(|violation| self.violated(violation))
+    }
+
+    fn judge_immediate(&mut self, channel: Channel, word: u32) -> Result<(), Violation> {
+        self.check_backlog()?;
+        if self.settings.arrangement != Arrangement::Writes || channel != Channel::Data {
+            return Err(Violation::Channel(channel));
+        }
+        self.counters.immediates_in += 1;
+        let Indication {
+            pool,
+            element,
+            length,
+        } = Indication::from_immediate(word);
+        self.arrive(u32::from(pool), u32::from(element), u32::from(length))
+    }
+
+    /// C: the packet is inside the message, and is copied out of it.
+    pub(super) fn handle_data(&mut self, data: &[u8]) -> Result<(), Violation> {
+        if self.settings.arrangement != Arrangement::Single {
+            return Err(Violation::Channel(Channel::Control));
+        }
+        let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let (pool, element) = self.descriptor(len)?;
+        self.outputs.push_back(Output::Keep {
+            pool,
+            element,
+            from: SEND_DATA_HEAD,
+            len,
+        });
+        self.arrived(pool, element, len);
+        self.settle_drained();
+        Ok(())
+    }
+
+    /// A: the packet lies in the descriptor already.
+    fn fall(&mut self, len: u32) -> Result<(), Violation> {
+        self.check_backlog()?;
+        let (pool, element) = self.descriptor(len)?;
+        self.arrived(pool, element, len);
+        self.settle_drained();
+        Ok(())
+    }
+
+    /// The descriptor that is next.
+    fn descriptor(&mut self, len: u32) -> Result<(u32, u32), Violation> {
+        let mut pools = self.owned.values_mut();
+        let lent = pools.find(|o| o.tenure() != Tenure::Free);
+        let owned = lent.ok_or(Violation::PacketOverrun)?;
+        let pool = owned.pool().reference;
+        let fallen = owned.fall(len);
+        let again = owned.tenure() == Tenure::Lent;
+        if let Err(Violation::Length { element, .. }) = fallen
+            && again
+            && self.settings.arrangement == Arrangement::Sends
+        {
+            self.outputs.push_back(Output::Post {
+                pool,
+                first: element,
+                count: 1,
+            });
+        }
+        fallen.map(|element| (pool, element))
+    }
+
+    fn arrived(&mut self, pool: u32, element: u32, len: u32) {
+        self.counters.packets_in += 1;
+        self.event(Event::Arrived { pool, element, len });
+    }
+
+    pub(super) fn handle_elements(&mut self, elements: Elements<'_>) -> Result<(), Violation> {
+        if self.settings.arrangement.counts()
+            && let Some((sent, itself, limit)) = synchronisation(elements)
+        {
+            return self.synchronised(sent, itself, limit);
+        }
+        let mut result = Ok(());
+        for element in elements.iter() {
+            note(&mut result, self.handle_element(element));
+        }
+        result
+    }
+
+    fn handle_element(&mut self, element: Element) -> Result<(), Violation> {
+        self.counters.indications_in += 1;
+        if self.settings.arrangement.counts() {
+            return self.announced(element);
+        }
+        match element {
+            Element::Index {
+                pool,
+                element,
+                length,
+            } => self.arrive(pool, element, length),
+            Element::Address { pool, at, length } => {
+                let at = at.get();
+                let element = self.indicated(pool)?.element_at(at);
+                let element = element.ok_or(Violation::Address { pool, at })?;
+                self.arrive(pool, element, length)
+            }
+        }
+    }
+
+    fn indicated(&mut self, pool: u32) -> Result<&mut Owned, Violation> {
+        self.owned.get_mut(&pool).ok_or(Violation::UnknownPool {
+            function: Function::BufferRdmaIndicate as u16,
+            reference: pool,
+        })
+    }
+
+    /// An element was written to and indicated, either way.
+    fn arrive(&mut self, pool: u32, element: u32, length: u32) -> Result<(), Violation> {
+        self.indicated(pool)?.arrive(element, length)?;
+        self.arrived(pool, element, length);
+        Ok(())
+    }
+
+    /// Messages keep their order, so that what is missing is lost; all but the announcement itself.
+    fn synchronised(&mut self, sent: u32, itself: u32, limit: u32) -> Result<(), Violation> {
+        let missing = self.grant.missing(sent).ok_or(Violation::Number {
+            pool: MESSAGES,
+            got: sent,
+            from: self.grant.received(),
+            to: self.grant.told(),
+        })?;
+        let moved = self.grant.lose(missing);
+        self.counters.lost += u64::from(moved.saturating_sub(itself));
+        self.raise_credit(limit)
+    }
+
+    /// The peer posted descriptors for messages.
+    pub(super) fn raise_credit(&mut self, limit: u32) -> Result<(), Violation> {
+        let raised = self.credit.raise(limit, MAX_MESSAGES);
+        raised.map(drop).map_err(|(from, to)| Violation::Number {
+            pool: MESSAGES,
+            got: limit,
+            from,
+            to,
+        })
+    }
+
+    /// A, C: the peer says how many packets it has sent.
+    fn announced(&mut self, element: Element) -> Result<(), Violation> {
+        let (pool, number) = match element {
+            Element::Index { pool, element, .. } => (pool, element),
+            Element::Address { pool, at, .. } => {
+                let at = at.get();
+                return Err(Violation::Address { pool, at });
+            }
+        };
+        let announced = self.indicated(pool)?.announce(number);
+        announced.map_err(|(from, to)| Violation::Number {
+            pool,
+            got: number,
+            from,
+            to,
+        })?;
+        self.settle_drained();
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Pools from both sides: ours are advertised, given back and recalled; the peer's are released (P6).
+//! It promises that memory is called free only when the peer has stopped and nothing is on its way.
+//! It refuses to know who asked the program for memory.
+
+use verbena_wire::push::{Body, Entry, Envelope, Message, Pool, Reference};
+
+use super::{Session, YOURS};
+use crate::error::Misuse;
+use crate::lent::{Lease, LeaseEvent};
+use crate::output::{Event, Output};
+use crate::owned::{Owned, Tenure, TenureEvent};
+use crate::settings::Arrangement;
+use crate::transactions::Open;
+use crate::window::MESSAGES;
+
+/// A pool that can exist: its memory ends within the address space, and its number leaves the marks free.
+pub(super) fn is_sound(pool: &Pool) -> bool {
+    let bytes = u64::from(pool.count) * u64::from(pool.size);
+    let numbered = pool.reference & YOURS == 0 && pool.reference != MESSAGES;
+    numbered && bytes > 0 && pool.at.checked_add(bytes).is_some()
+}
+
+impl Session {
+    /// Lends pools to the peer, several in one message as far as they fit. All are advertised, or none.
+    ///
+    /// In arrangements A and C the elements are receive descriptors, in the order of their numbers, handle and address say
+    /// nothing to the peer, and there is one pool at a time.
+    pub fn advertise(&mut self, pools: &[Pool]) -> Result<(), Misuse> {
+        self.check_pools(pools)?;
+        for pool in pools {
+            let counts = self.settings.arrangement.counts();
+            self.owned.insert(pool.reference, Owned::new(*pool, counts));
+            self.owned_elements += u64::from(pool.count);
+            if self.settings.arrangement == Arrangement::Sends {
+                self.outputs.push_back(Output::Post {
+                    pool: pool.reference,
+                    first: 0,
+                    count: pool.count,
+                });
+            }
+        }
+        self.compose_pools(pools);
+        Ok(())
+    }
+
+    pub(super) fn compose_pools(&mut self, pools: &[Pool]) {
+        for part in pools.chunks(self.entries(Pool::LEN)) {
+            let mut bytes = Vec::new();
+            let context = self.transactions.context();
+            Message::emit_pools(context, part, &mut bytes);
+            self.outbox.push_back(bytes);
+        }
+    }
+
+    fn check_pools(&self, pools: &[Pool]) -> Result<(), Misuse> {
+        let limits = &self.settings.limits;
+        if self.is_backlogged() {
+            let most = limits.outputs;
+            return Err(Misuse::Backlog { most });
+        }
+        let single = self.settings.arrangement.counts();
+        let most = if single { 1 } else { limits.pools };
+        let mut count = self.owned.len();
+        let mut elements = self.owned_elements;
+        for (at, pool) in pools.iter().enumerate() {
+            let Pool {
+                reference,
+                count: of,
+                size,
+                ..
+            } = *pool;
+            if !is_sound(pool) {
+                return Err(Misuse::BadPool {
+                    reference,
+                    count: of,
+                    size,
+                });
+            }
+            let twice = pools.iter().take(at).any(|p| p.reference == reference);
+            if twice || self.owned.contains_key(&reference) {
+                return Err(Misuse::PoolExists { reference });
+            }
+            count += 1;
+            elements += u64::from(of);
+            if count > most as usize || elements > u64::from(limits.elements) {
+                return Err(Misuse::TooMuch {
+                    reference,
+                    pools: most,
+                    elements: limits.elements,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The program is done with an element in which a packet [arrived](Event::Arrived): the peer may use it again.
+    pub fn give_back(&mut self, pool: u32, element: u32) -> Result<(), Misuse> {
+        let owned = self.owned.get_mut(&pool);
+        let owned = owned.ok_or(Misuse::UnknownPool { reference: pool })?;
+        let again = owned
+            .give_back(element)
+            .ok_or(Misuse::NotHeld { pool, element })?;
+        if again && self.settings.arrangement == Arrangement::Sends {
+            // Posted before the peer hears of it.
+            self.outputs.push_back(Output::Post {
+                pool,
+                first: element,
+                count: 1,
+            });
+        }
+        self.forget_if_over(pool);
+        Ok(())
+    }
+
+    /// Recalls pools of ours (P6): each is [free](Event::PoolFreed) when the peer has stopped. Returns the transaction.
+    pub fn flush(&mut self, pools: &[u32]) -> Result<u64, Misuse> {
+        for &reference in pools {
+            let known = self.owned.get(&reference);
+            if known.is_none_or(|owned| owned.tenure() != Tenure::Lent) {
+                return Err(Misuse::UnknownPool { reference });
+            }
+        }
+        let parts = pools.chunks(self.entries(Reference::LEN));
+        self.check_transactions(parts.len())?;
+        let mut last = 0;
+        for part in parts {
+            for pool in part {
+                if let Some(owned) = self.owned.get_mut(pool) {
+                    owned.advance(TenureEvent::Recall);
+                }
+            }
+            last = self.request_flush(part, Open::Flush(part.to_vec()));
+        }
+        Ok(last)
+    }
+
+    /// Stops using a pool of the peer and tells it so: [gone](Event::PoolGone) when the peer has answered.
+    pub fn release(&mut self, pool: u32) -> Result<(), Misuse> {
+        // The request is made once nothing is under way, and needs a place then.
+        let closing = self.lents.iter().filter(|l| l.lease == Lease::Closing);
+        self.check_transactions(closing.count() + 1)?;
+        let released = self.lents.change(pool, |lent| {
+            let next = lent.lease.next(LeaseEvent::Release);
+            lent.lease = next.unwrap_or(lent.lease);
+            next.is_some()
+        });
+        if released != Some(true) {
+            return Err(Misuse::UnknownPool { reference: pool });
+        }
+        self.settle_leases(pool);
+        Ok(())
+    }
+
+    pub(super) fn check_transactions(&self, more: usize) -> Result<(), Misuse> {
+        let most = self.settings.limits.transactions;
+        if self.transactions.waiting() + more > most as usize {
+            return Err(Misuse::TooManyRequests { most });
+        }
+        Ok(())
+    }
+
+    fn request_flush(&mut self, pools: &[u32], open: Open) -> u64 {
+        let references: Vec<Reference> = pools.iter().copied().map(Reference).collect();
+        let mut bytes = Vec::new();
+        let context = self.transactions.context();
+        Message::emit_flush(context, &references, &mut bytes);
+        self.transactions.open(context, open, bytes.clone());
+        self.outbox.push_back(bytes);
+        context
+    }
+
+    /// A pool of the peer has perhaps nothing under way any more: answer the peer, or ask it.
+    pub(super) fn settle_leases(&mut self, pool: u32) {
+        let Some(lent) = self.lents.get(pool).filter(|l| !l.is_busy()) else {
+            return;
+        };
+        let Some(next) = lent.lease.next(LeaseEvent::Drained) else {
+            return;
+        };
+        self.announce(pool);
+        if next == Lease::Gone {
+            self.leave(pool);
+        } else {
+            self.lents.change(pool, |lent| lent.lease = next);
+            self.request_flush(&[pool | YOURS], Open::Release(pool));
+        }
+    }
+
+    /// A pool of the peer is no more.
+    pub(super) fn leave(&mut self, pool: u32) {
+        self.lents.remove(pool);
+        self.transactions.drained(pool);
+        self.event(Event::PoolGone { pool });
+        self.answer_recalls();
+    }
+
+    pub(super) fn answer_recalls(&mut self) {
+        for context in self.transactions.answerable() {
+            if let Err(violation) = self.compose_reply(context, Body::BufferPoolFlushReply) {
+                self.violated(violation);
+            }
+        }
+    }
+
+    /// The peer has stopped using a pool of ours.
+    pub(super) fn stopped(&mut self, pool: u32) {
+        if let Some(owned) = self.owned.get_mut(&pool) {
+            owned.advance(TenureEvent::Stopped);
+        }
+        self.settle_drained();
+    }
+
+    /// Frees the pools that the peer has left and nothing is on its way to.
+    pub(super) fn settle_drained(&mut self) {
+        let drained = |o: &&mut Owned| o.tenure() == Tenure::Draining && o.missing() == 0;
+        let mut freed = Vec::new();
+        for owned in self.owned.values_mut().filter(drained) {
+            owned.advance(TenureEvent::Drained);
+            freed.push(owned.pool().reference);
+        }
+        for pool in freed {
+            if self.settings.arrangement == Arrangement::Sends {
+                self.outputs.push_back(Output::Withdraw { pool });
+            }
+            self.event(Event::PoolFreed { pool });
+            self.forget_if_over(pool);
+        }
+    }
+
+    fn forget_if_over(&mut self, pool: u32) {
+        if self.owned.get(&pool).is_some_and(Owned::is_over) {
+            let owned = self.owned.remove(&pool);
+            self.owned_elements -= owned.map_or(0, |o| u64::from(o.pool().count));
+        }
+    }
+
+    /// Entries of so many bytes that a message holds.
+    pub(super) fn entries(&self, len: usize) -> usize {
+        ((self.settings.frame as usize).saturating_sub(Envelope::LEN) / len).max(1)
+    }
+}

@@ -1,0 +1,214 @@
+//! Messages are composed here, when the carrier polls, so that what gathered since then shares them.
+//! It promises that no message leaves without a receive descriptor of the peer, and keeps the last one for giving credit,
+//! so that two sides never wait for each other. It refuses to know how a message is sent.
+
+use verbena_wire::push::{Body, Element, Entry, Function, Message, Pool, Range};
+
+use super::{Asking, Session, YOURS};
+use crate::lent::UseEvent;
+use crate::output::Output;
+use crate::owned::{Owned, Tenure};
+use crate::settings::Naming;
+use crate::window::MESSAGES;
+
+/// The longer form of an indicated element on the wire.
+const ELEMENT_LEN: usize = 16;
+
+impl Session {
+    pub(super) fn pump(&mut self) {
+        self.pump_grant();
+        self.pump_indications();
+        self.pump_outbox();
+        self.pump_updates();
+        self.pump_get();
+    }
+
+    /// One is kept for [`pump_grant`](Self::pump_grant).
+    fn may_send(&self) -> bool {
+        self.credit.left() > 1
+    }
+
+    fn transmit(&mut self, bytes: Vec<u8>) {
+        self.credit.spend();
+        self.counters.messages_out += 1;
+        self.outputs.push_back(Output::Send(bytes));
+    }
+
+    /// Half of our descriptors for messages have been used: tell the peer that they are posted again.
+    fn pump_grant(&mut self) {
+        let window = self.settings.messages;
+        if self.credit.left() == 0 || self.grant.owed(window) < window / 2 {
+            return;
+        }
+        let (first, count) = self.grant.tell(window);
+        let pool = MESSAGES;
+        self.transmit_ranges(&[Range { pool, first, count }]);
+    }
+
+    fn transmit_ranges(&mut self, ranges: &[Range]) {
+        let mut bytes = Vec::new();
+        let context = self.transactions.context();
+        Message::emit_ranges(context, ranges, &mut bytes);
+        self.transmit(bytes);
+    }
+
+    /// P7: what the immediate data could not say, several elements per message.
+    fn pump_indications(&mut self) {
+        let most = self.entries(ELEMENT_LEN);
+        while self.may_send() && !self.indications.is_empty() {
+            let count = most.min(self.indications.len());
+            let batch: Vec<_> = self.indications.drain(..count).collect();
+            let mut elements = Vec::with_capacity(count);
+            for &(pool, element, length) in &batch {
+                self.lents
+                    .change(pool, |lent| lent.step(element, UseEvent::Indicate));
+                elements.push(self.name(pool, element, length));
+            }
+            self.counters.indications_out += count as u64;
+            let mut bytes = Vec::new();
+            let context = self.transactions.context();
+            Message::emit_elements(context, &elements, &mut bytes);
+            self.transmit(bytes);
+            for (pool, ..) in batch {
+                self.settle_leases(pool);
+            }
+        }
+    }
+
+    fn name(&self, pool: u32, element: u32, length: u32) -> Element {
+        match self.lents.get(pool) {
+            Some(lent) if self.settings.naming == Naming::Address => Element::Address {
+                pool,
+                at: lent.address(element),
+                length,
+            },
+            _ => Element::Index {
+                pool,
+                element,
+                length,
+            },
+        }
+    }
+
+    fn pump_outbox(&mut self) {
+        while self.may_send()
+            && let Some(bytes) = self.outbox.pop_front()
+        {
+            self.transmit(bytes);
+        }
+    }
+
+    /// Elements that the program gave back, of as many pools as fit a message.
+    fn pump_updates(&mut self) {
+        let most = self.entries(Range::LEN);
+        while self.may_send() {
+            let mut ranges = Vec::new();
+            let hurry = self.hurry;
+            for owned in self.owned.values_mut().filter(|o| o.is_due(hurry)) {
+                owned.update(most, &mut ranges);
+                if ranges.len() >= most {
+                    break;
+                }
+            }
+            if ranges.is_empty() {
+                self.hurry = false;
+                return;
+            }
+            self.transmit_ranges(&ranges);
+        }
+    }
+
+    fn pump_get(&mut self) {
+        let Asking::Due(size) = self.asking else {
+            return;
+        };
+        if self.may_send() {
+            self.asking = Asking::Sent(size);
+            let context = self.transactions.context();
+            let count = self.settings.ask;
+            let body = Body::BufferRecvPoolGet { count, size };
+            let mut bytes = Vec::new();
+            Message { context, body }.emit(&mut bytes);
+            self.transmit(bytes);
+        }
+    }
+
+    /// Tells the peer how many packets were sent into a pool of descriptors, so that it knows what is missing.
+    pub(super) fn announce(&mut self, pool: u32) {
+        if let Some(element) = self.lents.get(pool).and_then(crate::lent::Lent::sent) {
+            let mut bytes = Vec::new();
+            let context = self.transactions.context();
+            Message::emit_elements(context, &[announcement(pool, element, 0)], &mut bytes);
+            self.outbox.push_back(bytes);
+        }
+    }
+
+    /// Says everything again that may have been lost, where channels are not acknowledged.
+    pub(super) fn repeat(&mut self) {
+        self.synchronise();
+        if !self.outbox.is_empty() {
+            return;
+        }
+        // A pool that is leaving must not come back.
+        let lent = |o: &&Owned| o.tenure() == Tenure::Lent;
+        let pools: Vec<Pool> = self
+            .owned
+            .values()
+            .filter(lent)
+            .map(|o| *o.pool())
+            .collect();
+        self.compose_pools(&pools);
+        let again = self.owned.values().filter(lent).filter_map(Owned::again);
+        let ranges: Vec<Range> = again.collect();
+        if !ranges.is_empty() {
+            let mut bytes = Vec::new();
+            let context = self.transactions.context();
+            Message::emit_ranges(context, &ranges, &mut bytes);
+            self.outbox.push_back(bytes);
+        }
+        let used = self.lents.iter().filter(|l| l.free() < l.pool.count);
+        let used: Vec<u32> = used.map(|l| l.pool.reference).collect();
+        for pool in used {
+            self.announce(pool);
+        }
+        let requests: Vec<Vec<u8>> = self.transactions.requests().cloned().collect();
+        self.outbox.extend(requests);
+    }
+
+    /// How many messages were sent before this one, which is one of them if there is credit for it, and up to which the peer
+    /// may send. Without credit it goes all the same: what was lost took the credit along, and its descriptor is free.
+    fn synchronise(&mut self) {
+        let context = self.transactions.context();
+        let counted = u32::from(self.credit.left() > 0);
+        // Both sides may be out of credit, each for want of the other's grant.
+        self.grant.tell(self.settings.messages);
+        let elements = [
+            announcement(MESSAGES, self.credit.sent(), counted),
+            announcement(MESSAGES, self.grant.told(), 0),
+        ];
+        let mut bytes = Vec::new();
+        Message::emit_elements(context, &elements, &mut bytes);
+        if counted > 0 {
+            self.transmit(bytes);
+        } else {
+            self.counters.messages_out += 1;
+            self.outputs.push_back(Output::Send(bytes));
+        }
+    }
+}
+
+/// Up to which number was sent; in place of the length, whether this is one more.
+fn announcement(pool: u32, number: u32, itself: u32) -> Element {
+    Element::Index {
+        pool,
+        element: number,
+        length: itself,
+    }
+}
+
+/// The relations that the composing of messages relies on.
+const _: () = {
+    assert!(MESSAGES & YOURS == 0);
+    assert!(crate::window::FIRST_MESSAGES >= 4);
+    assert!(Function::BufferRecvPool as u16 == 1);
+};

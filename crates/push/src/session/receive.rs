@@ -1,0 +1,249 @@
+//! Messages that arrive, and what pools and flushes do. One match decides; helpers only do.
+//! It promises that every entry of a message is judged by itself, and that an unknown message is answered (P6).
+//! It refuses messages that no descriptor was lent for.
+
+use verbena_wire::push::{Body, Entries, Function, Message, Parsed, Pool, Range, Reference};
+
+use super::arrive::synchronisation;
+use super::pools::is_sound;
+use super::{Session, YOURS};
+use crate::error::Violation;
+use crate::lent::{Lease, LeaseEvent};
+use crate::output::{Channel, Event};
+use crate::settings::Arrangement;
+use crate::transactions::{Open, Recall};
+use crate::window::MESSAGES;
+
+/// Keeps the first violation of several.
+pub(super) fn note(first: &mut Result<(), Violation>, result: Result<(), Violation>) {
+    if first.is_ok() {
+        *first = result;
+    }
+}
+
+impl Session {
+    /// A message arrived. Poll all outputs before its buffer is used again. A violation was ignored, and counted.
+    pub fn handle_message(&mut self, channel: Channel, bytes: &[u8]) -> Result<(), Violation> {
+        self.counters.messages_in += 1;
+        let result = self.judge_message(channel, bytes);
+        result.map_err(|violation| self.violated(violation))
+    }
+
+    pub(super) fn check_backlog(&self) -> Result<(), Violation> {
+        let most = self.settings.limits.outputs;
+        match self.is_backlogged() {
+            true => Err(Violation::Backlog { most }),
+            false => Ok(()),
+        }
+    }
+
+    fn judge_message(&mut self, channel: Channel, bytes: &[u8]) -> Result<(), Violation> {
+        self.check_backlog()?;
+        if channel != Channel::Control {
+            return Err(Violation::Channel(channel));
+        }
+        let parsed = Message::parse(bytes);
+        match &parsed {
+            // Both keep count in their own way.
+            Ok(Parsed::Known(message)) if self.is_uncounted(message) => {}
+            _ if !self.grant.receive() => {
+                let window = self.settings.messages;
+                return Err(Violation::MessageOverrun { window });
+            }
+            _ => {}
+        }
+        match parsed {
+            Ok(Parsed::Known(message)) => self.handle(&message),
+            // PUSH.md: counted and answered, never fatal.
+            Ok(Parsed::Unknown(envelope)) => {
+                self.counters.unknown += 1;
+                let Message { context, body } = envelope.unknown_reply();
+                self.compose_reply(context, body)
+            }
+            Err(malformed) => {
+                self.answer_malformed(bytes)?;
+                Err(malformed.into())
+            }
+        }
+    }
+
+    /// A packet has a window of its own, and an announcement of messages says itself how it counts.
+    fn is_uncounted(&self, message: &Message<'_>) -> bool {
+        match message.body {
+            Body::SendData(_) => self.settings.arrangement == Arrangement::Single,
+            Body::BufferRdmaIndicate(elements) => {
+                self.settings.arrangement.counts() && synchronisation(elements).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    fn handle(&mut self, message: &Message<'_>) -> Result<(), Violation> {
+        let context = message.context;
+        match message.body {
+            Body::BufferRecvPool(pools) => self.handle_pools(pools),
+            Body::BufferRecvPoolGet { count, size } => {
+                self.hurry = true;
+                self.event(Event::PoolWanted { count, size });
+                Ok(())
+            }
+            Body::BufferRecvPoolUpdate(ranges) => self.handle_ranges(ranges),
+            Body::BufferPoolFlushRequest(pools) => self.handle_flush(context, pools),
+            Body::BufferPoolFlushReply => self.handle_flush_reply(context),
+            Body::SendData(data) => self.handle_data(data),
+            Body::BufferRdmaIndicate(elements) => self.handle_elements(elements),
+            Body::CfgUtilRequest { operation, data } => {
+                self.handle_request(context, operation, data)
+            }
+            Body::CfgUtilReply {
+                operation,
+                status,
+                data,
+            } => self.handle_reply(context, operation, status, data),
+        }
+    }
+
+    fn handle_pools(&mut self, pools: Entries<'_, Pool>) -> Result<(), Violation> {
+        let mut result = Ok(());
+        for pool in pools.iter() {
+            note(&mut result, self.handle_pool(pool));
+        }
+        self.tell_room();
+        result
+    }
+
+    fn handle_pool(&mut self, pool: Pool) -> Result<(), Violation> {
+        let Pool {
+            reference,
+            count,
+            size,
+            ..
+        } = pool;
+        let counts = self.settings.arrangement.counts();
+        let known = self.lents.get(reference);
+        if counts && known.is_some_and(|lent| lent.pool == pool) {
+            // Said again, see `refresh`.
+            return Ok(());
+        }
+        if known.is_some() || !is_sound(&pool) {
+            return Err(Violation::BadPool {
+                reference,
+                count,
+                size,
+            });
+        }
+        let limits = &self.settings.limits;
+        let most = if counts { 1 } else { limits.pools as usize };
+        let elements = self.lents.elements() + u64::from(count);
+        if self.lents.len() >= most || elements > u64::from(limits.elements) {
+            return Err(Violation::TooMuch { reference, count });
+        }
+        self.lents.insert(pool, counts);
+        self.event(Event::PoolLent(pool));
+        Ok(())
+    }
+
+    fn handle_ranges(&mut self, ranges: Entries<'_, Range>) -> Result<(), Violation> {
+        let mut result = Ok(());
+        for range in ranges.iter() {
+            note(&mut result, self.handle_range(range));
+        }
+        self.tell_room();
+        result
+    }
+
+    fn handle_range(&mut self, range: Range) -> Result<(), Violation> {
+        let Range { pool, first, count } = range;
+        let limit = first.wrapping_add(count);
+        if pool == MESSAGES {
+            return self.raise_credit(limit);
+        }
+        let function = Function::BufferRecvPoolUpdate as u16;
+        let lent = self.lents.get(pool);
+        let of = lent
+            .map(|lent| lent.pool.count)
+            .ok_or(Violation::UnknownPool {
+                function,
+                reference: pool,
+            })?;
+        if self.settings.arrangement.counts() {
+            let raised = self.lents.raise(pool, limit);
+            return raised.map(drop).map_err(|(from, to)| Violation::Number {
+                pool,
+                got: limit,
+                from,
+                to,
+            });
+        }
+        if u64::from(first) + u64::from(count) > u64::from(of) {
+            return Err(Violation::Range {
+                pool,
+                first,
+                count,
+                of,
+            });
+        }
+        // The first that was not used ends it, so that a message costs no more than the elements it gives back.
+        (first..first + count).try_for_each(|element| {
+            let back = self.lents.give_back(pool, element);
+            back.then_some(())
+                .ok_or(Violation::NotUsed { pool, element })
+        })
+    }
+
+    fn handle_flush(
+        &mut self,
+        context: u64,
+        pools: Entries<'_, Reference>,
+    ) -> Result<(), Violation> {
+        let theirs = pools.iter().filter(|Reference(p)| p & YOURS == 0);
+        // A pool that is not known, because it is gone, is not in use.
+        let busy: Vec<u32> = theirs
+            .map(|Reference(pool)| pool)
+            .filter(|pool| self.lents.get(*pool).is_some())
+            .collect();
+        let most = self.settings.limits.transactions;
+        let recall = Recall {
+            context,
+            busy: busy.clone(),
+        };
+        if !self.transactions.recall(recall, most) {
+            return Err(Violation::TooManyRequests { most });
+        }
+        for Reference(pool) in pools.iter().filter(|Reference(p)| p & YOURS != 0) {
+            self.stopped(pool & !YOURS);
+        }
+        for pool in busy {
+            let recall = |lent: &mut crate::lent::Lent| {
+                lent.lease = lent.lease.next(LeaseEvent::Recall).unwrap_or(lent.lease);
+                lent.lease
+            };
+            match self.lents.change(pool, recall) {
+                Some(Lease::Gone) => self.leave(pool),
+                _ => self.settle_leases(pool),
+            }
+        }
+        self.answer_recalls();
+        Ok(())
+    }
+
+    fn handle_flush_reply(&mut self, context: u64) -> Result<(), Violation> {
+        match self.transactions.get(context) {
+            Some(Open::Flush(_) | Open::Release(_)) => {}
+            Some(Open::Config) | None => return Err(Violation::StrayReply { context }),
+        }
+        match self.transactions.close(context) {
+            Some(Open::Flush(pools)) => pools.into_iter().for_each(|pool| self.stopped(pool)),
+            // Gone already if the peer recalled it at the same time.
+            Some(Open::Release(pool)) if self.is_answered(pool) => self.leave(pool),
+            Some(Open::Release(_)) => {}
+            Some(Open::Config) | None => {}
+        }
+        Ok(())
+    }
+
+    fn is_answered(&self, pool: u32) -> bool {
+        let lent = self.lents.get(pool);
+        lent.is_some_and(|lent| lent.lease.next(LeaseEvent::Reply) == Some(Lease::Gone))
+    }
+}

@@ -1,0 +1,138 @@
+//! Packets on their way out: an element is taken, the transfer named, and its end reported.
+//! It promises an element that fits and is free, and the indication in the immediate data whenever it fits (P7).
+//! It refuses to keep packets: one that finds no element is the program's to keep.
+
+use verbena_wire::push::{Body, Indication, Message};
+
+use super::{Asking, SEND_DATA_HEAD, Session};
+use crate::error::{Misuse, Refused};
+use crate::lent::{Shortage, Use, UseEvent};
+use crate::output::{Event, Output, Packet};
+use crate::settings::{Arrangement, Naming};
+
+/// A packet under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flight {
+    pool: u32,
+    element: u32,
+    len: u32,
+}
+
+impl Session {
+    /// Sends a packet of so many bytes; the number names it until [`Event::Sent`].
+    pub fn send(&mut self, len: u32) -> Result<Packet, Refused> {
+        let most = self.settings.limits.outputs;
+        if self.is_backlogged() {
+            return Err(Refused::Backlog { most });
+        }
+        let (pool, element) = match self.lents.take(len) {
+            Ok(taken) => taken,
+            Err(shortage) => return Err(self.refuse(len, shortage)),
+        };
+        let packet = Packet(self.next_packet);
+        self.next_packet += 1;
+        let flight = Flight { pool, element, len };
+        let output = match self.settings.arrangement {
+            Arrangement::Sends => Output::SendPacket { packet, len },
+            Arrangement::Single => {
+                self.counters.messages_out += 1;
+                Output::SendData {
+                    packet,
+                    head: head(packet, len),
+                    len,
+                }
+            }
+            Arrangement::Writes => self.write(packet, flight),
+        };
+        self.flights.insert(packet, flight);
+        self.counters.packets_out += 1;
+        self.outputs.push_back(output);
+        self.ask_if_low(len);
+        Ok(packet)
+    }
+
+    /// The carrier is done with a packet's bytes. Where channels are acknowledged: the write was acknowledged, or whatever
+    /// is sent on the control channel from now on arrives behind it.
+    pub fn handle_written(&mut self, packet: Packet) -> Result<(), Misuse> {
+        let flight = self.flights.remove(&packet);
+        let Flight { pool, element, len } = flight.ok_or(Misuse::UnknownPacket { packet })?;
+        let step = |lent: &mut crate::lent::Lent| lent.step(element, UseEvent::Complete);
+        if self.lents.change(pool, step).flatten() == Some(Use::Written) {
+            self.indications.push_back((pool, element, len));
+        }
+        self.event(Event::Sent { packet });
+        self.settle_leases(pool);
+        self.tell_room();
+        Ok(())
+    }
+
+    /// Names an RDMA write (P7): 8, 8 and 16 bits in the immediate data, or a message once it is written.
+    fn write(&mut self, packet: Packet, flight: Flight) -> Output {
+        let Flight { pool, element, len } = flight;
+        let fits = Indication::fit(pool, element, len);
+        let immediate = fits
+            .filter(|_| self.settings.naming == Naming::Immediate)
+            .map(Indication::immediate);
+        let begin = match immediate {
+            Some(_) => UseEvent::Push,
+            None => UseEvent::Write,
+        };
+        self.counters.immediates_out += u64::from(immediate.is_some());
+        self.lents.change(pool, |lent| lent.step(element, begin));
+        let lent = self.lents.get(pool);
+        Output::Write {
+            packet,
+            handle: lent.map(|l| l.pool.handle).unwrap_or_default(),
+            at: lent.map(|l| l.address(element)).unwrap_or_default(),
+            len,
+            immediate,
+        }
+    }
+
+    fn refuse(&mut self, len: u32, shortage: Shortage) -> Refused {
+        self.counters.full += 1;
+        self.ask_for(len);
+        let shortest = self.refused.map_or(len, |shortest| shortest.min(len));
+        self.refused = Some(shortest);
+        match shortage {
+            Shortage::Full => Refused::Full { len },
+            Shortage::TooLong { most } => Refused::TooLong { len, most },
+        }
+    }
+
+    fn ask_if_low(&mut self, len: u32) {
+        if self.lents.free() < u64::from(self.settings.low) {
+            self.ask_for(len);
+        }
+    }
+
+    /// Asks once (P6), and again only for a longer packet.
+    fn ask_for(&mut self, len: u32) {
+        let size = len.max(1);
+        let due = match self.asking {
+            Asking::No => true,
+            Asking::Due(asked) | Asking::Sent(asked) => size > asked,
+        };
+        if due {
+            self.asking = Asking::Due(size);
+        }
+    }
+}
+
+/// What goes before the packet: the message as it is without data, with the size of the data in it.
+fn head(packet: Packet, len: u32) -> [u8; SEND_DATA_HEAD] {
+    let message = Message {
+        context: packet.0,
+        body: Body::SendData(&[]),
+    };
+    let mut bytes = Vec::with_capacity(SEND_DATA_HEAD);
+    message.emit(&mut bytes);
+    let mut head = [0; SEND_DATA_HEAD];
+    for (to, from) in head.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    if let Some(size) = head.last_chunk_mut::<4>() {
+        *size = len.to_be_bytes();
+    }
+    head
+}

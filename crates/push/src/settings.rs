@@ -1,0 +1,146 @@
+//! What is chosen when a session is made: the arrangement of channels, sizes, and a limit on everything that can grow.
+//! Settings promise to be checked once, before a session exists.
+//! They refuse to know where they came from.
+
+use crate::error::Misuse;
+use crate::output::Channel;
+use crate::window::FIRST_MESSAGES;
+
+/// How channels and transfers are arranged (P5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arrangement {
+    /// (A) Control and data channel, each with its own connection: sends only, unacknowledged. A packet is sent bare.
+    Sends,
+    /// (B) One service connection of two acknowledged channels: packets by RDMA write, messages on the control channel.
+    Writes,
+    /// (C) A single channel: packets inside SendData messages.
+    Single,
+}
+
+impl Arrangement {
+    /// Every arrangement.
+    pub const ALL: [Arrangement; 3] =
+        [Arrangement::Sends, Arrangement::Writes, Arrangement::Single];
+
+    /// The channel that packets travel on.
+    pub const fn data_channel(self) -> Channel {
+        match self {
+            Arrangement::Sends | Arrangement::Writes => Channel::Data,
+            Arrangement::Single => Channel::Control,
+        }
+    }
+
+    /// The elements of a pool are receive descriptors, used in order and counted, instead of memory that is addressed.
+    pub const fn counts(self) -> bool {
+        !matches!(self, Arrangement::Writes)
+    }
+}
+
+/// How transfers by RDMA write are indicated (P7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Naming {
+    /// In the immediate data if it fits, by pool and element in a message otherwise.
+    Immediate,
+    /// Always by pool and element in a message.
+    Element,
+    /// Always by address in a message: the form for the outbound direction.
+    Address,
+}
+
+/// The most of everything that the peer or the program can make grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Pools of one owner.
+    pub pools: u32,
+    /// Elements of all pools of one owner together.
+    pub elements: u32,
+    /// Requests of one side that wait for their answers; also answers that one side owes.
+    pub transactions: u32,
+    /// Outputs that wait to be polled; input is refused beyond it.
+    pub outputs: usize,
+}
+
+impl Limits {
+    /// What a driver needs and a hostile peer cannot abuse: a few megabytes.
+    pub const DEFAULT: Limits = Limits {
+        pools: 1024,
+        elements: 1 << 17,
+        transactions: 64,
+        outputs: 1 << 18,
+    };
+}
+
+/// Everything that is chosen about a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Both sides must choose the same.
+    pub arrangement: Arrangement,
+    /// How our transfers are indicated.
+    pub naming: Naming,
+    /// Bytes of the longest message; both sides must choose the same. A SendData may be longer, by its pool's elements.
+    pub frame: u32,
+    /// Receive descriptors that we keep posted for messages other than SendData.
+    pub messages: u32,
+    /// Ask for more when fewer elements than this are free; 0 asks only when there is none.
+    pub low: u32,
+    /// How many elements to ask for.
+    pub ask: u32,
+    /// The limits.
+    pub limits: Limits,
+}
+
+/// The shortest frame: a pool and some configuration data fit.
+pub const MIN_FRAME: u32 = 64;
+/// The longest frame.
+pub const MAX_FRAME: u32 = 1 << 20;
+/// The most descriptors for messages.
+pub const MAX_MESSAGES: u32 = 1 << 16;
+
+impl Settings {
+    /// The usual ones.
+    pub const fn new(arrangement: Arrangement) -> Settings {
+        Settings {
+            arrangement,
+            naming: Naming::Immediate,
+            frame: 4096,
+            messages: 64,
+            low: 16,
+            ask: 256,
+            limits: Limits::DEFAULT,
+        }
+    }
+
+    /// Refuses numbers that a session could not keep its promises with.
+    pub(crate) fn check(self) -> Result<Settings, Misuse> {
+        let limits = self.limits;
+        let fields = [
+            ("frame", self.frame, MIN_FRAME, MAX_FRAME),
+            ("messages", self.messages, FIRST_MESSAGES, MAX_MESSAGES),
+            ("low", self.low, 0, i32::MAX as u32),
+            ("ask", self.ask, 1, i32::MAX as u32),
+            ("pools", limits.pools, 1, 1 << 24),
+            // Running numbers of 32 bits are compared across less than half their range.
+            ("elements", limits.elements, 1, 1 << 28),
+            ("transactions", limits.transactions, 1, 1 << 20),
+        ];
+        for (field, got, least, most) in fields {
+            if got < least || got > most {
+                return Err(Misuse::Setting {
+                    field,
+                    got,
+                    least,
+                    most,
+                });
+            }
+        }
+        if limits.outputs == 0 {
+            return Err(Misuse::Setting {
+                field: "outputs",
+                got: 0,
+                least: 1,
+                most: u32::MAX,
+            });
+        }
+        Ok(self)
+    }
+}

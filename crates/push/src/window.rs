@@ -1,0 +1,128 @@
+//! Credits that are counted: how many may be sent, and how many may arrive, as running numbers since the beginning.
+//! Both sides promise that no more is under way than there are receive descriptors; a repeated or lost grant does no harm,
+//! because a grant says up to which number. It refuses to know what is counted: messages, packets or frames.
+
+#[cfg(test)]
+mod tests;
+
+/// The pool reference under which receive descriptors for messages are given back; no real pool has it.
+pub const MESSAGES: u32 = 0x7fff_ffff;
+
+/// The messages that each side may send before the other gave any descriptor: agreed by this layer.
+pub const FIRST_MESSAGES: u32 = 8;
+
+/// How far `to` is ahead of `from`; 0 if it is not.
+fn ahead(from: u32, to: u32) -> u32 {
+    let distance = to.wrapping_sub(from);
+    if distance > i32::MAX as u32 {
+        0
+    } else {
+        distance
+    }
+}
+
+/// What we may send.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Credit {
+    sent: u32,
+    limit: u32,
+}
+
+impl Credit {
+    pub(crate) fn new(limit: u32) -> Credit {
+        Credit { sent: 0, limit }
+    }
+
+    pub(crate) fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    pub(crate) fn left(&self) -> u32 {
+        ahead(self.sent, self.limit)
+    }
+
+    /// Counts one that is sent; the caller looked that there is credit, or overdraws.
+    pub(crate) fn spend(&mut self) {
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// The peer says up to which number we may send; returns how many more that are. More than `most` under way is an error.
+    pub(crate) fn raise(&mut self, limit: u32, most: u32) -> Result<u32, (u32, u32)> {
+        let more = ahead(self.limit, limit);
+        if more == 0 {
+            // An old grant once more.
+            return Ok(0);
+        }
+        if ahead(self.sent, limit) > most {
+            return Err((self.limit, self.sent.wrapping_add(most)));
+        }
+        self.limit = limit;
+        Ok(more)
+    }
+}
+
+/// What the peer may send us.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grant {
+    received: u32,
+    told: u32,
+}
+
+impl Grant {
+    pub(crate) fn new(told: u32) -> Grant {
+        Grant { received: 0, told }
+    }
+
+    pub(crate) fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// Up to which number the peer may send.
+    pub(crate) fn told(&self) -> u32 {
+        self.told
+    }
+
+    /// What the peer may still send.
+    pub(crate) fn left(&self) -> u32 {
+        ahead(self.received, self.told)
+    }
+
+    /// Counts one that arrived; `false` if the peer had no credit for it.
+    pub(crate) fn receive(&mut self) -> bool {
+        let allowed = self.left() > 0;
+        if allowed {
+            self.received = self.received.wrapping_add(1);
+        }
+        allowed
+    }
+
+    /// Counts some that were sent and will not arrive; returns how many can have been.
+    pub(crate) fn lose(&mut self, count: u32) -> u32 {
+        let lost = count.min(self.left());
+        self.received = self.received.wrapping_add(lost);
+        lost
+    }
+
+    /// How many of those sent up to `number` have not arrived; `None` if so many cannot have been sent.
+    pub(crate) fn missing(&self, number: u32) -> Option<u32> {
+        let missing = number.wrapping_sub(self.received);
+        (missing <= self.left()).then_some(missing)
+    }
+
+    /// How many the peer could be granted if it may have `posted` under way.
+    pub(crate) fn owed(&self, posted: u32) -> u32 {
+        ahead(self.told, self.received.wrapping_add(posted))
+    }
+
+    /// Grants that: the first new number and how many.
+    pub(crate) fn tell(&mut self, posted: u32) -> (u32, u32) {
+        let (first, count) = (self.told, self.owed(posted));
+        self.told = first.wrapping_add(count);
+        (first, count)
+    }
+
+    /// The whole of what was granted last, to say it again.
+    pub(crate) fn again(&self) -> (u32, u32) {
+        (self.received, self.left())
+    }
+}

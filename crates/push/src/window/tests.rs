@@ -1,0 +1,56 @@
+//! Running numbers at their edges.
+
+use super::{Credit, Grant};
+
+#[test]
+fn credit_is_what_was_granted_and_not_spent() {
+    let mut credit = Credit::new(2);
+    credit.spend();
+    credit.spend();
+    assert_eq!(credit.left(), 0);
+    assert_eq!(credit.raise(5, 8), Ok(3));
+    assert_eq!(credit.left(), 3);
+}
+
+#[test]
+fn an_old_grant_changes_nothing_and_a_wild_one_is_refused() {
+    let mut credit = Credit::new(4);
+    assert_eq!(credit.raise(4, 8), Ok(0));
+    assert_eq!(credit.raise(1, 8), Ok(0));
+    assert_eq!(credit.raise(9, 8), Err((4, 8)));
+    assert_eq!(credit.left(), 4);
+}
+
+#[test]
+fn numbers_wrap() {
+    let mut credit = Credit::new(u32::MAX);
+    credit.sent = u32::MAX - 1;
+    assert_eq!(credit.raise(3, 8), Ok(4));
+    assert_eq!(credit.left(), 5);
+    let mut grant = Grant::new(u32::MAX);
+    grant.received = u32::MAX - 1;
+    assert!(grant.receive());
+    assert!(!grant.receive());
+    assert_eq!(grant.tell(4), (u32::MAX, 4));
+    assert!((0..4).all(|_| grant.receive()));
+    assert_eq!(grant.left(), 0);
+}
+
+/// An overdrawn credit is none, not four thousand million.
+#[test]
+fn overdrawn_is_empty() {
+    let mut credit = Credit::new(1);
+    credit.spend();
+    credit.spend();
+    assert_eq!(credit.left(), 0);
+}
+
+#[test]
+fn no_more_is_lost_than_can_have_been_sent() {
+    let mut grant = Grant::new(4);
+    assert_eq!(grant.lose(9), 4);
+    assert_eq!(grant.owed(4), 4);
+    assert_eq!(grant.missing(5), None);
+    assert_eq!(grant.missing(4), Some(0));
+    assert_eq!(grant.missing(3), None);
+}
