@@ -102,7 +102,8 @@ pub struct Transfer {
     pub batch: usize,
     /// How long a message whose sender cannot send it again waits for a receive.
     pub receive_wait: Duration,
-    /// How long a peer's access waits for an entry that is pending (V5).
+    /// How long a peer's access waits for an entry that is pending (V5), or behind a request of ours that is half sent and
+    /// cannot go on.
     pub memory_wait: Duration,
 }
 

@@ -241,6 +241,8 @@ impl Inner {
             Err(refusal) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                // Until its turn comes, answers leave: a peer that waits for one may be what we wait for.
+                stream.give_up_request();
                 self.doom(init, number, out);
             }
             // The peer discards it: it begins again when the peer is ready.

@@ -13,7 +13,7 @@ use crate::wc::Status;
 
 impl Inner {
     /// A request that was begun cannot go on, because of its own memory. It fails in its turn, so that it is the first to
-    /// fail; only where nothing can come any more it fails at once.
+    /// fail; only where nothing can come any more, or the peer has waited too long behind it, it fails out of turn.
     pub(super) fn doom(&mut self, init: &QpInit, number: u64, out: &mut Outbox) {
         self.current = None;
         if self.severed {
@@ -33,10 +33,18 @@ impl Inner {
         else {
             return;
         };
-        if self.sends.iter().take(at).all(Wqe::is_done) {
+        if self.sends.iter().take(at).all(Wqe::is_done) || self.has_blocked_answers(init) {
             self.doomed = None;
             self.strike(init, at, Status::LocProtErr, out);
         }
+    }
+
+    /// The doomed request is half sent, so that no answer can leave; true if the oldest one has waited long enough. If the
+    /// peer is in the same case, neither would ever hear what it waits for.
+    fn has_blocked_answers(&mut self, init: &QpInit) -> bool {
+        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let blocked = stream.is_some_and(|s| !s.takes_answers());
+        blocked && !self.owed.is_empty() && !self.answer_waits(init)
     }
 
     /// The request that found no receive for too long fails, when everything before it has ended.

@@ -38,7 +38,7 @@ pub(super) struct Blocked {
     pub(super) memory: Option<(Stag, Violation)>,
 }
 
-/// Whether the oldest answer waits for its memory.
+/// Whether the oldest answer waits for its memory, or behind a request of ours that is half sent and cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum AnswerWait {
     /// It does not.
@@ -91,7 +91,7 @@ impl Inner {
         });
     }
 
-    /// The oldest answer needs this entry: true if it waits, false if it has done so for too long.
+    /// The oldest answer cannot begin: true if it waits, false if it has done so for too long.
     pub(super) fn answer_waits(&mut self, init: &QpInit) -> bool {
         match self.answer_wait {
             AnswerWait::No => {

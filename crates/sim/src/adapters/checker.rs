@@ -8,6 +8,7 @@ mod completions;
 mod damage;
 mod delivery;
 mod leaks;
+mod leftovers;
 mod limits;
 mod memory;
 mod receives;

@@ -74,7 +74,17 @@ impl World {
         }
         // What completed so far is its own; from here on nothing may.
         self.poll();
+        // A shared receive that it was filling goes back, which would hide from the next look that receives were taken.
+        let filling = self.fabric.queue_pair(self.ids[qp]).outstanding().1;
+        let back = self.record.qps[qp].srq.filter(|_| filling > 0);
+        let before = back.map_or(0, |srq| self.srqs[srq].len());
+        if let Some(srq) = back {
+            self.observe(srq);
+        }
         if self.fabric.modify(self.ids[qp], QpState::Reset) {
+            if let Some(srq) = back {
+                self.posted(srq, before);
+            }
             self.blame(pair, Fault::Emptied);
             self.bury(qp, Over::Emptied);
         }
@@ -193,7 +203,7 @@ impl World {
         }
     }
 
-    /// Looks how many receives a shared queue has. Between two looks some were taken or one was posted, never both, so
+    /// Looks how many receives a shared queue has. Between two looks some were taken or one was put there, never both, so
     /// that the last number is the least.
     pub(super) fn observe(&mut self, srq: usize) {
         let (now, watch) = (self.srqs[srq].len(), &mut self.watches[srq]);
@@ -204,7 +214,7 @@ impl World {
         watch.last = now;
     }
 
-    /// A receive was posted to a shared queue that had `before`; some queue pair may have taken it by now.
+    /// A receive was posted, or given back, to a shared queue that had `before`; some queue pair may have taken it by now.
     pub(super) fn posted(&mut self, srq: usize, before: usize) {
         self.watches[srq].last = before + 1;
         self.observe(srq);

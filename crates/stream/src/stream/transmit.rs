@@ -153,6 +153,12 @@ impl Stream {
         Some(frame)
     }
 
+    /// The request under way goes no further, and its caller begins no other: if no frame of it was made, answers may
+    /// begin. One that is cut open stays in their way.
+    pub fn give_up_request(&mut self) {
+        self.tx.set_request_aside();
+    }
+
     /// Largest ULPDU in use towards the peer.
     pub fn max_ulpdu(&self) -> u16 {
         self.tx.max_ulpdu()

@@ -188,6 +188,55 @@ fn a_request_that_cannot_start_is_the_first_to_fail() {
     assert_eq!(pair.a.statuses(), expected);
 }
 
+/// Two sides that each asked for something and then began a write whose memory refuses, before either heard the other.
+fn crossed(pieces: fn(&Side) -> Vec<Sge>) -> Pair {
+    let mut pair = Pair::roce();
+    let remotes = [pair.b.remote(0), pair.a.remote(0)];
+    for (side, remote) in [&mut pair.a, &mut pair.b].into_iter().zip(remotes) {
+        let (sink, gather) = ([side.sge(4000, 8)], pieces(side));
+        side.post(1, read(remote), &sink);
+        side.post(2, write(remote), &gather);
+    }
+    let from_a = transmit(&pair.a.qp, 9000, pair.now, &mut pair.a.out);
+    let from_b = transmit(&pair.b.qp, 9000, pair.now, &mut pair.b.out);
+    feed(&pair.b.qp, &from_a, pair.now, &mut pair.b.out);
+    feed(&pair.a.qp, &from_b, pair.now, &mut pair.a.out);
+    pair.run();
+    pair
+}
+
+fn refused_piece(side: &Side) -> Sge {
+    let good = side.sge(0, 8);
+    Sge {
+        stag: Stag::new(good.stag.get() ^ 1),
+        ..good
+    }
+}
+
+/// A request of which nothing was framed stands in nobody's way while it waits for its turn to fail.
+#[test]
+fn two_sides_whose_own_memory_refuses_answer_each_other() {
+    let pair = crossed(|side| vec![refused_piece(side)]);
+    // The first answer lets one of them fail, which ends the stream for the other.
+    let expected = [(1, Status::Success), (2, Status::LocProtErr)];
+    assert_eq!(pair.b.statuses(), expected);
+    let expected = [(1, Status::RemOpErr), (2, Status::WrFlushErr)];
+    assert_eq!(pair.a.statuses(), expected);
+}
+
+/// Where the refused request is half sent no answer can leave, on either side: they do not wait for each other for ever.
+#[test]
+fn two_sides_whose_own_memory_refuses_half_way_do_not_wait_for_ever() {
+    let mut pair = crossed(|side| vec![side.sge(0, 2000), refused_piece(side)]);
+    assert_eq!(pair.a.statuses(), [], "its answer may still come");
+    pair.wait();
+    let expected = [(1, Status::WrFlushErr), (2, Status::LocProtErr)];
+    for side in [&pair.a, &pair.b] {
+        assert_eq!(side.statuses(), expected, "{:?}", side.qp.cause());
+        assert_eq!(side.qp.state(), QpState::Err);
+    }
+}
+
 #[test]
 fn an_unreliable_connection_does_not_notice_that_nobody_listens() {
     let mut pair = Pair::new(Setup {

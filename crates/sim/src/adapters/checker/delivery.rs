@@ -4,14 +4,15 @@
 
 use verbena_nic::{Status, Wc, WcOp};
 
-use crate::adapters::record::{FRESH, Kind, Record};
+use super::leftovers;
+use crate::adapters::record::{Kind, Record};
 
 /// A message as the receiver sees it.
 #[derive(Debug)]
-struct Message<'a> {
+pub(super) struct Message<'a> {
     op: usize,
     /// What a receive holds; nothing for immediate data alone.
-    payload: Option<&'a [u8]>,
+    pub(super) payload: Option<&'a [u8]>,
     len: usize,
     immediate: bool,
 }
@@ -24,7 +25,7 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
 }
 
 /// Everything that queue pair `qp` was sent.
-fn messages(record: &Record, qp: usize) -> Vec<Message<'_>> {
+pub(super) fn messages(record: &Record, qp: usize) -> Vec<Message<'_>> {
     let mut out = Vec::new();
     let sender = record.qps[qp].peer;
     for (op, entry) in record.ops_of(sender) {
@@ -120,12 +121,15 @@ fn matches(record: &Record, message: &Message<'_>, wc: &Wc) -> bool {
     if wc.immediate != immediate || wc.len as usize != message.len {
         return false;
     }
-    let held = record.bytes_of(record.supplies[wc.id as usize].slot);
-    match message.payload {
-        None => wc.op == WcOp::ReceiveWriteImm && held.iter().all(|b| *b == FRESH),
-        Some(payload) => {
-            let (text, rest) = held.split_at(payload.len().min(held.len()));
-            wc.op == WcOp::Receive && text == payload && rest.iter().all(|b| *b == FRESH)
-        }
-    }
+    let supply = record.supplies[wc.id as usize];
+    let held = record.bytes_of(supply.slot);
+    // Behind the message the receive is as it was when it was taken.
+    let (op, text) = match message.payload {
+        None => (WcOp::ReceiveWriteImm, &[][..]),
+        Some(payload) => (WcOp::Receive, payload),
+    };
+    let behind = text.len();
+    wc.op == op
+        && held.starts_with(text)
+        && leftovers::explain(held, behind, &leftovers::of(record, supply.queue))
 }

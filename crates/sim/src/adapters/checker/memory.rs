@@ -4,6 +4,7 @@
 
 use verbena_nic::Status;
 
+use super::leftovers;
 use crate::adapters::record::{FRESH, Kind, Queue, Record, Slot, Use};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
@@ -87,7 +88,8 @@ fn target(
     }
 }
 
-/// A receive that took no message holds at most the beginning of one that was meant for its queue.
+/// A receive that took no message holds at most the beginning of one that was meant for its queue; under it, if the queue
+/// is shared, what others left.
 fn receive(
     record: &Record,
     supply: usize,
@@ -112,12 +114,13 @@ fn receive(
         Queue::Own(owner) => record.qps[qp].peer == owner,
         Queue::Shared(srq) => record.qps[record.qps[qp].peer].srq == Some(srq),
     };
+    let left = leftovers::of(record, queue);
     let explained = record.ops.iter().any(|op| match &op.kind {
         Kind::Send { payload, .. } => {
-            let payload = |at: usize| payload.get(at).copied().unwrap_or(FRESH);
+            let begun = leftovers::common(held, payload, 0);
             record.qps.get(op.qp).is_some()
                 && meant(op.qp)
-                && (0..held.len()).all(|at| held[at] == FRESH || held[at] == payload(at))
+                && leftovers::explain(held, begun, &left)
         }
         _ => false,
     });

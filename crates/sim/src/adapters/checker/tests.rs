@@ -198,6 +198,46 @@ fn a_damaged_message() {
     });
 }
 
+/// What nobody left there, behind a message, in memory that belongs to its receive.
+#[test]
+fn bytes_behind_a_message_that_nobody_left_there() {
+    finds("delivery", |record| {
+        let Some((qp, at)) = delivered(record) else {
+            return false;
+        };
+        let wc = record.qps[qp].received[at];
+        let slot = record.supplies[wc.id as usize].slot;
+        let (area, last) = (
+            record.slots[slot].area,
+            record.slots[slot].at + record.slots[slot].len - 1,
+        );
+        record.areas[area].image[last] = !FRESH;
+        true
+    });
+}
+
+/// Parts of two messages, each under a later and shorter one, then fresh bytes; and nothing else.
+#[test]
+fn what_was_left_in_a_receive_explains_only_itself() {
+    let left: [&[u8]; 2] = [b"abcdefgh", b"ABCDEFGH"];
+    for (held, good) in [
+        (&b"xy\xEE\xEE\xEE\xEE"[..], true),
+        (b"xycd\xEE\xEE", true),
+        (b"xyCDef", true),
+        (b"xyCDe\xEE", true),
+        (b"xycdeX", false),
+        (b"xyab\xEE\xEE", false),
+        (b"xy\xEE\xEEef", false),
+    ] {
+        assert_eq!(leftovers::explain(held, 2, &left), good, "{held:?}");
+        assert_eq!(
+            leftovers::explain(held, 2, &[]),
+            held[2..] == [FRESH; 4],
+            "{held:?}"
+        );
+    }
+}
+
 fn poke(record: &mut Record, slot: usize, word: u64) {
     let (area, at) = (record.slots[slot].area, record.slots[slot].at);
     record.areas[area].image[at..at + 8].copy_from_slice(&word.to_ne_bytes());

@@ -1,0 +1,50 @@
+//! What queue pairs that were emptied left behind in receives of a shared queue.
+//! Such a receive goes back with the beginning of a message in it, and whoever takes it next overwrites only as much as
+//! its own message holds. It refuses to forgive more: each byte is of a message that was under way then, or fresh.
+
+use verbena_nic::Status;
+
+use super::delivery::messages;
+use crate::adapters::record::{FRESH, Over, Queue, Record};
+
+/// The messages of which a part may be left in receives of `queue`; of a receive of its own nobody else gets to see any.
+pub(super) fn of(record: &Record, queue: Queue) -> Vec<&[u8]> {
+    let Queue::Shared(srq) = queue else {
+        return Vec::new();
+    };
+    let mut left = Vec::new();
+    for (at, qp) in record.qps.iter().enumerate() {
+        // Without InfiniBand's manners it was failed first, which flushed what it was filling.
+        if qp.srq != Some(srq) || qp.over != Some(Over::Emptied) || !qp.roce {
+            continue;
+        }
+        let whole = qp.received.iter().filter(|w| w.status == Status::Success);
+        // It was filling the message after those that came whole; where some never come, or come unseen, a later one.
+        let gaps = !qp.reliable || qp.lossy[1];
+        let under_way = if gaps { usize::MAX } else { 1 };
+        let sent = messages(record, at).into_iter();
+        let sent = sent.skip(whole.count()).take(under_way);
+        left.extend(sent.filter_map(|message| message.payload));
+    }
+    left
+}
+
+/// From `at` on, `held` shows what is `left` and then only fresh bytes. Each part begins where a later message ended: it
+/// lies under that one.
+pub(super) fn explain(held: &[u8], mut at: usize, left: &[&[u8]]) -> bool {
+    while held[at..].iter().any(|b| *b != FRESH) {
+        let longest = left.iter().map(|payload| common(held, payload, at)).max();
+        match longest {
+            Some(len) if len > 0 => at += len,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// How many bytes are the same from `at` on.
+pub(super) fn common(held: &[u8], payload: &[u8], at: usize) -> usize {
+    let payload = payload.get(at..).unwrap_or_default();
+    let pairs = held[at..].iter().zip(payload);
+    pairs.take_while(|(a, b)| a == b).count()
+}
