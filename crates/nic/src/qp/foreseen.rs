@@ -81,6 +81,7 @@ impl Inner {
     ) -> Option<()> {
         // A receive whose message was dropped is still there.
         let receive = self.claimed.take().or_else(|| match &init.srq {
+            Some(_) if self.state.flushes() => None,
             Some(srq) => srq.take_at_once(init.number, out),
             None => self.heads.next_receive(),
         })?;

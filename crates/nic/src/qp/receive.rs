@@ -107,6 +107,8 @@ impl Inner {
         }
         // A receive whose message was dropped is still there.
         let receive = self.claimed.take().or_else(|| match &init.srq {
+            // Who has failed takes nothing more from the others, and does not stand in their line.
+            Some(_) if self.state.flushes() => None,
             Some(srq) => srq.take(init.number, out),
             None => self.heads.next_receive(),
         });

@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{Pair, Setup};
 use crate::wc::Status;
-use crate::wr::SendOp;
+use crate::wr::{ReceiveWr, SendOp};
 
 const SEND: SendOp = SendOp::Send {
     invalidate: None,
@@ -308,4 +308,37 @@ fn a_refused_request_is_finished_before_the_queue_is_drained() {
     pair.run();
     let rest = [(2, Status::Success), (3, Status::Success)];
     assert_eq!(pair.a.statuses(), rest);
+}
+
+/// A queue pair that its consumer has failed goes on reading what its peer sends, but takes nothing from those who share its
+/// receive queue.
+#[test]
+fn a_failed_queue_pair_takes_no_shared_receive() {
+    for crc in [false, true] {
+        let mut pair = Pair::new(Setup {
+            shared: true,
+            crc,
+            ..Setup::default()
+        });
+        let scatter = [pair.b.sge(0, 100)];
+        pair.b.receive(7, &scatter);
+        pair.b.qp.modify(QpState::Err, &mut pair.b.out);
+        let gather = [pair.a.sge(0, 50)];
+        pair.a.post(1, SEND, &gather);
+        pair.run();
+        assert_eq!(pair.b.received(), []);
+        assert_eq!(
+            pair.b.srq.as_ref().unwrap().len(),
+            1,
+            "it is for the others"
+        );
+        assert_eq!(
+            pair.b.srq.as_ref().unwrap().post(&ReceiveWr {
+                id: 8,
+                scatter: &[]
+            }),
+            Ok(None),
+            "nobody waits"
+        );
+    }
 }
