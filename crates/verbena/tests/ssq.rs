@@ -48,7 +48,8 @@ impl World {
     fn patient(requests: usize, stall: Duration) -> World {
         let (publisher, subscriber) = (device(&[]), device(&[]));
         let (ours, theirs) = (publisher.pd().unwrap(), subscriber.pd().unwrap());
-        let sent = publisher.cq(256).unwrap();
+        // As many as any test posts: a queue has room for the next request before its completion is taken.
+        let sent = publisher.cq(512).unwrap();
         let options = SsqOptions {
             requests,
             stall: Some(stall),
