@@ -5,33 +5,17 @@ mod common;
 use std::net::{IpAddr, SocketAddr};
 
 use common::low::{SEND, complete, join, until, wr};
-use common::{device, pattern};
+use common::{LOOPBACK, device, few, pattern, tenant};
 use verbena::low::{Data, PostError, QpState, RecvWr, Remote, SendOp, Service, Stag, WindowType};
 use verbena::{
     Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
     QpOptions, SsqOptions, Status,
 };
 
-const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
-
-fn few() -> FunctionOptions {
-    FunctionOptions {
-        qps: 64,
-        cqs: 64,
-        pds: 8,
-        regions: 256,
-        handlers: 1,
-        ..FunctionOptions::default()
-    }
-}
-
 /// Two functions of one adapter.
 fn tenants() -> (Device, Device, Device) {
     let adapter = device(LOOPBACK);
-    let (a, b) = (
-        adapter.function(&few()).unwrap(),
-        adapter.function(&few()).unwrap(),
-    );
+    let (a, b) = (tenant(&adapter), tenant(&adapter));
     (adapter, a, b)
 }
 

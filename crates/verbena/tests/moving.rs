@@ -8,33 +8,19 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::device;
 use common::low::{SEND, join, wr};
+use common::{LOOPBACK, device, tenant};
 use verbena::low::{self, BLANK, Data, QpState, RecvWr, Remote, SendOp, SendWr, Wc};
 use verbena::{
-    Access, Cq, Device, FunctionOptions, Handover, Hatch, Inheritance, Memory, Pd, Qp, QpOptions,
-    Status,
+    Access, Cq, Device, Handover, Hatch, Inheritance, Memory, Pd, Qp, QpOptions, Status,
 };
 
-const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
 /// Messages under way.
 const WINDOW: u64 = 8;
 /// The longest message.
 const LONGEST: usize = 40_000;
 /// What the server's memory has for each message under way: a place to write to, one that receives, one that answers.
 const SLOT: usize = 3 * LONGEST;
-
-fn tenant(adapter: &Device) -> Device {
-    let options = FunctionOptions {
-        qps: 64,
-        cqs: 64,
-        pds: 8,
-        regions: 256,
-        handlers: 1,
-        ..FunctionOptions::default()
-    };
-    adapter.function(&options).unwrap()
-}
 
 /// Message `n`, of a length of its own; it begins with its number.
 fn message(n: u64) -> Vec<u8> {

@@ -2,24 +2,10 @@
 
 mod common;
 
-use common::device;
 use common::low::{SEND, complete, join, until, wr};
+use common::{LOOPBACK, device, tenant};
 use verbena::low::{BLANK, Data, RecvWr};
-use verbena::{Access, Cq, Device, Error, FunctionOptions, Qp, QpOptions, Status};
-
-const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
-
-fn tenant(adapter: &Device) -> Device {
-    let options = FunctionOptions {
-        qps: 64,
-        cqs: 64,
-        pds: 8,
-        regions: 256,
-        handlers: 1,
-        ..FunctionOptions::default()
-    };
-    adapter.function(&options).unwrap()
-}
+use verbena::{Access, Cq, Device, Error, Qp, QpOptions, Status};
 
 /// Two joined queue pairs of one device, and a tenant of it.
 fn joined() -> (Device, Device, Cq, Qp, Cq, Qp) {

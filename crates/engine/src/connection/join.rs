@@ -124,19 +124,16 @@ impl Connection {
                 let (qp, state) = (qp.number(), qp.state());
                 return Err(Error::NotConnectable { qp, state });
             }
-            // Nobody else binds: a startup ends once.
-            let bound = self.bound.get_or_init(|| Bound {
-                qp,
-                group,
-                slot,
-                introduction,
-            });
-            self.early.store(!early.is_empty(), Ordering::Release);
-            self.line.open();
-            self.core.joined(bound.qp.number(), self);
-            bound.slot.set(self);
-            let starting = core::mem::replace(&mut *phase, Phase::Running { early });
-            Ok((bound, starting))
+            Ok(self.bind(
+                &mut phase,
+                Bound {
+                    qp,
+                    group,
+                    slot,
+                    introduction,
+                },
+                early,
+            ))
         };
         let (bound, starting) = match role {
             Some(introduction) => introduction.join(begin)?,
@@ -159,6 +156,23 @@ impl Connection {
         self.turn(&mut out);
         self.core.deliver(&mut out);
         Ok(watched?)
+    }
+
+    /// The queue pair has the stream: from here on it runs on this line. Returns the phase before.
+    pub(super) fn bind(
+        self: &Arc<Self>,
+        phase: &mut Phase,
+        bound: Bound,
+        early: Vec<u8>,
+    ) -> (&Bound, Phase) {
+        // Nobody else binds: a connection begins once.
+        let bound = self.bound.get_or_init(|| bound);
+        self.early.store(!early.is_empty(), Ordering::Release);
+        self.line.open();
+        self.core.joined(bound.qp.number(), self);
+        bound.slot.set(self);
+        let before = core::mem::replace(phase, Phase::Running { early });
+        (bound, before)
     }
 
     fn max_ulpdu(&self, large: bool) -> u16 {

@@ -116,19 +116,13 @@ impl Connection {
                     nudge,
                 }));
             }
-            // Nobody else binds.
-            let bound = self.bound.get_or_init(|| Bound {
+            let bound = Bound {
                 qp,
                 group,
                 slot,
                 introduction: None,
-            });
-            self.early.store(!early.is_empty(), Ordering::Release);
-            self.line.open();
-            self.core.joined(bound.qp.number(), self);
-            bound.slot.set(self);
-            *phase = Phase::Running { early };
-            bound
+            };
+            self.bind(&mut phase, bound, early).0
         };
         if nudge != 0 {
             self.nudge.store(nudge, Ordering::Release);

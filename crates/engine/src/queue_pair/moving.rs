@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_mem::Pd;
 use verbena_nic::qp::Traits;
-use verbena_nic::{NewQp, Outbox, Stays};
+use verbena_nic::{Cq, NewQp, Outbox, Stays};
 
 use super::{Manners, QueuePair};
 use crate::connection::{Berth, Connection, Line, Moving, Slot};
@@ -54,7 +54,7 @@ impl QueuePair {
     /// and so do completions that nobody has taken; memory stays where it is, and the connection still reaches it.
     pub fn migrate(self, to: Destination<'_>) -> Result<QueuePair, Box<Unmoved>> {
         // What can be refused is, before the stream is interrupted.
-        if let Err(why) = self.check_room(&to) {
+        if let Err(why) = self.check_fits(&to) {
             return Err(Box::new(Unmoved { qp: self, why }));
         }
         let departed = self.depart()?;
@@ -71,18 +71,11 @@ impl QueuePair {
     }
 
     /// Completions that wait must fit where they go.
-    fn check_room(&self, to: &Destination<'_>) -> Result<(), Error> {
+    fn check_fits(&self, to: &Destination<'_>) -> Result<(), Error> {
         to.engine.core.check()?;
         let init = self.qp.init();
-        for (from, to) in [(&init.send_cq, to.send), (&init.recv_cq, to.recv)] {
-            let (needed, cq) = (from.len(), to.cq());
-            let free = cq.capacity().saturating_sub(cq.len());
-            if needed > free {
-                let cq = cq.number();
-                return Err(Error::NoRoom { cq, needed, free });
-            }
-        }
-        Ok(())
+        check_room(to.send.cq(), init.send_cq.len())?;
+        check_room(to.recv.cq(), init.recv_cq.len())
     }
 
     /// Takes the connection out, for another process; see [`Departed::parcel`].
@@ -164,7 +157,7 @@ impl QueuePair {
         })
     }
 
-    pub(crate) fn berth(&self) -> Berth {
+    fn berth(&self) -> Berth {
         Berth {
             qp: self.qp.clone(),
             group: self.recv.group.clone(),
@@ -221,8 +214,22 @@ impl Departed {
     }
 }
 
+/// So many completions fit a queue.
+pub(super) fn check_room(cq: &Cq, needed: usize) -> Result<(), Error> {
+    let free = cq.capacity().saturating_sub(cq.len());
+    if needed > free {
+        let cq = cq.number();
+        return Err(Error::NoRoom { cq, needed, free });
+    }
+    Ok(())
+}
+
 /// The stream goes on.
-fn join(qp: &QueuePair, connection: &Arc<Connection>, moving: Moving) -> Result<(), Box<Moving>> {
+pub(super) fn join(
+    qp: &QueuePair,
+    connection: &Arc<Connection>,
+    moving: Moving,
+) -> Result<(), Box<Moving>> {
     let mut out = Outbox::new();
     let joined = connection.arrive(moving, qp.berth(), &mut out);
     if joined.is_err() {

@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use verbena_nic::{Cq, Image, Outbox, QpState};
+use verbena_nic::{Cq, Image, QpState};
 
+use super::moving::{check_room, join};
 use super::{Departed, Destination, Manners, QueuePair};
 use crate::connection::{Connection, Line, Moving};
 use crate::error::Error;
@@ -117,26 +118,15 @@ impl QueuePair {
                 }
             }
         }
-        for (cq, needed) in needs {
-            let free = cq.capacity().saturating_sub(cq.len());
-            if needed > free {
-                let cq = cq.number();
-                return Err(Error::NoRoom { cq, needed, free });
-            }
-        }
-        Ok(())
+        needs
+            .into_iter()
+            .try_for_each(|(cq, needed)| check_room(cq, needed))
     }
 
     /// What came begins: this process owns the connection from here on.
     pub fn start(&self, arriving: Arriving) -> Result<(), Error> {
         let Arriving { connection, moving } = arriving;
-        let mut out = Outbox::new();
-        let joined = connection.arrive(moving, self.berth(), &mut out);
-        if joined.is_err() {
-            connection.forgo();
-        }
-        self.core.deliver(&mut out);
-        joined.map_err(|_| Error::NotConnectable {
+        join(self, &connection, moving).map_err(|_| Error::NotConnectable {
             qp: self.number(),
             state: self.state(),
         })
