@@ -73,10 +73,26 @@ const ARROWS: &[Arrow] = &[
     free(SIM, &[NIC, MEM, STREAM, WIRE]),
     free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
     free(RSOCKET, &[VERBENA]),
+    free(
+        "verbena-split",
+        &[
+            VERBENA,
+            CELLS,
+            "verbena-lan",
+            "verbena-push",
+            NIC,
+            MEM,
+            STREAM,
+            WIRE,
+        ],
+    ),
     free("verbena-capi", &[VERBENA, RSOCKET]),
     pure("verbena-shim", &[], &["libc"]),
     pure("verbena-preload", &[], &["libc"]),
-    free("verbena-cli", &[VERBENA, SIM, STREAM, WIRE]),
+    free(
+        "verbena-cli",
+        &[VERBENA, SIM, "verbena-split", STREAM, WIRE],
+    ),
     free("verbena-peers", &[VERBENA, "verbena-cli"]),
     free("xtask", &[]),
     Arrow {
