@@ -2,7 +2,8 @@
 //! It promises that one layer of messages runs over every carrier, that a peer's death is noticed and survived, and that no
 //! memory is freed which a peer may still write to. It refuses to run threads of its own: a driver is one loop.
 //!
-//! Reading order: [`carrier`] (what a connection runs on).
+//! Reading order: [`carrier`] (what a connection runs on) → [`hello`] and [`service`] (what both sides say) → [`link`] (a
+//! connection).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -11,3 +12,7 @@
 )]
 
 pub mod carrier;
+pub mod hello;
+pub mod link;
+pub mod service;
+mod slots;
