@@ -2,6 +2,7 @@
 //! It promises that what it reads is exactly as long as it should be.
 //! It refuses to know who asks whom.
 
+use serde::{Deserialize, Serialize};
 use verbena_lan::{Mac, Offloads};
 use verbena_wire::push::{Operation, Status};
 
@@ -161,7 +162,7 @@ fn groups(data: &[u8]) -> Option<Option<Vec<Mac>>> {
 }
 
 /// What a unit counts for one host, and answers to [`Ask::Statistics`]: eight numbers of 8 bytes, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Frames that the host sent.
     pub frames_in: u64,
@@ -195,6 +196,23 @@ impl Counts {
             self.violations,
         ];
         each.into_iter().flat_map(u64::to_be_bytes).collect()
+    }
+
+    /// What was counted since then.
+    pub fn subtract(&mut self, then: &Counts) {
+        let each = [
+            (&mut self.frames_in, then.frames_in),
+            (&mut self.bytes_in, then.bytes_in),
+            (&mut self.frames_out, then.frames_out),
+            (&mut self.bytes_out, then.bytes_out),
+            (&mut self.full, then.full),
+            (&mut self.refused, then.refused),
+            (&mut self.unfit, then.unfit),
+            (&mut self.violations, then.violations),
+        ];
+        for (now, then) in each {
+            *now = now.saturating_sub(then);
+        }
     }
 
     /// Reads it; a newer unit may say more.
