@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod iwarp;
+pub mod open;
 
 use core::fmt;
 use std::os::fd::BorrowedFd;
