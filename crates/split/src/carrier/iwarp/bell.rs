@@ -5,8 +5,9 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use verbena::low::Channel;
+use verbena::low::{BareCq, Beside, Channel, Watched};
 use verbena::{Error, Event};
 
 use crate::carrier::Pair;
@@ -35,6 +36,8 @@ pub(super) struct Bell {
 struct State {
     /// It was rung since the driver last looked; further rings would say nothing new.
     rung: bool,
+    /// That ring is in the channel still.
+    waits: bool,
     told: VecDeque<Told>,
 }
 
@@ -58,7 +61,7 @@ impl Bell {
     /// Under the lock, so that a ring and its flag are never apart for whoever takes them.
     fn ring_with(&self, state: &mut State) {
         if !state.rung {
-            state.rung = true;
+            (state.rung, state.waits) = (true, true);
             self.channel.ring();
         }
     }
@@ -86,6 +89,21 @@ impl Bell {
         }
     }
 
+    /// Sleeps until it is rung, another descriptor is ready or the time is over; whatever the queue's connections need meanwhile
+    /// is done by this thread.
+    pub(super) fn sleep(
+        &self,
+        cq: &BareCq,
+        others: &mut [Beside<'_>],
+        timeout: Option<Duration>,
+    ) -> Result<(), Error> {
+        if Watched::wait_beside(&self.channel, || [cq.watched()], others, timeout)? {
+            // It rings no more until somebody looks, so this was the only one.
+            self.state().waits = false;
+        }
+        Ok(())
+    }
+
     pub(super) fn is_rung(&self) -> bool {
         self.state().rung
     }
@@ -95,7 +113,9 @@ impl Bell {
         let mut state = self.state();
         if state.rung {
             state.rung = false;
-            self.channel.try_take();
+            if core::mem::take(&mut state.waits) {
+                self.channel.try_take();
+            }
             told.append(&mut state.told);
         }
     }

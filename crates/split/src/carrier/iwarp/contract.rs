@@ -3,7 +3,7 @@
 //! them. It refuses to post what completions have no room for.
 
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbena::Access;
 use verbena::low::{Arm, BLANK, Data, Flags, RecvWr, SendOp, SendWr};
@@ -15,7 +15,7 @@ use super::memory::Registered;
 use super::seat::{Seat, Stage};
 use super::{IwarpCarrier, SOME, Way, unknown};
 use crate::carrier::{
-    Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket,
+    Beside, Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket,
 };
 
 impl Carrier for IwarpCarrier {
@@ -181,6 +181,14 @@ impl Carrier for IwarpCarrier {
         let n = self.cq.poll(&mut some);
         self.early.extend_from_slice(&some[..n]);
         n == 0 && !self.bell.is_rung()
+    }
+
+    fn works_asleep(&self) -> bool {
+        true
+    }
+
+    fn sleep(&self, others: &mut [Beside<'_>], timeout: Option<Duration>) -> Result<()> {
+        Ok(self.bell.sleep(&self.cq, others, timeout)?)
     }
 }
 

@@ -2,7 +2,9 @@
 //! They sleep on the descriptors that they are given, so that a wake-up that is missing is found.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use verbena_nic::wr::Remote;
 use verbena_wire::To;
 
 use super::*;
-use crate::carrier::{Memory, PairOptions, Reach};
+use crate::carrier::{Beside, Memory, PairOptions, Reach};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const SMALL: PairOptions = PairOptions {
@@ -571,4 +573,47 @@ fn a_process_that_is_killed_with_unread_bytes_resets_the_connection_and_is_misse
         let wc = until([&mut unit], |[unit]| unit.take_done(id));
         assert_ne!(wc.status, Status::Success, "{why}");
     }
+}
+
+#[test]
+fn who_sleeps_with_the_carrier_wakes_for_its_messages_and_for_others() {
+    let (mut host, mut unit, a, b) = connected();
+    let (tap, mut far) = UnixStream::pair().unwrap();
+    let limit = Some(PATIENCE);
+    let settle = |side: &mut Side| {
+        while !side.carrier.doze() {
+            side.turn();
+        }
+    };
+    settle(&mut unit);
+    let mut others = [Beside::read(tap.as_fd())];
+    unit.carrier
+        .sleep(&mut others, Some(Duration::from_millis(5)))
+        .unwrap();
+    assert!(!others[0].ready, "it is the time");
+    far.write_all(b"x").unwrap();
+    unit.carrier.sleep(&mut others, limit).unwrap();
+    assert!(others[0].ready);
+    (&tap).read_exact(&mut [0]).unwrap();
+
+    let start = Instant::now();
+    for round in 0..300 {
+        settle(&mut unit);
+        host.send(a, 100, b"wake up");
+        while unit.done.is_empty() {
+            if unit.carrier.doze() {
+                unit.carrier.sleep(&mut others, limit).unwrap();
+                assert!(!others[0].ready);
+            }
+            unit.turn();
+        }
+        assert_eq!(unit.done.remove(0).id, if round < 8 { round } else { 7 });
+        unit.receive(b, 7);
+        until([&mut host, &mut unit], |[host, _]| host.take_done(100));
+    }
+    assert!(start.elapsed() < PATIENCE / 2, "somebody slept through it");
+    // A ring that was taken asleep is not taken twice, and none is left over.
+    settle(&mut unit);
+    host.carrier.destroy(a);
+    until([&mut unit], |[unit]| unit.take_end(b));
 }
