@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod iwarp;
+pub mod open;
 pub(crate) mod rest;
 
 use core::fmt;
