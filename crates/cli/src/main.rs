@@ -13,6 +13,7 @@ mod command {
     pub(crate) mod env;
     pub(crate) mod events;
     pub(crate) mod host;
+    pub(crate) mod models;
     pub(crate) mod run;
     pub(crate) mod unit;
 }
@@ -78,6 +79,11 @@ enum Command {
     /// Lend this machine's network card to hosts that run `verbena host`
     #[command(after_help = command::unit::EXAMPLE)]
     Unit(command::unit::UnitArgs),
+    /// Compare pushing packets with pulling them: latency, messages and bytes of each way
+    ///
+    /// Two adapters of this process exchange packets over loopback, one at a time and by turns, by each model in each round.
+    #[command(after_help = command::models::EXAMPLE)]
+    Models(command::models::Models),
     /// Two processes, every operation once, every byte checked
     Demo(command::demo::Demo),
 }
@@ -92,6 +98,7 @@ fn main() -> ExitCode {
         Command::Events(args) => command::events::run(&args),
         Command::Host(args) => command::host::run(&args),
         Command::Unit(args) => command::unit::run(&args),
+        Command::Models(args) => command::models::run(&args),
         Command::Demo(args) => command::demo::run(&args),
     };
     ExitCode::from(code)
