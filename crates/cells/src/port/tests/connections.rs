@@ -68,9 +68,14 @@ fn a_rejection_says_why_and_leaves_everything_as_it_was() {
     let Some(Notice::Request { ticket, .. }) = pair.b.port.poll_notice() else {
         panic!("a request")
     };
-    pair.b.port.reject(ticket).unwrap();
+    pair.b.port.reject(ticket, b"no room").unwrap();
     pair.carry();
-    assert_eq!(pair.a.notices(), [rejected(RejectReason::Consumer)]);
+    let told = Notice::Rejected {
+        wqp: WQP,
+        reason: RejectReason::Consumer,
+        private: b"no room".to_vec(),
+    };
+    assert_eq!(pair.a.notices(), [told]);
     assert_eq!(pair.a.state(), State::Idle);
     pair.join();
 }
