@@ -248,8 +248,7 @@ impl<'a> Plan<'a> {
                     run = (len == each).then_some((to, each, all + len));
                 }
                 None => {
-                    plan.departures[plan.messages].to =
-                        (!connected).then(|| many::Address::ip(to));
+                    plan.departures[plan.messages].to = (!connected).then(|| many::Address::ip(to));
                     plan.sizes[plan.messages] = 1;
                     plan.messages += 1;
                     run = Some((to, len, len));

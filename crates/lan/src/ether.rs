@@ -90,8 +90,8 @@ impl Ether {
     }
 
     /// Asks for room for so many bytes that wait, each way; the system may allow less.
-    pub fn widen(&self, bytes: usize) {
-        crate::datagrams::widen(self.fd.as_fd(), bytes, bytes);
+    pub fn widen(&self, receive: usize, send: usize) {
+        crate::datagrams::widen(self.fd.as_fd(), receive, send);
     }
 
     fn refused(&self, call: &'static str, errno: Errno) -> Error {

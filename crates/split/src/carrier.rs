@@ -2,6 +2,8 @@
 //! A carrier promises order within a pair, a completion for every request that was posted and not destroyed, and that nothing
 //! reaches memory through a pair that is destroyed. It refuses to wait: the driver sleeps, on descriptors that it names.
 
+pub mod cells;
+
 use core::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;

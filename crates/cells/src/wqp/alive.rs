@@ -45,12 +45,7 @@ impl Wqp {
     }
 
     /// It is time to ask.
-    pub(super) fn ask_if_alive(
-        &mut self,
-        moment: &Moment<'_>,
-        fx: &mut Effects,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn ask_if_alive(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
         if self.begun() > 0 {
             return self.hear(moment.now, moment.config);
         }

@@ -180,7 +180,10 @@ pub(crate) fn receive(
     };
     let mut pieces = [nowhere; MOST];
     let mut count = 0;
-    for (at, (bytes, arrival)) in rooms.chunks_exact_mut(room).zip(arrivals.iter_mut()).enumerate()
+    for (at, (bytes, arrival)) in rooms
+        .chunks_exact_mut(room)
+        .zip(arrivals.iter_mut())
+        .enumerate()
     {
         if at == MOST {
             break;
@@ -226,7 +229,8 @@ fn segment(message: &libc::msghdr) -> Option<usize> {
         let is = head.cmsg_level == libc::SOL_UDP && head.cmsg_type == libc::UDP_GRO;
         if is && head.cmsg_len as usize >= needed {
             // SAFETY: behind the head, and as long as was just checked.
-            let size: libc::c_int = unsafe { libc::CMSG_DATA(next).cast::<libc::c_int>().read_unaligned() };
+            let size: libc::c_int =
+                unsafe { libc::CMSG_DATA(next).cast::<libc::c_int>().read_unaligned() };
             return usize::try_from(size).ok().filter(|size| *size > 0);
         }
         // SAFETY: as for the first.

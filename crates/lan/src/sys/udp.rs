@@ -22,7 +22,12 @@ pub(crate) fn join_arrivals(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// What is too long for the way goes in fragments, whatever the kernel has heard about the way.
 pub(crate) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
-    let v4 = set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT);
+    let v4 = set(
+        fd,
+        libc::IPPROTO_IP,
+        libc::IP_MTU_DISCOVER,
+        libc::IP_PMTUDISC_DONT,
+    );
     if !v6 {
         return v4;
     }
