@@ -1,6 +1,5 @@
-//! Tests of carriers of cells over UDP on the loopback interface, a file per rule: what pairs do, who may say what, a bad network.
+//! Tests of carriers of cells over UDP on the loopback interface, a file per rule: what pairs do, and who may say what.
 
-mod bad;
 mod pairs;
 mod strangers;
 mod world;
