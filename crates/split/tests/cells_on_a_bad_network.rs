@@ -70,9 +70,15 @@ fn message(number: u64) -> Vec<u8> {
 }
 
 /// Sends messages through the relay; what the relay did.
-fn pass(messages: u64, cell: Option<u16>, faults: Faults, seed: u64) -> Fates {
+fn pass(
+    messages: u64,
+    (cell, datagram): (Option<u16>, Option<usize>),
+    faults: Faults,
+    seed: u64,
+) -> Fates {
     let options = CellOptions {
         cell,
+        datagram,
         ..CellOptions::default()
     };
     let mut unit = Side::new(CellCarrier::udp_listen(HERE, options).unwrap());
@@ -171,7 +177,7 @@ fn two_thousand_messages_of_mixed_sizes() {
         reorder: 5.0,
         duplicate: 2.0,
     };
-    let fates = pass(2000, Some(1412), faults, 1);
+    let fates = pass(2000, (None, Some(1472)), faults, 1);
     assert!(
         fates.lost > 100 && fates.reordered > 100 && fates.duplicated > 20,
         "{fates:?}"
@@ -185,11 +191,12 @@ fn cells_of_the_default_size() {
         reorder: 1.0,
         duplicate: 1.0,
     };
-    pass(200, Some(256), faults, 2);
+    let fates = pass(200, (Some(256), Some(1472)), faults, 2);
+    assert!(fates.lost > 0 && fates.reordered > 0, "{fates:?}");
 }
 
 #[test]
 fn a_good_network_repeats_nothing() {
-    let fates = pass(500, None, Faults::default(), 3);
+    let fates = pass(500, (None, None), Faults::default(), 3);
     assert_eq!((fates.lost, fates.reordered, fates.duplicated), (0, 0, 0));
 }

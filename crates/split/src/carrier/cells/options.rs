@@ -11,6 +11,8 @@ pub struct CellOptions {
     /// Payload of a cell; unless given, what fills one packet on the way to the unit, or one frame of the interface. One that
     /// listens takes what those who dial say.
     pub cell: Option<u16>,
+    /// Bytes of a UDP datagram; unless given, or if that is more, what fits one packet on the way.
+    pub datagram: Option<usize>,
     /// Longest packet, and longest write that is taken.
     pub packet: u32,
     /// How long an acknowledgement may take until one was measured.
@@ -35,6 +37,7 @@ impl Default for CellOptions {
     fn default() -> CellOptions {
         CellOptions {
             cell: None,
+            datagram: None,
             packet: 1 << 20,
             timeout: Duration::from_millis(20),
             retries: 12,

@@ -38,6 +38,8 @@ pub(super) struct Udp {
     local: SocketAddr,
     inbox: Inbox,
     peers: Peers,
+    /// Most bytes of a datagram, whatever the way takes.
+    most: usize,
 }
 
 fn refused(call: &'static str) -> impl Fn(std::io::Error) -> CarrierError {
@@ -70,6 +72,7 @@ impl Udp {
         Ok(Udp {
             local: socket.local().map_err(refused("getsockname"))?,
             inbox: socket.inbox(ROOMS),
+            most: options.datagram.unwrap_or(usize::MAX),
             socket,
             peers,
         })
@@ -91,10 +94,11 @@ impl Udp {
     }
 
     pub(super) fn room(&self, port: PortAddress) -> usize {
-        match &self.peers {
+        let room = match &self.peers {
             Peers::Unit(_, room) => *room,
             Peers::Learnt(routes) => routes.get(port).map_or(SAFE, |route| route.room),
-        }
+        };
+        room.min(self.most)
     }
 
     pub(super) fn receive(

@@ -5,7 +5,7 @@ use core::time::Duration;
 use verbena_nic::wc::{Status, WcOp};
 use verbena_nic::wr::Remote;
 
-use super::world::{PATIENCE, ROOM, Side, connected, during, join, pair_options, until};
+use super::world::{Side, connected, during, join, pair_options, until};
 use crate::carrier::cells::CellOptions;
 use crate::carrier::{Carrier, News, Pair, PairOptions, Reach};
 
@@ -252,53 +252,6 @@ fn many_pairs_of_several_hosts() {
     until(&mut sides, "ended", |sides| {
         sides[HOSTS].news.len() == PAIRS
     });
-}
-
-/// A socket that takes hardly anything: what does not leave now leaves when there is room, in order and once.
-#[test]
-fn a_narrow_way_out() {
-    for joins in [true, false] {
-        let options = CellOptions {
-            send_room: 1,
-            cell: Some(1400),
-            joins,
-            ..CellOptions::default()
-        };
-        let (mut unit, mut host, served, pair) = connected(true, options);
-        let mut was_full = false;
-        let start = std::time::Instant::now();
-        let (mut posted, mut came) = (0_u64, 0_u64);
-        let len = ROOM / 16;
-        while came < 200 {
-            assert!(start.elapsed() < PATIENCE, "{came} came");
-            while posted < came + 8 && posted < 200 {
-                let at = (posted as usize % 8) * len;
-                let bytes = vec![posted as u8; len];
-                assert!(host.memory.write(at, &bytes));
-                let piece = host.memory.piece(at, len as u32);
-                host.carrier.post_send(pair, posted, piece).unwrap();
-                posted += 1;
-            }
-            host.turn();
-            let mut sleepers = Vec::new();
-            host.carrier.sleepers(&mut sleepers);
-            was_full |= sleepers[0].write;
-            unit.turn();
-            for wc in std::mem::take(&mut unit.done) {
-                assert_eq!((wc.status, wc.len as usize), (Status::Success, len));
-                let bytes = unit.read(Side::slot(wc.id), len);
-                assert!(bytes == vec![came as u8; len], "message {came}");
-                unit.receive(served, wc.id);
-                came += 1;
-            }
-        }
-        eprintln!("joins {joins}: full at times: {was_full}");
-        until(&mut [&mut unit, &mut host], "acknowledged", |sides| {
-            sides[1].done.len() == 200
-        });
-        let expected: Vec<_> = (0..200).map(|id| (id, Status::Success)).collect();
-        assert_eq!(host.take_done(), expected);
-    }
 }
 
 #[test]
