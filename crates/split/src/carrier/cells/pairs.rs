@@ -134,6 +134,7 @@ impl CellCarrier {
 }
 
 /// What is posted.
+#[derive(Clone, Copy)]
 struct What {
     piece: Sge,
     remote: Option<Remote>,
