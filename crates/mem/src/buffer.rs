@@ -249,11 +249,7 @@ impl Buffer {
             return Vec::new();
         }
         let mut copy = vec![0; len];
-        // SAFETY: inside the allocation, which lives as long as we do.
-        unsafe {
-            let from = self.memory.start().add(offset);
-            core::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), len);
-        }
+        self.read_into(offset, &mut copy);
         copy
     }
 
