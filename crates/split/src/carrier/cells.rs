@@ -1,5 +1,5 @@
 //! A carrier of cells (P1–P3): the channel adapter over whatever carries datagrams, UDP or Ethernet.
-//! It promises what [`Carrier`] asks for, that a peer's place cannot be taken by others, and that no completion is lost.
+//! It promises what [`Carrier`](super::Carrier) asks for, that a peer's place cannot be taken by others, and that no completion is lost.
 //! It refuses to wait, to start threads, and to carry anything for a peer that it is not connected to.
 //!
 //! Reading order: [`CellOptions`] → `line` (`udp` with its `routes`, `ethernet`) → `outgoing` → `turn` → `pairs`.
