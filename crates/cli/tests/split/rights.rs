@@ -7,7 +7,7 @@ use crate::world::{VERBENA, Way, World, privileged};
 fn powerless(world: &World, words: &str) -> (bool, String) {
     let runtime = world.folder.file("powerless");
     let line = format!(
-        "XDG_RUNTIME_DIR={} setpriv --bounding-set=-all --inh-caps=-all {VERBENA} {words}; echo code $?",
+        "XDG_RUNTIME_DIR={} setpriv --bounding-set=-all --inh-caps=-all {VERBENA} {words} 2>&1; echo code $?",
         runtime.display()
     );
     try_sh(&world.unit, &line)

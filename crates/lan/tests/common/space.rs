@@ -14,14 +14,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// What the kernel may take to notice something, and a loaded machine to run something.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-const NESTED: &str = "VERBENA_LAN_NESTED";
+const NESTED: &str = "LAN_TEST_NESTED";
 
 /// Runs a test where interfaces can be made: here, or again in a user namespace; otherwise says loudly that it did not.
 ///
 /// `name` is the test's own, as `cargo test` calls it.
 pub fn privileged(name: &str, test: impl FnOnce()) {
     // As if nobody were root, to see that the detour leads there too.
-    let detour = std::env::var_os("VERBENA_LAN_DETOUR").is_some();
+    let detour = std::env::var_os("LAN_TEST_DETOUR").is_some();
     let nested = std::env::var_os(NESTED).is_some();
     if let Some(why) = lacking() {
         skip(name, &why);
