@@ -247,12 +247,22 @@ impl Buffer {
             return Vec::new();
         }
         let mut copy = vec![0; len];
-        // SAFETY: inside the allocation, which lives as long as we do.
-        unsafe {
-            let from = self.memory.start().add(offset);
-            core::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), len);
-        }
+        self.read_into(offset, &mut copy);
         copy
+    }
+
+    /// Fills `into` with a copy of what is at `offset`; false, and nothing copied, if it reaches beyond the end.
+    pub fn read_into(&self, offset: usize, into: &mut [u8]) -> bool {
+        let fits = self.fits(offset, into.len());
+        if fits {
+            // SAFETY: inside the allocation, which lives as long as we do; `into` is not part of it, because nobody can have
+            // a reference into it.
+            unsafe {
+                let from = self.memory.start().add(offset);
+                core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+            }
+        }
+        fits
     }
 
     fn fits(&self, offset: usize, len: usize) -> bool {

@@ -3,6 +3,7 @@
 //! reaches memory through a pair that is destroyed. It refuses to wait: the driver sleeps, on descriptors that it names.
 
 pub mod address;
+pub mod cells;
 pub mod iwarp;
 pub mod open;
 pub(crate) mod rest;

@@ -43,6 +43,7 @@ impl Wqp {
             let gone = self.state != State::Connecting && !(self.state.works() && bound);
             return connected && gone;
         }
+        self.hear(moment.now, moment.config);
         let verdict = match (kind.connected, kind.acknowledged) {
             (true, true) => self.in_order(from, packet, data, moment, out),
             (true, false) => self.as_it_comes(from, packet, data, moment, out),

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use verbena::Config;
 
 use super::address::Address;
+use super::cells::{CellCarrier, CellOptions};
 use super::iwarp::IwarpCarrier;
 use super::{Carrier, CarrierError, Result};
 
@@ -32,9 +33,19 @@ pub fn dial(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
             let carrier = IwarpCarrier::dial(resolve(address, name)?, config(address)?)?;
             Ok(Box::new(carrier))
         }
-        Address::Udp(_) | Address::Ethernet { .. } => {
-            let _ = cell;
-            Err(refused(address, "not yet"))
+        Address::Udp(name) => {
+            let carrier = CellCarrier::udp_dial(resolve(address, name)?, options(cell))?;
+            Ok(Box::new(carrier))
+        }
+        Address::Ethernet { interface, unit } => {
+            let unit = unit.ok_or_else(|| {
+                refused(
+                    address,
+                    "whom to dial? ethernet://INTERFACE/MAC, the unit's",
+                )
+            })?;
+            let carrier = CellCarrier::ethernet_dial(interface, unit, options(cell))?;
+            Ok(Box::new(carrier))
         }
     }
 }
@@ -46,10 +57,28 @@ pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> 
             let carrier = IwarpCarrier::listen(resolve(address, name)?, config(address)?)?;
             Ok(Box::new(carrier))
         }
-        Address::Udp(_) | Address::Ethernet { .. } => {
-            let _ = cell;
-            Err(refused(address, "not yet"))
+        Address::Udp(name) => {
+            let carrier = CellCarrier::udp_listen(resolve(address, name)?, options(cell))?;
+            Ok(Box::new(carrier))
         }
+        Address::Ethernet {
+            interface,
+            unit: None,
+        } => {
+            let carrier = CellCarrier::ethernet_listen(interface, options(cell))?;
+            Ok(Box::new(carrier))
+        }
+        Address::Ethernet { unit: Some(_), .. } => {
+            let why = "a unit listens at its interface's own address: ethernet://INTERFACE";
+            Err(refused(address, why))
+        }
+    }
+}
+
+fn options(cell: Option<u16>) -> CellOptions {
+    CellOptions {
+        cell,
+        ..CellOptions::default()
     }
 }
 
