@@ -6,7 +6,7 @@ use std::net::{TcpStream, UdpSocket};
 use rustix::process::Signal;
 use verbena::{Depths, Device};
 
-use crate::program::{answers, ping, sh};
+use crate::program::{Running, answers, ping};
 use crate::space::until;
 use crate::world::{LAN, Way, World, privileged};
 
@@ -22,7 +22,10 @@ fn a_pulled_cable_is_seen_by_hosts() {
             space.ip(&format!("link set {end} down"));
             until("the host's interface has no link", || !world.has_carrier(1));
             let status = world.status("host", "net1");
-            assert_eq!((&status["phase"], &status["link"]), (&"up".into(), &false.into()));
+            assert_eq!(
+                (&status["phase"], &status["link"]),
+                (&"up".into(), &false.into())
+            );
             assert_eq!(world.status("unit", "lan0")["link"], false);
             space.ip(&format!("link set {end} up"));
             world.until_up(1);
@@ -68,7 +71,12 @@ fn strangers_are_turned_away() {
                     let _ = stream.write_all(garbage);
                 }
                 let device = Device::open().unwrap();
-                for hello in [&b"not a host"[..], b"", b"VSPL\x02B\0\0\0\0\0\0\0\0\0\0", &[0; 64]] {
+                for hello in [
+                    &b"not a host"[..],
+                    b"",
+                    b"VSPL\x02B\0\0\0\0\0\0\0\0\0\0",
+                    &[0; 64],
+                ] {
                     let endpoint = device.endpoint(Depths::default()).unwrap();
                     let answer = endpoint.connect("10.77.2.1:7471", hello).wait();
                     let refused = answer.expect_err("a stranger");
@@ -119,7 +127,11 @@ fn a_host_leaves_in_good_order() {
             assert_eq!(status.code(), Some(0), "{}", host.said());
             assert!(!world.has_tap(1));
             // The unit has got back every element that it lent, and gave back all of the host's (P6).
-            assert!(host.said().contains("left in good order"), "{}", host.said());
+            assert!(
+                host.said().contains("left in good order"),
+                "{}",
+                host.said()
+            );
             until("the unit forgets it", || world.guests().is_empty());
             assert!(!unit.is_over());
             assert!(world.try_status("host", "net1").is_none());
@@ -139,7 +151,11 @@ fn a_unit_leaves_in_good_order() {
             unit.signal(Signal::INT);
             let status = unit.end();
             assert_eq!(status.code(), Some(0), "{}", unit.said());
-            assert!(unit.said().contains("the unit ends in good order"), "{}", unit.said());
+            assert!(
+                unit.said().contains("the unit ends in good order"),
+                "{}",
+                unit.said()
+            );
             for n in [1, 2] {
                 until("the host's interface has no link", || !world.has_carrier(n));
                 assert_ne!(world.status("host", &format!("net{n}"))["phase"], "up");
@@ -154,23 +170,41 @@ fn a_unit_leaves_in_good_order() {
     });
 }
 
-/// A LAN side of the unit's own: the LAN is then whatever its machine makes of it.
+/// A LAN side of the unit's own: the LAN is then whatever its machine makes of it. And a host with two units (P9).
 #[test]
-fn a_lan_of_the_units_own() {
-    privileged("faults::a_lan_of_the_units_own", || {
+fn a_lan_of_the_units_own_and_a_host_with_two_units() {
+    let name = "faults::a_lan_of_the_units_own_and_a_host_with_two_units";
+    privileged(name, || {
         let world = World::new(Way::Iwarp, 1);
-        let mut command = std::process::Command::new(crate::world::VERBENA);
-        command.env("XDG_RUNTIME_DIR", world.folder.file("own"));
-        command.args(["unit", "--lan-tap", "own0", "--listen", "0.0.0.0"]);
-        let log = world.folder.file("own.log");
-        let mut unit = crate::program::Running::start(&world.unit, &mut command, &log);
-        unit.says("hosts connect to");
-        world.unit.ip("addr add 192.168.9.2/24 dev own0");
-        world.unit.ip("link set own0 up");
+        let mut first = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
-        ping(world.host(1), "192.168.9.2", 200);
-        unit.signal(Signal::TERM);
-        assert_eq!(unit.end().code(), Some(0), "{}", unit.said());
-        assert!(!sh(&world.unit, "ip -o link").contains("own0"));
+        let start = |space, words: &[&str], log| {
+            let mut command = world.verbena();
+            Running::start(space, command.args(words), &world.folder.file(log))
+        };
+        let listen = ["unit", "--lan-tap", "own0", "--listen", "0.0.0.0:48002"];
+        let mut second = start(&world.unit, &listen, "own.log");
+        second.says("hosts connect to");
+        world.unit.ip("addr add 192.168.8.1/24 dev own0");
+        world.unit.ip("link set own0 up");
+        let dial = ["host", "--connect", "10.77.1.1:48002", "--tap", "own1"];
+        let mut host = start(world.host(1), &dial, "own1.log");
+        host.says("dials");
+        world.host(1).ip("addr add 192.168.8.2/24 dev own1");
+        world.host(1).ip("link set own1 up");
+        until("it is up", || world.status("host", "own1")["link"] == true);
+        ping(world.host(1), "192.168.8.1", 200);
+        ping(world.host(1), LAN, 200);
+        let said = world.ask(["host", "status", "--json"]);
+        assert_eq!(String::from_utf8_lossy(&said.stdout).lines().count(), 2);
+        // One unit's end is none of the other's.
+        second.signal(Signal::TERM);
+        assert_eq!(second.end().code(), Some(0), "{}", second.said());
+        assert!(!world.unit.ip("-o link").contains("own0"));
+        until("the host sees it", || {
+            world.status("host", "own1")["link"] == false
+        });
+        ping(world.host(1), LAN, 200);
+        assert!(!first.is_over() && !host.is_over());
     });
 }

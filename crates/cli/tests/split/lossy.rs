@@ -1,7 +1,6 @@
 //! A network that loses and reorders, under acknowledged cells: whatever arrives is right, and it recovers.
 
-use crate::blob;
-use crate::program::{answers, ping, sh};
+use crate::program::{answers, ping};
 use crate::relay::{Badness, Relay};
 use crate::space::until;
 use crate::world::{LAN, Way, World, privileged};
@@ -21,11 +20,7 @@ fn one_in_twenty_lost_and_others_overtaken() {
             // Acknowledged cells lose nothing, only time.
             ping(world.host(1), LAN, 200);
             let _web = world.serve_web();
-            let first = "curl -sS --max-time 50 -r 0-9999999 http://192.168.9.1:8000/blob | sha256sum";
-            let came = sh(world.host(1), first);
-            let path = blob::folder().join(blob::NAME);
-            let is = sh(&world.lan, &format!("head -c 10000000 {} | sha256sum", path.display()));
-            assert_eq!(came, is);
+            world.download(1);
             assert!(relay.lost() > 100, "{}", relay.lost());
             until("it is up afterwards", || answers(world.host(1), LAN));
             assert!(!host.is_over());

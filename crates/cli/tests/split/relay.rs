@@ -101,7 +101,7 @@ struct Hands {
 impl Hands {
     fn new(seed: u64, badness: Badness, end: &Arc<AtomicBool>, lost: &Arc<AtomicU64>) -> Hands {
         Hands {
-            state: seed * 0x9e37_79b9_7f4a_7c15,
+            state: 0x9e37_79b9_7f4a_7c15 ^ seed,
             badness,
             end: end.clone(),
             lost: lost.clone(),
@@ -115,11 +115,7 @@ impl Hands {
         (self.state >> 20) % 1000
     }
 
-    fn carry(
-        mut self,
-        take: impl Fn(&mut [u8]) -> std::io::Result<usize>,
-        give: impl Fn(&[u8]),
-    ) {
+    fn carry(mut self, take: impl Fn(&mut [u8]) -> std::io::Result<usize>, give: impl Fn(&[u8])) {
         let mut room = vec![0; ROOM];
         let mut held: Option<Vec<u8>> = None;
         while !self.end.load(Ordering::Relaxed) {

@@ -18,8 +18,16 @@ fn the_missing_capability_is_named() {
     privileged("rights::the_missing_capability_is_named", || {
         let world = World::new(Way::Iwarp, 1);
         let each = [
-            ("host --connect 10.77.1.1 --tap net0", "CAP_NET_ADMIN", "net0"),
-            ("unit --lan-tap own0 --listen 127.0.0.1", "CAP_NET_ADMIN", "own0"),
+            (
+                "host --connect 10.77.1.1 --tap net0",
+                "CAP_NET_ADMIN",
+                "net0",
+            ),
+            (
+                "unit --lan-tap own0 --listen 127.0.0.1",
+                "CAP_NET_ADMIN",
+                "own0",
+            ),
             ("unit --lan lan0 --listen 127.0.0.1", "CAP_NET_RAW", "lan0"),
         ];
         for (words, capability, interface) in each {
@@ -36,11 +44,17 @@ fn the_missing_capability_is_named() {
 
 #[test]
 fn the_missing_capability_is_named_for_cells_in_frames() {
-    privileged("rights::the_missing_capability_is_named_for_cells_in_frames", || {
-        let world = World::new(Way::Ethernet, 1);
-        let to = world.unit_for(1).replace("//fab/", "//fab1/");
-        let (_, said) = powerless(&world, &format!("host --connect {to} --tap net0"));
-        assert!(said.contains("CAP_NET_RAW") && said.contains("unshare -Urn"), "{said}");
-        assert!(said.ends_with("code 1\n"), "{said}");
-    });
+    privileged(
+        "rights::the_missing_capability_is_named_for_cells_in_frames",
+        || {
+            let world = World::new(Way::Ethernet, 1);
+            let to = world.unit_for(1).replace("//fab/", "//fab1/");
+            let (_, said) = powerless(&world, &format!("host --connect {to} --tap net0"));
+            assert!(
+                said.contains("CAP_NET_RAW") && said.contains("unshare -Urn"),
+                "{said}"
+            );
+            assert!(said.ends_with("code 1\n"), "{said}");
+        },
+    );
 }

@@ -16,8 +16,30 @@ fn run(words: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn help_shows_how() {
     for (kind, words) in [
-        ("host", ["--connect", "--tap", "--arrangement", "udp://", "CAP_NET_ADMIN", "unshare -Urn", "status"]),
-        ("unit", ["--lan", "--lan-tap", "--listen", "ethernet://", "CAP_NET_RAW", "unshare -Urn", "status"]),
+        (
+            "host",
+            [
+                "--connect",
+                "--tap",
+                "--arrangement",
+                "udp://",
+                "CAP_NET_ADMIN",
+                "unshare -Urn",
+                "status",
+            ],
+        ),
+        (
+            "unit",
+            [
+                "--lan",
+                "--lan-tap",
+                "--listen",
+                "ethernet://",
+                "CAP_NET_RAW",
+                "unshare -Urn",
+                "status",
+            ],
+        ),
     ] {
         let (code, said) = run(&[kind, "--help"]);
         assert_eq!(code, Some(0), "{said}");
@@ -33,11 +55,31 @@ fn help_shows_how() {
 fn who_says_nonsense_is_told_so() {
     let each: [(&[&str], &str); 6] = [
         (&["host"], "--connect"),
-        (&["host", "--connect", "tcp://a", "--tap", "t"], "no such carrier"),
-        (&["host", "--connect", "a", "--tap", "t", "--arrangement", "d"], "a, b or c"),
-        (&["host", "--connect", "a", "--tap", "t", "--mac", "01:00:5e:00:00:01"], "cannot be a station"),
+        (
+            &["host", "--connect", "tcp://a", "--tap", "t"],
+            "no such carrier",
+        ),
+        (
+            &["host", "--connect", "a", "--tap", "t", "--arrangement", "d"],
+            "a, b or c",
+        ),
+        (
+            &[
+                "host",
+                "--connect",
+                "a",
+                "--tap",
+                "t",
+                "--mac",
+                "01:00:5e:00:00:01",
+            ],
+            "cannot be a station",
+        ),
         (&["unit", "--listen", "127.0.0.1"], "--lan"),
-        (&["unit", "--lan", "a", "--lan-tap", "b", "--listen", "c"], "cannot be used with"),
+        (
+            &["unit", "--lan", "a", "--lan-tap", "b", "--listen", "c"],
+            "cannot be used with",
+        ),
     ];
     for (words, what) in each {
         let (code, said) = run(words);
@@ -51,7 +93,10 @@ fn nobody_runs() {
     for kind in ["host", "unit"] {
         let (code, said) = run(&[kind, "status"]);
         assert_eq!(code, Some(1));
-        assert!(said.contains(&format!("no {kind} driver of this user runs")), "{said}");
+        assert!(
+            said.contains(&format!("no {kind} driver of this user runs")),
+            "{said}"
+        );
     }
     let (code, said) = run(&["host", "status", "net7"]);
     assert!(code == Some(1) && said.contains("host-net7"), "{said}");
@@ -70,11 +115,22 @@ fn status_for_people_and_programs() {
             String::from_utf8(ran.stdout).unwrap()
         };
         let said = text(&["host", "status"]);
-        for what in ["net1 (process ", ": up", "iwarp://10.77.1.1:7471 (arrangement B)", "MTU 1500, link up"] {
+        for what in [
+            "net1 (process ",
+            ": up",
+            "iwarp://10.77.1.1:7471 (arrangement B)",
+            "MTU 1500, link up",
+        ] {
             assert!(said.contains(what), "{what}: {said}");
         }
         let said = text(&["unit", "status"]);
-        for what in ["lan0 (process ", "link up, MTU 1500", "hosts         1", "host1 (10.77.1.2", "iwarp, arrangement B): up"] {
+        for what in [
+            "lan0 (process ",
+            "link up, MTU 1500",
+            "hosts         1",
+            "host1 (10.77.1.2",
+            "iwarp, arrangement B): up",
+        ] {
             assert!(said.contains(what), "{what}: {said}");
         }
         let status = world.status("host", "net1");
@@ -82,7 +138,10 @@ fn status_for_people_and_programs() {
         assert!(status["frames_out"].as_u64() >= Some(50), "{status}");
         let at_unit = &world.status("unit", "lan0")["hosts"][0];
         assert_eq!(at_unit["mac"], status["mac"]);
-        assert!(at_unit["counts"]["frames_in"].as_u64() >= Some(50), "{at_unit}");
+        assert!(
+            at_unit["counts"]["frames_in"].as_u64() >= Some(50),
+            "{at_unit}"
+        );
         // All of them, one line each.
         let lines = text(&["host", "status", "--json"]);
         assert_eq!(lines.lines().count(), 1, "{lines}");

@@ -159,7 +159,7 @@ impl World {
     }
 
     /// The command, with a status directory of this world.
-    fn verbena(&self) -> Command {
+    pub(crate) fn verbena(&self) -> Command {
         let mut command = Command::new(VERBENA);
         command.env("XDG_RUNTIME_DIR", &self.folder.0);
         command
