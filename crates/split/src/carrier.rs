@@ -54,6 +54,24 @@ pub trait Memory: fmt::Debug + Send {
     /// Fills `into` with a copy of what is at `offset`; false, and nothing copied, if it reaches beyond the end.
     fn read(&self, offset: usize, into: &mut [u8]) -> bool;
 
+    /// Reads from a descriptor into `head` and then into `len` bytes at `offset`, in one call and without a copy; bytes in all.
+    fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> std::io::Result<usize>;
+
+    /// Writes `head` and then `len` bytes from `offset` to a descriptor, in one call and without a copy; bytes in all.
+    fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> std::io::Result<usize>;
+
     /// `len` bytes at `offset`, for a request.
     fn piece(&self, offset: usize, len: u32) -> Sge {
         Sge {

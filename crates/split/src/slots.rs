@@ -66,6 +66,11 @@ impl Slots {
         at + bytes.len() <= self.size && self.memory.write(self.offset(slot) + at, bytes)
     }
 
+    /// The memory, and where a slot begins in it.
+    pub(crate) fn place(&self, slot: Slot) -> (&dyn Memory, usize) {
+        (&*self.memory, self.offset(slot))
+    }
+
     /// A copy of what is in a slot.
     pub(crate) fn read(&self, slot: Slot, into: &mut [u8]) -> bool {
         slot < self.count && into.len() <= self.size && self.memory.read(self.offset(slot), into)

@@ -279,8 +279,8 @@ fn a_slow_way() {
                 }
                 came == 60 && host.done.len() == 60
             });
-            let order = host.done.iter().enumerate();
-            assert!(order.map(|(n, wc)| wc.id == n as u64).all(|so| so));
+            let mut order = host.done.iter().enumerate();
+            assert!(order.all(|(n, wc)| wc.id == n as u64));
             assert!(host.was_full, "joined: {joins}: the way was never full");
         }
     });

@@ -1,10 +1,11 @@
-//! Frames between the interface and the link, a bounded number each turn.
+//! Frames between the interface and the link, a bounded number each turn, without a copy of ours.
 //! It promises that a frame which finds no room waits with the kernel, which slows its senders down.
 //! It refuses to look into frames.
 
-use verbena_lan::{LONGEST, Put, Took, VNET, Vnet};
+use verbena_lan::{LONGEST, Put, Queue, Took, VNET, Vnet};
 
 use super::{Host, HostError, Phase};
+use crate::carrier::Memory;
 use crate::link::Link;
 
 /// Frames in one direction before the other has its turn.
@@ -17,7 +18,6 @@ pub(super) struct Frames {
     pub(super) came: u64,
     pub(super) dropped: u64,
     room: Vec<u8>,
-    packet: Vec<u8>,
 }
 
 impl Default for Frames {
@@ -27,7 +27,6 @@ impl Default for Frames {
             came: 0,
             dropped: 0,
             room: vec![0; LONGEST + 1],
-            packet: Vec::with_capacity(VNET + LONGEST),
         }
     }
 }
@@ -46,26 +45,20 @@ impl Host {
             let Some(queue) = self.tap.queues().first() else {
                 break;
             };
-            let (vnet, len) = match queue.take(&mut self.frames.room)? {
-                Took::Frame(vnet, len) => (vnet, len),
+            let took = match (&mut self.link, self.phase) {
+                (Some(link), Phase::Up) => send(link, queue)?,
+                // Nobody to send it to.
+                _ => match queue.take(&mut self.frames.room)? {
+                    Took::Nothing => Took::Nothing,
+                    Took::Frame(..) | Took::Lost => Took::Lost,
+                },
+            };
+            match took {
+                Took::Frame(..) => self.frames.out += 1,
+                Took::Lost => self.frames.dropped += 1,
                 Took::Nothing => break,
-                Took::Lost => {
-                    self.frames.dropped += 1;
-                    turn += 1;
-                    continue;
-                }
-            };
-            turn += 1;
-            let frame = self.frames.room.get(..len).unwrap_or_default();
-            let sent = match (&mut self.link, self.phase) {
-                (Some(link), Phase::Up) => link.send(&vnet.emit(), frame).is_ok(),
-                _ => false,
-            };
-            if sent {
-                self.frames.out += 1;
-            } else {
-                self.frames.dropped += 1;
             }
+            turn += 1;
         }
         self.with_link(|link, carrier| link.drive(carrier));
         Ok(turn > 0)
@@ -75,26 +68,31 @@ impl Host {
     pub(super) fn take_packets(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
         while turn < TURN {
-            let packet = &mut self.frames.packet;
-            let Some(link) = &mut self.link else {
+            let (Some(link), Some(queue)) = (&mut self.link, self.tap.queues().first()) else {
                 break;
             };
-            match link.next_packet(packet) {
-                Ok(true) => {}
-                Ok(false) => break,
+            let put = |memory: &dyn Memory, offset: usize, len: usize| {
+                let mut head = [0; VNET];
+                if len < VNET || !memory.read(offset, &mut head) {
+                    return Ok(Put::Refused);
+                }
+                let Ok(vnet) = Vnet::parse(&head) else {
+                    return Ok(Put::Refused);
+                };
+                queue.put_by(&vnet, |fd, header| {
+                    memory.write_to(fd, header, offset + VNET, len - VNET)
+                })
+            };
+            let put = match link.look_at_packet(put) {
+                Ok(Some(put)) => put?,
+                Ok(None) => break,
                 Err(lost) => {
                     self.lose(&lost.to_string());
                     break;
                 }
-            }
-            turn += 1;
-            let parts = self.frames.packet.split_first_chunk();
-            let parts = parts.and_then(|(head, frame)| Some((Vnet::parse(head).ok()?, frame)));
-            let (Some((vnet, frame)), Some(queue)) = (parts, self.tap.queues().first()) else {
-                self.frames.dropped += 1;
-                continue;
             };
-            match queue.put(&vnet, frame)? {
+            turn += 1;
+            match put {
                 Put::Sent => self.frames.came += 1,
                 // A TAP has no queue that could be full in this direction.
                 Put::Wait | Put::Refused => self.frames.dropped += 1,
@@ -102,5 +100,28 @@ impl Host {
         }
         self.with_link(|link, carrier| link.drive(carrier));
         Ok(turn > 0)
+    }
+}
+
+/// Takes a frame from the interface to where it leaves from.
+fn send(link: &mut Link, queue: &Queue) -> Result<Took, HostError> {
+    let most = link.options().size as usize - VNET;
+    let mut took = Ok(Took::Nothing);
+    let sent = link.send_by(|memory, offset| {
+        took = queue.take_by(most, |fd, header| {
+            memory.read_from(fd, header, offset + VNET, most)
+        });
+        match &took {
+            Ok(Took::Frame(vnet, len)) => {
+                memory.write(offset, &vnet.emit());
+                Some(VNET + len)
+            }
+            _ => None,
+        }
+    });
+    // There was room; what does not fit the unit's buffers is lost.
+    match (took?, sent) {
+        (Took::Frame(..), Err(_)) => Ok(Took::Lost),
+        (took, _) => Ok(took),
     }
 }

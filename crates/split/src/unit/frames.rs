@@ -1,12 +1,13 @@
 //! Frames between hosts and the LAN, by way of the switch; a bounded number each turn.
-//! It promises that a frame is copied out of a host's reach before it is judged, and that offloads are done by hand for
+//! It promises that what a frame is judged by is copied out of a host's reach first, and that offloads are done by hand for
 //! whoever does not take them over. It refuses to wait for a slow host.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use verbena_lan::{LONGEST, PortId, Put, VNET, Vnet, fit};
+use verbena_lan::{LONGEST, PortId, Put, Switch, VNET, Vnet, fit};
 
-use super::{GuestId, Unit, UnitError};
+use super::{GuestId, LanPort, Unit, UnitError};
+use crate::carrier::Memory;
 use crate::service::Counts;
 use crate::unit::guest::{Guest, Standing};
 
@@ -50,29 +51,50 @@ impl Unit {
 
     /// Packets of a host go where the switch says; true if there was one.
     fn take_packets(&mut self, id: GuestId, now: Instant) -> bool {
-        let mut packet = core::mem::take(&mut self.rooms.packet);
         let mut turn = 0;
         while turn < TURN {
-            let took = self.with_guest(id, |guest, _| guest.link.next_packet(&mut packet));
-            if took != Some(true) {
+            let Some(guest) = self.guests.get_mut(&id) else {
                 break;
-            }
-            turn += 1;
-            let port = self.guests.get(&id).and_then(|guest| guest.port);
-            let parts = packet.split_first_chunk();
-            let parts = parts.and_then(|(head, frame)| Some((Vnet::parse(head).ok()?, frame)));
-            match (port, parts) {
-                (Some(port), Some((vnet, frame))) => self.forward(port, &vnet, frame, now),
-                // It sends before it has begun, or something that is no frame.
-                _ => {
-                    if let Some(guest) = self.guests.get_mut(&id) {
-                        guest.unfit += 1;
-                    }
+            };
+            let port = guest.port;
+            let ways = Ways {
+                switch: &mut self.switch,
+                lan: &self.lan,
+                lan_id: self.lan_id,
+                rooms: &mut self.rooms,
+                age: now.saturating_duration_since(self.start),
+            };
+            let looked = guest.link.look_at_packet(|memory, offset, len| {
+                port.map_or(Fate::Unfit, |port| ways.judge(port, memory, offset, len))
+            });
+            let fate = match looked {
+                Ok(Some(fate)) => fate,
+                Ok(None) => break,
+                Err(lost) => {
+                    self.lose(id, &lost.to_string());
+                    break;
                 }
+            };
+            turn += 1;
+            match fate {
+                Fate::Lan(put) => self.count_put(&put),
+                Fate::Nowhere => {}
+                Fate::Copied(vnet) => self.spread(&vnet),
+                // It sends before it has begun, or something that is no frame.
+                Fate::Unfit => guest.unfit += 1,
             }
         }
-        self.rooms.packet = packet;
         turn > 0
+    }
+
+    /// A packet that was copied goes to the ports that the switch named.
+    fn spread(&mut self, vnet: &Vnet) {
+        let packet = core::mem::take(&mut self.rooms.packet);
+        let to = core::mem::take(&mut self.rooms.to);
+        for port in &to {
+            self.send(*port, vnet, packet.get(VNET..).unwrap_or_default());
+        }
+        (self.rooms.packet, self.rooms.to) = (packet, to);
     }
 
     /// Frames of the LAN go to hosts; true if there were any.
@@ -117,24 +139,30 @@ impl Unit {
             to.clear();
         }
         for port in &to {
-            if *port == self.lan_id {
-                self.put_lan(vnet, frame);
-            } else if let Some(guest) = self.ports.get(port)
-                && let Some(guest) = self.guests.get_mut(guest)
-                && guest.standing == Standing::Up
-            {
-                let takes = guest.takes;
-                let each = |vnet: &Vnet, frame: &[u8]| guest.deliver(vnet, frame);
-                if fit(vnet, frame, takes, &mut self.rooms.pieces, each).is_err() {
-                    guest.unfit += 1;
-                }
-            }
+            self.send(*port, vnet, frame);
         }
         self.rooms.to = to;
     }
 
-    fn put_lan(&mut self, vnet: &Vnet, frame: &[u8]) {
-        match self.lan.put(vnet, frame) {
+    /// A frame for one port.
+    fn send(&mut self, port: PortId, vnet: &Vnet, frame: &[u8]) {
+        if port == self.lan_id {
+            let put = self.lan.put(vnet, frame);
+            self.count_put(&put);
+        } else if let Some(guest) = self.ports.get(&port)
+            && let Some(guest) = self.guests.get_mut(guest)
+            && guest.standing == Standing::Up
+        {
+            let takes = guest.takes;
+            let each = |vnet: &Vnet, frame: &[u8]| guest.deliver(vnet, frame);
+            if fit(vnet, frame, takes, &mut self.rooms.pieces, each).is_err() {
+                guest.unfit += 1;
+            }
+        }
+    }
+
+    fn count_put(&mut self, put: &verbena_lan::Result<Put>) {
+        match put {
             Ok(Put::Sent) => self.lan_counts.out += 1,
             // No room, or refused: lost, as on any cable. An error is found out by whoever reads.
             Ok(Put::Wait | Put::Refused) | Err(_) => self.lan_counts.dropped += 1,
@@ -156,6 +184,72 @@ impl Unit {
             refused: statistics.malformed + statistics.spoofed,
             unfit: guest.unfit,
             violations: guest.link.counters().violations,
+        }
+    }
+}
+
+/// What became of a packet.
+enum Fate {
+    /// It went to the LAN only, from where it lay.
+    Lan(verbena_lan::Result<Put>),
+    /// To nobody.
+    Nowhere,
+    /// It was copied, and the ports it goes to are noted.
+    Copied(Vnet),
+    /// It is no frame.
+    Unfit,
+}
+
+/// What judging a packet needs of a unit, beside the host it is of.
+struct Ways<'a> {
+    switch: &'a mut Switch,
+    lan: &'a LanPort,
+    lan_id: PortId,
+    rooms: &'a mut Rooms,
+    age: Duration,
+}
+
+/// What is judged by, and so must be the same when it is sent.
+const JUDGED: usize = VNET + 14;
+
+impl Ways<'_> {
+    /// Judges a packet by a copy of its headers. To the LAN it goes from where it lies, behind that copy, so that a host which
+    /// writes to it meanwhile changes nothing that was judged.
+    fn judge(self, from: PortId, memory: &dyn Memory, offset: usize, len: usize) -> Fate {
+        let mut head = [0; JUDGED];
+        if len < JUDGED || !memory.read(offset, &mut head) {
+            return Fate::Unfit;
+        }
+        let (vnet, ethernet) = head.split_at(VNET);
+        let vnet = vnet.first_chunk().map(Vnet::parse);
+        let Some(Ok(vnet)) = vnet else {
+            return Fate::Unfit;
+        };
+        let Rooms { packet, to, .. } = self.rooms;
+        let counted = len - VNET;
+        let verdict = self
+            .switch
+            .forward_head(from, ethernet, counted, self.age, to);
+        match (verdict, &to[..]) {
+            (Err(_), _) | (_, []) => Fate::Nowhere,
+            (Ok(_), [only]) if *only == self.lan_id => {
+                Fate::Lan(self.lan.put_by(&vnet, |fd, header| {
+                    let mut start = [0; JUDGED];
+                    let (first, rest) = start.split_at_mut(VNET);
+                    first.copy_from_slice(header);
+                    rest.copy_from_slice(ethernet);
+                    memory.write_to(fd, &start, offset + JUDGED, len - JUDGED)
+                }))
+            }
+            _ => {
+                packet.resize(len, 0);
+                memory.read(offset, packet);
+                // As it was judged, whatever it says now.
+                if let Some(start) = packet.first_chunk_mut() {
+                    *start = head;
+                }
+                Fate::Copied(vnet)
+            }
         }
     }
 }

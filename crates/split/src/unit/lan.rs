@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use verbena_lan::{Batch, Interface, Offloads, Port, Put, Result, Taken, Tap, Vnet};
+use verbena_lan::{Batch, Interface, Offloads, Port, Put, Result, Taken, Tap, VNET, Vnet};
 
 /// Bytes that may wait in the socket: a burst that one turn does not take.
 const ROOM: usize = 16 << 20;
@@ -57,6 +57,20 @@ impl LanPort {
             LanPort::Interface(port) => port.put(vnet, frame),
             LanPort::Tap(tap) => match tap.queues().first() {
                 Some(queue) => queue.put(vnet, frame),
+                None => Ok(Put::Refused),
+            },
+        }
+    }
+
+    pub(super) fn put_by(
+        &self,
+        vnet: &Vnet,
+        write: impl FnMut(BorrowedFd<'_>, &[u8; VNET]) -> std::io::Result<usize>,
+    ) -> Result<Put> {
+        match self {
+            LanPort::Interface(port) => port.put_by(vnet, write),
+            LanPort::Tap(tap) => match tap.queues().first() {
+                Some(queue) => queue.put_by(vnet, write),
                 None => Ok(Put::Refused),
             },
         }

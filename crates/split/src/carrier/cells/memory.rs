@@ -1,6 +1,9 @@
 //! Registered memory of a carrier of cells.
 //! It promises to be unregistered when it goes. It refuses references, as its owner does.
 
+use std::io;
+use std::os::fd::BorrowedFd;
+
 use verbena_mem::{Access, Buffer};
 use verbena_wire::{Stag, To};
 
@@ -29,6 +32,26 @@ impl Memory for CellMemory {
 
     fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         self.0.read_into(offset, into)
+    }
+
+    fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        self.0.read_from(fd, head, offset, len)
+    }
+
+    fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        self.0.write_to(fd, head, offset, len)
     }
 }
 

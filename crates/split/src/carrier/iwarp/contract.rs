@@ -1,12 +1,12 @@
 //! What a driver asks of a carrier, done by the adapter.
-//! It promises what [`Carrier`] does: each call takes effect at once, a turn hands completions over before the ends that followed
-//! them. It refuses to post what completions have no room for.
+//! It promises what [`Carrier`] does: what is sent leaves with the next turn, in one list, and a turn hands completions over
+//! before the ends that followed them. It refuses to post what completions have no room for.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use verbena::Access;
-use verbena::low::{Arm, BLANK, Data, Flags, RecvWr, SendOp, SendWr};
+use verbena::low::{Arm, BLANK, RecvWr, SendOp};
 use verbena_nic::Wc;
 use verbena_nic::wr::{Remote, Sge};
 
@@ -145,6 +145,7 @@ impl Carrier for IwarpCarrier {
     }
 
     fn turn(&mut self, _now: Instant, done: &mut Vec<Wc>) -> Result<()> {
+        self.post_lists();
         // Before the completions are: those that came before an end are there when the end is told.
         self.bell.take(&mut self.told);
         self.more = !self.complete(done);
@@ -173,6 +174,9 @@ impl Carrier for IwarpCarrier {
     }
 
     fn doze(&mut self) -> bool {
+        if self.seats.values().any(Seat::is_listed) {
+            return false;
+        }
         if self.more || !self.told.is_empty() || !self.news.is_empty() || !self.early.is_empty() {
             return false;
         }
@@ -193,14 +197,22 @@ impl Carrier for IwarpCarrier {
 }
 
 impl IwarpCarrier {
+    /// What was asked for since the last turn leaves.
+    fn post_lists(&mut self) {
+        for (pair, seat) in &mut self.seats {
+            if seat.is_listed()
+                && let Err(why) = seat.post_list()
+            {
+                // Not all of it will complete, so nothing of it can be relied on.
+                seat.stage = Stage::Over;
+                self.news.push_back(News::Ended { pair: *pair, why });
+            }
+        }
+    }
+
     fn post(&mut self, pair: Pair, id: u64, piece: Sge, op: SendOp) -> Result<()> {
         self.seat(pair)?
-            .post_send(&SendWr {
-                id,
-                op,
-                flags: Flags::SIGNALED,
-                data: Data::Gather(&[piece]),
-            })
+            .post_send(id, op, piece)
             .map_err(|why| CarrierError::Post { pair, why })
     }
 }

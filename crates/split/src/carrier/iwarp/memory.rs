@@ -1,6 +1,9 @@
 //! Registered memory of the adapter, as carriers name it.
 //! It promises one copy and no allocation either way. It refuses places outside.
 
+use std::io;
+use std::os::fd::BorrowedFd;
+
 use verbena_wire::{Stag, To};
 
 use crate::carrier::Memory;
@@ -43,5 +46,27 @@ impl Memory for Registered {
 
     fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         self.memory.read_at(offset, into).is_ok()
+    }
+
+    fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        let read = self.memory.read_from(fd, head, offset, len);
+        read.unwrap_or_else(|_| Err(io::ErrorKind::InvalidInput.into()))
+    }
+
+    fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        let written = self.memory.write_to(fd, head, offset, len);
+        written.unwrap_or_else(|_| Err(io::ErrorKind::InvalidInput.into()))
     }
 }

@@ -2,10 +2,25 @@
 //! It promises that no more is posted than completions have room for, and that its end is told once, with the first cause.
 //! It refuses to know who is told.
 
-use verbena::low::{BareCq, Limits, Personality, QpState, RecvWr, RnrRetry, SendWr, WcOp};
+use verbena::low::{
+    BareCq, Data, Flags, Limits, Personality, QpState, RecvWr, RnrRetry, SendOp, SendWr, Sge, WcOp,
+};
 use verbena::{Error, Pd, Qp, QpOptions};
 
 use crate::carrier::PairOptions;
+
+/// Requests that leave together.
+const TOGETHER: usize = 32;
+/// One that is not posted.
+const NONE: SendWr<'static> = SendWr {
+    id: 0,
+    op: SendOp::Send {
+        invalidate: None,
+        immediate: None,
+    },
+    flags: Flags::SIGNALED,
+    data: Data::Inline(&[]),
+};
 
 /// Where the connection of a pair stands.
 ///
@@ -33,6 +48,8 @@ pub(super) struct Seat {
     pub(super) qp: Qp,
     pub(super) stage: Stage,
     options: PairOptions,
+    /// What was asked for since the last turn: a list leaves together.
+    list: Vec<(u64, SendOp, Sge)>,
     /// Posted, and not handed to the driver yet.
     sends: usize,
     receives: usize,
@@ -59,6 +76,7 @@ impl Seat {
             qp,
             stage: Stage::Idle,
             options,
+            list: Vec::with_capacity(options.sends),
             sends: 0,
             receives: 0,
         })
@@ -70,12 +88,40 @@ impl Seat {
     }
 
     /// The adapter's queues have room again when a request has ended, but the completion queue only when the driver knows.
-    pub(super) fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), String> {
+    pub(super) fn post_send(&mut self, id: u64, op: SendOp, piece: Sge) -> Result<(), String> {
         check(self.sends, self.options.sends, "sends")?;
-        let posted = self.qp.post_send(core::slice::from_ref(wr));
-        posted.map_err(|(_, error)| error.to_string())?;
+        self.list.push((id, op, piece));
         self.sends += 1;
         Ok(())
+    }
+
+    /// Something waits for the next turn.
+    pub(super) fn is_listed(&self) -> bool {
+        !self.list.is_empty()
+    }
+
+    /// Posts what was asked for since the last turn.
+    pub(super) fn post_list(&mut self) -> Result<(), String> {
+        let mut posted = Ok(());
+        for some in self.list.chunks(TOGETHER) {
+            let mut wrs: [SendWr<'_>; TOGETHER] = [NONE; TOGETHER];
+            for (to, (id, op, piece)) in wrs.iter_mut().zip(some) {
+                *to = SendWr {
+                    id: *id,
+                    op: *op,
+                    flags: Flags::SIGNALED,
+                    data: Data::Gather(core::slice::from_ref(piece)),
+                };
+            }
+            let wrs = wrs.get(..some.len()).unwrap_or_default();
+            posted = posted.and(
+                self.qp
+                    .post_send(wrs)
+                    .map_err(|(_, error)| error.to_string()),
+            );
+        }
+        self.list.clear();
+        posted
     }
 
     pub(super) fn post_receive(&mut self, wr: &RecvWr<'_>) -> Result<(), String> {

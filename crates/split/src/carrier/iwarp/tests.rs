@@ -600,6 +600,7 @@ fn who_sleeps_with_the_carrier_wakes_for_its_messages_and_for_others() {
     for round in 0..300 {
         settle(&mut unit);
         host.send(a, 100, b"wake up");
+        host.turn();
         while unit.done.is_empty() {
             if unit.carrier.doze() {
                 unit.carrier.sleep(&mut others, limit).unwrap();
