@@ -393,14 +393,19 @@ impl Unit {
             }
         };
         let freed = |guest: &Guest| guest.link.is_freed() && guest.link.is_still();
-        if self.guests.values().all(freed) || now > since + LEAVE {
-            let ids: Vec<GuestId> = self.guests.keys().copied().collect();
-            for id in ids {
-                self.lose(id, "the unit ends");
-            }
-            return true;
+        if !self.guests.values().all(freed) && now <= since + LEAVE {
+            return false;
         }
-        false
+        let each = self.guests.iter().map(|(id, guest)| (*id, freed(guest)));
+        let each: Vec<(GuestId, bool)> = each.collect();
+        for (id, in_order) in each {
+            let why = match in_order {
+                true => "the unit ends in good order: every element is back where it belongs",
+                false => "the unit ends, and the host did not give back its elements in time",
+            };
+            self.lose(id, why);
+        }
+        true
     }
 
     /// How it stands.

@@ -217,10 +217,12 @@ impl Host {
             None => true,
             Some(link) => link.is_freed() && link.is_still() && self.asked.is_empty(),
         };
-        if over || now > self.probed + LEAVE {
-            self.lose("stopped");
-            return true;
-        }
-        false
+        let why = match (over, now > self.probed + LEAVE) {
+            (true, _) => "left in good order: every element is back where it belongs",
+            (false, true) => "left without the unit's leave: it did not answer in time",
+            (false, false) => return false,
+        };
+        self.lose(why);
+        true
     }
 }
