@@ -9,7 +9,7 @@ use verbena_cells::Why;
 use verbena_push::Arrangement;
 use verbena_stream::Time;
 
-use super::end::Mood;
+use super::end::{End, Mood};
 use super::ledger::Ledger;
 use super::name::Name;
 use super::node::{Node, Over, Shared};
@@ -125,7 +125,7 @@ impl World {
         self.until(Mood::Busy, World::makes_progress)?;
         self.faulty = false;
         self.died.clear();
-        self.until(Mood::Quiet, |world| world.ends_all(|end| end.is_done()))?;
+        self.until(Mood::Quiet, |world| world.ends_all(End::is_done))?;
         for ledger in self.ledgers_of_now() {
             ledger.judge()?;
         }
@@ -152,7 +152,7 @@ impl World {
             if self.now > last {
                 let nodes = self.nodes.iter().flatten();
                 let states: Vec<String> = nodes
-                    .flat_map(|node| node.ends.iter().map(super::end::End::state))
+                    .flat_map(|node| node.ends.iter().map(End::state))
                     .collect();
                 return Err(format!("it hangs ({mood:?}):\n{}", states.join("\n")));
             }
@@ -160,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    fn ends_all(&self, test: impl Fn(&super::end::End) -> bool) -> bool {
+    fn ends_all(&self, test: impl Fn(&End) -> bool) -> bool {
         let mut ends = self.nodes.iter().flatten().flat_map(|n| &n.ends);
         ends.all(test)
     }
@@ -221,7 +221,7 @@ impl World {
     }
 
     fn serve(&mut self, place: usize) -> Result<(), String> {
-        self.with(place, |node, shared| node.serve(shared))?;
+        self.with(place, Node::serve)?;
         self.judge_over(place)
     }
 

@@ -2,6 +2,7 @@
 //! It promises what a carrier promises (docs/push.md): order, outputs before the next input, and descriptors for every credit;
 //! whatever the session or the port refuses that they should not is an objection. It is no driver: nothing is fast here.
 
+mod outputs;
 mod program;
 
 pub(super) use program::Mood;
@@ -9,20 +10,17 @@ pub(super) use program::Mood;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use verbena_cells::{
-    AddressSegment, ChannelKind, ControlSegment, Descriptor, Operation, Port, WqpInit,
-};
+use verbena_cells::{ChannelKind, Port, WqpInit};
 use verbena_mem::{Access, Buffer, Pd, Tpt};
 use verbena_nic::qp::Limits;
-use verbena_nic::wr::{Data, Flags, ReceiveWr, Remote, Sge};
+use verbena_nic::wr::{ReceiveWr, Sge};
 use verbena_nic::{Cq, Outbox, Status, Wc};
-use verbena_push::session::SEND_DATA_HEAD;
-use verbena_push::{Arrangement, Channel, Naming, Output, Packet, Session, Settings};
+use verbena_push::{Arrangement, Channel, Naming, Packet, Session, Settings};
 use verbena_stream::Time;
 use verbena_wire::cell::PacketSeq;
 use verbena_wire::number::Qpn;
 
-use super::ledger::{Form, Ledger};
+use super::ledger::Ledger;
 use super::memory::Memory;
 use super::name::Name;
 use crate::rng::Rng;
@@ -279,7 +277,11 @@ impl End {
             (Channel::Data, None) => match self.elements.pop_front() {
                 Some((pool, element)) => {
                     self.memory(pool)?.store(element, &bytes)?;
-                    self.session.handle_packet(channel, wc.len)
+                    let taken = self.session.handle_packet(channel, wc.len);
+                    if taken.is_err() {
+                        self.memory(pool)?.wipe(element);
+                    }
+                    taken
                 }
                 // It comes behind the flush that gave it up for lost.
                 None => Ok(()),
@@ -314,118 +316,6 @@ impl End {
             self.perform(output, here)?;
         }
         self.post_receives(here)
-    }
-
-    fn perform(&mut self, output: Output, here: &mut Here<'_>) -> Result<(), String> {
-        let head = SEND_DATA_HEAD;
-        match output {
-            Output::Send(bytes) => {
-                self.messages += 1;
-                let id = MESSAGE | self.messages;
-                let request = (id, None, None);
-                self.post(Channel::Control, request, Data::Inline(&bytes), here)
-            }
-            Output::SendData {
-                packet,
-                head: bytes,
-                len,
-            } => {
-                let place = self.leave(packet, Form::WithData, here)?;
-                self.outbox.write(place * PLACE, &bytes);
-                let piece = self.piece(place, 0, head as u32 + len);
-                let request = (packet.0, None, None);
-                self.post(Channel::Control, request, Data::Gather(&[piece]), here)
-            }
-            Output::SendPacket { packet, len } => {
-                let place = self.leave(packet, Form::WithData, here)?;
-                let piece = self.piece(place, head, len);
-                let request = (packet.0, None, None);
-                self.post(Channel::Data, request, Data::Gather(&[piece]), here)
-            }
-            Output::Write {
-                packet,
-                handle,
-                at,
-                len,
-                immediate,
-            } => {
-                let form = match immediate {
-                    Some(_) => Form::WithData,
-                    None => Form::Behind,
-                };
-                let place = self.leave(packet, form, here)?;
-                let piece = self.piece(place, head, len);
-                let remote = Remote {
-                    stag: handle,
-                    to: at,
-                };
-                let request = (packet.0, Some(remote), immediate);
-                self.post(Channel::Data, request, Data::Gather(&[piece]), here)
-            }
-            Output::Post { pool, first, count } => {
-                let elements = (first..first + count).map(|element| (pool, element));
-                self.elements.extend(elements);
-                Ok(())
-            }
-            Output::Keep {
-                pool,
-                element,
-                from,
-                len,
-            } => {
-                let bytes = self.current.get(from..from + len as usize);
-                let bytes = bytes.ok_or("a packet reaches beyond its message")?.to_vec();
-                self.memory(pool)?.store(element, &bytes)
-            }
-            Output::Withdraw { pool } => {
-                self.elements.retain(|(of, _)| *of != pool);
-                Ok(())
-            }
-            Output::Event(event) => self.tell(event, here),
-        }
-    }
-
-    /// A packet is handed to its channel; says where its bytes are.
-    fn leave(&mut self, packet: Packet, form: Form, here: &mut Here<'_>) -> Result<usize, String> {
-        let source = self.sources.get(&packet).copied();
-        let Source { place, number } = source.ok_or_else(|| format!("no packet {packet}"))?;
-        self.ledger(true, here)?.left(number, form);
-        Ok(place)
-    }
-
-    fn piece(&self, place: usize, from: usize, len: u32) -> Sge {
-        Sge {
-            at: self.outbox.at() + (place * PLACE + from) as u64,
-            len,
-            stag: self.outbox.stag(),
-        }
-    }
-
-    fn post(
-        &mut self,
-        channel: Channel,
-        (id, remote, immediate): (u64, Option<Remote>, Option<u32>),
-        data: Data<'_>,
-        here: &mut Here<'_>,
-    ) -> Result<(), String> {
-        let number = self.pair(channel)?;
-        let descriptor = Descriptor {
-            control: ControlSegment {
-                id,
-                operation: remote.map_or(Operation::Send, |_| Operation::Write),
-                immediate,
-                flags: Flags::SIGNALED,
-            },
-            address: remote.map(|remote| AddressSegment {
-                remote: Some(remote),
-                destination: None,
-            }),
-            data,
-        };
-        let posted = here.port.post_send(number, &descriptor);
-        posted.map_err(|e| format!("{}: a request was refused: {e}", self.name))?;
-        let rung = here.port.ring_send(number, here.out);
-        rung.map_err(|e| e.to_string())
     }
 
     /// The connection is no more: nothing arrives on its channels, and its memory is the program's again (P9).

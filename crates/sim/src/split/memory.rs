@@ -124,6 +124,11 @@ impl Memory {
         Ok(())
     }
 
+    /// The session did not want what was stored.
+    pub(super) fn wipe(&self, element: u32) {
+        self.paint(element);
+    }
+
     /// The program is told of a packet, and takes it out.
     pub(super) fn take(&mut self, element: u32, len: u32) -> Result<Vec<u8>, String> {
         let reference = self.pool.reference;

@@ -192,11 +192,11 @@ impl Node {
 
     /// Everything that can happen here now happens.
     pub(super) fn serve(&mut self, shared: &mut Shared<'_>) -> Result<(), String> {
-        self.each(shared, |end, here| end.serve(here))?;
+        self.each(shared, End::serve)?;
         while let Some(notice) = self.port.poll_notice() {
             self.notice(notice, shared)?;
         }
-        self.each(shared, |end, here| end.serve(here))?;
+        self.each(shared, End::serve)?;
         let mut datagram = Vec::new();
         let (room, now) = (self.room, shared.now);
         while let Some(_to) = self
@@ -205,7 +205,7 @@ impl Node {
         {
             shared.fabric.send(self.place, &datagram, now)?;
             // What is on the wire completes, and may call for more (P2).
-            self.each(shared, |end, here| end.serve(here))?;
+            self.each(shared, End::serve)?;
         }
         self.deadline = self.port.deadline();
         Ok(())

@@ -5,13 +5,14 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use verbena_push::session::SEND_DATA_HEAD;
 use verbena_push::{Arrangement, Event, Refused};
 use verbena_stream::Time;
 use verbena_wire::push::{Operation, Status};
 
 use super::super::ledger::SHORTEST;
 use super::super::memory::Memory;
-use super::{ELEMENTS, EMPTY, End, Here, PLACE, POOLS, SEND_DATA_HEAD, SIZE, Source};
+use super::{ELEMENTS, EMPTY, End, Here, PLACE, POOLS, SIZE, Source};
 use crate::rng::Ratio;
 
 /// Chances per tick.
