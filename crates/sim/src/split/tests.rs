@@ -23,10 +23,10 @@ fn the_first_seeds_pass_and_repeat() {
     }
     assert!(all.events["packets over cells"] > 10_000, "{all}");
     for trouble in ["floods", "cells too many for a queue", "partitions"] {
-        assert!(all.events[trouble] > 10, "{trouble}: {all}");
+        assert!(all.events[trouble] > 4, "{trouble}: {all}");
     }
     for trouble in ["deaths of hosts", "ends of connections", "cells cut off"] {
-        assert!(all.events[trouble] > 10, "{trouble}: {all}");
+        assert!(all.events[trouble] > 4, "{trouble}: {all}");
     }
 }
 
