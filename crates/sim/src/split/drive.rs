@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// Chances per tick of a troubled world.
 const PART: Ratio = Ratio::per_mille(15);
 const DIE: Ratio = Ratio::per_mille(8);
+/// Of those that die, those that never come back.
+const FOR_EVER: Ratio = Ratio::per_mille(300);
 
 /// A service connection that a host wants, always.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +62,8 @@ pub(super) struct World {
     parts: bool,
     deaths: bool,
     died: BTreeSet<usize>,
+    /// The hosts are done.
+    closing: bool,
     now: Time,
     next_tick: Time,
     outcome: Outcome,
@@ -104,6 +108,7 @@ impl World {
             parts: faulty && rng.coin(),
             deaths: rng.coin(),
             died: BTreeSet::new(),
+            closing: false,
             now: Time::ZERO,
             next_tick: Time::ZERO,
             outcome: Outcome::default(),
@@ -124,7 +129,8 @@ impl World {
         }
         self.until(Mood::Busy, World::makes_progress)?;
         self.faulty = false;
-        self.died.clear();
+        let nodes = &self.nodes;
+        self.died.retain(|host| nodes[*host].is_err());
         self.until(Mood::Quiet, |world| world.ends_all(End::is_done))?;
         for ledger in self.ledgers_of_now() {
             ledger.judge()?;
@@ -191,6 +197,7 @@ impl World {
     /// The hosts end their connections.
     fn close(&mut self) -> Result<(), String> {
         self.wishes.clear();
+        self.closing = true;
         for place in 0..self.hosts {
             self.with(place, |node, shared| {
                 while !node.ends.is_empty() {
@@ -231,7 +238,7 @@ impl World {
             return Ok(());
         };
         for (name, why) in core::mem::take(&mut node.over) {
-            let closing = self.wishes.is_empty();
+            let closing = self.closing;
             let struck = self.faulty || self.died.contains(&name.host) || closing;
             let wrong = matches!(
                 why,
@@ -297,10 +304,15 @@ impl World {
                 // Gone with its memory and without a word.
                 let until = self.now + Duration::from_micros(self.rng.below(30_000));
                 self.nodes[place] = Err(until);
+                if self.rng.chance(FOR_EVER) {
+                    self.nodes[place] = Err(Time::MAX);
+                    self.wishes.retain(|wish| wish.host != place);
+                }
             }
         }
         for place in 0..self.nodes.len() {
             if let Err(until) = self.nodes[place]
+                && until < Time::MAX
                 && (until <= self.now || !self.deaths)
             {
                 self.nodes[place] = Ok(Node::new(place, false, &mut self.rng)?);

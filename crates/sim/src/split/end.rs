@@ -229,7 +229,7 @@ impl End {
 
     /// Takes what has completed, and does what comes of it.
     pub(super) fn serve(&mut self, here: &mut Here<'_>) -> Result<(), String> {
-        if !self.is_open() {
+        if !self.is_open() || self.sleeps(here.now) {
             return Ok(());
         }
         let mut wcs = [Wc::BLANK; 16];

@@ -15,12 +15,20 @@ use super::super::memory::Memory;
 use super::{ELEMENTS, EMPTY, End, Here, PLACE, POOLS, SIZE, Source};
 use crate::rng::Ratio;
 
+/// Requests that may wait, of which releases and flushes need a few.
+const REQUESTS: usize = 6;
+
 /// Chances per tick.
 const GIVE_BACK: Ratio = Ratio::per_mille(700);
 const REQUEST: Ratio = Ratio::per_mille(60);
 const FLUSH: Ratio = Ratio::per_mille(15);
 const RELEASE: Ratio = Ratio::per_mille(8);
 const LEND: Ratio = Ratio::per_mille(30);
+/// The program does not look for a while, and so many microseconds at most: credit is all that holds the peer back.
+const SLEEP: Ratio = Ratio::per_mille(20);
+const SLEEPS: u64 = 4000;
+/// It asks as much as it may at once.
+const BURST: Ratio = Ratio::per_mille(20);
 /// A channel that loses is refreshed so often, even if something comes: what was lost may be a request, or a pool, of which
 /// the packets of the other direction know nothing.
 const REFRESH: Duration = Duration::from_millis(8);
@@ -42,6 +50,8 @@ pub(super) struct Program {
     /// When something came last, and when we refreshed last.
     pub(super) heard: Time,
     refreshed: Time,
+    /// It does not look before.
+    pub(super) wakes: Time,
     /// Packets that came since everything is well.
     fresh: u64,
     answers: u64,
@@ -58,6 +68,7 @@ impl Program {
             next_pool: here.rng.pick(&[0, 1, 250, 255, 5000]),
             heard: here.now,
             refreshed: here.now,
+            wakes: here.now,
             fresh: 0,
             answers: 0,
         }
@@ -83,6 +94,11 @@ impl End {
     pub(super) fn lent_elements(&self) -> usize {
         let lent = self.program.memories.values().filter(|m| !m.freed);
         lent.map(|m| m.pool.count as usize).sum()
+    }
+
+    /// The program does not look.
+    pub(super) fn sleeps(&self, now: Time) -> bool {
+        now < self.program.wakes
     }
 
     /// Everything is well from now on.
@@ -189,7 +205,7 @@ impl End {
 
     /// Time for the program to do something.
     pub(in super::super) fn tick(&mut self, mood: Mood, here: &mut Here<'_>) -> Result<(), String> {
-        if !self.is_open() {
+        if !self.is_open() || self.sleeps(here.now) {
             return Ok(());
         }
         match mood {
@@ -215,8 +231,14 @@ impl End {
             let at = here.rng.len(0, self.program.held.len() - 1);
             self.give_back(at, here)?;
         }
-        if here.rng.chance(REQUEST) && self.session.waiting() < 4 {
+        let burst = here.rng.chance(BURST);
+        let asks = if burst { REQUESTS } else { REQUESTS / 2 };
+        while (burst || here.rng.chance(REQUEST)) && self.session.waiting() < asks {
             self.ask(here)?;
+        }
+        if here.rng.chance(SLEEP) {
+            let micros = here.rng.below(SLEEPS);
+            self.program.wakes = here.now + Duration::from_micros(micros);
         }
         if here.rng.chance(FLUSH) {
             self.flush(here, 1)?;
