@@ -19,6 +19,10 @@ pub enum Violation {
     MessageOverrun { window: u32 },
     #[error("peer: a packet for which no receive descriptor of ours was lent")]
     PacketOverrun,
+    #[error(
+        "peer: a packet without credit, late or one too many, fell into element {element} of pool {pool}"
+    )]
+    Late { pool: u32, element: u32 },
     #[error("peer: pool {reference} of {count} elements of {size} bytes is none, or exists")]
     BadPool {
         reference: u32,

@@ -189,10 +189,16 @@ impl Owned {
         let posted = self.posted.as_mut().ok_or(Violation::PacketOverrun)?;
         let front = posted.queue.front().copied();
         let element = front
-            .filter(|_| posted.grant.left() > 0 && self.tenure != Tenure::Free)
+            .filter(|_| self.tenure != Tenure::Free)
             .ok_or(Violation::PacketOverrun)?;
         posted.queue.pop_front();
-        posted.grant.receive();
+        if !posted.grant.receive() {
+            // Given up for lost, or sent without credit: the carrier's descriptor is spent, and so is ours.
+            if self.tenure == Tenure::Lent {
+                posted.queue.push_back(element);
+            }
+            return Err(Violation::Late { pool, element });
+        }
         self.step(element, HoldEvent::Arrive)
             .ok_or(Violation::NotLent { pool, element })?;
         self.lent -= 1;

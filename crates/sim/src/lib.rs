@@ -4,7 +4,8 @@
 //!
 //! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that keeps it) → [`plan`] and
 //! [`workload`] (what programs intend) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the verdict) → [`run`].
-//! Whole adapters live in a [`fabric`]; [`adapters`] has worlds of them, [`notices`] those of what they tell.
+//! Whole adapters live in a [`fabric`]; [`adapters`] has worlds of them, [`notices`] those of what they tell. [`split`] has
+//! worlds of hosts and I/O units whose cells go through switches.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod plan;
 pub mod rng;
 pub mod run;
 pub mod session;
+pub mod split;
 pub mod work;
 pub mod workload;
 pub mod world;

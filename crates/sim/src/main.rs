@@ -13,6 +13,7 @@ use verbena_sim::adapters;
 use verbena_sim::capture;
 use verbena_sim::notices;
 use verbena_sim::run::{Tally, run};
+use verbena_sim::split;
 
 /// Runs iWARP connections in a simulated world that one seed decides, and checks every outcome.
 #[derive(Parser)]
@@ -54,6 +55,9 @@ struct Seeds {
     /// Runs only whole adapters; without it, each seed does so after its workload
     #[arg(long, conflicts_with = "workload")]
     adapters: bool,
+    /// Runs only hosts and I/O units in a switched fabric; without it, each seed does so at last
+    #[arg(long, conflicts_with_all = ["workload", "adapters"])]
+    split: bool,
     /// Prints a line per seed
     #[arg(long)]
     verbose: bool,
@@ -76,15 +80,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// The worlds of one seed: peers, adapters, or both.
+/// The worlds of one seed: peers, adapters, hosts with units, or all of them.
 fn run_seed(seed: u64, seeds: &Seeds) -> Result<Tally, String> {
     let mut tally = Tally::default();
+    if seeds.split {
+        return split::run(seed).map_err(|f| f.to_string());
+    }
     if !seeds.adapters {
         tally.add(&run(seed, seeds.workload).map_err(|f| f.to_string())?);
     }
     if seeds.workload.is_none() {
         tally.add(&adapters::run(seed).map_err(|f| f.to_string())?);
         tally.add(&notices::run(seed).map_err(|f| f.to_string())?);
+    }
+    if !seeds.adapters && seeds.workload.is_none() {
+        tally.add(&split::run(seed).map_err(|f| f.to_string())?);
     }
     Ok(tally)
 }

@@ -70,7 +70,7 @@ const ARROWS: &[Arrow] = &[
     free(CELLS, &[NIC, MEM, STREAM, WIRE]),
     free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
     free("verbena-lan", &[]),
-    free(SIM, &[NIC, MEM, STREAM, WIRE]),
+    free(SIM, &[CELLS, "verbena-push", NIC, MEM, STREAM, WIRE]),
     free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
     free(RSOCKET, &[VERBENA]),
     free(

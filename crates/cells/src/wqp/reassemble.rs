@@ -17,6 +17,10 @@ use crate::descriptor::Peer;
 use crate::notice::{Effects, Why};
 use crate::state::State;
 
+/// Packets in a row that an unacknowledged channel can lose. Numbers further ahead are of an earlier connection, whose first
+/// number was another random one; a sender that is really so far ahead learns that the channel is no more.
+const MOST_LOST: u32 = 1 << 20;
+
 impl Wqp {
     /// A packet under way has claimed a receive.
     pub(super) fn holds_receive(&self) -> bool {
@@ -42,6 +46,11 @@ impl Wqp {
             // While we ask, the peer may be ahead of us: its Accept is on its way.
             let gone = self.state != State::Connecting && !(self.state.works() && bound);
             return connected && gone;
+        }
+        let ahead = !packet.is_before(self.expected) && packet.minus(self.expected) > MOST_LOST;
+        if kind.connected && !kind.acknowledged && ahead {
+            self.refuse(Refused::Channel);
+            return true;
         }
         self.hear(moment.now, moment.config);
         let verdict = match (kind.connected, kind.acknowledged) {

@@ -103,7 +103,7 @@ impl Session {
         let pool = owned.pool().reference;
         let fallen = owned.fall(len);
         let again = owned.tenure() == Tenure::Lent;
-        if let Err(Violation::Length { element, .. }) = fallen
+        if let Err(Violation::Length { element, .. } | Violation::Late { element, .. }) = fallen
             && again
             && self.settings.arrangement == Arrangement::Sends
         {

@@ -414,6 +414,37 @@ fn a_packet_too_long_for_its_descriptor_is_no_arrival() {
     session.handle_packet(Channel::Data, 0).unwrap_err();
 }
 
+/// A packet that was given up for lost comes all the same: it spends the descriptor that is next, here as at the carrier.
+#[test]
+fn a_packet_that_was_given_up_spends_its_descriptor() {
+    let mut session = session(Arrangement::Sends);
+    session.advertise(&[pool(1, 2, 100)]).unwrap();
+    outputs(&mut session);
+    session.handle_lost(Channel::Data, 2);
+    let late = session.handle_packet(Channel::Data, 100);
+    assert_eq!(
+        late,
+        Err(Violation::Late {
+            pool: 1,
+            element: 0
+        })
+    );
+    let post = Output::Post {
+        pool: 1,
+        first: 0,
+        count: 1,
+    };
+    assert_eq!(outputs(&mut session)[0], post);
+    session.handle_packet(Channel::Data, 100).unwrap();
+    let arrived = Event::Arrived {
+        pool: 1,
+        element: 1,
+        len: 100,
+    };
+    assert_eq!(events(&mut session), [arrived]);
+    session.invariants();
+}
+
 /// An element that comes back does not silence the question for a longer one.
 #[test]
 fn the_question_for_a_longer_element_is_not_forgotten() {

@@ -142,6 +142,30 @@ fn unacknowledged_packets_are_whole_or_lost() {
     }
 }
 
+/// A cell of an earlier connection of the same two, late and with a number from anywhere: it moves nobody on.
+#[test]
+fn a_cell_of_an_earlier_connection_does_not_deafen_the_next() {
+    let mut pair = Pair::new(kind(false, true));
+    pair.b.receive(1, 10_000, 600);
+    pair.a.send(1, None, None, Data::Inline(b"old")).unwrap();
+    let datagram = pair.a.transmit(pair.now).unwrap();
+    let (mut old, _) = Cell::parse(&datagram).unwrap();
+    old.packet = FIRST.plus(1 << 30);
+    let mut late = Vec::new();
+    old.emit(&mut late);
+    pair.b.port.handle_cells(&late, pair.now, &mut pair.b.out);
+    assert_eq!(pair.b.received().len(), 0);
+    assert_eq!(pair.b.counters().channel, 1);
+    // Whoever sent it would learn that it belongs nowhere; this peer knows that it did not.
+    pair.a.send(2, None, None, Data::Inline(b"new")).unwrap();
+    pair.carry();
+    assert_eq!(pair.b.received().len(), 1);
+    assert_eq!(
+        (pair.a.state(), pair.b.state()),
+        (State::Connected, State::Connected)
+    );
+}
+
 /// Cells in the wrong order are a gap, on every channel that has more than one.
 #[test]
 fn cells_in_the_wrong_order_are_not_placed() {

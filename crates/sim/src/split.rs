@@ -1,0 +1,79 @@
+//! Split worlds: hosts and I/O units joined by cascaded switches, with service connections of every arrangement over real cells
+//! and real memory (P1–P7, P9). It promises the same story for the same seed, and a failure that says how to see it again.
+//! It refuses to look inside sessions and ports: programs know what they sent, lent and were told.
+//!
+//! Reading order: `switches` (what carries cells) → `memory` and `ledger` (the checkers) → `end` with its `program`, `node`
+//! (who is there) → `drive` (what happens).
+
+mod drive;
+mod end;
+mod ledger;
+mod memory;
+mod name;
+mod node;
+mod switches;
+
+use core::fmt;
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
+use verbena_stream::Time;
+
+use crate::run::Tally;
+use drive::{Outcome, World};
+
+/// A split world that a checker objected to.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The objection.
+    pub why: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { seed, why } = self;
+        writeln!(f, "seed {seed} failed in a split world: {why}")?;
+        write!(f, "again: verbena-sim --split --seed {seed}")
+    }
+}
+
+/// Runs the split world of a seed and judges it.
+pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
+    let played = catch_unwind(AssertUnwindSafe(|| World::new(seed).and_then(World::play)));
+    let played = played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    });
+    match played {
+        Ok(outcome) => Ok(tally(&outcome)),
+        Err(why) => Err(Box::new(Failure { seed, why })),
+    }
+}
+
+fn tally(outcome: &Outcome) -> Tally {
+    let fabric = &outcome.fabric;
+    let events = [
+        ("packets over cells", outcome.packets),
+        ("cells", fabric.cells),
+        ("floods", fabric.floods),
+        ("cells too many for a queue", fabric.full),
+        ("cells cut off", fabric.cut),
+        ("partitions", fabric.partitions),
+        ("deaths of hosts", outcome.deaths),
+        ("ends of connections", outcome.ended),
+    ];
+    Tally {
+        sessions: u64::from(outcome.connections),
+        bytes: fabric.bytes,
+        flips: fabric.flips,
+        time: outcome.end.since(Time::ZERO),
+        events: events.into_iter().filter(|(_, count)| *count > 0).collect(),
+        ..Tally::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

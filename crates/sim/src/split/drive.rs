@@ -1,0 +1,352 @@
+//! A split world from its first to its last moment: traffic under faults, peace, and the return of everything.
+//! It promises that hosts die and come back, links part and heal, and that whoever is not struck is not disturbed (P9).
+//! It refuses to wait for ever: what does not make progress in time has hung.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use verbena_cells::Why;
+use verbena_push::Arrangement;
+use verbena_stream::Time;
+
+use super::end::{End, Mood};
+use super::ledger::Ledger;
+use super::name::Name;
+use super::node::{Node, Over, Shared};
+use super::switches::{Faults, Switches};
+use crate::rng::{Ratio, Rng};
+
+/// How often programs do something.
+const TICK: Duration = Duration::from_micros(500);
+/// How long peace may take to come to everybody.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Chances per tick of a troubled world.
+const PART: Ratio = Ratio::per_mille(15);
+const DIE: Ratio = Ratio::per_mille(8);
+/// Of those that die, those that never come back.
+const FOR_EVER: Ratio = Ratio::per_mille(300);
+
+/// A service connection that a host wants, always.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    host: usize,
+    unit: usize,
+    arrangement: Arrangement,
+    /// Not before.
+    at: Time,
+}
+
+/// What became of a world.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) connections: u32,
+    pub(super) packets: u64,
+    pub(super) ended: u64,
+    pub(super) deaths: u64,
+    pub(super) end: Time,
+    pub(super) fabric: super::switches::Counts,
+}
+
+/// The world.
+#[derive(Debug)]
+pub(super) struct World {
+    rng: Rng,
+    fabric: Switches,
+    ledgers: BTreeMap<u32, Ledger>,
+    /// Hosts come first; a dead one is not there, and comes back then.
+    nodes: Vec<Result<Node, Time>>,
+    hosts: usize,
+    wishes: Vec<Wish>,
+    /// Cells may be lost.
+    faulty: bool,
+    parts: bool,
+    deaths: bool,
+    died: BTreeSet<usize>,
+    /// The hosts are done.
+    closing: bool,
+    now: Time,
+    next_tick: Time,
+    outcome: Outcome,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Result<World, String> {
+        let mut rng = Rng::new(seed);
+        let (hosts, units) = (rng.len(2, 4), rng.len(1, 3));
+        let faulty = rng.below(4) > 0;
+        let faults = match faulty {
+            true => Faults::draw(&mut rng),
+            false => Faults::NONE,
+        };
+        let fabric = Switches::new(rng.fork(), faults, hosts + units);
+        let mut nodes = Vec::new();
+        for place in 0..hosts + units {
+            nodes.push(Ok(Node::new(place, place >= hosts, &mut rng)?));
+        }
+        let mut wishes = Vec::new();
+        for host in 0..hosts {
+            for unit in hosts..hosts + units {
+                // P5: some of the arrangements, and each with somebody.
+                let first = rng.len(0, 2);
+                for more in 0..rng.len(1, 3) {
+                    wishes.push(Wish {
+                        host,
+                        unit,
+                        arrangement: Arrangement::ALL[(first + more) % 3],
+                        at: Time::from_nanos(rng.below(3_000_000)),
+                    });
+                }
+            }
+        }
+        Ok(World {
+            fabric,
+            ledgers: BTreeMap::new(),
+            nodes,
+            hosts,
+            wishes,
+            faulty,
+            parts: faulty && rng.coin(),
+            deaths: rng.coin(),
+            died: BTreeSet::new(),
+            closing: false,
+            now: Time::ZERO,
+            next_tick: Time::ZERO,
+            outcome: Outcome::default(),
+            rng,
+        })
+    }
+
+    pub(super) fn play(mut self) -> Result<Outcome, String> {
+        let trouble = Time::ZERO + Duration::from_millis(self.rng.range(20, 60));
+        while self.now < trouble {
+            self.step(Mood::Busy)?;
+        }
+        // P9, and no hang: everybody comes back, and everything goes on.
+        self.fabric.heal();
+        (self.parts, self.deaths) = (false, false);
+        for end in self.nodes.iter_mut().flatten().flat_map(|n| &mut n.ends) {
+            end.begin_again();
+        }
+        self.until(Mood::Busy, World::makes_progress)?;
+        self.faulty = false;
+        let nodes = &self.nodes;
+        self.died.retain(|host| nodes[*host].is_err());
+        self.until(Mood::Quiet, |world| world.ends_all(End::is_done))?;
+        for ledger in self.ledgers_of_now() {
+            ledger.judge()?;
+        }
+        self.close()?;
+        self.until(Mood::Quiet, |world| {
+            let left = world.nodes.iter().flatten().flat_map(|n| &n.ends).count();
+            left == 0 && world.fabric.next().is_none()
+        })?;
+        self.outcome.packets = self.ledgers.values().map(|ledger| ledger.arrived).sum();
+        self.outcome.fabric = self.fabric.counts;
+        self.outcome.end = self.now;
+        let nodes = self.nodes.into_iter().flatten();
+        nodes
+            .map(Node::judge)
+            .collect::<Result<Vec<()>, String>>()?;
+        Ok(self.outcome)
+    }
+
+    /// Goes on until it is so.
+    fn until(&mut self, mood: Mood, is_so: impl Fn(&World) -> bool) -> Result<(), String> {
+        let last = self.now + PATIENCE;
+        while !is_so(self) {
+            self.step(mood)?;
+            if self.now > last {
+                let nodes = self.nodes.iter().flatten();
+                let states: Vec<String> = nodes
+                    .flat_map(|node| node.ends.iter().map(End::state))
+                    .collect();
+                return Err(format!("it hangs ({mood:?}):\n{}", states.join("\n")));
+            }
+        }
+        Ok(())
+    }
+
+    fn ends_all(&self, test: impl Fn(&End) -> bool) -> bool {
+        let mut ends = self.nodes.iter().flatten().flat_map(|n| &n.ends);
+        ends.all(test)
+    }
+
+    /// Each wish has come true at both ends, and packets come both ways.
+    fn makes_progress(&self) -> bool {
+        let well = |place: usize, wish: &Wish| {
+            let node = self.nodes[place].as_ref().ok()?;
+            let like = |n: &Name| {
+                (n.host, n.unit, n.arrangement) == (wish.host, wish.unit, wish.arrangement)
+            };
+            let end = node.ends.iter().find(|end| like(&end.name))?;
+            end.makes_progress().then_some(end.name.number)
+        };
+        self.wishes.iter().all(|wish| {
+            let (host, unit) = (well(wish.host, wish), well(wish.unit, wish));
+            host.is_some() && host == unit
+        })
+    }
+
+    /// Those of the connections that there are.
+    fn ledgers_of_now(&self) -> impl Iterator<Item = &Ledger> {
+        let ends = self.nodes.iter().flatten().flat_map(|n| &n.ends);
+        let tags = ends.flat_map(|end| [end.name.number * 2, end.name.number * 2 + 1]);
+        tags.filter_map(|tag| self.ledgers.get(&tag))
+    }
+
+    /// The hosts end their connections.
+    fn close(&mut self) -> Result<(), String> {
+        self.wishes.clear();
+        self.closing = true;
+        for place in 0..self.hosts {
+            self.with(place, |node, shared| {
+                while !node.ends.is_empty() {
+                    node.end(0, Over::Closed, shared)?;
+                }
+                Ok(())
+            })?;
+            self.serve(place)?;
+        }
+        Ok(())
+    }
+
+    fn with(
+        &mut self,
+        place: usize,
+        work: impl FnOnce(&mut Node, &mut Shared<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Ok(node) = &mut self.nodes[place] else {
+            return Ok(());
+        };
+        let mut shared = Shared {
+            fabric: &mut self.fabric,
+            ledgers: &mut self.ledgers,
+            rng: &mut self.rng,
+            now: self.now,
+        };
+        work(node, &mut shared)
+    }
+
+    fn serve(&mut self, place: usize) -> Result<(), String> {
+        self.with(place, Node::serve)?;
+        self.judge_over(place)
+    }
+
+    /// Ends that are over: the reason must be one that this world gives.
+    fn judge_over(&mut self, place: usize) -> Result<(), String> {
+        let Ok(node) = &mut self.nodes[place] else {
+            return Ok(());
+        };
+        for (name, why) in core::mem::take(&mut node.over) {
+            let closing = self.closing;
+            let struck = self.faulty || self.died.contains(&name.host) || closing;
+            let wrong = matches!(
+                why,
+                Over::Ended(Why::Busy | Why::Refused | Why::Memory | Why::Overflow)
+            );
+            if wrong || !struck {
+                return Err(format!("{name} ended without a reason: {why:?}"));
+            }
+            self.outcome.ended += u64::from(!closing);
+            let like = |w: &&mut Wish| {
+                (w.host, w.unit, w.arrangement) == (name.host, name.unit, name.arrangement)
+            };
+            if place == name.host
+                && let Some(wish) = self.wishes.iter_mut().find(like)
+            {
+                wish.at = self.now + Duration::from_micros(self.rng.below(10_000));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next thing happens.
+    fn step(&mut self, mood: Mood) -> Result<(), String> {
+        let deadlines = self.nodes.iter().flatten().filter_map(|n| n.deadline);
+        let timer = deadlines.chain([self.next_tick]).min().unwrap_or(Time::MAX);
+        if let Some(at) = self.fabric.next().filter(|at| *at <= timer) {
+            self.now = at;
+            let Some((place, cell)) = self.fabric.step() else {
+                return Ok(());
+            };
+            if let Ok(node) = &mut self.nodes[place] {
+                node.hear(&cell, at);
+            }
+            return self.serve(place);
+        }
+        self.now = self.now.max(timer);
+        for place in 0..self.nodes.len() {
+            let now = self.now;
+            if let Ok(node) = &mut self.nodes[place]
+                && node.deadline.is_some_and(|deadline| deadline <= now)
+            {
+                node.wake(now);
+                self.serve(place)?;
+            }
+        }
+        if self.next_tick <= self.now {
+            self.tick(mood)?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, mood: Mood) -> Result<(), String> {
+        self.next_tick = self.now + TICK;
+        if self.parts && self.rng.chance(PART) {
+            let until = self.now + Duration::from_micros(self.rng.below(40_000));
+            self.fabric.part(until);
+        }
+        if self.deaths && self.rng.chance(DIE) {
+            let place = self.rng.len(0, self.hosts - 1);
+            if self.nodes[place].is_ok() {
+                self.outcome.deaths += 1;
+                self.died.insert(place);
+                // Gone with its memory and without a word.
+                let until = self.now + Duration::from_micros(self.rng.below(30_000));
+                self.nodes[place] = Err(until);
+                if self.rng.chance(FOR_EVER) {
+                    self.nodes[place] = Err(Time::MAX);
+                    self.wishes.retain(|wish| wish.host != place);
+                }
+            }
+        }
+        for place in 0..self.nodes.len() {
+            if let Err(until) = self.nodes[place]
+                && until < Time::MAX
+                && (until <= self.now || !self.deaths)
+            {
+                self.nodes[place] = Ok(Node::new(place, false, &mut self.rng)?);
+            }
+            self.with(place, |node, shared| node.tick(mood, shared))?;
+            self.fulfil(place)?;
+            self.serve(place)?;
+        }
+        Ok(())
+    }
+
+    /// A host asks for what it wants and has not.
+    fn fulfil(&mut self, place: usize) -> Result<(), String> {
+        let mut wishes = self.wishes.clone();
+        wishes.retain(|wish| wish.host == place && wish.at <= self.now);
+        for Wish {
+            host,
+            unit,
+            arrangement,
+            ..
+        } in wishes
+        {
+            let name = Name {
+                host,
+                unit,
+                arrangement,
+                number: self.outcome.connections,
+            };
+            let missing = |node: &Node| node.ends.iter().all(|end| !end.name.is_like(&name));
+            if self.nodes[place].as_ref().is_ok_and(missing) {
+                self.outcome.connections += 1;
+                self.with(place, |node, shared| node.ask(name, shared))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,339 @@
+//! One end of a service connection: a session, its channels, and what the session says done over them.
+//! It promises what a carrier promises (docs/push.md): order, outputs before the next input, and descriptors for every credit;
+//! whatever the session or the port refuses that they should not is an objection. It is no driver: nothing is fast here.
+
+mod outputs;
+mod program;
+
+pub(super) use program::Mood;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use verbena_cells::{ChannelKind, Port, WqpInit};
+use verbena_mem::{Access, Buffer, Pd, Tpt};
+use verbena_nic::qp::Limits;
+use verbena_nic::wr::{ReceiveWr, Sge};
+use verbena_nic::{Cq, Outbox, Status, Wc};
+use verbena_push::{Arrangement, Channel, Naming, Packet, Session, Settings};
+use verbena_stream::Time;
+use verbena_wire::cell::PacketSeq;
+use verbena_wire::number::Qpn;
+
+use super::ledger::Ledger;
+use super::memory::Memory;
+use super::name::Name;
+use crate::rng::Rng;
+
+/// Elements of one pool at most, and pools at a time.
+const ELEMENTS: u32 = 16;
+const POOLS: usize = 3;
+/// Bytes of a message and of an element at most.
+const FRAME: u32 = 128;
+const SIZE: u32 = 1500;
+/// Bytes of a place in our own buffers.
+const PLACE: usize = 2048;
+/// Places for packets that are under way.
+const SOURCES: usize = 48;
+/// Descriptors for messages.
+const MESSAGES: u32 = 12;
+/// No queue needs more: what is lent bounds what is under way.
+const LIMITS: Limits = Limits {
+    sends: 2 * (MESSAGES as usize + SOURCES),
+    receives: MESSAGES as usize + POOLS * ELEMENTS as usize,
+    pieces: 1,
+    inline: FRAME as usize,
+};
+/// Names a message among the requests of the control channel.
+const MESSAGE: u64 = 1 << 63;
+/// What our own memory holds when nothing of ours is in it.
+const EMPTY: u8 = 0xee;
+
+/// Where an end is, and when.
+pub(super) struct Here<'a> {
+    pub(super) port: &'a mut Port,
+    pub(super) out: &'a mut Outbox,
+    pub(super) ledgers: &'a mut BTreeMap<u32, Ledger>,
+    pub(super) rng: &'a mut Rng,
+    pub(super) now: Time,
+}
+
+/// A packet whose bytes are the session's.
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    place: usize,
+    number: u32,
+}
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) name: Name,
+    at_unit: bool,
+    session: Session,
+    /// Its work queue pairs, control and data, and whether each is connected.
+    pub(super) pairs: Vec<Qpn>,
+    pub(super) connected: Vec<bool>,
+    tpt: Arc<Tpt>,
+    pd: Pd,
+    sent: Arc<Cq>,
+    received: Arc<Cq>,
+    inbox: Buffer,
+    /// Places of the inbox that are not posted, per channel.
+    idle: [Vec<u64>; 2],
+    posted: [usize; 2],
+    /// Elements that are descriptors of the data channel (A), in order.
+    elements: VecDeque<(u32, u32)>,
+    outbox: Buffer,
+    free: Vec<usize>,
+    sources: BTreeMap<Packet, Source>,
+    /// The message that is being handled.
+    current: Vec<u8>,
+    messages: u64,
+    program: program::Program,
+}
+
+impl End {
+    /// An end with its channels, not connected yet.
+    pub(super) fn new(
+        name: Name,
+        at_unit: bool,
+        (tpt, pd, pairs): (&Arc<Tpt>, Pd, Vec<Qpn>),
+        here: &mut Here<'_>,
+    ) -> Result<End, String> {
+        let arrangement = name.arrangement;
+        let mut settings = Settings::new(arrangement);
+        settings.frame = FRAME;
+        settings.messages = here.rng.range(8, u64::from(MESSAGES)) as u32;
+        settings.low = here.rng.below(6) as u32;
+        settings.naming = here.rng.pick(&[
+            Naming::Immediate,
+            Naming::Immediate,
+            Naming::Element,
+            Naming::Address,
+        ]);
+        settings.limits.pools = POOLS as u32 + 1;
+        settings.limits.elements = (POOLS as u32 + 1) * ELEMENTS;
+        settings.limits.transactions = 8;
+        settings.limits.outputs = 1024;
+        let session = Session::new(settings).map_err(|e| e.to_string())?;
+        let buffer = |places: usize| {
+            let buffer = Buffer::new(tpt, places * PLACE, pd, Access::LOCAL_WRITE);
+            buffer.map_err(|e| e.to_string())
+        };
+        let places = u64::from(MESSAGES + ELEMENTS);
+        let data = places..places + u64::from(ELEMENTS);
+        let cq = |number| Cq::new(number, 2048).map(Arc::new);
+        let (sent, received) = (cq(0), cq(1));
+        let (sent, received) = sent
+            .and_then(|sent| Ok((sent, received?)))
+            .map_err(|e| e.to_string())?;
+        for number in &pairs {
+            let made = here.port.create(WqpInit {
+                number: *number,
+                kind: ChannelKind {
+                    acknowledged: arrangement != Arrangement::Sends,
+                    connected: true,
+                },
+                pd,
+                send_cq: sent.clone(),
+                recv_cq: received.clone(),
+                tpt: tpt.clone(),
+                limits: LIMITS,
+                first: PacketSeq::default(),
+            });
+            made.map_err(|e| e.to_string())?;
+        }
+        let mut end = End {
+            name,
+            at_unit,
+            session,
+            connected: vec![false; pairs.len()],
+            pairs,
+            tpt: tpt.clone(),
+            pd,
+            sent,
+            received,
+            inbox: buffer(data.end as usize)?,
+            idle: [(0..places).collect(), data.collect()],
+            posted: [0, 0],
+            elements: VecDeque::new(),
+            outbox: buffer(SOURCES)?,
+            free: (0..SOURCES).collect(),
+            sources: BTreeMap::new(),
+            current: Vec::new(),
+            messages: 0,
+            program: program::Program::new(here),
+        };
+        for outgoing in [true, false] {
+            let tag = end.tag(outgoing);
+            let ledger = || Ledger::new(tag, arrangement);
+            here.ledgers.entry(tag).or_insert_with(ledger);
+        }
+        end.post_receives(here)?;
+        Ok(end)
+    }
+
+    fn tag(&self, outgoing: bool) -> u32 {
+        self.name.number * 2 + u32::from(outgoing != self.at_unit)
+    }
+
+    fn ledger<'a>(&self, outgoing: bool, here: &'a mut Here<'_>) -> Result<&'a mut Ledger, String> {
+        let tag = self.tag(outgoing);
+        here.ledgers.get_mut(&tag).ok_or("no ledger".to_owned())
+    }
+
+    /// All its channels are connected.
+    pub(super) fn is_open(&self) -> bool {
+        self.connected.iter().all(|connected| *connected)
+    }
+
+    fn pair(&self, channel: Channel) -> Result<Qpn, String> {
+        let pair = self.pairs.get(channel as usize).copied();
+        pair.ok_or_else(|| format!("something for the {channel} channel, which there is not"))
+    }
+
+    /// A receive for everything that may come on each channel, and no more.
+    fn post_receives(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        let data = match self.name.arrangement {
+            Arrangement::Sends => self.elements.len(),
+            Arrangement::Writes => self.lent_elements(),
+            Arrangement::Single => 0,
+        };
+        let wanted = [self.session.descriptors() as usize, data];
+        for (channel, number) in self.pairs.clone().into_iter().enumerate() {
+            while self.posted[channel] < wanted[channel] {
+                // P7: immediate data needs a descriptor, and no memory.
+                let bare = channel == 1 && self.name.arrangement == Arrangement::Writes;
+                let place = match bare {
+                    true => Some(0),
+                    false => self.idle[channel].pop(),
+                };
+                let id = place.ok_or("more is lent than there is room for")?;
+                let piece = Sge {
+                    at: self.inbox.at() + id * PLACE as u64,
+                    len: PLACE as u32,
+                    stag: self.inbox.stag(),
+                };
+                let scatter: &[Sge] = if bare { &[] } else { &[piece] };
+                let receive = ReceiveWr { id, scatter };
+                let posted = here.port.post_receive(number, &receive);
+                posted.map_err(|e| format!("a receive was refused: {e}"))?;
+                self.posted[channel] += 1;
+            }
+            let rung = here.port.ring_receive(number, here.out);
+            rung.map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has completed, and does what comes of it.
+    pub(super) fn serve(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        if !self.is_open() || self.sleeps(here.now) {
+            return Ok(());
+        }
+        let mut wcs = [Wc::BLANK; 16];
+        loop {
+            // One queue for both channels keeps the order between them.
+            let count = self.received.poll(&mut wcs);
+            for wc in wcs.iter().take(count) {
+                self.receive(wc, here)?;
+            }
+            let more = self.sent.poll(&mut wcs);
+            for wc in wcs.iter().take(more) {
+                self.complete(wc, here)?;
+            }
+            if count + more == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn receive(&mut self, wc: &Wc, here: &mut Here<'_>) -> Result<(), String> {
+        let channel = match self.pairs.first().map(|q| q.get()) == Some(wc.qpn) {
+            true => Channel::Control,
+            false => Channel::Data,
+        };
+        self.posted[channel as usize] -= 1;
+        if wc.status != Status::Success {
+            // The channel has ended; its port says why.
+            return Ok(());
+        }
+        self.program.heard = here.now;
+        let bare = wc.immediate.is_some();
+        let bytes = match bare {
+            true => Vec::new(),
+            false => self.inbox.read(wc.id as usize * PLACE, wc.len as usize),
+        };
+        if !bare {
+            self.idle[channel as usize].push(wc.id);
+        }
+        let judged = match (channel, wc.immediate) {
+            (Channel::Control, None) => {
+                self.current = bytes;
+                self.post_receives(here)?;
+                self.session.handle_message(channel, &self.current)
+            }
+            (Channel::Data, None) => match self.elements.pop_front() {
+                Some((pool, element)) => {
+                    self.memory(pool)?.store(element, &bytes)?;
+                    let taken = self.session.handle_packet(channel, wc.len);
+                    if taken.is_err() {
+                        self.memory(pool)?.wipe(element);
+                    }
+                    taken
+                }
+                // It comes behind the flush that gave it up for lost.
+                None => Ok(()),
+            },
+            (_, Some(word)) => {
+                self.post_receives(here)?;
+                self.session.handle_immediate(channel, word)
+            }
+        };
+        match judged {
+            // What is lost can make the rest look wrong.
+            Err(violation) if self.name.arrangement != Arrangement::Sends => {
+                return Err(format!("{}: {violation}", self.name));
+            }
+            _ => {}
+        }
+        self.drain(here)
+    }
+
+    fn complete(&mut self, wc: &Wc, here: &mut Here<'_>) -> Result<(), String> {
+        if wc.status != Status::Success || wc.id & MESSAGE != 0 {
+            return Ok(());
+        }
+        let written = self.session.handle_written(Packet(wc.id));
+        written.map_err(|e| e.to_string())?;
+        self.drain(here)
+    }
+
+    /// Does all that the session wants done.
+    fn drain(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        while let Some(output) = self.session.poll() {
+            self.perform(output, here)?;
+        }
+        self.post_receives(here)
+    }
+
+    /// The connection is no more: nothing arrives on its channels, and its memory is the program's again (P9).
+    pub(super) fn bury(mut self, here: &mut Here<'_>) -> Result<Vec<Memory>, String> {
+        for number in &self.pairs {
+            let view = here.port.view(*number);
+            // Nothing is sent for which the receiver has no place.
+            let counters = view.map(|view| view.counters).unwrap_or_default();
+            let refused = counters.no_buffer + counters.handle + counters.bounds + counters.right;
+            if self.name.arrangement != Arrangement::Sends && refused > 0 {
+                return Err(format!("{}: cells were refused: {counters:?}", self.name));
+            }
+            let destroyed = here.port.destroy(*number, here.out);
+            destroyed.map_err(|e| e.to_string())?;
+        }
+        let graves = core::mem::take(&mut self.program.memories).into_values();
+        let mut graves: Vec<Memory> = graves.collect();
+        graves.iter_mut().try_for_each(Memory::bury)?;
+        Ok(graves)
+    }
+}

@@ -1,0 +1,125 @@
+//! What a session says to do, done over the channels: the carrier of a split world.
+//! It promises one request of a channel for each message and packet, from memory that is left alone until it completes.
+//! It refuses to keep anything back: a queue that is full means that credit was overdrawn.
+
+use verbena_cells::{AddressSegment, ControlSegment, Descriptor, Operation};
+use verbena_nic::wr::{Data, Flags, Remote, Sge};
+use verbena_push::session::SEND_DATA_HEAD;
+use verbena_push::{Channel, Output, Packet};
+
+use super::super::ledger::Form;
+use super::{End, Here, MESSAGE, PLACE, Source};
+
+impl End {
+    pub(super) fn perform(&mut self, output: Output, here: &mut Here<'_>) -> Result<(), String> {
+        let head = SEND_DATA_HEAD;
+        match output {
+            Output::Send(bytes) => {
+                self.messages += 1;
+                let id = MESSAGE | self.messages;
+                let request = (id, None, None);
+                self.post(Channel::Control, request, Data::Inline(&bytes), here)
+            }
+            Output::SendData {
+                packet,
+                head: bytes,
+                len,
+            } => {
+                let place = self.leave(packet, Form::WithData, here)?;
+                self.outbox.write(place * PLACE, &bytes);
+                let piece = self.piece(place, 0, head as u32 + len);
+                let request = (packet.0, None, None);
+                self.post(Channel::Control, request, Data::Gather(&[piece]), here)
+            }
+            Output::SendPacket { packet, len } => {
+                let place = self.leave(packet, Form::WithData, here)?;
+                let piece = self.piece(place, head, len);
+                let request = (packet.0, None, None);
+                self.post(Channel::Data, request, Data::Gather(&[piece]), here)
+            }
+            Output::Write {
+                packet,
+                handle,
+                at,
+                len,
+                immediate,
+            } => {
+                let form = match immediate {
+                    Some(_) => Form::WithData,
+                    None => Form::Behind,
+                };
+                let place = self.leave(packet, form, here)?;
+                let piece = self.piece(place, head, len);
+                let remote = Remote {
+                    stag: handle,
+                    to: at,
+                };
+                let request = (packet.0, Some(remote), immediate);
+                self.post(Channel::Data, request, Data::Gather(&[piece]), here)
+            }
+            Output::Post { pool, first, count } => {
+                let elements = (first..first + count).map(|element| (pool, element));
+                self.elements.extend(elements);
+                Ok(())
+            }
+            Output::Keep {
+                pool,
+                element,
+                from,
+                len,
+            } => {
+                let bytes = self.current.get(from..from + len as usize);
+                let bytes = bytes.ok_or("a packet reaches beyond its message")?.to_vec();
+                self.memory(pool)?.store(element, &bytes)
+            }
+            Output::Withdraw { pool } => {
+                self.elements.retain(|(of, _)| *of != pool);
+                Ok(())
+            }
+            Output::Event(event) => self.tell(event, here),
+        }
+    }
+
+    /// A packet is handed to its channel; says where its bytes are.
+    fn leave(&mut self, packet: Packet, form: Form, here: &mut Here<'_>) -> Result<usize, String> {
+        let source = self.sources.get(&packet).copied();
+        let Source { place, number } = source.ok_or_else(|| format!("no packet {packet}"))?;
+        self.ledger(true, here)?.left(number, form);
+        Ok(place)
+    }
+
+    fn piece(&self, place: usize, from: usize, len: u32) -> Sge {
+        Sge {
+            at: self.outbox.at() + (place * PLACE + from) as u64,
+            len,
+            stag: self.outbox.stag(),
+        }
+    }
+
+    fn post(
+        &mut self,
+        channel: Channel,
+        (id, remote, immediate): (u64, Option<Remote>, Option<u32>),
+        data: Data<'_>,
+        here: &mut Here<'_>,
+    ) -> Result<(), String> {
+        let number = self.pair(channel)?;
+        let descriptor = Descriptor {
+            control: ControlSegment {
+                id,
+                operation: remote.map_or(Operation::Send, |_| Operation::Write),
+                immediate,
+                flags: Flags::SIGNALED,
+            },
+            address: remote.map(|remote| AddressSegment {
+                remote: Some(remote),
+                destination: None,
+            }),
+            data,
+        };
+        let posted = here.port.post_send(number, &descriptor);
+        posted.map_err(|e| format!("{}: a request was refused: {e}", self.name))?;
+        let rung = here.port.ring_send(number, here.out);
+        rung.map_err(|e| e.to_string())
+    }
+}

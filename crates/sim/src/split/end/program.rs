@@ -1,0 +1,355 @@
+//! What the program at an end does: it lends pools, sends packets, asks, gives back, takes pools away, and notices silence.
+//! It promises to keep to the rules of sessions, so that whatever they refuse is their fault, and in peace to want nothing more.
+//! It refuses to know the peer's program.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use verbena_push::session::SEND_DATA_HEAD;
+use verbena_push::{Arrangement, Event, Refused};
+use verbena_stream::Time;
+use verbena_wire::push::{Operation, Status};
+
+use super::super::ledger::SHORTEST;
+use super::super::memory::Memory;
+use super::{ELEMENTS, EMPTY, End, Here, PLACE, POOLS, SIZE, Source};
+use crate::rng::Ratio;
+
+/// Requests that may wait, of which releases and flushes need a few.
+const REQUESTS: usize = 6;
+
+/// Chances per tick.
+const GIVE_BACK: Ratio = Ratio::per_mille(700);
+const REQUEST: Ratio = Ratio::per_mille(60);
+const FLUSH: Ratio = Ratio::per_mille(15);
+const RELEASE: Ratio = Ratio::per_mille(8);
+const LEND: Ratio = Ratio::per_mille(30);
+/// The program does not look for a while, and so many microseconds at most: credit is all that holds the peer back.
+const SLEEP: Ratio = Ratio::per_mille(20);
+const SLEEPS: u64 = 4000;
+/// It asks as much as it may at once.
+const BURST: Ratio = Ratio::per_mille(20);
+/// A channel that loses is refreshed so often, even if something comes: what was lost may be a request, or a pool, of which
+/// the packets of the other direction know nothing.
+const REFRESH: Duration = Duration::from_millis(8);
+/// A peer that says nothing for so long is asked something, and for so much longer is gone.
+const PROBE: Duration = Duration::from_millis(40);
+const GONE: Duration = Duration::from_millis(400);
+
+/// The program's books.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) memories: BTreeMap<u32, Memory>,
+    /// Elements of ours that hold packets.
+    held: Vec<(u32, u32)>,
+    /// The peer's pools, with the size of their elements.
+    lent: BTreeMap<u32, u32>,
+    /// Requests, with the answers that they will get.
+    asked: BTreeMap<u64, Vec<u8>>,
+    next_pool: u32,
+    /// When something came last, and when we refreshed last.
+    pub(super) heard: Time,
+    refreshed: Time,
+    /// It does not look before.
+    pub(super) wakes: Time,
+    /// Packets that came since everything is well.
+    fresh: u64,
+    answers: u64,
+}
+
+impl Program {
+    pub(super) fn new(here: &mut Here<'_>) -> Program {
+        Program {
+            memories: BTreeMap::new(),
+            held: Vec::new(),
+            lent: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            // P7: some do not fit immediate data, some stop fitting.
+            next_pool: here.rng.pick(&[0, 1, 250, 255, 5000]),
+            heard: here.now,
+            refreshed: here.now,
+            wakes: here.now,
+            fresh: 0,
+            answers: 0,
+        }
+    }
+}
+
+/// What an end is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Mood {
+    /// Everything that programs do.
+    Busy,
+    /// Everything is given back and nothing begun.
+    Quiet,
+}
+
+impl End {
+    pub(super) fn memory(&mut self, pool: u32) -> Result<&mut Memory, String> {
+        let memory = self.program.memories.get_mut(&pool);
+        memory.ok_or_else(|| format!("{}: there is no pool {pool}", self.name))
+    }
+
+    /// Elements that immediate data may name.
+    pub(super) fn lent_elements(&self) -> usize {
+        let lent = self.program.memories.values().filter(|m| !m.freed);
+        lent.map(|m| m.pool.count as usize).sum()
+    }
+
+    /// The program does not look.
+    pub(super) fn sleeps(&self, now: Time) -> bool {
+        now < self.program.wakes
+    }
+
+    /// Everything is well from now on.
+    pub(in super::super) fn begin_again(&mut self) {
+        self.program.fresh = 0;
+    }
+
+    /// Packets and answers come.
+    pub(in super::super) fn makes_progress(&self) -> bool {
+        self.program.fresh >= 5 && self.program.answers > 0
+    }
+
+    /// Nothing is lent, borrowed, held, asked or under way.
+    pub(in super::super) fn is_done(&self) -> bool {
+        let Program {
+            memories,
+            held,
+            lent,
+            asked,
+            ..
+        } = &self.program;
+        let session = self.session.waiting() == 0 && self.session.under_way() == 0;
+        let borrowed = lent.is_empty() && self.session.free() == 0;
+        let whole = self.sources.is_empty() && asked.is_empty();
+        session && borrowed && whole && held.is_empty() && memories.values().all(|m| m.freed)
+    }
+
+    /// Nobody has said anything for long.
+    pub(in super::super) fn is_alone(&self, now: Time) -> bool {
+        now.since(self.program.heard) > GONE
+    }
+
+    /// What is open still, for people.
+    pub(in super::super) fn state(&self) -> String {
+        let Program {
+            memories,
+            held,
+            lent,
+            asked,
+            fresh,
+            answers,
+            ..
+        } = &self.program;
+        let unfreed = memories.values().filter(|m| !m.freed).count();
+        let side = if self.at_unit { "unit" } else { "host" };
+        format!(
+            "{} at the {side}: open {}, {unfreed} pools, {} held, {} lent, {} asked, {} under way, {fresh} came, {answers} answers",
+            self.name,
+            self.is_open(),
+            held.len(),
+            lent.len(),
+            asked.len(),
+            self.session.under_way(),
+        )
+    }
+
+    pub(super) fn tell(&mut self, event: Event, here: &mut Here<'_>) -> Result<(), String> {
+        match event {
+            Event::Arrived { pool, element, len } => {
+                let bytes = self.memory(pool)?.take(element, len)?;
+                self.program.held.push((pool, element));
+                self.program.fresh += 1;
+                let arrived = self.ledger(false, here)?.arrive(&bytes);
+                arrived.map_err(|why| format!("{}: {why}", self.name))?;
+            }
+            Event::Sent { packet } => {
+                let source = self.sources.remove(&packet);
+                let place = source
+                    .ok_or_else(|| format!("packet {packet} left twice"))?
+                    .place;
+                // Whoever reads it from now on reads something else.
+                self.outbox.write(place * PLACE, &[EMPTY; PLACE]);
+                self.free.push(place);
+            }
+            Event::PoolLent(pool) => {
+                self.program.lent.insert(pool.reference, pool.size);
+            }
+            Event::PoolGone { pool } => {
+                let known = self.program.lent.remove(&pool);
+                known.ok_or_else(|| format!("pool {pool} was not lent"))?;
+            }
+            Event::PoolFreed { pool } => {
+                let freed = self.memory(pool)?.free();
+                freed.map_err(|why| format!("{}: {why}", self.name))?;
+            }
+            Event::Asked { context, data, .. } => {
+                let replied = self.session.reply(context, Status::Ok, &answer(&data));
+                replied.map_err(|e| e.to_string())?;
+            }
+            Event::Answered { context, data, .. } => {
+                let expected = self.program.asked.remove(&context);
+                if expected != Some(data) {
+                    return Err(format!("{}: a wrong answer to {context}", self.name));
+                }
+                self.program.answers += 1;
+            }
+            Event::NotUnderstood { context } => {
+                return Err(format!("{}: {context} was not understood", self.name));
+            }
+            Event::Room | Event::PoolWanted { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Time for the program to do something.
+    pub(in super::super) fn tick(&mut self, mood: Mood, here: &mut Here<'_>) -> Result<(), String> {
+        if !self.is_open() || self.sleeps(here.now) {
+            return Ok(());
+        }
+        match mood {
+            Mood::Busy => self.work(here)?,
+            Mood::Quiet => self.rest(here)?,
+        }
+        let now = here.now;
+        let since = now.since(self.program.refreshed);
+        if self.name.arrangement == Arrangement::Sends && since > REFRESH {
+            self.session.refresh();
+            self.program.refreshed = now;
+        }
+        if now.since(self.program.heard) > PROBE && self.session.waiting() == 0 {
+            self.ask(here)?;
+        }
+        self.drain(here)
+    }
+
+    fn work(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        self.lend_some(here)?;
+        self.send_some(here)?;
+        while !self.program.held.is_empty() && here.rng.chance(GIVE_BACK) {
+            let at = here.rng.len(0, self.program.held.len() - 1);
+            self.give_back(at, here)?;
+        }
+        let burst = here.rng.chance(BURST);
+        let asks = if burst { REQUESTS } else { REQUESTS / 2 };
+        while (burst || here.rng.chance(REQUEST)) && self.session.waiting() < asks {
+            self.ask(here)?;
+        }
+        if here.rng.chance(SLEEP) {
+            let micros = here.rng.below(SLEEPS);
+            self.program.wakes = here.now + Duration::from_micros(micros);
+        }
+        if here.rng.chance(FLUSH) {
+            self.flush(here, 1)?;
+        }
+        if here.rng.chance(RELEASE)
+            && let Some(pool) = self.program.lent.keys().next().copied()
+        {
+            // Refused if it is leaving already.
+            let _ = self.session.release(pool);
+        }
+        Ok(())
+    }
+
+    /// Gives back and takes back everything.
+    fn rest(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        while !self.program.held.is_empty() {
+            self.give_back(0, here)?;
+        }
+        self.flush(here, POOLS + 1)
+    }
+
+    /// There is always a pool, of other sizes each time; where pools are memory, sometimes several.
+    fn lend_some(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        // A session remembers a pool until the last element is given back.
+        let held = |m: &Memory| {
+            let mut held = self.program.held.iter();
+            held.any(|(pool, _)| *pool == m.pool.reference)
+        };
+        let memories = self.program.memories.values();
+        let mut pools = memories.filter(|m| !m.freed || held(m)).count();
+        let most = match self.name.arrangement {
+            Arrangement::Writes => POOLS,
+            Arrangement::Sends | Arrangement::Single => 1,
+        };
+        while pools == 0 || (pools < most && here.rng.chance(LEND)) {
+            let reference = self.program.next_pool;
+            self.program.next_pool += 1;
+            let count = here.rng.range(1, u64::from(ELEMENTS)) as u32;
+            let size = here.rng.range(SHORTEST.into(), SIZE.into()) as u32;
+            let shape = (reference, count, size);
+            let memory = Memory::new(&self.tpt, self.pd, shape, self.name.arrangement)?;
+            let pool = memory.pool;
+            self.program.memories.insert(reference, memory);
+            let advertised = self.session.advertise(&[pool]);
+            advertised.map_err(|e| format!("{}: {e}", self.name))?;
+            // Descriptors come before the message that lends them.
+            self.post_receives(here)?;
+            pools += 1;
+        }
+        self.drain(here)
+    }
+
+    fn send_some(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        for _ in 0..here.rng.below(4) {
+            let longest = self.program.lent.values().max().copied();
+            let (Some(longest), Some(place)) = (longest, self.free.last().copied()) else {
+                return Ok(());
+            };
+            let len = here.rng.range(SHORTEST.into(), longest.into()) as u32;
+            let packet = match self.session.send(len) {
+                Ok(packet) => packet,
+                Err(Refused::Full { .. } | Refused::TooLong { .. }) => {
+                    continue;
+                }
+                Err(refused) => return Err(format!("{}: {refused}", self.name)),
+            };
+            self.free.pop();
+            let (number, bytes) = self.ledger(true, here)?.next(len);
+            self.outbox.write(place * PLACE + SEND_DATA_HEAD, &bytes);
+            self.sources.insert(packet, Source { place, number });
+            self.drain(here)?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, at: usize, here: &mut Here<'_>) -> Result<(), String> {
+        let (pool, element) = self.program.held.swap_remove(at);
+        let memory = self.memory(pool)?;
+        memory.give_back(element)?;
+        let given = self.session.give_back(pool, element);
+        given.map_err(|e| format!("{}: {e}", self.name))?;
+        self.drain(here)
+    }
+
+    fn ask(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+        let len = here.rng.len(0, 40);
+        let data = here.rng.bytes(len);
+        let operation =
+            here.rng
+                .pick(&[Operation::GetMac, Operation::GetLink, Operation::Statistics]);
+        let context = self.session.request(operation, &data);
+        let context = context.map_err(|e| format!("{}: {e}", self.name))?;
+        self.program.asked.insert(context, answer(&data));
+        self.drain(here)
+    }
+
+    /// Takes some pools back; those that are leaving already refuse.
+    fn flush(&mut self, here: &mut Here<'_>, most: usize) -> Result<(), String> {
+        let memories = self.program.memories.values();
+        let own: Vec<u32> = memories
+            .filter(|m| !m.freed)
+            .map(|m| m.pool.reference)
+            .collect();
+        for pool in own.into_iter().take(most) {
+            let _ = self.session.flush(&[pool]);
+        }
+        self.drain(here)
+    }
+}
+
+/// What the configuration service says to this.
+fn answer(data: &[u8]) -> Vec<u8> {
+    data.iter().rev().map(|byte| !byte).collect()
+}

@@ -1,0 +1,110 @@
+//! What was sent on a service connection in one direction, and what of it arrived.
+//! It promises to object to a packet that is damaged, comes twice, out of its turn, or from elsewhere.
+//! It refuses to know how packets travel.
+
+use std::collections::VecDeque;
+
+use verbena_push::Arrangement;
+
+/// The shortest packet: its number and its connection's fit.
+pub(super) const SHORTEST: u32 = 8;
+
+/// How the owner learns of a packet; each form keeps its order, and does not wait for the other (P7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// In immediate data, in a message with the packet, or by its descriptor.
+    WithData,
+    /// In a message that follows.
+    Behind,
+}
+
+/// One direction of a service connection.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    tag: u32,
+    acknowledged: bool,
+    sent: Vec<u32>,
+    /// Packets that have to arrive, per form.
+    due: [VecDeque<u32>; 2],
+    last: Option<u32>,
+    pub(super) arrived: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(tag: u32, arrangement: Arrangement) -> Ledger {
+        Ledger {
+            tag,
+            acknowledged: arrangement != Arrangement::Sends,
+            sent: Vec::new(),
+            due: Default::default(),
+            last: None,
+            arrived: 0,
+        }
+    }
+
+    /// The number and the bytes of the next packet.
+    pub(super) fn next(&mut self, len: u32) -> (u32, Vec<u8>) {
+        let number = self.sent.len() as u32;
+        self.sent.push(len);
+        (number, content(self.tag, number, len))
+    }
+
+    /// A packet was handed to its channel.
+    pub(super) fn left(&mut self, number: u32, form: Form) {
+        self.due[form as usize].push_back(number);
+    }
+
+    /// A packet came.
+    pub(super) fn arrive(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 4).and_then(|w| w.try_into().ok());
+            word.map(u32::from_be_bytes)
+        };
+        let (Some(number), Some(tag)) = (word(0), word(4)) else {
+            return Err(format!("a packet of {} bytes was never sent", bytes.len()));
+        };
+        let sent = self.sent.get(number as usize).copied();
+        if tag != self.tag || sent.is_none() {
+            return Err(format!("packet {number} of {tag:#x} belongs elsewhere"));
+        }
+        if sent != Some(bytes.len() as u32) || bytes != content(tag, number, bytes.len() as u32) {
+            return Err(format!("packet {number} was damaged: {sent:?} bytes"));
+        }
+        if self.acknowledged {
+            let mut firsts = self.due.iter_mut();
+            let due = firsts.find(|due| due.front() == Some(&number));
+            let due = due.ok_or_else(|| format!("packet {number} came twice or out of order"))?;
+            due.pop_front();
+        } else if self.last.is_some_and(|last| last >= number) {
+            return Err(format!("packet {number} came behind {:?}", self.last));
+        }
+        self.last = Some(number);
+        self.arrived += 1;
+        Ok(())
+    }
+
+    /// Nothing is on its way any more: what was acknowledged is there.
+    pub(super) fn judge(&self) -> Result<(), String> {
+        let missing: usize = self.due.iter().map(VecDeque::len).sum();
+        if self.acknowledged && missing > 0 {
+            return Err(format!("{missing} packets of {:#x} were lost", self.tag));
+        }
+        Ok(())
+    }
+}
+
+/// Every byte depends on the packet's number and its connection.
+fn content(tag: u32, number: u32, len: u32) -> Vec<u8> {
+    let mut state = u64::from(tag) << 32 | u64::from(number);
+    let mut bytes = Vec::with_capacity(len as usize + 8);
+    bytes.extend(number.to_be_bytes());
+    bytes.extend(tag.to_be_bytes());
+    while bytes.len() < len as usize {
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        bytes.extend((state >> 16).to_be_bytes());
+    }
+    bytes.truncate(len as usize);
+    bytes
+}

@@ -1,0 +1,200 @@
+//! The memory of a pool, and the book of whose each element is.
+//! It promises to notice every byte that is written beside the pool, in an element that the program holds, behind the end of a
+//! packet, or after the pool was freed: all of that is painted. It refuses to know what the packets are.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Pd, Tpt};
+use verbena_push::Arrangement;
+use verbena_wire::To;
+use verbena_wire::push::Pool;
+
+/// Bytes before and behind the elements that nobody may touch.
+const MARGIN: usize = 64;
+
+/// What is painted where.
+const BESIDE: u8 = 0x77;
+const LENT: u8 = 0xa5;
+const HELD: u8 = 0x5c;
+const DEAD: u8 = 0x3d;
+
+/// Whose an element is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Lent,
+    Held,
+    Dead,
+}
+
+impl Slot {
+    fn paint(self) -> u8 {
+        match self {
+            Slot::Lent => LENT,
+            Slot::Held => HELD,
+            Slot::Dead => DEAD,
+        }
+    }
+}
+
+/// A pool with its memory.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) pool: Pool,
+    buffer: Buffer,
+    slots: Vec<Slot>,
+    pub(super) freed: bool,
+}
+
+impl Memory {
+    pub(super) fn new(
+        tpt: &Arc<Tpt>,
+        pd: Pd,
+        (reference, count, size): (u32, u32, u32),
+        arrangement: Arrangement,
+    ) -> Result<Memory, String> {
+        let len = count as usize * size as usize + 2 * MARGIN;
+        // Only RDMA writes come from outside.
+        let access = match arrangement {
+            Arrangement::Writes => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            Arrangement::Sends | Arrangement::Single => Access::LOCAL_WRITE,
+        };
+        let buffer = Buffer::new(tpt, len, pd, access).map_err(|e| e.to_string())?;
+        buffer.write(0, &vec![BESIDE; len]);
+        let pool = Pool {
+            reference,
+            count,
+            size,
+            handle: buffer.stag(),
+            at: To::new(buffer.at() + MARGIN as u64),
+            context: 0,
+        };
+        let memory = Memory {
+            pool,
+            buffer,
+            slots: vec![Slot::Lent; count as usize],
+            freed: false,
+        };
+        (0..count).for_each(|element| memory.paint(element));
+        Ok(memory)
+    }
+
+    fn slot(&mut self, element: u32) -> Result<&mut Slot, String> {
+        let unknown = format!("pool {} has no element {element}", self.pool.reference);
+        self.slots.get_mut(element as usize).ok_or(unknown)
+    }
+
+    fn offset(&self, element: u32) -> usize {
+        MARGIN + element as usize * self.pool.size as usize
+    }
+
+    fn paint(&self, element: u32) {
+        let slot = self.slots.get(element as usize).copied();
+        let paint = slot.map_or(DEAD, Slot::paint);
+        let fresh = vec![paint; self.pool.size as usize];
+        self.buffer.write(self.offset(element), &fresh);
+    }
+
+    /// The paint is there from this byte of an element on.
+    fn check(&self, element: u32, from: u32) -> Result<(), String> {
+        let slot = self.slots.get(element as usize).copied();
+        let paint = slot.map_or(DEAD, Slot::paint);
+        let len = self.pool.size.saturating_sub(from) as usize;
+        let bytes = self.buffer.read(self.offset(element) + from as usize, len);
+        match bytes.iter().all(|byte| *byte == paint) {
+            true => Ok(()),
+            false => Err(format!(
+                "element {element} of pool {} was touched while {slot:?}",
+                self.pool.reference
+            )),
+        }
+    }
+
+    /// A carrier that copies puts a packet into an element.
+    pub(super) fn store(&mut self, element: u32, bytes: &[u8]) -> Result<(), String> {
+        let (size, reference) = (self.pool.size as usize, self.pool.reference);
+        let slot = *self.slot(element)?;
+        if slot != Slot::Lent || bytes.len() > size {
+            let len = bytes.len();
+            return Err(format!(
+                "{len} bytes for element {element} of pool {reference}, which is {slot:?} and has {size}"
+            ));
+        }
+        self.check(element, 0)?;
+        self.buffer.write(self.offset(element), bytes);
+        Ok(())
+    }
+
+    /// The session did not want what was stored.
+    pub(super) fn wipe(&self, element: u32) {
+        self.paint(element);
+    }
+
+    /// The program is told of a packet, and takes it out.
+    pub(super) fn take(&mut self, element: u32, len: u32) -> Result<Vec<u8>, String> {
+        let reference = self.pool.reference;
+        let slot = self.slot(element)?;
+        if *slot != Slot::Lent {
+            return Err(format!(
+                "element {element} of pool {reference} was indicated while {slot:?}"
+            ));
+        }
+        self.check(element, len)?;
+        let bytes = self.buffer.read(self.offset(element), len as usize);
+        *self.slot(element)? = Slot::Held;
+        self.paint(element);
+        Ok(bytes)
+    }
+
+    /// The program gives an element back.
+    pub(super) fn give_back(&mut self, element: u32) -> Result<(), String> {
+        self.check(element, 0)?;
+        let next = if self.freed { Slot::Dead } else { Slot::Lent };
+        *self.slot(element)? = next;
+        self.paint(element);
+        Ok(())
+    }
+
+    /// The session says that nothing will touch it again: no packet lies in it that nobody was told of.
+    pub(super) fn free(&mut self) -> Result<(), String> {
+        if core::mem::replace(&mut self.freed, true) {
+            return Err(format!("pool {} was freed twice", self.pool.reference));
+        }
+        self.kill(|slot| slot == Slot::Lent, true)
+    }
+
+    /// The connection is no more, and so is everything that was lent on it.
+    pub(super) fn bury(&mut self) -> Result<(), String> {
+        self.judge()?;
+        self.freed = true;
+        self.kill(|_| true, false)
+    }
+
+    fn kill(&mut self, which: impl Fn(Slot) -> bool, clean: bool) -> Result<(), String> {
+        for element in 0..self.pool.count {
+            if which(*self.slot(element)?) {
+                if clean {
+                    self.check(element, 0)?;
+                }
+                *self.slot(element)? = Slot::Dead;
+                self.paint(element);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing was touched that nobody may touch.
+    pub(super) fn judge(&self) -> Result<(), String> {
+        let behind = self.offset(self.pool.count);
+        for at in [0, behind] {
+            let margin = self.buffer.read(at, MARGIN);
+            if margin.len() != MARGIN || margin.iter().any(|byte| *byte != BESIDE) {
+                return Err(format!("beside pool {}", self.pool.reference));
+            }
+        }
+        let settled = |slot: &Slot| *slot != Slot::Lent;
+        for (element, _) in self.slots.iter().enumerate().filter(|(_, s)| settled(s)) {
+            self.check(element as u32, 0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! Which service connection of which host and unit, as private data of a request says it.
+//! A name promises that no two connections of a world have the same number.
+//! It refuses to know whether anybody is there.
+
+use core::fmt;
+
+use verbena_push::{Arrangement, Channel};
+
+/// A service connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) host: usize,
+    pub(super) unit: usize,
+    pub(super) arrangement: Arrangement,
+    pub(super) number: u32,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Name {
+            host,
+            unit,
+            arrangement,
+            number,
+        } = self;
+        write!(
+            f,
+            "connection {number} ({arrangement:?}) of {host} to {unit}"
+        )
+    }
+}
+
+impl Name {
+    /// Its channels (P5).
+    pub(super) fn channels(arrangement: Arrangement) -> &'static [Channel] {
+        match arrangement {
+            Arrangement::Sends | Arrangement::Writes => &[Channel::Control, Channel::Data],
+            Arrangement::Single => &[Channel::Control],
+        }
+    }
+
+    /// The same service, perhaps at another time.
+    pub(super) fn is_like(&self, other: &Name) -> bool {
+        let of = |name: &Name| (name.host, name.unit, name.arrangement);
+        of(self) == of(other)
+    }
+
+    /// What a host says when it connects a channel.
+    pub(super) fn private(&self, channel: Channel) -> Vec<u8> {
+        let [a, b, c, d] = self.number.to_be_bytes();
+        let (host, unit) = (self.host as u8, self.unit as u8);
+        let arrangement = self.arrangement as u8;
+        vec![host, unit, arrangement, channel as u8, a, b, c, d]
+    }
+
+    /// The other way round.
+    pub(super) fn parse(private: &[u8]) -> Option<(Name, Channel)> {
+        let [host, unit, arrangement, channel, number @ ..] = private else {
+            return None;
+        };
+        let arrangement = *Arrangement::ALL.get(usize::from(*arrangement))?;
+        let name = Name {
+            host: usize::from(*host),
+            unit: usize::from(*unit),
+            arrangement,
+            number: u32::from_be_bytes(number.try_into().ok()?),
+        };
+        let channel = *Name::channels(arrangement).get(usize::from(*channel))?;
+        Some((name, channel))
+    }
+}

@@ -1,0 +1,286 @@
+//! A host or an I/O unit: a port, its memory, and the ends of its service connections.
+//! It promises that an end which is over leaves nothing behind but memory that nobody may touch any more, and is remembered as such.
+//! It refuses to know other nodes: whatever it learns came as cells.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use verbena_cells::{Config, Notice, Peer, Port, Ticket, Why};
+use verbena_mem::{Pd, Policy, Tpt};
+use verbena_nic::Outbox;
+use verbena_push::Arrangement;
+use verbena_stream::Time;
+use verbena_wire::cell::PacketSeq;
+use verbena_wire::number::Qpn;
+
+use super::end::{End, Here, Mood};
+use super::ledger::Ledger;
+use super::memory::Memory;
+use super::name::Name;
+use super::switches::{Switches, address};
+use crate::rng::Rng;
+
+/// The numbers at which units take requests, for channels that are acknowledged and for others.
+const LISTENERS: [(bool, u32); 2] = [(true, 7), (false, 8)];
+/// The first number of a work queue pair.
+const FIRST: u32 = 100;
+
+/// What a node shares with the world.
+pub(super) struct Shared<'a> {
+    pub(super) fabric: &'a mut Switches,
+    pub(super) ledgers: &'a mut BTreeMap<u32, Ledger>,
+    pub(super) rng: &'a mut Rng,
+    pub(super) now: Time,
+}
+
+/// Why an end is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The channel adapter says so.
+    Ended(Why),
+    /// Nobody agreed, or answered.
+    Refused,
+    /// The peer has said nothing for long.
+    Alone,
+    /// The host has made a new one.
+    Replaced,
+    /// The host is done.
+    Closed,
+}
+
+/// A host or a unit.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) place: usize,
+    port: Port,
+    tpt: Arc<Tpt>,
+    out: Outbox,
+    room: usize,
+    pub(super) ends: Vec<End>,
+    graves: Vec<Memory>,
+    domains: u32,
+    /// What is over, for the world to judge.
+    pub(super) over: Vec<(Name, Over)>,
+    pub(super) deadline: Option<Time>,
+}
+
+impl Node {
+    pub(super) fn new(place: usize, is_unit: bool, rng: &mut Rng) -> Result<Node, String> {
+        let config = Config {
+            cell: rng.pick(&[64, 200, 256, 256, 512]),
+            window: rng.len(2, 16),
+            timeout: Duration::from_millis(3),
+            retries: 8,
+            connect_timeout: Duration::from_millis(5),
+            ..Config::default()
+        };
+        let mut port = Port::new(address(place), config).map_err(|e| e.to_string())?;
+        for (acknowledged, number) in LISTENERS.iter().filter(|_| is_unit) {
+            let listening = port.listen(Qpn::wrapping(*number), *acknowledged);
+            listening.map_err(|e| e.to_string())?;
+        }
+        Ok(Node {
+            place,
+            port,
+            tpt: Arc::new(Tpt::new(1..4096, Policy::Verbs, rng.draw())),
+            out: Outbox::new(),
+            room: rng.len(600, 1400),
+            ends: Vec::new(),
+            graves: Vec::new(),
+            domains: 0,
+            over: Vec::new(),
+            deadline: None,
+        })
+    }
+
+    /// The ends, one by one, each with what it needs.
+    fn each(
+        &mut self,
+        shared: &mut Shared<'_>,
+        mut work: impl FnMut(&mut End, &mut Here<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut here = Here {
+            port: &mut self.port,
+            out: &mut self.out,
+            ledgers: shared.ledgers,
+            rng: shared.rng,
+            now: shared.now,
+        };
+        self.ends
+            .iter_mut()
+            .try_for_each(|end| work(end, &mut here))
+    }
+
+    /// Makes an end with numbers that are free: the lowest, so that they are used again and again.
+    fn make(&mut self, name: Name, at_unit: bool, shared: &mut Shared<'_>) -> Result<(), String> {
+        let taken = |number: &u32| self.port.view(Qpn::wrapping(*number)).is_none();
+        let numbers = (FIRST..).filter(taken).map(Qpn::wrapping);
+        let pairs = numbers.take(Name::channels(name.arrangement).len());
+        let pairs: Vec<Qpn> = pairs.collect();
+        self.domains += 1;
+        let mut here = Here {
+            port: &mut self.port,
+            out: &mut self.out,
+            ledgers: shared.ledgers,
+            rng: shared.rng,
+            now: shared.now,
+        };
+        let parts = (&self.tpt, Pd(self.domains), pairs);
+        let end = End::new(name, at_unit, parts, &mut here)?;
+        self.ends.push(end);
+        Ok(())
+    }
+
+    /// A host asks a unit for a service connection.
+    pub(super) fn ask(&mut self, name: Name, shared: &mut Shared<'_>) -> Result<(), String> {
+        self.make(name, false, shared)?;
+        let acknowledged = name.arrangement != Arrangement::Sends;
+        let listener = LISTENERS.iter().find(|(kind, _)| *kind == acknowledged);
+        let to = Peer {
+            port: address(name.unit),
+            wqp: Qpn::wrapping(listener.map_or(0, |(_, number)| *number)),
+        };
+        let pairs = self.ends.last().map(|end| end.pairs.clone());
+        let channels = Name::channels(name.arrangement);
+        for (channel, pair) in channels.iter().zip(pairs.unwrap_or_default()) {
+            let first = PacketSeq::new(shared.rng.draw() as u32);
+            let asked = self.port.connect(pair, to, first, &name.private(*channel));
+            asked.map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// An end is over.
+    pub(super) fn end(
+        &mut self,
+        at: usize,
+        why: Over,
+        shared: &mut Shared<'_>,
+    ) -> Result<(), String> {
+        let end = self.ends.swap_remove(at);
+        self.over.push((end.name, why));
+        let mut here = Here {
+            port: &mut self.port,
+            out: &mut self.out,
+            ledgers: shared.ledgers,
+            rng: shared.rng,
+            now: shared.now,
+        };
+        self.graves.extend(end.bury(&mut here)?);
+        Ok(())
+    }
+
+    /// Cells came.
+    pub(super) fn hear(&mut self, cell: &[u8], now: Time) {
+        self.port.handle_cells(cell, now, &mut self.out);
+    }
+
+    /// Time has passed.
+    pub(super) fn wake(&mut self, now: Time) {
+        self.port.handle_timeout(now, &mut self.out);
+    }
+
+    /// The programs do something.
+    pub(super) fn tick(&mut self, mood: Mood, shared: &mut Shared<'_>) -> Result<(), String> {
+        self.each(shared, |end, here| end.tick(mood, here))?;
+        while let Some(at) = self.ends.iter().position(|end| end.is_alone(shared.now)) {
+            self.end(at, Over::Alone, shared)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that can happen here now happens.
+    pub(super) fn serve(&mut self, shared: &mut Shared<'_>) -> Result<(), String> {
+        self.each(shared, End::serve)?;
+        while let Some(notice) = self.port.poll_notice() {
+            self.notice(notice, shared)?;
+        }
+        self.each(shared, End::serve)?;
+        let mut datagram = Vec::new();
+        let (room, now) = (self.room, shared.now);
+        while let Some(_to) = self
+            .port
+            .poll_transmit(room, now, &mut datagram, &mut self.out)
+        {
+            shared.fabric.send(self.place, &datagram, now)?;
+            // What is on the wire completes, and may call for more (P2).
+            self.each(shared, End::serve)?;
+        }
+        self.deadline = self.port.deadline();
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: Notice, shared: &mut Shared<'_>) -> Result<(), String> {
+        let find = |ends: &[End], wqp: Qpn| {
+            let mut all = ends.iter().enumerate();
+            all.find_map(|(at, end)| Some((at, end.pairs.iter().position(|p| *p == wqp)?)))
+        };
+        match notice {
+            Notice::Request {
+                ticket, private, ..
+            } => self.request(ticket, &private, shared),
+            Notice::Connected { wqp, .. } => {
+                if let Some((at, channel)) = find(&self.ends, wqp) {
+                    self.ends[at].connected[channel] = true;
+                }
+                Ok(())
+            }
+            Notice::Rejected { wqp, .. } | Notice::Unanswered { wqp } => {
+                match find(&self.ends, wqp) {
+                    Some((at, _)) => self.end(at, Over::Refused, shared),
+                    None => Ok(()),
+                }
+            }
+            Notice::Ended { wqp, why } => match find(&self.ends, wqp) {
+                Some((at, _)) => self.end(at, Over::Ended(why), shared),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// A host asks for a channel; one that asks anew has forgotten what it had.
+    fn request(
+        &mut self,
+        ticket: Ticket,
+        private: &[u8],
+        shared: &mut Shared<'_>,
+    ) -> Result<(), String> {
+        let (name, channel) = Name::parse(private).ok_or("a request that nobody made")?;
+        let like = |end: &End| end.name.is_like(&name);
+        let old = self.ends.iter().position(like);
+        if let Some(at) = old
+            && self.ends[at].name.number < name.number
+        {
+            self.end(at, Over::Replaced, shared)?;
+        }
+        if self.ends.iter().all(|end| !like(end)) {
+            self.make(name, true, shared)?;
+        }
+        let end = self.ends.iter_mut().find(|end| end.name == name);
+        let channel = channel as usize;
+        match end {
+            Some(end) if !end.connected[channel] => {
+                let first = PacketSeq::new(shared.rng.draw() as u32);
+                let accepted = self.port.accept(ticket, end.pairs[channel], first, b"");
+                accepted.map_err(|e| format!("{name}: {e}"))?;
+                end.connected[channel] = true;
+                Ok(())
+            }
+            // A request that was on its way while a newer one came.
+            _ => self.port.reject(ticket).map_err(|e| e.to_string()),
+        }
+    }
+
+    /// Nothing was touched that is over, and nothing of it is registered any more.
+    pub(super) fn judge(mut self) -> Result<(), String> {
+        let place = self.place;
+        let of = |why| format!("node {place}: {why}");
+        self.graves.iter().try_for_each(Memory::judge).map_err(of)?;
+        self.graves.clear();
+        match (self.ends.len(), self.tpt.len()) {
+            (0, 0) => Ok(()),
+            (ends, regions) => Err(of(format!("{ends} ends and {regions} regions are left"))),
+        }
+    }
+}

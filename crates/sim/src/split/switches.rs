@@ -1,0 +1,270 @@
+//! The switched fabric of a split world: two or three cascaded switches that learn where ports are, and the links between all.
+//! It promises that cells travel one by one, each to its destination's address, and that every harm on the way is drawn from
+//! the seed. It refuses to read more of a cell than its two addresses.
+
+use core::time::Duration;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use verbena_stream::Time;
+use verbena_wire::cell::{Cell, PortAddress};
+
+use crate::rng::{Ratio, Rng};
+
+/// A switch forgets where a port is after this long, so that one that was learnt wrongly is found again.
+const AGE: Duration = Duration::from_millis(20);
+/// Ports that a switch remembers.
+const TABLE: usize = 32;
+/// Time on the wire for each byte.
+const NANOS_PER_BYTE: u64 = 4;
+/// A cell that is overtaken waits up to this many microseconds.
+const LATE: u64 = 400;
+/// One in so many of those waits much longer: past the end of its connection, if that was short.
+const VERY: u64 = 40;
+
+/// What links do to cells, each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Faults {
+    pub(super) lose: Ratio,
+    pub(super) twice: Ratio,
+    pub(super) late: Ratio,
+    pub(super) corrupt: Ratio,
+    /// Bytes that wait for a link; what comes on top is dropped.
+    pub(super) queue: u64,
+}
+
+impl Faults {
+    pub(super) const NONE: Faults = Faults {
+        lose: Ratio::NEVER,
+        twice: Ratio::NEVER,
+        late: Ratio::NEVER,
+        corrupt: Ratio::NEVER,
+        queue: 4 << 20,
+    };
+
+    pub(super) fn draw(rng: &mut Rng) -> Faults {
+        let mut some = |most| Ratio::per_mille(rng.below(most) as u16);
+        Faults {
+            lose: some(40),
+            twice: some(40),
+            late: some(100),
+            corrupt: some(20),
+            queue: rng.pick(&[6 << 10, 24 << 10, 4 << 20]),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Node(usize),
+    Switch(usize),
+}
+
+/// One direction of a link; the other has the number with the lowest bit changed.
+#[derive(Debug)]
+struct Lane {
+    to: Place,
+    /// Until then it is busy with what waits.
+    busy: Time,
+    /// Until then it is down.
+    down: Time,
+}
+
+#[derive(Debug, Default)]
+struct Switch {
+    lanes: Vec<usize>,
+    table: BTreeMap<[u8; 6], (usize, Time)>,
+}
+
+/// A cell that will be at the end of a lane.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at: Time,
+    number: u64,
+    lane: usize,
+    cell: Vec<u8>,
+}
+
+/// What the fabric did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) cells: u64,
+    pub(super) bytes: u64,
+    pub(super) floods: u64,
+    pub(super) full: u64,
+    pub(super) cut: u64,
+    pub(super) partitions: u64,
+    pub(super) flips: u64,
+}
+
+/// The fabric.
+#[derive(Debug)]
+pub(super) struct Switches {
+    rng: Rng,
+    faults: Faults,
+    lanes: Vec<Lane>,
+    switches: Vec<Switch>,
+    /// The lane out of each node.
+    up: Vec<usize>,
+    flights: BinaryHeap<Reverse<Flight>>,
+    pub(super) counts: Counts,
+}
+
+impl Switches {
+    /// Switches in a row, and the nodes at any of them.
+    pub(super) fn new(mut rng: Rng, faults: Faults, nodes: usize) -> Switches {
+        let count = rng.len(2, 3);
+        let mut fabric = Switches {
+            faults,
+            lanes: Vec::new(),
+            switches: (0..count).map(|_| Switch::default()).collect(),
+            up: Vec::new(),
+            flights: BinaryHeap::new(),
+            counts: Counts::default(),
+            rng,
+        };
+        for at in 1..count {
+            fabric.join(Place::Switch(at - 1), Place::Switch(at));
+        }
+        for node in 0..nodes {
+            let at = fabric.rng.len(0, count - 1);
+            fabric.up.push(fabric.lanes.len());
+            fabric.join(Place::Node(node), Place::Switch(at));
+        }
+        fabric
+    }
+
+    fn join(&mut self, a: Place, b: Place) {
+        for (from, to) in [(a, b), (b, a)] {
+            if let Place::Switch(at) = from {
+                self.switches[at].lanes.push(self.lanes.len());
+            }
+            let (busy, down) = (Time::ZERO, Time::ZERO);
+            self.lanes.push(Lane { to, busy, down });
+        }
+    }
+
+    /// A link goes down for a while.
+    pub(super) fn part(&mut self, until: Time) {
+        let lane = self.rng.len(0, self.lanes.len() - 1);
+        for lane in [lane, lane ^ 1] {
+            self.lanes[lane].down = until;
+        }
+        self.counts.partitions += 1;
+    }
+
+    /// Everything is well from now on.
+    pub(super) fn heal(&mut self) {
+        self.faults = Faults::NONE;
+        for lane in &mut self.lanes {
+            lane.down = Time::ZERO;
+        }
+    }
+
+    /// A node sends a datagram; its cells go their ways one by one.
+    pub(super) fn send(&mut self, node: usize, datagram: &[u8], now: Time) -> Result<(), String> {
+        let mut rest = datagram;
+        while !rest.is_empty() {
+            let (_, len) = Cell::parse(rest).map_err(|e| format!("a port sent a bad cell: {e}"))?;
+            let (cell, behind) = rest.split_at(len);
+            self.counts.cells += 1;
+            self.enter(self.up[node], cell.to_vec(), now);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, lane: usize, mut cell: Vec<u8>, now: Time) {
+        let Faults {
+            lose,
+            twice,
+            late,
+            corrupt,
+            queue,
+        } = self.faults;
+        if self.lanes[lane].down > now {
+            self.counts.cut += 1;
+            return;
+        }
+        if self.rng.chance(lose) {
+            return;
+        }
+        if self.rng.chance(corrupt) {
+            let bit = self.rng.len(0, cell.len() * 8 - 1);
+            cell[bit / 8] ^= 1 << (bit % 8);
+            self.counts.flips += 1;
+        }
+        let copies = 1 + usize::from(self.rng.chance(twice));
+        for _ in 0..copies {
+            let free = self.lanes[lane].busy.max(now);
+            let waits = free.since(now).as_nanos() as u64 / NANOS_PER_BYTE;
+            if waits > queue {
+                self.counts.full += 1;
+                return;
+            }
+            let took = Duration::from_nanos(cell.len() as u64 * NANOS_PER_BYTE);
+            self.lanes[lane].busy = free + took;
+            let mut micros = 5;
+            if self.rng.chance(late) {
+                micros += self.rng.below(LATE);
+                if self.rng.below(VERY) == 0 {
+                    micros += self.rng.below(LATE * 100);
+                }
+            }
+            self.counts.bytes += cell.len() as u64;
+            self.flights.push(Reverse(Flight {
+                at: free + took + Duration::from_micros(micros),
+                number: self.counts.bytes,
+                lane,
+                cell: cell.clone(),
+            }));
+        }
+    }
+
+    /// When the next cell is somewhere.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.flights.peek().map(|Reverse(flight)| flight.at)
+    }
+
+    /// Moves the next cell on; the node and the cell if it has arrived.
+    pub(super) fn step(&mut self) -> Option<(usize, Vec<u8>)> {
+        let Reverse(Flight { at, lane, cell, .. }) = self.flights.pop()?;
+        let here = match self.lanes[lane].to {
+            Place::Node(node) => return Some((node, cell)),
+            Place::Switch(here) => here,
+        };
+        let back = lane ^ 1;
+        let (to, from) = addresses(&cell)?;
+        let Switch { lanes, table } = &mut self.switches[here];
+        table.retain(|_, (_, learnt)| *learnt + AGE > at);
+        if table.len() < TABLE || table.contains_key(&from) {
+            table.insert(from, (back, at));
+        }
+        match table.get(&to) {
+            // It came from there.
+            Some((out, _)) if *out == back => {}
+            Some((out, _)) => {
+                let out = *out;
+                self.enter(out, cell, at);
+            }
+            None => {
+                self.counts.floods += 1;
+                for out in lanes.clone().into_iter().filter(|out| *out != back) {
+                    self.enter(out, cell.clone(), at);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Destination and source; a cell that is too short for them goes nowhere.
+fn addresses(cell: &[u8]) -> Option<([u8; 6], [u8; 6])> {
+    let at = |from: usize| cell.get(from..from + 6)?.try_into().ok();
+    Some((at(4)?, at(10)?))
+}
+
+/// The address of a node's port.
+pub(super) fn address(node: usize) -> PortAddress {
+    PortAddress([2, 0, 0, 0, 0, node as u8])
+}

@@ -1,0 +1,79 @@
+//! Split worlds that run with every `cargo test`: the first seeds, and what they must reach.
+//! They promise that the worlds come to every kind of trouble they were made for.
+//! The long run is `verbena-sim --split`.
+
+use std::sync::Arc;
+
+use verbena_mem::{Pd, Policy, Tpt};
+use verbena_push::Arrangement;
+
+use super::ledger::{Form, Ledger};
+use super::memory::Memory;
+use super::*;
+
+#[test]
+fn the_first_seeds_pass_and_repeat() {
+    let mut all = Tally::default();
+    for seed in 0..40 {
+        let one = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
+        if seed % 8 == 0 {
+            assert_eq!(run(seed).unwrap(), one, "seed {seed}");
+        }
+        all.add(&one);
+    }
+    assert!(all.events["packets over cells"] > 10_000, "{all}");
+    for trouble in ["floods", "cells too many for a queue", "partitions"] {
+        assert!(all.events[trouble] > 4, "{trouble}: {all}");
+    }
+    for trouble in ["deaths of hosts", "ends of connections", "cells cut off"] {
+        assert!(all.events[trouble] > 4, "{trouble}: {all}");
+    }
+}
+
+/// The checkers see what they are for.
+#[test]
+fn a_ledger_objects() {
+    let sent = |arrangement, count: u32| {
+        let mut ledger = Ledger::new(4, arrangement);
+        let packets: Vec<Vec<u8>> = (0..count).map(|_| ledger.next(40).1).collect();
+        (0..count).for_each(|number| ledger.left(number, Form::WithData));
+        (ledger, packets)
+    };
+    let (mut ledger, packets) = sent(Arrangement::Single, 3);
+    ledger.arrive(&packets[0]).unwrap();
+    assert!(ledger.arrive(&packets[0]).unwrap_err().contains("twice"));
+    assert!(ledger.arrive(&packets[2]).unwrap_err().contains("order"));
+    let mut damaged = packets[1].clone();
+    damaged[20] ^= 1;
+    assert!(ledger.arrive(&damaged).unwrap_err().contains("damaged"));
+    let damaged = &packets[1][..39];
+    assert!(ledger.arrive(damaged).unwrap_err().contains("damaged"));
+    let (_, other) = Ledger::new(5, Arrangement::Single).next(40);
+    assert!(ledger.arrive(&other).unwrap_err().contains("elsewhere"));
+    assert!(ledger.judge().unwrap_err().contains("2 packets"));
+    let (mut ledger, packets) = sent(Arrangement::Sends, 3);
+    ledger.arrive(&packets[1]).unwrap();
+    assert!(ledger.arrive(&packets[0]).is_err(), "backwards");
+    ledger.judge().unwrap();
+}
+
+#[test]
+fn painted_memory_objects() {
+    let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));
+    let make = || Memory::new(&tpt, Pd(1), (3, 2, 50), Arrangement::Single).unwrap();
+    let mut memory = make();
+    memory.store(0, &[1; 30]).unwrap();
+    assert!(memory.store(0, &[1; 30]).is_err(), "not taken yet");
+    assert!(memory.store(1, &[1; 51]).is_err(), "too long");
+    assert!(memory.take(0, 29).is_err(), "a byte behind the packet");
+    assert_eq!(memory.take(0, 30).unwrap(), [1; 30]);
+    assert!(memory.take(0, 30).is_err(), "held");
+    assert!(memory.store(0, &[1; 30]).is_err(), "held");
+    memory.judge().unwrap();
+    memory.store(1, &[1; 30]).unwrap();
+    assert!(memory.free().is_err(), "nobody was told of a packet");
+    let mut memory = make();
+    memory.free().unwrap();
+    assert!(memory.free().is_err(), "twice");
+    assert!(memory.store(1, &[1; 30]).is_err(), "freed");
+}
