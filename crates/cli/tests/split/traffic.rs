@@ -28,7 +28,9 @@ combinations! {
 }
 
 fn everything(way: Way, arrangement: &str) {
-    let world = World::new(way, 2);
+    let mut world = World::new(way, 2);
+    // Nobody vanishes here, however loaded the machine is.
+    world.patience = "10";
     let _unit = world.start_unit(&[]);
     let _one = world.bring_up(1, arrangement);
     let _two = world.bring_up(2, arrangement);

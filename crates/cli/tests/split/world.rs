@@ -96,6 +96,8 @@ pub(crate) struct World {
     pub(crate) lan: Space,
     pub(crate) unit: Space,
     hosts: Vec<Space>,
+    /// Seconds that drivers have patience: few, where somebody waits for them to lose it.
+    pub(crate) patience: &'static str,
     /// Logs and status sockets; the last to go.
     pub(crate) folder: Folder,
 }
@@ -108,6 +110,7 @@ impl World {
             lan: Space::new(),
             unit: Space::new(),
             hosts: (0..hosts).map(|_| Space::new()).collect(),
+            patience: "1",
             folder: Folder::new(),
         };
         world.unit.join("lan0", &world.lan, "eth0");
@@ -168,7 +171,7 @@ impl World {
     /// Starts the unit's driver, and waits until hosts can connect.
     pub(crate) fn start_unit(&self, more: &[&str]) -> Running {
         let mut command = self.verbena();
-        command.args(["unit", "--lan", "lan0", "--patience", "1"]);
+        command.args(["unit", "--lan", "lan0", "--patience", self.patience]);
         for listen in self.listens() {
             command.arg("--listen").arg(listen);
         }
@@ -193,7 +196,7 @@ impl World {
         let mut command = self.verbena();
         let (tap, name) = (format!("net{n}"), format!("host{n}"));
         command.args(["host", "--connect", unit, "--tap", &tap, "--name", &name]);
-        command.args(["--patience", "1"]).args(more);
+        command.args(["--patience", self.patience]).args(more);
         let log = self.folder.file(&format!("{name}.log"));
         Running::start(self.host(n), &mut command, &log)
     }
