@@ -4,22 +4,24 @@
 
 mod frames;
 mod phase;
+mod report;
 mod talk;
 
 pub use phase::{Happening, Phase};
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use verbena_lan::{LONGEST, Mac, Offloads, Tap, VNET, Watch};
 use verbena_push::Arrangement;
 
 use crate::carrier::{Carrier, CarrierError, News, Pair};
-use crate::hello::{Hello, MAX_NAME, channels, letter};
+use crate::hello::{Hello, MAX_NAME, channels};
 use crate::link::{Link, LinkOptions, Lost};
 use crate::service::{Ask, Counts};
 use crate::sleep::sleep;
-use crate::status::{Desk, HostStatus, LinkStatus};
+use crate::status::Desk;
 use crate::stop::Stop;
 use crate::{Journal, random};
 
@@ -28,6 +30,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_MOST: Duration = Duration::from_secs(2);
 /// A unit that says nothing for so long is asked.
 const QUIET: Duration = Duration::from_millis(500);
+/// How often a busy driver looks whether somebody asks for its status, or interfaces have changed.
+const GLANCE: Duration = Duration::from_millis(50);
 /// How long taking leave may take.
 const LEAVE: Duration = Duration::from_secs(1);
 
@@ -134,6 +138,9 @@ pub struct Host {
     at_unit: Option<Counts>,
     connections: u64,
     frames: frames::Frames,
+    /// Somebody asks for the status, or interfaces have changed; and when that was looked for last.
+    is_called: bool,
+    glanced: Instant,
 }
 
 /// What the unit knows of the interface.
@@ -179,6 +186,8 @@ impl Host {
             at_unit: None,
             connections: 0,
             frames: frames::Frames::default(),
+            is_called: true,
+            glanced: now,
         })
     }
 
@@ -225,20 +234,16 @@ impl Host {
             Some(probe),
         ];
         let until = deadlines.into_iter().flatten().min();
-        use std::os::fd::AsFd;
         // Frames are left to the kernel while there is no room for them.
         let queue = self.tap.queues().first().map(AsFd::as_fd);
         let queue = queue.filter(|_| self.reads_frames());
         // Once it is wished, it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());
-        let others = [
-            Some(self.watch.as_fd()),
-            Some(self.desk.as_fd()),
-            queue,
-            stop,
-        ];
-        let others = others.into_iter().flatten();
-        Ok(sleep(core::iter::once(&*self.carrier), others, until)?)
+        let rare = [Some(self.watch.as_fd()), Some(self.desk.as_fd()), stop];
+        let rare = rare.into_iter().flatten();
+        let carrier = core::iter::once(&*self.carrier);
+        self.is_called |= sleep(carrier, queue, rare, until)?;
+        Ok(())
     }
 
     /// Does something with the link, if there is one; whatever fails ends it.
@@ -355,50 +360,13 @@ impl Host {
             }
             Phase::Apart | Phase::Leaving => {}
         }
-        if self.watch.changed()? {
-            self.tell_changes();
+        if self.is_called || now > self.glanced + GLANCE {
+            (self.is_called, self.glanced) = (false, now);
+            if self.watch.changed()? {
+                self.tell_changes();
+            }
+            self.desk.serve(|| self.status_json());
         }
-        self.desk.serve(|| self.status_json());
         Ok(())
     }
-
-    /// How it stands.
-    pub fn status(&self) -> HostStatus {
-        let interface = self.tap.interface();
-        let messages = self.link.as_ref().map(LinkStatus::of);
-        HostStatus {
-            pid: std::process::id(),
-            tap: interface.name().unwrap_or_default(),
-            unit: self.unit.clone(),
-            phase: self.phase.to_string(),
-            why: self.why.clone(),
-            arrangement: char::from(letter(self.options.arrangement)).to_string(),
-            mac: interface.mac().map(|m| m.to_string()).unwrap_or_default(),
-            mtu: interface.mtu().unwrap_or_default(),
-            link: self.lan_up && self.phase == Phase::Up,
-            offloads: names(self.granted),
-            connections: self.connections,
-            frames_out: self.frames.out,
-            frames_in: self.frames.came,
-            dropped: self.frames.dropped,
-            messages: messages.unwrap_or_default(),
-            at_unit: self.at_unit,
-        }
-    }
-
-    fn status_json(&self) -> String {
-        serde_json::to_string(&self.status()).unwrap_or_default()
-    }
-}
-
-fn names(offloads: Offloads) -> Vec<String> {
-    let each = [
-        (offloads.checksum, "checksum"),
-        (offloads.tcp4, "tcp4"),
-        (offloads.tcp6, "tcp6"),
-        (offloads.ecn, "ecn"),
-        (offloads.udp, "udp"),
-    ];
-    let on = each.into_iter().filter(|(on, _)| *on);
-    on.map(|(_, name)| name.to_owned()).collect()
 }

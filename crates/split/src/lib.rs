@@ -3,7 +3,7 @@
 //! memory is freed which a peer may still write to. It refuses to run threads of its own: a driver is one loop.
 //!
 //! Reading order: [`carrier`] (what a connection runs on) → [`hello`] and [`service`] (what both sides say) → [`link`] (a
-//! connection) → [`host`] and [`unit`] (the two drivers) → [`status`] and [`stop`].
+//! connection) → [`host`] and [`mod@unit`] (the two drivers) → [`status`] and [`stop`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,5 +1,5 @@
 //! Where a driver waits: until a descriptor is ready or a moment has come.
-//! It promises to be back by that moment.
+//! It promises to be back by that moment, and to say whether something has come that is not looked at in every turn.
 //! It refuses to do anything else.
 
 use std::os::fd::BorrowedFd;
@@ -10,12 +10,14 @@ use crate::carrier::{Beside, Carrier, CarrierError, Sleeper, rest};
 /// Never longer than this, so that nothing is overlooked for good.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Sleeps with the carriers and on these other descriptors. One that does its work meanwhile is the one to sleep with.
+/// Sleeps with the carriers and on these other descriptors: `quick` ones, which every turn looks at anyway, and `rare` ones.
+/// True if one of those is ready. A carrier that does its work meanwhile is the one to sleep with.
 pub(crate) fn sleep<'a>(
     carriers: impl Iterator<Item = &'a dyn Carrier>,
-    others: impl Iterator<Item = BorrowedFd<'a>>,
+    quick: Option<BorrowedFd<'a>>,
+    rare: impl Iterator<Item = BorrowedFd<'a>>,
     until: Option<Instant>,
-) -> Result<(), CarrierError> {
+) -> Result<bool, CarrierError> {
     let mut with: Option<&dyn Carrier> = None;
     let mut on: Vec<Sleeper<'a>> = Vec::with_capacity(8);
     for carrier in carriers {
@@ -30,7 +32,10 @@ pub(crate) fn sleep<'a>(
             carrier.sleepers(&mut on);
         }
     }
-    on.extend(others.map(|fd| Sleeper { fd, write: false }));
+    let read = |fd| Sleeper { fd, write: false };
+    on.extend(quick.map(read));
+    let first_rare = on.len();
+    on.extend(rare.map(read));
     let beside = on.iter().map(|sleeper| Beside {
         fd: sleeper.fd,
         write: sleeper.write,
@@ -40,10 +45,12 @@ pub(crate) fn sleep<'a>(
     let wait = until.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
     let wait = wait.min(LONGEST);
     match with {
-        Some(carrier) => carrier.sleep(&mut beside, Some(wait)),
-        None => rest::poll(&on, &mut [], Some(wait)).map_err(|error| CarrierError::System {
+        Some(carrier) => carrier.sleep(&mut beside, Some(wait))?,
+        None => rest::poll(&[], &mut beside, Some(wait)).map_err(|error| CarrierError::System {
             call: "poll",
             error,
-        }),
+        })?,
     }
+    let rare = beside.get(first_rare..).unwrap_or_default();
+    Ok(rare.iter().any(|one| one.ready))
 }

@@ -2,9 +2,11 @@
 //! It promises that a host which dies, lies or is slow harms no other, and that its pools go with it.
 //! It refuses to trust hosts further than a LAN trusts its stations.
 
+mod admit;
 mod frames;
 mod guest;
 mod lan;
+mod report;
 mod talk;
 
 pub use lan::LanPort;
@@ -15,12 +17,10 @@ use std::time::{Duration, Instant};
 
 use verbena_lan::{Batch, Limits, Mac, PortId, Role, Switch, Watch};
 
-use crate::carrier::{Carrier, CarrierError, News, Pair, Ticket};
-use crate::hello::{Hello, channels, letter};
-use crate::host::packet_size;
-use crate::link::{Link, LinkOptions, Lost};
+use crate::carrier::{Carrier, CarrierError, Pair};
+use crate::link::Lost;
 use crate::sleep::sleep;
-use crate::status::{Desk, GuestStatus, LinkStatus, UnitStatus};
+use crate::status::Desk;
 use crate::stop::Stop;
 use crate::{Journal, random};
 use guest::{Guest, Standing};
@@ -98,6 +98,8 @@ pub struct Unit {
     pairs: BTreeMap<(usize, Pair), GuestId>,
     ports: BTreeMap<PortId, GuestId>,
     start: Instant,
+    /// Somebody asks for the status, or interfaces have changed; and when that was looked for last.
+    is_called: bool,
     glanced: Instant,
     /// Out while it is read.
     batch: Option<Batch>,
@@ -145,6 +147,7 @@ impl Unit {
             pairs: BTreeMap::new(),
             ports: BTreeMap::new(),
             start: now,
+            is_called: true,
             glanced: now,
             batch: Some(Batch::new(64)),
             rooms: frames::Rooms::default(),
@@ -163,8 +166,8 @@ impl Unit {
             }
             busy |= self.serve_guests(now);
             busy |= self.take_lan()?;
-            if now >= self.glanced + GLANCE {
-                self.glanced = now;
+            if self.is_called || now >= self.glanced + GLANCE {
+                (self.is_called, self.glanced) = (false, now);
                 self.look_around(now)?;
             }
             if stop.is_wished() && self.leave(now) {
@@ -206,19 +209,14 @@ impl Unit {
 
     fn rest(&mut self, now: Instant, stop: &Stop) -> Result<(), UnitError> {
         let carriers = self.carriers.iter().filter_map(|c| c.deadline());
-        let links = self.guests.values().filter_map(|g| g.link.deadline());
-        let until = carriers.chain(links).chain([now + GLANCE]).min();
+        let until = carriers.chain([now + GLANCE]).min();
         // Once it is wished, it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());
-        let others = [
-            Some(self.lan.as_fd()),
-            Some(self.watch.as_fd()),
-            Some(self.desk.as_fd()),
-            stop,
-        ];
-        let others = others.into_iter().flatten();
+        let rare = [Some(self.watch.as_fd()), Some(self.desk.as_fd()), stop];
+        let rare = rare.into_iter().flatten();
         let carriers = self.carriers.iter().map(|carrier| &**carrier);
-        Ok(sleep(carriers, others, until)?)
+        self.is_called |= sleep(carriers, Some(self.lan.as_fd()), rare, until)?;
+        Ok(())
     }
 
     /// Does something for a host; whatever fails ends its connection.
@@ -253,102 +251,6 @@ impl Unit {
         if let Some(carrier) = self.carriers.get_mut(guest.carrier) {
             guest.link.close(&mut **carrier);
         }
-    }
-
-    fn hear(&mut self, at: usize, news: News, now: Instant) {
-        let of = |pairs: &BTreeMap<_, _>, pair| pairs.get(&(at, pair)).copied();
-        match news {
-            News::Request {
-                ticket,
-                from,
-                private,
-                acknowledged,
-            } => {
-                let asked = self.asked(at, ticket, &from, (&private, acknowledged), now);
-                if let Err(why) = asked
-                    && let Some(carrier) = self.carriers.get_mut(at)
-                {
-                    carrier.reject(ticket, why.as_bytes());
-                    self.journal.note(&format!("{from} was rejected: {why}"));
-                }
-            }
-            News::Connected { pair, .. } => {
-                if let Some(id) = of(&self.pairs, pair) {
-                    self.with_guest(id, |guest, carrier| guest.link.connected(carrier, pair));
-                }
-            }
-            News::Refused { pair, why, .. } | News::Ended { pair, why } => {
-                if let Some(id) = of(&self.pairs, pair) {
-                    self.lose(id, &why);
-                }
-            }
-        }
-    }
-
-    /// Somebody asks for a channel: the first of a new host, or a further one of a host that is known.
-    fn asked(
-        &mut self,
-        at: usize,
-        ticket: Ticket,
-        from: &str,
-        (private, acknowledged): (&[u8], Option<bool>),
-        now: Instant,
-    ) -> Result<(), String> {
-        let hello = Hello::parse(private).map_err(|error| error.to_string())?;
-        let wanted = hello.arrangement != verbena_push::Arrangement::Sends;
-        if acknowledged.is_some_and(|acknowledged| acknowledged != wanted) {
-            return Err("a channel of the wrong kind for the arrangement".to_owned());
-        }
-        if self.leaving.is_some() {
-            return Err("the unit is ending".to_owned());
-        }
-        let known = self
-            .guests
-            .iter()
-            .find(|(_, guest)| guest.carrier == at && guest.service == hello.service);
-        let id = match known {
-            Some((id, _)) => *id,
-            None => self.admit(at, from, &hello, now)?,
-        };
-        let guest = self.guests.get_mut(&id).ok_or("gone already")?;
-        if guest.arrangement() != hello.arrangement || !guest.claim(hello.channel) {
-            return Err(format!("channel {} was asked for already", hello.channel));
-        }
-        let pair = guest.link.pair(hello.channel).ok_or("no such channel")?;
-        let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
-        carrier
-            .accept(ticket, pair, &[])
-            .map_err(|error| error.to_string())
-    }
-
-    /// A host that is not known yet.
-    fn admit(
-        &mut self,
-        at: usize,
-        from: &str,
-        hello: &Hello,
-        now: Instant,
-    ) -> Result<GuestId, String> {
-        if self.guests.len() >= self.options.hosts {
-            return Err(format!("{} hosts are here already", self.options.hosts));
-        }
-        let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
-        let options = LinkOptions {
-            arrangement: hello.arrangement,
-            elements: self.options.elements,
-            size: packet_size(self.options.offloads),
-        };
-        let link = Link::new(&mut **carrier, options, now).map_err(|lost| lost.to_string())?;
-        let id = self.next;
-        self.next += 1;
-        for channel in 0..channels(hello.arrangement) {
-            if let Some(pair) = link.pair(channel) {
-                self.pairs.insert((at, pair), id);
-            }
-        }
-        self.guests
-            .insert(id, Guest::new(at, from, hello, link, now));
-        Ok(id)
     }
 
     /// Whatever depends on time, and on what others did to the LAN's interface.
@@ -406,42 +308,6 @@ impl Unit {
             self.lose(id, why);
         }
         true
-    }
-
-    /// How it stands.
-    pub fn status(&self) -> UnitStatus {
-        let interface = self.lan.interface();
-        let hosts = self.guests.values().map(|guest| GuestStatus {
-            name: guest.name.clone(),
-            from: guest.from.clone(),
-            carrier: self
-                .carriers
-                .get(guest.carrier)
-                .map_or("", |c| c.name())
-                .to_owned(),
-            arrangement: char::from(letter(guest.arrangement())).to_string(),
-            phase: guest.standing.to_string(),
-            mac: guest.mac.map(|mac| mac.to_string()),
-            promiscuous: guest.promiscuous,
-            counts: self.counts(guest),
-            messages: LinkStatus::of(&guest.link),
-        });
-        UnitStatus {
-            pid: std::process::id(),
-            lan: interface.name().unwrap_or_default(),
-            mtu: interface.mtu().unwrap_or_default(),
-            link: self.lan_up,
-            listens: self.carriers.iter().map(|c| c.local()).collect(),
-            frames_in: self.lan_counts.came,
-            frames_out: self.lan_counts.out,
-            dropped: self.lan_counts.dropped,
-            addresses: self.switch.addresses(),
-            hosts: hosts.collect(),
-        }
-    }
-
-    fn status_json(&self) -> String {
-        serde_json::to_string(&self.status()).unwrap_or_default()
     }
 }
 

@@ -1,1 +1,286 @@
+//! Two links on real carriers, iWARP and cells over UDP, in every arrangement.
+//! They fail when a packet is lost, doubled, changed or out of order where channels are acknowledged, when credit is overdrawn,
+//! or when memory is called free too early. They use loopback only.
 
+use std::time::{Duration, Instant};
+
+use verbena_push::{Arrangement, Refused};
+use verbena_wire::push::{Operation, Status};
+
+use super::{Link, LinkEvent, LinkOptions, Lost};
+use crate::carrier::address::Address;
+use crate::carrier::{Carrier, News, open};
+use crate::hello::{Hello, channels};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Side {
+    carrier: Box<dyn Carrier>,
+    link: Link,
+    lost: Option<String>,
+    ended: bool,
+}
+
+impl Side {
+    /// One turn of everything.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        let mut done = Vec::new();
+        self.carrier.turn(now, &mut done).unwrap();
+        for wc in done {
+            let handled = self.link.handle(&mut *self.carrier, &wc, now);
+            self.note(handled);
+        }
+        let ticked = self.link.tick(&mut *self.carrier, now);
+        self.note(ticked);
+    }
+
+    fn note(&mut self, done: Result<(), Lost>) {
+        if let Err(lost) = done {
+            self.lost.get_or_insert(lost.to_string());
+        }
+    }
+
+    fn news(&mut self) {
+        while let Some(news) = self.carrier.news() {
+            match news {
+                News::Connected { pair, .. } => {
+                    self.link.connected(&mut *self.carrier, pair).unwrap();
+                }
+                News::Request {
+                    ticket, private, ..
+                } => {
+                    let hello = Hello::parse(&private).unwrap();
+                    let pair = self.link.pair(hello.channel).unwrap();
+                    self.carrier.accept(ticket, pair, &[]).unwrap();
+                }
+                News::Refused { why, .. } => panic!("{why}"),
+                News::Ended { .. } => self.ended = true,
+            }
+        }
+    }
+
+    fn send(&mut self, packet: &[u8]) -> Result<(), Refused> {
+        self.link.send(&packet[..1], &packet[1..])
+    }
+
+    /// The next packet, copied.
+    fn packet(&mut self) -> Option<Vec<u8>> {
+        let copy = |memory: &dyn crate::carrier::Memory, offset, len| {
+            let mut copy = vec![0; len];
+            assert!(memory.read(offset, &mut copy));
+            copy
+        };
+        self.link.look_at_packet(copy).unwrap()
+    }
+}
+
+/// A dialler and a listener, connected.
+fn pair(scheme: &str, arrangement: Arrangement, elements: u32) -> [Side; 2] {
+    let options = LinkOptions {
+        arrangement,
+        elements,
+        size: 3000,
+    };
+    let any: Address = format!("{scheme}://127.0.0.1:0").parse().unwrap();
+    let listener = open::listen(&any, None).unwrap();
+    let local = listener.local();
+    let at = local.rsplit_once("://").map_or(&*local, |(_, at)| at);
+    let unit: Address = format!("{scheme}://{at}").parse().unwrap();
+    let dialler = open::dial(&unit, None).unwrap();
+    let mut sides = [dialler, listener].map(|mut carrier| Side {
+        link: Link::new(&mut *carrier, options, Instant::now()).unwrap(),
+        carrier,
+        lost: None,
+        ended: false,
+    });
+    for channel in 0..channels(arrangement) {
+        let hello = Hello {
+            service: 7,
+            arrangement,
+            channel,
+            name: String::new(),
+        };
+        let [dialler, _] = &mut sides;
+        let pair = dialler.link.pair(channel).unwrap();
+        dialler.carrier.connect(pair, &hello.to_bytes()).unwrap();
+    }
+    until(&mut sides, |sides| {
+        sides.iter().all(|side| side.link.has_room())
+    });
+    sides
+}
+
+fn until(sides: &mut [Side; 2], mut so: impl FnMut(&mut [Side; 2]) -> bool) {
+    let start = Instant::now();
+    loop {
+        for side in sides.iter_mut() {
+            side.turn();
+            side.news();
+        }
+        if so(sides) {
+            return;
+        }
+        let states = sides.each_ref().map(|side| (&side.lost, side.link.free()));
+        assert!(start.elapsed() < PATIENCE, "never: {states:?}");
+    }
+}
+
+const SCHEMES: [&str; 2] = ["iwarp", "udp"];
+
+fn every(mut test: impl FnMut([Side; 2], bool)) {
+    for scheme in SCHEMES {
+        for arrangement in Arrangement::ALL {
+            let lossless = scheme == "iwarp" || arrangement != Arrangement::Sends;
+            println!("{scheme} {arrangement:?}");
+            test(pair(scheme, arrangement, 8), lossless);
+        }
+    }
+}
+
+/// A packet that says which it is, of a length of its own.
+fn made(number: u32) -> Vec<u8> {
+    let len = 5 + (number * 37) as usize % 2990;
+    let mut packet = vec![number as u8; len];
+    packet[..4].copy_from_slice(&number.to_be_bytes());
+    packet
+}
+
+/// Many more packets than there are elements, both ways at once: whole and in order, and all there if nothing can be lost.
+#[test]
+fn packets_pass_both_ways_and_credit_comes_back() {
+    every(|mut sides, lossless| {
+        const MANY: u32 = 300;
+        let (mut sent, mut came) = ([0; 2], [Vec::new(), Vec::new()]);
+        until(&mut sides, |sides| {
+            for (at, side) in sides.iter_mut().enumerate() {
+                while sent[at] < MANY && side.link.has_room() {
+                    side.send(&made(sent[at])).unwrap();
+                    sent[at] += 1;
+                }
+                while let Some(packet) = side.packet() {
+                    let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
+                    assert!(packet == made(number), "packet {number} is changed");
+                    assert!(came[at].last().is_none_or(|last| *last < number), "order");
+                    came[at].push(number);
+                }
+            }
+            let through = |numbers: &Vec<u32>| numbers.len() as u32 == MANY;
+            let enough = |numbers: &Vec<u32>| numbers.last() == Some(&(MANY - 1));
+            if lossless {
+                came.iter().all(through)
+            } else {
+                came.iter().all(enough)
+            }
+        });
+        for side in &sides {
+            assert_eq!(side.lost, None);
+            assert_eq!(side.link.counters().violations, 0);
+        }
+    });
+}
+
+#[test]
+fn what_is_asked_is_answered() {
+    every(|mut sides, _| {
+        let context = sides[0].link.request(Operation::GetMac, b"who").unwrap();
+        until(&mut sides, |[_, unit]| {
+            let Some(LinkEvent::Asked { context, data, .. }) = unit.link.next_event() else {
+                return false;
+            };
+            unit.link.reply(context, Status::Ok, &data).unwrap();
+            true
+        });
+        until(&mut sides, |[host, _]| {
+            let Some(event) = host.link.next_event() else {
+                return false;
+            };
+            let LinkEvent::Answered {
+                context: of, data, ..
+            } = event
+            else {
+                panic!("{event:?}");
+            };
+            assert_eq!((of, &data[..]), (context, &b"who"[..]));
+            true
+        });
+    });
+}
+
+/// P6: the owner's memory is free when the user has stopped, and not before.
+#[test]
+fn a_pool_is_free_when_the_peer_has_stopped() {
+    every(|mut sides, _| {
+        sides[0].send(&made(1)).unwrap();
+        sides[1].link.recall().unwrap();
+        assert!(!sides[1].link.is_freed());
+        let mut came = 0;
+        until(&mut sides, |[_, unit]| {
+            came += usize::from(unit.packet().is_some());
+            unit.link.is_freed() && came == 1
+        });
+        // The peer has no room there any more.
+        let refused = sides[0].send(&made(2));
+        assert!(refused.is_err(), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_packet_too_long_is_refused_and_nothing_else() {
+    every(|mut sides, _| {
+        let long = sides[0].send(&[1; 3001]);
+        assert_eq!(
+            long,
+            Err(Refused::TooLong {
+                len: 3001,
+                most: 3000
+            })
+        );
+        let none = sides[0].link.send_by(|_, _| None);
+        assert_eq!(none, Ok(false));
+        let longest = [1; 3000];
+        sides[0].send(&longest).unwrap();
+        until(&mut sides, |[_, unit]| {
+            unit.packet().is_some_and(|packet| packet == longest)
+        });
+    });
+}
+
+/// Nothing is kept for a peer that does not take: whoever sends finds no room.
+#[test]
+fn a_peer_that_takes_nothing_slows_the_sender_down() {
+    every(|mut sides, _| {
+        let mut sent = 0;
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(200) {
+            until(&mut sides, |_| true);
+            if sides[0].link.has_room() {
+                sides[0].send(&made(sent)).unwrap();
+                sent += 1;
+            }
+        }
+        assert!(sent <= 8, "{sent} packets for 8 elements");
+        assert!(sides[1].link.has_packets());
+    });
+}
+
+#[test]
+fn the_end_of_a_link_is_heard() {
+    every(|sides, _| {
+        let [mut host, unit] = sides;
+        let Side {
+            mut carrier, link, ..
+        } = unit;
+        link.close(&mut *carrier);
+        let start = Instant::now();
+        while !host.ended && host.lost.is_none() {
+            let now = Instant::now();
+            carrier.turn(now, &mut Vec::new()).unwrap();
+            // A channel that is not acknowledged hears of it when it says something.
+            let _ = host.send(&made(1));
+            host.turn();
+            host.news();
+            assert!(start.elapsed() < PATIENCE, "never heard");
+        }
+    });
+}

@@ -8,7 +8,6 @@ use verbena_lan::{LONGEST, PortId, Put, Switch, VNET, Vnet, fit};
 
 use super::{GuestId, LanPort, Unit, UnitError};
 use crate::carrier::Memory;
-use crate::service::Counts;
 use crate::unit::guest::{Guest, Standing};
 
 /// Packets of one host before the next has its turn.
@@ -166,24 +165,6 @@ impl Unit {
             Ok(Put::Sent) => self.lan_counts.out += 1,
             // No room, or refused: lost, as on any cable. An error is found out by whoever reads.
             Ok(Put::Wait | Put::Refused) | Err(_) => self.lan_counts.dropped += 1,
-        }
-    }
-
-    /// What was counted for a host.
-    pub(super) fn counts(&self, guest: &Guest) -> Counts {
-        let statistics = guest
-            .port
-            .and_then(|port| self.switch.statistics(port).ok());
-        let statistics = statistics.unwrap_or_default();
-        Counts {
-            frames_in: statistics.received.frames,
-            bytes_in: statistics.received.bytes,
-            frames_out: statistics.sent.frames,
-            bytes_out: statistics.sent.bytes,
-            full: guest.full,
-            refused: statistics.malformed + statistics.spoofed,
-            unfit: guest.unfit,
-            violations: guest.link.counters().violations,
         }
     }
 }

@@ -1,0 +1,111 @@
+//! Who comes to a unit and who goes: requests for channels, connections made and ended.
+//! It promises that a stranger, a host too many and a channel asked for twice are rejected with a reason, and nobody else is
+//! disturbed. It refuses to know who a host is: that is said later (see `talk`).
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::guest::Guest;
+use super::{GuestId, Unit};
+use crate::carrier::{News, Ticket};
+use crate::hello::{Hello, channels};
+use crate::host::packet_size;
+use crate::link::{Link, LinkOptions};
+
+impl Unit {
+    pub(super) fn hear(&mut self, at: usize, news: News, now: Instant) {
+        let of = |pairs: &BTreeMap<_, _>, pair| pairs.get(&(at, pair)).copied();
+        match news {
+            News::Request {
+                ticket,
+                from,
+                private,
+                acknowledged,
+            } => {
+                let asked = self.asked(at, ticket, &from, (&private, acknowledged), now);
+                if let Err(why) = asked
+                    && let Some(carrier) = self.carriers.get_mut(at)
+                {
+                    carrier.reject(ticket, why.as_bytes());
+                    self.journal.note(&format!("{from} was rejected: {why}"));
+                }
+            }
+            News::Connected { pair, .. } => {
+                if let Some(id) = of(&self.pairs, pair) {
+                    self.with_guest(id, |guest, carrier| guest.link.connected(carrier, pair));
+                }
+            }
+            News::Refused { pair, why, .. } | News::Ended { pair, why } => {
+                if let Some(id) = of(&self.pairs, pair) {
+                    self.lose(id, &why);
+                }
+            }
+        }
+    }
+
+    /// Somebody asks for a channel: the first of a new host, or a further one of a host that is known.
+    fn asked(
+        &mut self,
+        at: usize,
+        ticket: Ticket,
+        from: &str,
+        (private, acknowledged): (&[u8], Option<bool>),
+        now: Instant,
+    ) -> Result<(), String> {
+        let hello = Hello::parse(private).map_err(|error| error.to_string())?;
+        let wanted = hello.arrangement != verbena_push::Arrangement::Sends;
+        if acknowledged.is_some_and(|acknowledged| acknowledged != wanted) {
+            return Err("a channel of the wrong kind for the arrangement".to_owned());
+        }
+        if self.leaving.is_some() {
+            return Err("the unit is ending".to_owned());
+        }
+        let known = self
+            .guests
+            .iter()
+            .find(|(_, guest)| guest.carrier == at && guest.service == hello.service);
+        let id = match known {
+            Some((id, _)) => *id,
+            None => self.admit(at, from, &hello, now)?,
+        };
+        let guest = self.guests.get_mut(&id).ok_or("gone already")?;
+        if guest.arrangement() != hello.arrangement || !guest.claim(hello.channel) {
+            return Err(format!("channel {} was asked for already", hello.channel));
+        }
+        let pair = guest.link.pair(hello.channel).ok_or("no such channel")?;
+        let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
+        carrier
+            .accept(ticket, pair, &[])
+            .map_err(|error| error.to_string())
+    }
+
+    /// A host that is not known yet.
+    fn admit(
+        &mut self,
+        at: usize,
+        from: &str,
+        hello: &Hello,
+        now: Instant,
+    ) -> Result<GuestId, String> {
+        if self.guests.len() >= self.options.hosts {
+            return Err(format!("{} hosts are here already", self.options.hosts));
+        }
+        let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
+        let options = LinkOptions {
+            arrangement: hello.arrangement,
+            elements: self.options.elements,
+            size: packet_size(self.options.offloads),
+        };
+        let link = Link::new(&mut **carrier, options, now).map_err(|lost| lost.to_string())?;
+        let id = self.next;
+        self.next += 1;
+        for channel in 0..channels(hello.arrangement) {
+            if let Some(pair) = link.pair(channel) {
+                self.pairs.insert((at, pair), id);
+            }
+        }
+        self.guests
+            .insert(id, Guest::new(at, from, hello, link, now));
+        Ok(id)
+    }
+}

@@ -1,0 +1,65 @@
+//! How a unit and its hosts stand, for whoever asks.
+//! It promises what is true at that moment, and nothing that is secret.
+//! It refuses to change anything.
+
+use super::Unit;
+use super::guest::Guest;
+use crate::hello::letter;
+use crate::service::Counts;
+use crate::status::{GuestStatus, LinkStatus, UnitStatus};
+
+impl Unit {
+    /// How it stands.
+    pub fn status(&self) -> UnitStatus {
+        let interface = self.lan.interface();
+        let hosts = self.guests.values().map(|guest| GuestStatus {
+            name: guest.name.clone(),
+            from: guest.from.clone(),
+            carrier: self
+                .carriers
+                .get(guest.carrier)
+                .map_or("", |c| c.name())
+                .to_owned(),
+            arrangement: char::from(letter(guest.arrangement())).to_string(),
+            phase: guest.standing.to_string(),
+            mac: guest.mac.map(|mac| mac.to_string()),
+            promiscuous: guest.promiscuous,
+            counts: self.counts(guest),
+            messages: LinkStatus::of(&guest.link),
+        });
+        UnitStatus {
+            pid: std::process::id(),
+            lan: interface.name().unwrap_or_default(),
+            mtu: interface.mtu().unwrap_or_default(),
+            link: self.lan_up,
+            listens: self.carriers.iter().map(|c| c.local()).collect(),
+            frames_in: self.lan_counts.came,
+            frames_out: self.lan_counts.out,
+            dropped: self.lan_counts.dropped,
+            addresses: self.switch.addresses(),
+            hosts: hosts.collect(),
+        }
+    }
+
+    pub(super) fn status_json(&self) -> String {
+        serde_json::to_string(&self.status()).unwrap_or_default()
+    }
+
+    /// What was counted for a host.
+    pub(super) fn counts(&self, guest: &Guest) -> Counts {
+        let statistics = guest
+            .port
+            .and_then(|port| self.switch.statistics(port).ok());
+        let statistics = statistics.unwrap_or_default();
+        Counts {
+            frames_in: statistics.received.frames,
+            bytes_in: statistics.received.bytes,
+            frames_out: statistics.sent.frames,
+            bytes_out: statistics.sent.bytes,
+            full: guest.full,
+            refused: statistics.malformed + statistics.spoofed,
+            unfit: guest.unfit,
+            violations: guest.link.counters().violations,
+        }
+    }
+}
