@@ -110,7 +110,7 @@ impl World {
                     self.port
                         .accept(ticket, Qpn::wrapping(3), PacketSeq::default(), b"");
                 if accepted.is_err() {
-                    let _ = self.port.reject(ticket);
+                    let _ = self.port.reject(ticket, &[]);
                 }
             }
         }

@@ -107,7 +107,12 @@ const NEEDED: &[Needed] = &[
     program(
         "iperf3",
         "iperf3",
-        "a program under the socket shim, and a peer to be measured beside",
+        "a program under the socket shim, a peer to be measured beside, and traffic through the split driver",
+    ),
+    program(
+        "curl",
+        "curl",
+        "a download through the split driver, byte for byte",
     ),
     program(
         "ucx_info",
@@ -117,7 +122,7 @@ const NEEDED: &[Needed] = &[
     program(
         "/usr/bin/python3",
         "python3",
-        "our scripts on the drop-in libraries",
+        "our scripts on the drop-in libraries, and a web server behind the split driver",
     ),
     file(
         "/usr/lib/python3/dist-packages/pyverbs/__init__.py",

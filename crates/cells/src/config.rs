@@ -28,8 +28,10 @@ pub struct Config {
     pub packet: u32,
     /// Packets under way on an acknowledged work queue pair.
     pub window: usize,
-    /// How long an acknowledgement may take at first; it doubles with each try.
+    /// How long an acknowledgement may take until one was measured; it doubles with each try.
     pub timeout: Duration,
+    /// The least that it may take, however fast the peer is.
+    pub least_timeout: Duration,
     /// Tries without any progress before a channel fails.
     pub retries: u32,
     /// How long to wait after the peer had no receive; it doubles up to 64 times this.
@@ -38,6 +40,9 @@ pub struct Config {
     pub busy_retries: u32,
     /// How long a Connect may wait for its answer at first, and a request for the consumer's in all.
     pub connect_timeout: Duration,
+    /// An acknowledged, connected channel that heard nothing for so long asks whether its peer is there, as often as there are
+    /// retries and with `connect_timeout` between; without it, one that has nothing to send learns nothing.
+    pub keep_alive: Option<Duration>,
     /// Work queue pairs of the port.
     pub pairs: usize,
     /// Requests for connections that wait for the consumer.
@@ -57,10 +62,12 @@ impl Default for Config {
             packet: 1 << 20,
             window: MAX_WINDOW,
             timeout: Duration::from_millis(20),
+            least_timeout: Duration::from_millis(5),
             retries: 8,
             busy_delay: Duration::from_millis(1),
             busy_retries: 1000,
             connect_timeout: Duration::from_millis(200),
+            keep_alive: None,
             pairs: 4096,
             requests: 64,
             requests_per_peer: 16,

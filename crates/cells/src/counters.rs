@@ -99,6 +99,8 @@ pub struct PortCounters {
     pub malformed: u64,
     /// Cells for another port.
     pub not_ours: u64,
+    /// Cells that say another port sent them than did.
+    pub not_theirs: u64,
     /// Cells for numbers that nobody has here.
     pub unknown: u64,
     /// Requests for connections that were rejected without asking: no listener, or too many wait.

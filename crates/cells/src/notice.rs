@@ -79,27 +79,28 @@ pub enum Notice {
 }
 
 /// An answer that belongs to no work queue pair, or to one that has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stray {
     pub(crate) way: Way,
     pub(crate) packet: PacketSeq,
     pub(crate) says: Says,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Says {
     Disconnect(Ending),
-    Reject(PacketSeq, RejectReason),
+    /// What is answered, why, and what the consumer says about it.
+    Reject(PacketSeq, RejectReason, Vec<u8>),
 }
 
 impl Stray {
-    pub(crate) fn cell(&self) -> Cell<'static> {
-        let body = match self.says {
-            Says::Disconnect(ending) => Body::Disconnect(ending),
-            Says::Reject(echo, reason) => Body::Reject {
-                echo,
-                reason,
-                private: &[],
+    pub(crate) fn cell(&self) -> Cell<'_> {
+        let body = match &self.says {
+            Says::Disconnect(ending) => Body::Disconnect(*ending),
+            Says::Reject(echo, reason, private) => Body::Reject {
+                echo: *echo,
+                reason: *reason,
+                private,
             },
         };
         Cell {

@@ -2,9 +2,11 @@
 //! It promises that descriptors complete in posting order, each once, and that of a packet under way nothing is kept but where
 //! it goes and how far it came. It refuses to know other work queue pairs and the carrier.
 
+mod alive;
 mod answer;
 mod complete;
 mod hello;
+mod pace;
 mod place;
 mod post;
 mod reassemble;
@@ -163,6 +165,8 @@ pub(crate) struct Wqp {
     tries: u32,
     busy: u32,
     naks: u32,
+    pace: pace::Pace,
+    alive: alive::Alive,
 
     receives: VecDeque<Receive>,
     rung_receives: usize,
@@ -211,6 +215,8 @@ impl Wqp {
             tries: 0,
             busy: 0,
             naks: 0,
+            pace: pace::Pace::default(),
+            alive: alive::Alive::default(),
             receives: VecDeque::new(),
             rung_receives: 0,
             expected: PacketSeq::default(),
@@ -262,6 +268,7 @@ impl Wqp {
             Fate::Waiting | Fate::Done(_) => None,
         });
         let own = self.timer.into_iter().chain(self.hold);
+        let own = own.chain(self.alive.until);
         if self.init.kind.connected {
             own.min()
         } else {
@@ -292,6 +299,7 @@ impl Wqp {
         self.hello = None;
         self.timer = None;
         self.hold = None;
+        self.alive = alive::Alive::default();
         self.owed.clear();
         (self.owed_ack, self.owed_nak) = (false, None);
         if next == State::Ended {

@@ -9,9 +9,13 @@ mod command {
     pub(crate) mod decode;
     pub(crate) mod demo;
     pub(crate) mod devinfo;
+    pub(crate) mod driver;
     pub(crate) mod env;
     pub(crate) mod events;
+    pub(crate) mod host;
+    pub(crate) mod models;
     pub(crate) mod run;
+    pub(crate) mod unit;
 }
 
 use std::process::ExitCode;
@@ -65,6 +69,21 @@ enum Command {
     /// completion queue on, unless its setting `monitor` is off; watching never holds it up.
     #[command(after_help = command::events::EXAMPLE)]
     Events(command::events::Events),
+    /// Give this machine a network interface whose card sits in another machine
+    ///
+    /// The other machine runs `verbena unit`. Frames are pushed into buffers that each side has lent the other before
+    /// (push-push messaging), over RDMA or over cells in UDP datagrams or Ethernet frames. The interface stays when the unit
+    /// goes, without a link, and works again when the unit returns.
+    #[command(after_help = command::host::EXAMPLE)]
+    Host(command::host::HostArgs),
+    /// Lend this machine's network card to hosts that run `verbena host`
+    #[command(after_help = command::unit::EXAMPLE)]
+    Unit(command::unit::UnitArgs),
+    /// Compare pushing packets with pulling them: latency, messages and bytes of each way
+    ///
+    /// Two adapters of this process exchange packets over loopback, one at a time and by turns, by each model in each round.
+    #[command(after_help = command::models::EXAMPLE)]
+    Models(command::models::Models),
     /// Two processes, every operation once, every byte checked
     Demo(command::demo::Demo),
 }
@@ -77,6 +96,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => command::bench::run(&args),
         Command::Devinfo(args) => command::devinfo::run(&args),
         Command::Events(args) => command::events::run(&args),
+        Command::Host(args) => command::host::run(&args),
+        Command::Unit(args) => command::unit::run(&args),
+        Command::Models(args) => command::models::run(&args),
         Command::Demo(args) => command::demo::run(&args),
     };
     ExitCode::from(code)

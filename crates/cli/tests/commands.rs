@@ -231,3 +231,41 @@ fn the_profile_shows_devices_and_both_maps() {
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stderr).contains("no device is called nobody"));
 }
+
+#[test]
+fn pushing_is_compared_with_pulling() {
+    let args = [
+        "models", "--sizes", "64,64k", "--count", "40", "--rounds", "1",
+    ];
+    let output = verbena(&args);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(said.lines().count(), 9, "{said}");
+    for model in ["push-push", "push-pull", "pull-pull", "read"] {
+        let rows = said.lines().filter(|line| line.contains(model));
+        assert_eq!(rows.count(), 2, "{said}");
+    }
+    let output = verbena(&[&args[..], &["--json"]].concat());
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = parsed["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    for four in rows.chunks(4) {
+        let messages = |row: &serde_json::Value| row["messages"].as_f64().unwrap();
+        assert_eq!(four[0]["model"], "push-push");
+        // P10: whoever must ask needs more messages; how much longer it takes is the machine's to say.
+        assert!(
+            four[1..]
+                .iter()
+                .all(|row| messages(row) > messages(&four[0]))
+        );
+        for row in four {
+            let latency = |way: &str, what: &str| row[way][what].as_f64().unwrap();
+            assert!(latency("to_unit", "median") > 0.0 && latency("to_host", "p99") > 0.0);
+        }
+    }
+    let help = text(&verbena(&["models", "--help"]).stdout);
+    assert!(help.contains("--rounds <ROUNDS>"), "{help}");
+    let bad = verbena(&["models", "--sizes", "3"]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stderr).contains("not 3"));
+}

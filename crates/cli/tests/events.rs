@@ -299,6 +299,14 @@ fn a_stopped_process_is_a_sentence() {
     let pid = stopped.pid();
     let stop = Command::new("kill").args(["-STOP", &pid]).status();
     assert!(stop.unwrap().success());
+    // The signal is sent, not obeyed yet: until then it answers, and has nothing to tell ever after.
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    };
+    while !is_stopped() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let refused = output(&["events", &pid]);
     assert_eq!(refused.status.code(), Some(1));
     let said = text(&refused.stderr);

@@ -2,6 +2,7 @@
 //! It promises what reading the channel does: waiting or not as the descriptor says, signals as for a read, and cancelling.
 //! It refuses more than a few queues, and a thread that serves already; those read the channel, and the shards serve.
 
+use core::time::Duration;
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
@@ -10,7 +11,7 @@ use arrayvec::ArrayVec;
 
 use crate::group::Group;
 use crate::queue::{CompletionQueue, Queue};
-use crate::sys::{self, Channel, poller};
+use crate::sys::{self, Beside, Channel, beside, poller};
 
 /// Groups that one thread sleeps with; with more, it asks the system about each of them in vain.
 const MOST: usize = 4;
@@ -39,6 +40,24 @@ impl Watched {
         all: impl FnOnce() -> I,
     ) -> sys::Result<bool> {
         doze(channel, all)
+    }
+
+    /// Sleeps until the channel that these queues tell is rung, one of `others` is ready, or the time is over, and serves the
+    /// queues' connections meanwhile. True if it was rung, and then the ring is taken; the others are marked in any case.
+    ///
+    /// For programs with descriptors of their own. A signal wakes it, and the channel's own flags do not matter.
+    pub fn wait_beside<I: IntoIterator<Item = Watched>>(
+        channel: &Channel,
+        all: impl FnOnce() -> I,
+        others: &mut [Beside<'_>],
+        timeout: Option<Duration>,
+    ) -> sys::Result<bool> {
+        let begun = begin(all);
+        let rung = sleep_beside(channel, begun, others, timeout);
+        if begun {
+            end();
+        }
+        rung
     }
 }
 
@@ -90,29 +109,34 @@ fn doze<I: IntoIterator<Item = Watched>>(
     channel: &Channel,
     queues: impl FnOnce() -> I,
 ) -> sys::Result<bool> {
-    // A thread that serves already, or that ends, only reads.
-    let begun = channel.waits()
-        && DOZE
-            .try_with(|place| {
-                let mut place = place
-                    .try_borrow_mut()
-                    .ok()
-                    .filter(|place| place.is_none())?;
-                *place = Some(Doze::begin(queues())?);
-                Some(())
-            })
-            .is_ok_and(|begun| begun.is_some());
-    if !begun {
+    if !channel.waits() || !begin(queues) {
         return channel.take();
     }
     let rung = match with_groups(|groups| as_one(groups, channel)) {
         Some(fd) => sleep_with_one(channel, fd),
         None => sleep_with_some(channel),
     };
-    // Dropped outside: it sets timers.
-    let over = DOZE.with(|place| place.borrow_mut().take());
-    drop(over);
+    end();
     rung
+}
+
+/// This thread serves the groups of these queues; false if it must not: one that serves already, or that ends, only sleeps.
+fn begin<I: IntoIterator<Item = Watched>>(queues: impl FnOnce() -> I) -> bool {
+    let begun = DOZE.try_with(|place| {
+        let mut place = place
+            .try_borrow_mut()
+            .ok()
+            .filter(|place| place.is_none())?;
+        *place = Some(Doze::begin(queues())?);
+        Some(())
+    });
+    begun.is_ok_and(|begun| begun.is_some())
+}
+
+fn end() {
+    let over = DOZE.with(|place| place.borrow_mut().take());
+    // Outside: it sets timers.
+    drop(over);
 }
 
 fn with_groups<R>(work: impl FnOnce(&[Arc<Group>]) -> R) -> R {
@@ -150,17 +174,53 @@ fn pay(groups: &[Arc<Group>]) {
     groups.iter().for_each(|group| group.pay_before_sleep());
 }
 
+fn descriptors() -> ArrayVec<RawFd, MOST> {
+    let fd = |group: &Arc<Group>| group.as_fd().as_raw_fd();
+    with_groups(|groups| groups.iter().map(fd).collect())
+}
+
+fn serve() {
+    with_groups(|groups| groups.iter().for_each(|group| group.serve_awake()));
+}
+
 fn sleep_with_some(channel: &Channel) -> sys::Result<bool> {
-    let fds: ArrayVec<RawFd, MOST> = with_groups(|groups| {
-        let fd = |group: &Arc<Group>| group.as_fd().as_raw_fd();
-        groups.iter().map(fd).collect()
-    });
+    let fds = descriptors();
     loop {
         let rung = channel.wait_beside(&fds)?;
-        let serve = || with_groups(|groups| groups.iter().for_each(|group| group.serve_awake()));
         if channel.catch(serve) || rung && channel.try_take() {
             return Ok(true);
         }
         with_groups(pay);
+    }
+}
+
+fn sleep_beside(
+    channel: &Channel,
+    serves: bool,
+    others: &mut [Beside<'_>],
+    timeout: Option<Duration>,
+) -> sys::Result<bool> {
+    let start = sys::now();
+    let fds = if serves {
+        descriptors()
+    } else {
+        ArrayVec::new()
+    };
+    loop {
+        let left = timeout.map(|limit| limit.saturating_sub(sys::now().since(start)));
+        let Some(woken) = beside::wait(channel, &fds, others, left)? else {
+            // A signal, or the time.
+            return Ok(false);
+        };
+        let caught = woken.served && channel.catch(serve);
+        if caught || woken.rung && channel.try_take() {
+            return Ok(true);
+        }
+        if others.iter().any(|other| other.ready) {
+            return Ok(false);
+        }
+        if serves {
+            with_groups(pay);
+        }
     }
 }

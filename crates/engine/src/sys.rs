@@ -1,10 +1,11 @@
 //! The operating system, as far as the adapter needs it: sockets, readiness, bells, the clock, randomness, threads and forks.
-//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`], [`Channel::take`], [`wait`], and what moves things
+//! It promises calls that do not wait (only [`Poller::wait`], [`Bell::wait`], [`Channel::take`], [`beside::wait`], [`wait`], and what moves things
 //! between processes, [`Courier`] and [`Hatch`], do), do not log, and are no
 //! points of cancellation, so that they may be made under a lock; a call that a signal interrupted is made again.
 //! It refuses to know what the bytes mean, and makes no Rust reference to registered memory.
 
 pub mod bell;
+pub mod beside;
 pub mod carry;
 pub mod channel;
 pub mod claims;
@@ -29,6 +30,7 @@ mod testing;
 pub mod thread;
 
 pub use bell::Bell;
+pub use beside::Beside;
 pub use channel::{Channel, Double};
 pub use claims::{Claims, Missed};
 pub use clock::{now, wait};

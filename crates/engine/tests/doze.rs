@@ -3,11 +3,15 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena_engine::sys::Channel;
+use verbena_engine::Watched;
+use verbena_engine::sys::{Beside, Channel};
 use verbena_nic::{Arm, Status, Wc};
 
 use common::{PATIENCE, SEND, Side, alone, pair, wait};
@@ -45,6 +49,28 @@ impl Sleeper {
     /// Sleeps until a message has come.
     fn message(&self) {
         while !self.take().iter().any(|wc| wc.id == RECEIVE) {}
+    }
+
+    /// The same beside a descriptor.
+    fn message_beside(&self, other: &UnixStream) {
+        let mut some = [Wc::BLANK; 16];
+        loop {
+            let mut n = self.side.cq.poll(&mut some);
+            if n == 0 {
+                self.side.cq.arm(Arm::Next);
+                n = self.side.cq.poll(&mut some);
+            }
+            if some[..n].iter().any(|wc| wc.id == RECEIVE) {
+                return;
+            }
+            if n == 0 {
+                let mut others = [Beside::read(other.as_fd())];
+                let queues = || [self.side.cq.watched()];
+                let limit = Some(PATIENCE);
+                let rung = Watched::wait_beside(&self.channel, queues, &mut others, limit);
+                assert!(rung.unwrap());
+            }
+        }
     }
 
     fn post(&self) {
@@ -197,5 +223,78 @@ fn who_sleeps_on_has_acknowledged() {
         assert!(!sleeper.is_finished(), "nothing was solicited");
         b.channel.ring();
         assert_eq!(sleeper.join().unwrap(), Ok(true));
+    });
+}
+
+/// Messages to and fro, while one side sleeps beside a descriptor of its own.
+#[test]
+fn who_sleeps_beside_others_serves_as_well() {
+    let _alone = alone();
+    let (a, b) = sleepers();
+    let (tap, _far) = UnixStream::pair().unwrap();
+    let play = |rounds: usize| {
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for _ in 0..rounds {
+                    b.message();
+                    b.receive();
+                    b.post();
+                }
+            });
+            for _ in 0..rounds {
+                a.post();
+                a.message_beside(&tap);
+                a.receive();
+            }
+        });
+    };
+    play(50);
+    let (before, start) = (naps(), Instant::now());
+    play(2000);
+    let (naps, took) = (naps() - before, start.elapsed());
+    let looks = 4 * took.as_millis() as u64 + 100;
+    assert!(naps < 2000 / 2 + looks, "{naps} in {took:?}");
+}
+
+#[test]
+fn whatever_is_ready_first_wakes_who_sleeps_beside_others() {
+    let _alone = alone();
+    let (a, b) = sleepers();
+    let (tap, mut far) = UnixStream::pair().unwrap();
+    let sleep = |limit: Option<Duration>| {
+        a.side.cq.arm(Arm::Next);
+        let mut others = [Beside::read(tap.as_fd())];
+        let queues = || [a.side.cq.watched()];
+        let rung = Watched::wait_beside(&a.channel, queues, &mut others, limit).unwrap();
+        (rung, others[0].ready)
+    };
+    let limit = Duration::from_millis(20);
+    let start = Instant::now();
+    assert_eq!(sleep(Some(limit)), (false, false));
+    assert!(start.elapsed() >= limit);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(limit);
+            far.write_all(b"x").unwrap();
+        });
+        assert_eq!(sleep(Some(PATIENCE)), (false, true));
+    });
+    (&tap).read_exact(&mut [0]).unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(limit);
+            b.post();
+        });
+        assert_eq!(sleep(Some(PATIENCE)), (true, false));
+    });
+    assert!(!a.channel.try_take(), "the ring was taken");
+    assert_eq!(a.take()[0].id, RECEIVE);
+    // A ring of somebody else.
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(limit);
+            a.channel.ring();
+        });
+        assert_eq!(sleep(None), (true, false));
     });
 }

@@ -9,6 +9,11 @@ use rustix::io::Errno;
 /// The answer to a call.
 pub type Result<T> = core::result::Result<T, Error>;
 
+/// What the system said; what is not its own counts as a fault in an argument.
+pub(crate) fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::INVAL)
+}
+
 /// A right that the kernel asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {

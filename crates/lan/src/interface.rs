@@ -2,7 +2,7 @@
 //! It promises to follow a renamed interface, and to stay with the network namespace in which it was found.
 //! It refuses interfaces that are not Ethernet.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netdevice;
@@ -120,6 +120,12 @@ impl Interface {
         })
     }
 
+    /// It hands over everything that comes, what is for others included.
+    pub fn is_promiscuous(&self) -> Result<bool> {
+        let flags = self.ask("SIOCGIFFLAGS", request::flags)?;
+        Ok(flags & libc::IFF_PROMISC != 0)
+    }
+
     /// How it stands.
     pub fn link(&self) -> Result<Link> {
         let flags = self.ask("SIOCGIFFLAGS", request::flags)?;
@@ -137,6 +143,13 @@ impl Interface {
             carrier,
             running,
         })
+    }
+}
+
+/// The socket that questions go through; it is never readable.
+impl AsFd for Interface {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
     }
 }
 

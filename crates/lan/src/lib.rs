@@ -31,10 +31,13 @@
 
 mod checksum;
 mod cut;
+mod datagrams;
 mod error;
+mod ether;
 mod fit;
 mod frame;
 mod headers;
+mod inbox;
 mod interface;
 mod mac;
 mod offloads;
@@ -47,9 +50,12 @@ mod watch;
 
 pub use checksum::complete;
 pub use cut::cut;
+pub use datagrams::{Datagrams, Sent, longest_unbroken};
 pub use error::{Capability, Error, Result, Unfit};
+pub use ether::Ether;
 pub use fit::fit;
 pub use frame::{Batch, Frame, LONGEST};
+pub use inbox::Inbox;
 pub use interface::{Interface, Link};
 pub use mac::{Mac, NotMac};
 pub use offloads::Offloads;

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use crate::error::{Capability, Error, Result};
+use crate::error::{Capability, Error, Result, errno};
 use crate::frame::{Batch, Frame};
 use crate::interface::Interface;
 use crate::sys::packet;
-use crate::vnet::Vnet;
+use crate::vnet::{VNET, Vnet};
 use crate::{Put, Taken, Written};
 
 /// What came to a port since it was opened.
@@ -131,6 +131,25 @@ impl Port {
             }
         }
         Ok(written)
+    }
+
+    /// Sends one frame by a write of the caller's own, which is handed the descriptor and the header, and must write both header
+    /// and frame at once. The system completes and cuts what the card cannot.
+    pub fn put_by(
+        &self,
+        vnet: &Vnet,
+        mut write: impl FnMut(BorrowedFd<'_>, &[u8; VNET]) -> std::io::Result<usize>,
+    ) -> Result<Put> {
+        let header = vnet.emit_native();
+        loop {
+            return match write(self.as_fd(), &header).map_err(|error| errno(&error)) {
+                Ok(_) => Ok(Put::Sent),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Put::Wait),
+                Err(errno) if is_about_one(errno) => Ok(Put::Refused),
+                Err(errno) => Err(self.refused("writev", errno)),
+            };
+        }
     }
 
     /// Sends one frame, from wherever its bytes are. The system completes and cuts what the card cannot.

@@ -286,9 +286,21 @@ impl Switch {
         now: Duration,
         to: &mut Vec<PortId>,
     ) -> Result<Verdict, Misuse> {
+        self.forward_head(from, frame, frame.len(), now, to)
+    }
+
+    /// The same for a frame of which only the beginning is at hand: its addresses and type, and its length.
+    pub fn forward_head(
+        &mut self,
+        from: PortId,
+        head: &[u8],
+        len: usize,
+        now: Duration,
+        to: &mut Vec<PortId>,
+    ) -> Result<Verdict, Misuse> {
         to.clear();
-        self.port(from)?.statistics.received.add(frame.len());
-        let verdict = match self.judge(from, frame, now) {
+        self.port(from)?.statistics.received.add(len);
+        let verdict = match self.judge(from, head, now) {
             Ok(target) => self.select(from, target, now, to),
             Err(dropped) => Verdict::Dropped(dropped),
         };
@@ -296,7 +308,7 @@ impl Switch {
             self.port(from)?.statistics.drop(dropped);
         }
         for id in to.iter() {
-            self.port(*id)?.statistics.sent.add(frame.len());
+            self.port(*id)?.statistics.sent.add(len);
         }
         Ok(verdict)
     }

@@ -1,13 +1,15 @@
-//! The kernel's network interfaces, call by call: requests to an interface, TAP descriptors, packet sockets, link news.
+//! The kernel's network interfaces, call by call: requests to an interface, TAP descriptors, packet sockets, datagrams, link news.
 //! It promises error numbers as the kernel gave them, and that no memory is lent to the kernel beyond a call.
 //! It refuses to interpret: names, rights and states are for the modules above. The crate's only `unsafe` is here.
 
 #![expect(unsafe_code, reason = "calls that no safe wrapper offers")]
 
+pub(crate) mod many;
 pub(crate) mod news;
 pub(crate) mod packet;
 pub(crate) mod request;
 pub(crate) mod tun;
+pub(crate) mod udp;
 
 use rustix::io::Errno;
 

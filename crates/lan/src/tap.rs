@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, readv, writev};
 
-use crate::error::{Capability, Error, Result};
+use crate::error::{Capability, Error, Result, errno};
 use crate::frame::{Batch, Frame};
 use crate::interface::{Interface, check};
 use crate::offloads::Offloads;
@@ -152,10 +152,14 @@ impl Queue {
         Ok(Queue { fd, name })
     }
 
-    /// Takes one frame that the system sends, into any room. That must be longer than any frame ([`LONGEST`](crate::LONGEST)
-    /// and a byte): one that fills it is lost, as it may have been longer.
-    pub fn take(&self, room: &mut [u8]) -> Result<Took> {
-        match self.read_one(room) {
+    /// Takes one frame by a read of the caller's own, which is handed the descriptor and the room for the header, and must read
+    /// both header and frame at once. `most` is the room that it has for a frame; one that fills it is lost.
+    pub fn take_by(
+        &self,
+        most: usize,
+        read: impl FnMut(BorrowedFd<'_>, &mut [u8; VNET]) -> std::io::Result<usize>,
+    ) -> Result<Took> {
+        match self.read_by(most, read) {
             Ok((vnet, len)) => Ok(Took::Frame(vnet, len)),
             Err(Errno::AGAIN) => Ok(Took::Nothing),
             Err(Errno::MSGSIZE | Errno::PROTO) => Ok(Took::Lost),
@@ -163,12 +167,30 @@ impl Queue {
         }
     }
 
+    /// Takes one frame that the system sends, into any room. That must be longer than any frame ([`LONGEST`](crate::LONGEST)
+    /// and a byte): one that fills it is lost, as it may have been longer.
+    pub fn take(&self, room: &mut [u8]) -> Result<Took> {
+        self.take_by(room.len(), |fd, header| {
+            let mut pieces = [IoSliceMut::new(header), IoSliceMut::new(room)];
+            Ok(readv(fd, &mut pieces)?)
+        })
+    }
+
     fn read_one(&self, room: &mut [u8]) -> core::result::Result<(Vnet, usize), Errno> {
+        self.read_by(room.len(), |fd, header| {
+            let mut pieces = [IoSliceMut::new(header), IoSliceMut::new(room)];
+            Ok(readv(fd, &mut pieces)?)
+        })
+    }
+
+    fn read_by(
+        &self,
+        most: usize,
+        mut read: impl FnMut(BorrowedFd<'_>, &mut [u8; VNET]) -> std::io::Result<usize>,
+    ) -> core::result::Result<(Vnet, usize), Errno> {
         let mut header = [0; VNET];
-        let most = room.len();
-        let mut pieces = [IoSliceMut::new(&mut header), IoSliceMut::new(room)];
         let got = loop {
-            match readv(&self.fd, &mut pieces) {
+            match read(self.fd.as_fd(), &mut header).map_err(|error| errno(&error)) {
                 Err(Errno::INTR) => {}
                 // A kind of super-frame that the kernel finds no header for.
                 Err(Errno::INVAL) => return Err(Errno::PROTO),
@@ -185,23 +207,30 @@ impl Queue {
 
     /// Hands one frame to the system, from wherever its bytes are.
     pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<Put> {
-        match self.write_one(vnet, bytes) {
-            Ok(()) => Ok(Put::Sent),
-            Err(Errno::AGAIN) => Ok(Put::Wait),
-            Err(errno @ (Errno::BADFD | Errno::PERM)) => Err(gone_or("write", &self.name, errno)),
-            // Down, without room, or a frame that does not fit its header: this one is lost and nothing else.
-            Err(_) => Ok(Put::Refused),
-        }
+        self.put_by(vnet, |fd, header| {
+            Ok(writev(fd, &[IoSlice::new(header), IoSlice::new(bytes)])?)
+        })
     }
 
-    fn write_one(&self, vnet: &Vnet, bytes: &[u8]) -> core::result::Result<(), Errno> {
+    /// Hands one frame to the system by a write of the caller's own, which is handed the descriptor and the header, and must
+    /// write both header and frame at once.
+    pub fn put_by(
+        &self,
+        vnet: &Vnet,
+        mut write: impl FnMut(BorrowedFd<'_>, &[u8; VNET]) -> std::io::Result<usize>,
+    ) -> Result<Put> {
         let header = vnet.emit_native();
-        let pieces = [IoSlice::new(&header), IoSlice::new(bytes)];
         loop {
-            match writev(&self.fd, &pieces) {
-                Err(Errno::INTR) => {}
-                went => return went.map(drop),
-            }
+            return match write(self.fd.as_fd(), &header).map_err(|error| errno(&error)) {
+                Ok(_) => Ok(Put::Sent),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Put::Wait),
+                Err(errno @ (Errno::BADFD | Errno::PERM)) => {
+                    Err(gone_or("write", &self.name, errno))
+                }
+                // Down, without room, or a frame that does not fit its header: this one is lost and nothing else.
+                Err(_) => Ok(Put::Refused),
+            };
         }
     }
 

@@ -2,6 +2,7 @@
 //! It promises that the memory lives at least as long as any access to it, whatever its owner does.
 //! It refuses references: the owner copies in and out like everybody else.
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::entry::Pd;
 use crate::mapping::Mapping;
 use crate::refusal::Misuse;
 use crate::tpt::{Draft, Estate, Layout, Region, Reserved, Ticket, Tpt};
+use crate::vectored;
 
 /// Registered memory of our own.
 #[derive(Debug)]
@@ -253,6 +255,50 @@ impl Buffer {
             core::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), len);
         }
         copy
+    }
+
+    /// Fills `into` with a copy of what is at `offset`; false, and nothing copied, if it reaches beyond the end.
+    pub fn read_into(&self, offset: usize, into: &mut [u8]) -> bool {
+        let fits = self.fits(offset, into.len());
+        if fits {
+            // SAFETY: inside the allocation, which lives as long as we do; `into` is not part of it, because nobody can
+            // have a reference into it.
+            unsafe {
+                let from = self.memory.start().add(offset);
+                core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+            }
+        }
+        fits
+    }
+
+    /// Reads from a descriptor into `head` and then into `len` bytes at `offset`, in one call and without a copy; bytes in all.
+    pub fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        if !self.fits(offset, len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: inside the allocation, which lives as long as we do and is reached by raw accesses only.
+        unsafe { vectored::read(fd, head, self.memory.start().add(offset), len) }
+    }
+
+    /// Writes `head` and then `len` bytes from `offset` to a descriptor, in one call and without a copy; bytes in all.
+    pub fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        if !self.fits(offset, len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: inside the allocation, which lives as long as we do.
+        unsafe { vectored::write(fd, head, self.memory.start().add(offset), len) }
     }
 
     fn fits(&self, offset: usize, len: usize) -> bool {

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
 //! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`touch`] → [`atomic`] → [`probe`] → [`mapping`] →
-//! [`buffer`].
+//! [`vectored`] → [`buffer`].
 
 pub mod access;
 pub mod atomic;
@@ -25,6 +25,7 @@ mod sync;
 pub mod targets;
 pub mod touch;
 pub mod tpt;
+pub mod vectored;
 pub mod window;
 
 pub use access::Access;

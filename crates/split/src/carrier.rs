@@ -2,10 +2,17 @@
 //! A carrier promises order within a pair, a completion for every request that was posted and not destroyed, and that nothing
 //! reaches memory through a pair that is destroyed. It refuses to wait: the driver sleeps, on descriptors that it names.
 
+pub mod address;
+pub mod cells;
+pub mod iwarp;
+pub mod open;
+pub(crate) mod rest;
+
 use core::fmt;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+pub use verbena::low::Beside;
 use verbena_nic::Wc;
 use verbena_nic::wr::{Remote, Sge};
 use verbena_wire::{Stag, To};
@@ -46,6 +53,24 @@ pub trait Memory: fmt::Debug + Send {
     fn write(&self, offset: usize, bytes: &[u8]) -> bool;
     /// Fills `into` with a copy of what is at `offset`; false, and nothing copied, if it reaches beyond the end.
     fn read(&self, offset: usize, into: &mut [u8]) -> bool;
+
+    /// Reads from a descriptor into `head` and then into `len` bytes at `offset`, in one call and without a copy; bytes in all.
+    fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> std::io::Result<usize>;
+
+    /// Writes `head` and then `len` bytes from `offset` to a descriptor, in one call and without a copy; bytes in all.
+    fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> std::io::Result<usize>;
 
     /// `len` bytes at `offset`, for a request.
     fn piece(&self, offset: usize, len: u32) -> Sge {
@@ -226,4 +251,20 @@ pub trait Carrier: fmt::Debug {
 
     /// Makes ready to sleep; false if there is something to do, so that a turn is due first.
     fn doze(&mut self) -> bool;
+
+    /// It does its work while it [`sleep`](Carrier::sleep)s: who has several carriers sleeps with such a one.
+    fn works_asleep(&self) -> bool {
+        false
+    }
+
+    /// Sleeps until there is something to do, one of `others` is ready, or the time is over, and marks those that are ready. It
+    /// may wake for nothing. [`doze`](Carrier::doze) must have said yes, and a turn is due afterwards.
+    fn sleep(&self, others: &mut [Beside<'_>], timeout: Option<Duration>) -> Result<()> {
+        let mut on = Vec::new();
+        self.sleepers(&mut on);
+        rest::poll(&on, others, timeout).map_err(|error| CarrierError::System {
+            call: "poll",
+            error,
+        })
+    }
 }

@@ -2,7 +2,8 @@
 //! It promises that one layer of messages runs over every carrier, that a peer's death is noticed and survived, and that no
 //! memory is freed which a peer may still write to. It refuses to run threads of its own: a driver is one loop.
 //!
-//! Reading order: [`carrier`] (what a connection runs on).
+//! Reading order: [`carrier`] (what a connection runs on) → [`hello`] and [`service`] (what both sides say) → [`link`] (a
+//! connection) → [`host`] and [`unit`] (the two drivers) → [`status`] and [`stop`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -11,3 +12,24 @@
 )]
 
 pub mod carrier;
+pub mod hello;
+pub mod host;
+mod journal;
+pub mod link;
+pub mod service;
+mod sleep;
+mod slots;
+pub mod status;
+pub mod stop;
+pub mod unit;
+
+pub use journal::Journal;
+pub use verbena_lan as lan;
+pub use verbena_push::Arrangement;
+
+/// A number that nobody can guess; zeros if the system has none, which a connection survives.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
+}

@@ -91,7 +91,7 @@ const ARROWS: &[Arrow] = &[
     pure("verbena-preload", &[], &["libc"]),
     free(
         "verbena-cli",
-        &[VERBENA, SIM, "verbena-split", STREAM, WIRE],
+        &[VERBENA, SIM, "verbena-push", "verbena-split", STREAM, WIRE],
     ),
     free("verbena-peers", &[VERBENA, "verbena-cli"]),
     free("xtask", &[]),

@@ -1,11 +1,11 @@
 //! Cells that came: each is judged on its own and handed to the work queue pair it is for.
 //! It promises that whatever is wrong with one cell harms no other, and that each which is not taken is counted.
-//! It refuses to believe where a datagram came from: only what its cells say.
+//! It refuses to believe where a datagram came from, unless the carrier knows: only what its cells say.
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
 use verbena_wire::Malformed;
-use verbena_wire::cell::{Body, Cell, Cells, Ending, PacketSeq};
+use verbena_wire::cell::{Body, Cell, Cells, Ending, PacketSeq, PortAddress};
 
 use super::Port;
 use super::connect::back;
@@ -16,14 +16,45 @@ use crate::wqp::Moment;
 impl Port {
     /// Takes the cells of a datagram.
     pub fn handle_cells(&mut self, datagram: &[u8], now: Time, out: &mut Outbox) {
+        self.take_cells(None, datagram, now, out);
+    }
+
+    /// The same, of a carrier that knows which port a datagram came from: cells which say another are refused.
+    pub fn handle_cells_from(
+        &mut self,
+        port: PortAddress,
+        datagram: &[u8],
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        self.take_cells(Some(port), datagram, now, out);
+    }
+
+    fn take_cells(
+        &mut self,
+        from: Option<PortAddress>,
+        datagram: &[u8],
+        now: Time,
+        out: &mut Outbox,
+    ) {
         for cell in Cells::new(datagram) {
             match cell {
-                Ok(cell) if cell.way.to == self.address => self.on_cell(&cell, now, out),
+                Ok(cell) if from.is_some_and(|port| port != cell.way.from) => {
+                    self.counters.not_theirs += 1;
+                }
+                Ok(cell) if self.is_for_us(&cell) => self.on_cell(&cell, now, out),
                 Ok(_) => self.counters.not_ours += 1,
                 Err(Malformed::CellCrc { .. }) => self.counters.cell_crc += 1,
                 Err(_) => self.counters.malformed += 1,
             }
         }
+    }
+
+    /// To this port, or a request to whoever it reaches.
+    fn is_for_us(&self, cell: &Cell<'_>) -> bool {
+        let to = cell.way.to;
+        let whoever = to == PortAddress::WHOEVER && matches!(cell.body, Body::Connect(_));
+        to == self.address || whoever
     }
 
     fn on_cell(&mut self, cell: &Cell<'_>, now: Time, out: &mut Outbox) {

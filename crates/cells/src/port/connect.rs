@@ -52,7 +52,7 @@ impl Port {
             .map(|request| request.ticket)
             .collect();
         for ticket in waiting {
-            self.reject(ticket)?;
+            self.reject(ticket, &[])?;
         }
         Ok(())
     }
@@ -103,12 +103,13 @@ impl Port {
         Ok(())
     }
 
-    /// Does not agree to a request.
-    pub fn reject(&mut self, ticket: Ticket) -> Result<(), Error> {
+    /// Does not agree to a request, and says why in words of the consumer's own.
+    pub fn reject(&mut self, ticket: Ticket, private: &[u8]) -> Result<(), Error> {
+        check(private)?;
         let at = self.find(ticket)?;
         if let Some(request) = self.requests.remove(at) {
             let way = back(self.address, request.from, request.listener);
-            self.say_no(way, request.first, RejectReason::Consumer);
+            self.say_no(way, request.first, RejectReason::Consumer, private);
         }
         Ok(())
     }
@@ -165,7 +166,7 @@ impl Port {
         };
         if let Some(reason) = no {
             self.counters.rejected += 1;
-            return self.say_no(way, first, reason);
+            return self.say_no(way, first, reason, &[]);
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -184,11 +185,11 @@ impl Port {
         });
     }
 
-    fn say_no(&mut self, way: Way, echo: PacketSeq, reason: RejectReason) {
+    fn say_no(&mut self, way: Way, echo: PacketSeq, reason: RejectReason, private: &[u8]) {
         self.effects.stray(Stray {
             way,
             packet: PacketSeq::default(),
-            says: Says::Reject(echo, reason),
+            says: Says::Reject(echo, reason, private.to_vec()),
         });
     }
 }

@@ -21,6 +21,17 @@ impl Port {
         datagram: &mut Vec<u8>,
         out: &mut Outbox,
     ) -> Option<PortAddress> {
+        self.poll_transmit_to(|_| room, now, datagram, out)
+    }
+
+    /// The same, for a carrier whose ways differ: `room` says how many bytes a datagram to a port may have.
+    pub fn poll_transmit_to(
+        &mut self,
+        room: impl Fn(PortAddress) -> usize,
+        now: Time,
+        datagram: &mut Vec<u8>,
+        out: &mut Outbox,
+    ) -> Option<PortAddress> {
         datagram.clear();
         let config = self.config;
         let mut turn = Turn {
@@ -28,9 +39,14 @@ impl Port {
             config: &config,
             now,
             to: None,
-            room,
+            room: 0,
         };
-        self.put_strays(&mut turn, datagram);
+        let goes = |turn: &mut Turn<'_>, to: PortAddress| {
+            if turn.to != Some(to) {
+                (turn.to, turn.room) = (Some(to), room(to));
+            }
+        };
+        self.put_strays(&mut turn, datagram, &goes);
         // Each has one turn at most; whoever has more to say comes back behind the others.
         for _ in 0..self.ready.len() {
             let Some(number) = self.ready.pop_front() else {
@@ -42,7 +58,7 @@ impl Port {
             wqp.queued = false;
             loop {
                 match wqp.emit(&turn, datagram, &mut self.effects, out) {
-                    Emitted::Cell(to) => turn.to = Some(to),
+                    Emitted::Cell(to) => goes(&mut turn, to),
                     Emitted::Elsewhere | Emitted::Full => {
                         wqp.queued = true;
                         self.ready.push_back(number);
@@ -51,24 +67,29 @@ impl Port {
                     Emitted::Idle => break,
                 }
             }
-            if datagram.len() >= room {
+            if turn.to.is_some() && datagram.len() >= turn.room {
                 break;
             }
         }
         // Somebody who failed while it was asked may have left an answer.
         if turn.to.is_none() {
-            self.put_strays(&mut turn, datagram);
+            self.put_strays(&mut turn, datagram, &goes);
         }
         turn.to
     }
 
     /// Answers that belong to no work queue pair, as many as go to the same port and fit.
-    fn put_strays(&mut self, turn: &mut Turn<'_>, datagram: &mut Vec<u8>) {
+    fn put_strays(
+        &mut self,
+        turn: &mut Turn<'_>,
+        datagram: &mut Vec<u8>,
+        goes: &impl Fn(&mut Turn<'_>, PortAddress),
+    ) {
         while let Some(stray) = self.effects.strays.front() {
             let Ok(to) = turn.put(&stray.cell(), datagram) else {
                 break;
             };
-            turn.to = Some(to);
+            goes(turn, to);
             self.effects.strays.pop_front();
         }
     }

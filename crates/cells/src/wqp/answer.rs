@@ -64,10 +64,13 @@ impl Wqp {
             self.counters.stale_acks += 1;
             return;
         }
+        self.hear(moment.now, moment.config);
         if count > 0 {
             self.progress(count, moment);
+            self.pace.answered(there, moment.now);
             let overflowed = self.complete_sends(count, out);
-            self.timer = (self.begun() > 0).then(|| moment.now + moment.config.timeout);
+            let waits = self.begun() > 0;
+            self.timer = waits.then(|| moment.now + self.patience(moment.config));
             self.note_overflow(moment.here, overflowed, fx, out);
         }
         // A Nak that crossed what it asks for is an acknowledgement.
@@ -122,7 +125,9 @@ impl Wqp {
                 }
                 self.hold = None;
                 self.rewind();
-                self.timer = Some(moment.now + config.timeout);
+                // Something on the way, or the peer, is short of room; how short is learnt by and by.
+                self.window -= self.window / 4;
+                self.timer = Some(moment.now + self.patience(config));
             }
         }
     }
@@ -130,6 +135,7 @@ impl Wqp {
     /// Goes back to the first packet that is not acknowledged.
     fn rewind(&mut self) {
         self.cursor = Cursor::default();
+        self.pace.forget();
         self.counters.rewinds += 1;
     }
 
@@ -146,6 +152,9 @@ impl Wqp {
                 State::Connected => self.silence(moment, fx, out),
                 State::Idle | State::Open | State::Ended => {}
             }
+        }
+        if self.alive.until.is_some_and(|until| until <= now) {
+            self.ask_if_alive(moment, fx, out);
         }
         if self.state == State::Open {
             self.loose_time(moment, fx, out);
@@ -169,7 +178,7 @@ impl Wqp {
 
     /// How long an acknowledgement may take now.
     pub(super) fn patience(&self, config: &Config) -> Duration {
-        config.timeout * (1 << self.tries.min(DOUBLINGS))
+        self.pace.timeout(config) * (1 << self.tries.min(DOUBLINGS))
     }
 
     /// The answer to a connectionless packet stands for that packet alone.

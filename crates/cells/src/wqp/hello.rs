@@ -84,6 +84,12 @@ impl Wqp {
         same
     }
 
+    /// Is this the port that was asked?
+    fn was_asked(&self, port: PortAddress) -> bool {
+        let fits = |asked: PortAddress| asked == port || asked == PortAddress::WHOEVER;
+        self.peer.is_some_and(|peer| fits(peer.port))
+    }
+
     /// The peer agreed. False if this is not what it was asked, or makes no sense.
     pub(crate) fn accepted(
         &mut self,
@@ -93,7 +99,7 @@ impl Wqp {
         terms: &Terms<'_>,
         fx: &mut Effects,
     ) -> bool {
-        let asked = self.peer.is_some_and(|peer| peer.port == from.port) && echo == self.first_tx;
+        let asked = self.was_asked(from.port) && echo == self.first_tx;
         let fits = terms.acknowledged == self.init.kind.acknowledged && terms.cell > 0;
         let next = self.state.next(Event::Accepted);
         let Some(next) = next.filter(|_| asked && fits) else {
@@ -122,7 +128,8 @@ impl Wqp {
         private: &[u8],
         fx: &mut Effects,
     ) -> bool {
-        let asked = self.peer == Some(from) && echo == self.first_tx;
+        let listener = self.peer.is_some_and(|peer| peer.wqp == from.wqp);
+        let asked = self.was_asked(from.port) && listener && echo == self.first_tx;
         let next = self.state.next(Event::Refused);
         let Some(next) = next.filter(|_| asked) else {
             return false;

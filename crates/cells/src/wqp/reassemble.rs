@@ -52,6 +52,7 @@ impl Wqp {
             self.refuse(Refused::Channel);
             return true;
         }
+        self.hear(moment.now, moment.config);
         let verdict = match (kind.connected, kind.acknowledged) {
             (true, true) => self.in_order(from, packet, data, moment, out),
             (true, false) => self.as_it_comes(from, packet, data, moment, out),

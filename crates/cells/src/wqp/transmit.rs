@@ -139,6 +139,14 @@ impl Wqp {
                 Err(not) => not,
             };
         }
+        self.begin_to_listen(turn.now, turn.config);
+        if let Some(cell) = self.question_cell(turn.here) {
+            let put = turn.put(&cell, out);
+            if put.is_ok() {
+                self.asked();
+            }
+            return put.map_or_else(|not| not, Emitted::Cell);
+        }
         if let Some(cell) = self.loose_answer_cell(turn.here) {
             return match turn.put(&cell, out) {
                 Ok(to) => {
@@ -196,7 +204,10 @@ impl Wqp {
                 at: at + 1,
                 ..Cursor::default()
             };
-            self.whole = self.whole.max(at + 1);
+            if at >= self.whole {
+                self.whole = at + 1;
+                self.pace.sent(self.una.plus(at as u32), turn.now);
+            }
             if !acknowledged {
                 // P2: done when its last cell is on the wire.
                 let overflowed = self.complete_sends(1, outbox);

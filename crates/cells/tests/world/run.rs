@@ -214,7 +214,7 @@ impl World {
                 } => {
                     let port = &mut self.nodes[at].port;
                     if from.port == address(HOSTILE) {
-                        port.reject(ticket).unwrap();
+                        port.reject(ticket, &[]).unwrap();
                         continue;
                     }
                     let me = usize::from(private[0]) + 1;
@@ -226,7 +226,7 @@ impl World {
                     // One that was connected before and asks again has failed on its side: this end is stale.
                     match port.accept(ticket, end.number, first, b"") {
                         Ok(()) => end.connected = true,
-                        Err(_) => port.reject(ticket).unwrap(),
+                        Err(_) => port.reject(ticket, &[]).unwrap(),
                     }
                 }
                 Notice::Connected { wqp, .. } => self.ends[find(wqp)].connected = true,

@@ -63,7 +63,7 @@ pub(crate) struct Bench {
     client: Option<String>,
 }
 
-fn size(text: &str) -> Result<u32, String> {
+pub(crate) fn size(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.to_ascii_lowercase() {
         t if t.ends_with('k') => (t[..t.len() - 1].to_owned(), 1 << 10),
         t if t.ends_with('m') => (t[..t.len() - 1].to_owned(), 1 << 20),

@@ -10,6 +10,11 @@ fn copies_stay_inside() {
     assert!(buffer.write(3, b"abc") && !buffer.write(8, b"abc") && !buffer.write(usize::MAX, b"a"));
     assert_eq!(buffer.read(2, 5), b"\0abc\0");
     assert!(buffer.read(8, 3).is_empty());
+    let mut into = [9; 3];
+    assert!(!buffer.read_into(8, &mut into) && !buffer.read_into(usize::MAX, &mut into));
+    assert_eq!(into, [9; 3]);
+    assert!(buffer.read_into(4, &mut into) && buffer.read_into(10, &mut []));
+    assert_eq!(into, *b"bc\0");
     drop(buffer);
     assert!(tpt.is_empty());
 }

@@ -268,7 +268,7 @@ impl Node {
                 Ok(())
             }
             // A request that was on its way while a newer one came.
-            _ => self.port.reject(ticket).map_err(|e| e.to_string()),
+            _ => self.port.reject(ticket, &[]).map_err(|e| e.to_string()),
         }
     }
 

@@ -5,11 +5,12 @@
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbena_mem::{Access, Att, Estate, Mapping, Misuse, Region, Tpt};
+use verbena_mem::{Access, Att, Estate, Mapping, Misuse, Region, Tpt, vectored};
 use verbena_wire::{Stag, To};
 
 use crate::device::Domain;
@@ -292,6 +293,30 @@ impl Block {
             core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
         }
         Ok(())
+    }
+
+    /// Reads from a descriptor into `head` and then in here.
+    pub(crate) fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        (offset, len): (usize, usize),
+    ) -> Result<io::Result<usize>, Error> {
+        self.check(offset, len)?;
+        // SAFETY: as in `write`; the system writes to it, and makes no reference either.
+        Ok(unsafe { vectored::read(fd, head, self.start.as_ptr().add(offset), len) })
+    }
+
+    /// Writes `head` and then bytes from here to a descriptor.
+    pub(crate) fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        (offset, len): (usize, usize),
+    ) -> Result<io::Result<usize>, Error> {
+        self.check(offset, len)?;
+        // SAFETY: as in `write`.
+        Ok(unsafe { vectored::write(fd, head, self.start.as_ptr().add(offset), len) })
     }
 
     /// Does something atomic with the word at `offset`.

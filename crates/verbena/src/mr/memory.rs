@@ -3,6 +3,8 @@
 //! It refuses slices: a peer that may write does so whenever it likes.
 
 use core::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -123,6 +125,57 @@ impl Memory {
     /// ```
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         self.0.read(offset, into)
+    }
+
+    /// Reads from a descriptor (a file, a socket, a network interface) into `head` and, once that is full, into `len` bytes at
+    /// `offset`: one call of the system (`readv`), and no copy of ours. Bytes read in all.
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(100, verbena::Access::ALL)?;
+    /// let (reader, mut writer) = std::io::pipe().unwrap();
+    /// std::io::Write::write_all(&mut writer, b"head, body").unwrap();
+    /// let mut head = [0; 6];
+    /// let read = memory.read_from(reader.as_fd(), &mut head, 10, 90)?.unwrap();
+    /// assert_eq!((read, &head), (10, b"head, "));
+    /// assert_eq!(&memory.get::<[u8; 4]>(10)?, b"body");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> Result<io::Result<usize>, Error> {
+        self.0.read_from(fd, head, (offset, len))
+    }
+
+    /// Writes `head` and then `len` bytes from `offset` to a descriptor: one call of the system (`writev`), and no copy of ours.
+    /// Bytes written in all. What meets a peer's write may be half old, half new.
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.memory(100, verbena::Access::ALL)?;
+    /// memory.write_at(10, b"body")?;
+    /// let (mut reader, writer) = std::io::pipe().unwrap();
+    /// assert_eq!(memory.write_to(writer.as_fd(), b"head, ", 10, 4)?.unwrap(), 10);
+    /// assert!(memory.write_to(writer.as_fd(), b"", 99, 2).is_err());
+    /// let mut got = [0; 10];
+    /// std::io::Read::read_exact(&mut reader, &mut got).unwrap();
+    /// assert_eq!(&got, b"head, body");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> Result<io::Result<usize>, Error> {
+        self.0.write_to(fd, head, (offset, len))
     }
 
     /// Copies a value in.

@@ -25,6 +25,11 @@ pub(super) const RESERVED: u8 = 0xc0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PortAddress(pub [u8; 6]);
 
+impl PortAddress {
+    /// Whoever a Connect reaches. Nobody's own: its first bit makes it a group.
+    pub const WHOEVER: PortAddress = PortAddress([0xff; 6]);
+}
+
 impl fmt::Display for PortAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;

@@ -2,7 +2,8 @@
 
 use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
-use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, RejectReason, Terms, Way};
+use verbena_stream::Time;
+use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, PortAddress, RejectReason, Terms, Way};
 use verbena_wire::number::Qpn;
 
 use crate::testing::*;
@@ -45,6 +46,117 @@ fn both_hear_what_the_other_says() {
     );
 }
 
+/// One who does not know the port's address asks whoever is there, and learns it from either answer.
+#[test]
+fn whoever_is_there_may_answer() {
+    for agrees in [true, false] {
+        let mut pair = Pair::apart(kind(true, true), Config::default());
+        pair.b.port.listen(LISTENER, true).unwrap();
+        let whoever = crate::Peer {
+            port: PortAddress::WHOEVER,
+            wqp: LISTENER,
+        };
+        pair.a.port.connect(WQP, whoever, FIRST, b"").unwrap();
+        let mut datagram = Vec::new();
+        let (port, out) = (&mut pair.a.port, &mut pair.a.out);
+        let to = port.poll_transmit(ROOM, pair.now, &mut datagram, out);
+        assert_eq!(to, Some(PortAddress::WHOEVER));
+        let b = &mut pair.b;
+        b.port.handle_cells(&datagram, pair.now, &mut b.out);
+        let Some(Notice::Request { ticket, .. }) = b.port.poll_notice() else {
+            panic!("a request")
+        };
+        if agrees {
+            b.port.accept(ticket, WQP, FIRST, b"").unwrap();
+        } else {
+            b.port.reject(ticket, b"").unwrap();
+        }
+        pair.carry();
+        let state = if agrees {
+            State::Connected
+        } else {
+            State::Idle
+        };
+        assert_eq!(pair.a.state(), state);
+        assert_eq!(pair.a.port.view(WQP).unwrap().peer, agrees.then(|| peer(2)));
+    }
+}
+
+/// Nothing but a request may be for whoever is there.
+#[test]
+fn only_requests_are_for_whoever() {
+    let mut pair = Pair::new(kind(true, true));
+    let bye = Cell {
+        way: Way {
+            to: PortAddress::WHOEVER,
+            from: address(1),
+            to_wqp: WQP,
+            from_wqp: WQP,
+        },
+        connected: true,
+        packet: FIRST,
+        body: Body::Disconnect(Ending::Closed),
+    };
+    let mut datagram = Vec::new();
+    bye.emit(&mut datagram);
+    let b = &mut pair.b;
+    b.port.handle_cells(&datagram, pair.now, &mut b.out);
+    assert_eq!(b.port.counters().not_ours, 1);
+    assert_eq!(pair.b.state(), State::Connected);
+}
+
+/// A carrier that knows its peers holds cells to that.
+#[test]
+fn cells_in_the_name_of_others_are_refused() {
+    let mut pair = Pair::new(kind(true, true));
+    pair.b.receive(1, 0, 100);
+    pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
+    let datagram = pair.a.transmit(pair.now).unwrap();
+    let b = &mut pair.b;
+    b.port
+        .handle_cells_from(address(3), &datagram, pair.now, &mut b.out);
+    assert!(b.received().is_empty());
+    assert_eq!(b.port.counters().not_theirs, 1);
+    b.port
+        .handle_cells_from(address(1), &datagram, pair.now, &mut b.out);
+    assert_eq!(b.received().len(), 1);
+}
+
+/// A channel without work asks whether its peer is there: one that is stays connected, one that is not is noticed.
+#[test]
+fn silent_peers_are_asked() {
+    let config = Config {
+        keep_alive: Some(core::time::Duration::from_secs(1)),
+        ..Config::default()
+    };
+    let mut pair = Pair::with(kind(true, true), config);
+    pair.b.receive(1, 0, 100);
+    for _ in 0..50 {
+        assert!(pair.wait());
+        pair.carry();
+    }
+    assert!(pair.now > Time::ZERO + core::time::Duration::from_secs(20));
+    assert_eq!(
+        (pair.a.state(), pair.b.state()),
+        (State::Connected, State::Connected)
+    );
+    assert!(pair.a.counters().duplicate + pair.b.counters().duplicate >= 20);
+    assert!(pair.b.received().is_empty(), "a question is no packet");
+    // What is sent afterwards comes as ever.
+    pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
+    pair.carry();
+    assert_eq!((pair.b.received().len(), pair.a.sent().len()), (1, 1));
+    let since = pair.now;
+    while pair.a.state() == State::Connected {
+        assert!(pair.wait());
+        pair.carry_but(|_, _| false);
+    }
+    let why = Why::Silent;
+    assert_eq!(pair.a.notices(), [Notice::Ended { wqp: WQP, why }]);
+    // A second of silence, and eight tries of 200 ms.
+    assert!(pair.now.since(since) < core::time::Duration::from_secs(4));
+}
+
 /// Each answer that is no: nobody listens, other attributes, the consumer.
 #[test]
 fn a_rejection_says_why_and_leaves_everything_as_it_was() {
@@ -68,9 +180,14 @@ fn a_rejection_says_why_and_leaves_everything_as_it_was() {
     let Some(Notice::Request { ticket, .. }) = pair.b.port.poll_notice() else {
         panic!("a request")
     };
-    pair.b.port.reject(ticket).unwrap();
+    pair.b.port.reject(ticket, b"no room").unwrap();
     pair.carry();
-    assert_eq!(pair.a.notices(), [rejected(RejectReason::Consumer)]);
+    let told = Notice::Rejected {
+        wqp: WQP,
+        reason: RejectReason::Consumer,
+        private: b"no room".to_vec(),
+    };
+    assert_eq!(pair.a.notices(), [told]);
     assert_eq!(pair.a.state(), State::Idle);
     pair.join();
 }

@@ -1,0 +1,132 @@
+//! What `verbena host` and `verbena unit` have in common: ending, saying, and asking those that run.
+//! It promises that the first Ctrl-C ends a driver in good order and the second at once.
+//! It refuses to know what the drivers do.
+
+use std::error::Error;
+use std::io::Write;
+
+use serde::de::DeserializeOwned;
+use verbena_split::Journal;
+use verbena_split::service::Counts;
+use verbena_split::status::{self, HostStatus, LinkStatus, UnitStatus};
+use verbena_split::stop::Stop;
+
+/// A status for people.
+pub(crate) trait Told {
+    /// Its lines.
+    fn lines(&self) -> Vec<String>;
+}
+
+/// The wish to end, which Ctrl-C and SIGTERM have.
+pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
+    let stop = Stop::new()?;
+    let wish = stop.clone();
+    ctrlc::set_handler(move || {
+        if wish.is_wished() {
+            // Who asks twice does not want to wait.
+            std::process::exit(130);
+        }
+        wish.wish();
+    })?;
+    Ok(stop)
+}
+
+/// Sentences go to standard error.
+pub(crate) fn journal(who: &'static str, quiet: bool) -> Journal {
+    if quiet {
+        return Journal::silent();
+    }
+    Journal::new(move |what| eprintln!("{who}: {what}"))
+}
+
+/// What the machine calls itself.
+pub(crate) fn machine() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+pub(crate) fn code(done: Result<(), Box<dyn Error>>) -> u8 {
+    match done {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("verbena: {error}");
+            1
+        }
+    }
+}
+
+/// Shows how drivers stand: all of a kind, or one.
+pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
+    let names = match name {
+        Some(name) => Ok(vec![format!("{kind}-{name}")]),
+        None => status::running(kind),
+    };
+    let names = match names {
+        Ok(names) => names,
+        Err(error) => {
+            eprintln!("verbena: {}: {error}", status::directory().display());
+            return 1;
+        }
+    };
+    let mut shown = 0;
+    for driver in &names {
+        match status::ask(driver) {
+            Ok(answer) => shown += u32::from(show(kind, &answer, json)),
+            // One that was killed leaves its socket behind.
+            Err(error)
+                if name.is_none() && error.kind() == std::io::ErrorKind::ConnectionRefused => {}
+            Err(error) => {
+                eprintln!("verbena: no driver {driver} answers: {error}");
+                return 1;
+            }
+        }
+    }
+    if shown == 0 {
+        eprintln!("verbena: no {kind} driver of this user runs");
+        return 1;
+    }
+    0
+}
+
+fn show(kind: &str, answer: &str, json: bool) -> bool {
+    fn lines<T: Told + DeserializeOwned>(answer: &str) -> Option<Vec<String>> {
+        serde_json::from_str::<T>(answer).ok().map(|t| t.lines())
+    }
+    let lines = match (json, kind) {
+        (true, _) => Some(vec![answer.to_owned()]),
+        (false, "host") => lines::<HostStatus>(answer),
+        (false, _) => lines::<UnitStatus>(answer),
+    };
+    let Some(lines) = lines else {
+        eprintln!("verbena: an answer that is cut short: {answer:.80}");
+        return false;
+    };
+    let mut out = std::io::stdout().lock();
+    // A reader that has seen enough is no fault.
+    let _ = writeln!(out, "{}", lines.join("\n"));
+    true
+}
+
+pub(crate) fn messages(link: &LinkStatus) -> String {
+    format!(
+        "  messages      {} out, {} in; packets {} out ({} by immediate data, {} by message), {} in; {} free, {} lost, {} against the rules",
+        link.messages_out,
+        link.messages_in,
+        link.packets_out,
+        link.immediates_out,
+        link.indications_out,
+        link.packets_in,
+        link.free,
+        link.lost,
+        link.violations
+    )
+}
+
+pub(crate) fn counts(counts: &Counts) -> String {
+    format!(
+        "{} in, {} out; lost: {} no room, {} refused, {} unfit",
+        counts.frames_in, counts.frames_out, counts.full, counts.refused, counts.unfit
+    )
+}

@@ -1,0 +1,169 @@
+//! `verbena host`: arguments around the host's half of the split driver, and the status of those that run.
+//! It promises that Ctrl-C takes leave of the unit, and that what is missing is said by name.
+//! It refuses to configure addresses and routes: the interface is like any other.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use verbena_split::Arrangement;
+use verbena_split::carrier::address::Address;
+use verbena_split::carrier::open;
+use verbena_split::host::{Host, HostOptions, MacChoice};
+use verbena_split::lan::Mac;
+use verbena_split::status::HostStatus;
+
+use super::driver::{self, Told};
+
+pub(crate) const EXAMPLE: &str = "\
+Examples:
+  verbena host --connect 10.0.0.7 --tap net0             a card that sits in 10.0.0.7, over RDMA
+  verbena host --connect udp://10.0.0.7 --tap net0       the same over cells in UDP datagrams
+  verbena host --connect ethernet://eth0/02:00:00:00:00:07 --tap net0
+  ip addr add 192.168.9.2/24 dev net0; ip link set net0 up
+  verbena host status                                    how it stands
+
+Creating an interface needs CAP_NET_ADMIN: as root, in a namespace of one's own (unshare -Urn), or with an interface that
+an administrator made (ip tuntap add net0 mode tap user USER).";
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct HostArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// The unit: iwarp://HOST[:PORT] (or just HOST), udp://HOST[:PORT], ethernet://INTERFACE/MAC
+    #[arg(long, required = true, value_name = "UNIT")]
+    connect: Option<Address>,
+    /// The interface to create, or a pattern such as tap%d
+    #[arg(long, required = true, value_name = "NAME")]
+    tap: Option<String>,
+    /// What the unit calls this host in its status; the machine's name if not given
+    #[arg(long)]
+    name: Option<String>,
+    /// How packets travel: a (sends, unacknowledged), b (RDMA writes), c (inside messages)
+    #[arg(long, default_value = "b", value_parser = arrangement)]
+    arrangement: Arrangement,
+    /// The interface's Ethernet address, or `unit` for one that the unit gives
+    #[arg(long, value_parser = mac)]
+    mac: Option<MacChoice>,
+    /// The interface's MTU; the LAN's if not given
+    #[arg(long)]
+    mtu: Option<u32>,
+    /// Packets that may be on their way, each direction
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
+    elements: u32,
+    /// Do checksums and cutting here instead of leaving them to the unit
+    #[arg(long)]
+    no_offloads: bool,
+    /// Payload bytes of a cell (udp, ethernet); as much as a frame of the path holds if not given
+    #[arg(long, value_name = "BYTES")]
+    cell: Option<u16>,
+    /// Seconds of silence after which the unit is believed gone
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    patience: u64,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Show how the drivers of this user stand
+    Status {
+        /// Only the driver of this interface
+        tap: Option<String>,
+        /// Print JSON, one object per line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn arrangement(text: &str) -> Result<Arrangement, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "a" => Ok(Arrangement::Sends),
+        "b" => Ok(Arrangement::Writes),
+        "c" => Ok(Arrangement::Single),
+        _ => Err("a, b or c".to_owned()),
+    }
+}
+
+fn mac(text: &str) -> Result<MacChoice, String> {
+    if text == "unit" {
+        return Ok(MacChoice::Unit);
+    }
+    let mac: Mac = text
+        .parse()
+        .map_err(|no: verbena_split::lan::NotMac| no.to_string())?;
+    match mac.is_station() {
+        true => Ok(MacChoice::Fixed(mac)),
+        false => Err(format!("{mac} cannot be a station's address")),
+    }
+}
+
+pub(crate) fn run(args: &HostArgs) -> u8 {
+    if let Some(Action::Status { tap, json }) = &args.action {
+        return driver::status("host", tap.as_deref(), *json);
+    }
+    driver::code(drive(args))
+}
+
+fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let (Some(unit), Some(tap)) = (&args.connect, &args.tap) else {
+        return Err("both --connect and --tap are needed".into());
+    };
+    let options = HostOptions {
+        name: args.name.clone().unwrap_or_else(driver::machine),
+        arrangement: args.arrangement,
+        elements: args.elements,
+        mac: args.mac.unwrap_or(MacChoice::Own),
+        mtu: args.mtu,
+        offloads: !args.no_offloads,
+        patience: Duration::from_secs(args.patience),
+        ..HostOptions::new(tap)
+    };
+    let stop = driver::stop()?;
+    let carrier = open::dial(unit, args.cell)?;
+    let journal = driver::journal("host", args.quiet);
+    let mut host = Host::new(options, carrier, &unit.to_string(), journal)?;
+    if !args.quiet {
+        eprintln!(
+            "host: interface {} dials {unit}; Ctrl-C ends it",
+            host.tap()?
+        );
+    }
+    Ok(host.run(&stop)?)
+}
+
+impl Told for HostStatus {
+    fn lines(&self) -> Vec<String> {
+        let link = if self.link { "up" } else { "down" };
+        let offloads = match self.offloads.as_slice() {
+            [] => "none".to_owned(),
+            some => some.join(" "),
+        };
+        let mut lines = vec![
+            format!("{} (process {}): {}", self.tap, self.pid, self.phase),
+            format!(
+                "  unit          {} (arrangement {})",
+                self.unit, self.arrangement
+            ),
+            format!(
+                "  address       {}, MTU {}, link {link}",
+                self.mac, self.mtu
+            ),
+            format!("  offloads      {offloads}"),
+            format!(
+                "  frames        {} out, {} in, {} lost here",
+                self.frames_out, self.frames_in, self.dropped
+            ),
+            format!("  connections   {}", self.connections),
+            driver::messages(&self.messages),
+        ];
+        if let Some(why) = &self.why {
+            lines.push(format!("  last ended    {why}"));
+        }
+        if let Some(at_unit) = &self.at_unit {
+            lines.push(format!("  at the unit   {}", driver::counts(at_unit)));
+        }
+        lines
+    }
+}

@@ -1,0 +1,145 @@
+//! `verbena unit`: arguments around the I/O unit's half of the split driver, and the status of those that run.
+//! It promises that Ctrl-C takes leave of the hosts, and that what is missing is said by name.
+//! It refuses to choose whom to serve: whoever reaches it may connect, as to any LAN.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use verbena_split::carrier::address::Address;
+use verbena_split::carrier::open;
+use verbena_split::status::{GuestStatus, UnitStatus};
+use verbena_split::unit::{LanPort, Unit, UnitOptions};
+
+use super::driver::{self, Told};
+
+pub(crate) const EXAMPLE: &str = "\
+Examples:
+  verbena unit --lan eth1 --listen 0.0.0.0                hosts reach eth1's LAN over RDMA
+  verbena unit --lan eth1 --listen 0.0.0.0 --listen udp://0.0.0.0 --listen ethernet://eth0
+  verbena unit --lan-tap lan0 --listen 127.0.0.1:9000     the LAN is an interface of the unit's own
+  verbena unit status                                     how it stands, and its hosts
+
+--lan needs CAP_NET_RAW, --lan-tap CAP_NET_ADMIN: as root, or in a namespace of one's own (unshare -Urn).
+Hosts are trusted as a LAN trusts its stations: listen only where such stations are.";
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct UnitArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// The LAN side: an Ethernet interface that is there
+    #[arg(long, value_name = "INTERFACE", required_unless_present = "lan_tap")]
+    lan: Option<String>,
+    /// The LAN side: an interface to create
+    #[arg(long, value_name = "NAME", conflicts_with = "lan")]
+    lan_tap: Option<String>,
+    /// Where hosts connect to: iwarp://ADDRESS[:PORT] (or just ADDRESS), udp://ADDRESS[:PORT], ethernet://INTERFACE;
+    /// may be given several times
+    #[arg(long, required = true, value_name = "ADDRESS")]
+    listen: Vec<Address>,
+    /// Hosts at once
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=255))]
+    hosts: u16,
+    /// Packets that may be on their way, each direction, per host
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
+    elements: u32,
+    /// Leave checksums and cutting to hosts
+    #[arg(long)]
+    no_offloads: bool,
+    /// Hosts may not hear what is for others
+    #[arg(long)]
+    no_promiscuous: bool,
+    /// Payload bytes of a cell (udp, ethernet); as much as a frame of the path holds if not given
+    #[arg(long, value_name = "BYTES")]
+    cell: Option<u16>,
+    /// Seconds of silence after which a host is believed gone
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    patience: u64,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Show how the drivers of this user stand
+    Status {
+        /// Only the driver with this LAN interface
+        lan: Option<String>,
+        /// Print JSON, one object per line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(args: &UnitArgs) -> u8 {
+    if let Some(Action::Status { lan, json }) = &args.action {
+        return driver::status("unit", lan.as_deref(), *json);
+    }
+    driver::code(drive(args))
+}
+
+fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let lan = match (&args.lan, &args.lan_tap) {
+        (Some(name), _) => LanPort::interface_named(name)?,
+        (None, Some(name)) => LanPort::tap_named(name)?,
+        (None, None) => return Err("--lan or --lan-tap is needed".into()),
+    };
+    let options = UnitOptions {
+        hosts: usize::from(args.hosts),
+        elements: args.elements,
+        offloads: !args.no_offloads,
+        promiscuous: !args.no_promiscuous,
+        patience: Duration::from_secs(args.patience),
+    };
+    let stop = driver::stop()?;
+    let mut carriers = Vec::new();
+    for address in &args.listen {
+        carriers.push(open::listen(address, args.cell)?);
+    }
+    let journal = driver::journal("unit", args.quiet);
+    let mut unit = Unit::new(options, lan, carriers, journal)?;
+    if !args.quiet {
+        let status = unit.status();
+        let at = status.listens.join(", ");
+        eprintln!(
+            "unit: LAN {}, hosts connect to {at}; Ctrl-C ends it",
+            status.lan
+        );
+    }
+    Ok(unit.run(&stop)?)
+}
+
+impl Told for UnitStatus {
+    fn lines(&self) -> Vec<String> {
+        let link = if self.link { "up" } else { "down" };
+        let mut lines = vec![
+            format!(
+                "{} (process {}): link {link}, MTU {}",
+                self.lan, self.pid, self.mtu
+            ),
+            format!("  listens       {}", self.listens.join(", ")),
+            format!(
+                "  LAN frames    {} in, {} out, {} lost",
+                self.frames_in, self.frames_out, self.dropped
+            ),
+            format!("  addresses     {}", self.addresses),
+            format!("  hosts         {}", self.hosts.len()),
+        ];
+        lines.extend(self.hosts.iter().flat_map(guest));
+        lines
+    }
+}
+
+fn guest(guest: &GuestStatus) -> Vec<String> {
+    let mac = guest.mac.as_deref().unwrap_or("no address yet");
+    let hears = if guest.promiscuous { ", hears all" } else { "" };
+    vec![
+        format!(
+            "  {} ({}, {}, arrangement {}): {}, {mac}{hears}",
+            guest.name, guest.from, guest.carrier, guest.arrangement, guest.phase
+        ),
+        format!("    frames      {}", driver::counts(&guest.counts)),
+        format!("  {}", driver::messages(&guest.messages)),
+    ]
+}

@@ -1,0 +1,268 @@
+//! One end of a service connection: a control and a data channel, memory, and what came.
+//! It promises that pushing is done by a real session, that what is asked and announced are the layer's own messages, and that
+//! all models name a transfer in the same way (P7). It refuses to know time.
+
+mod wire;
+
+use std::collections::VecDeque;
+
+use verbena::low::{Limits, QpState, Sge};
+use verbena::{Access, Cq, Device, Memory, Qp, QpOptions};
+use verbena_push::{Arrangement, Event, Output, Packet, Refused, Session, Settings};
+use verbena_wire::push::{Element, Indication, Message, Pool, Range};
+
+use super::{Error, Way};
+
+/// Elements that are lent for pushing.
+const ELEMENTS: u32 = 64;
+/// Receives on each channel.
+const RECEIVES: usize = 128;
+/// Bytes of the longest message.
+const MESSAGE: usize = 512;
+/// Our only pool, and the buffer that is named when we ask.
+const POOL: u32 = 1;
+
+/// Where a packet arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In this element of our pool.
+    Element(u32),
+    /// In the buffer that was named, or read to.
+    Sink,
+}
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) control: Qp,
+    pub(super) data: Qp,
+    cq: Cq,
+    session: Session,
+    pub(super) outward: Way,
+    pub(super) inward: Way,
+    size: u32,
+    /// What is lent, what is named, what is sent, and where messages come in.
+    pool: Memory,
+    sink: Memory,
+    source: Memory,
+    words: Memory,
+    /// Packets that the session has under way.
+    pushed: VecDeque<Packet>,
+    /// A packet came.
+    pub(super) arrived: Option<Place>,
+    /// The peer asks for a packet.
+    pub(super) asked: Option<Pool>,
+    /// The peer has a packet.
+    pub(super) announced: Option<Pool>,
+    /// The peer has read ours, so that another may take its place.
+    released: bool,
+    /// Reads that were answered.
+    pub(super) reads: u64,
+}
+
+impl End {
+    pub(super) fn new(device: &Device, outward: Way, inward: Way, size: u32) -> Result<End, Error> {
+        let pd = device.pd()?;
+        let limits = Limits {
+            sends: 64,
+            receives: RECEIVES,
+            pieces: 1,
+            inline: MESSAGE,
+        };
+        let cq = device.cq(2 * (limits.sends + limits.receives))?;
+        let options = QpOptions {
+            limits,
+            ..QpOptions::default()
+        };
+        let [control, data] = [(); 2].map(|()| Qp::new(&pd, &cq, &cq, options));
+        let len = size as usize;
+        let settings = Settings {
+            // Nobody asks for more: the pool is as large as it will be.
+            low: 0,
+            frame: MESSAGE as u32,
+            ..Settings::new(Arrangement::Writes)
+        };
+        let end = End {
+            control: control?,
+            data: data?,
+            cq,
+            session: Session::new(settings)?,
+            outward,
+            inward,
+            size,
+            pool: pd.memory(ELEMENTS as usize * len, Access::ALL)?,
+            sink: pd.memory(len, Access::ALL)?,
+            source: pd.memory(len, Access::ALL)?,
+            words: pd.memory(RECEIVES * MESSAGE, Access::ALL)?,
+            pushed: VecDeque::new(),
+            arrived: None,
+            asked: None,
+            announced: None,
+            released: true,
+            reads: 0,
+        };
+        end.control.modify(QpState::Init);
+        end.data.modify(QpState::Init);
+        for slot in 0..RECEIVES {
+            end.post_word(slot)?;
+            end.post_immediate()?;
+        }
+        Ok(end)
+    }
+
+    /// Lends its pool, if packets are pushed to it.
+    pub(super) fn begin(&mut self) -> Result<(), Error> {
+        if self.inward == Way::Push {
+            let lent = named(&self.pool, ELEMENTS, self.size)?;
+            self.session.advertise(&[lent])?;
+            self.drive()?;
+        }
+        Ok(())
+    }
+
+    /// The last packet's memory is free.
+    pub(super) fn may_give(&self) -> bool {
+        self.outward != Way::Read || self.released
+    }
+
+    /// Makes the packet of this turn.
+    pub(super) fn fill(&self, turn: u64) -> Result<(), Error> {
+        self.source.put(0, &turn)?;
+        let last = self.size as usize - 8;
+        Ok(self.source.put(last, &turn)?)
+    }
+
+    /// The packet that arrived is that of this turn, at both ends.
+    pub(super) fn look(&self, place: Place, turn: u64) -> Result<(), Error> {
+        let (memory, at) = match place {
+            Place::Element(element) => (&self.pool, element as usize * self.size as usize),
+            Place::Sink => (&self.sink, 0),
+        };
+        let last = at + self.size as usize - 8;
+        let got: [u64; 2] = [memory.get(at)?, memory.get(last)?];
+        if got != [turn; 2] {
+            let sentence = format!("packet {turn} is {got:?} where it arrived");
+            return Err(Error::Failed(sentence));
+        }
+        Ok(())
+    }
+
+    /// Pushes the packet; false if no element is free.
+    pub(super) fn push(&mut self) -> Result<bool, Error> {
+        match self.session.send(self.size) {
+            Ok(packet) => self.pushed.push_back(packet),
+            Err(Refused::Full { .. }) => return Ok(false),
+            Err(refused) => return Err(Error::Failed(refused.to_string())),
+        }
+        self.drive()?;
+        Ok(true)
+    }
+
+    /// Asks for a packet, and names a buffer for it.
+    pub(super) fn ask(&mut self) -> Result<(), Error> {
+        let buffer = named(&self.sink, 1, self.size)?;
+        let mut bytes = Vec::new();
+        Message::emit_pools(0, &[buffer], &mut bytes);
+        self.say(&bytes)
+    }
+
+    /// Writes the packet where the peer wants it.
+    pub(super) fn answer(&mut self) -> Result<(), Error> {
+        let Some(buffer) = self.asked.take() else {
+            return Ok(());
+        };
+        let immediate = Indication::fit(POOL, 0, self.size).map(Indication::immediate);
+        self.post_write(wire::ANSWER, (buffer.handle, buffer.at), immediate)
+    }
+
+    /// The answer has been written: says so, if it was too long to say it at once.
+    fn answered(&mut self) -> Result<(), Error> {
+        if Indication::fit(POOL, 0, self.size).is_some() {
+            return Ok(());
+        }
+        let written = Element::Index {
+            pool: POOL,
+            element: 0,
+            length: self.size,
+        };
+        let mut bytes = Vec::new();
+        Message::emit_elements(0, &[written], &mut bytes);
+        self.say(&bytes)
+    }
+
+    /// Says where the packet is.
+    pub(super) fn announce(&mut self) -> Result<(), Error> {
+        self.released = false;
+        let buffer = named(&self.source, 1, self.size)?;
+        let mut bytes = Vec::new();
+        Message::emit_pools(0, &[buffer], &mut bytes);
+        self.say(&bytes)
+    }
+
+    /// Reads the packet that the peer announced.
+    pub(super) fn read(&mut self) -> Result<(), Error> {
+        match self.announced.take() {
+            Some(buffer) => self.post_read((buffer.handle, buffer.at)),
+            None => Ok(()),
+        }
+    }
+
+    /// The packet was looked at: its place is free.
+    pub(super) fn done(&mut self, place: Place) -> Result<(), Error> {
+        match place {
+            Place::Element(element) => {
+                self.session.give_back(POOL, element)?;
+                self.drive()
+            }
+            Place::Sink if self.inward == Way::Read => {
+                let free = Range {
+                    pool: POOL,
+                    first: 0,
+                    count: 1,
+                };
+                let mut bytes = Vec::new();
+                Message::emit_ranges(0, &[free], &mut bytes);
+                self.say(&bytes)
+            }
+            Place::Sink => Ok(()),
+        }
+    }
+
+    /// Does what the session wants done.
+    fn drive(&mut self) -> Result<(), Error> {
+        while let Some(output) = self.session.poll() {
+            match output {
+                Output::Send(bytes) => self.say(&bytes)?,
+                Output::Write {
+                    handle,
+                    at,
+                    immediate,
+                    ..
+                } => self.post_write(wire::PUSH, (handle, at), immediate)?,
+                Output::Event(Event::Arrived { element, .. }) => {
+                    self.arrived = Some(Place::Element(element));
+                }
+                // It does not matter here when there is room again, and the other arrangements do not occur.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn source(&self) -> Result<Sge, Error> {
+        Ok(self.source.sge(0, self.size as usize)?)
+    }
+}
+
+/// Memory as one side names it to the other.
+fn named(memory: &Memory, count: u32, size: u32) -> Result<Pool, Error> {
+    let start = memory.place(0)?;
+    Ok(Pool {
+        reference: POOL,
+        count,
+        size,
+        handle: start.stag,
+        at: start.to,
+        context: 0,
+    })
+}

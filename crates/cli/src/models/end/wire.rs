@@ -1,0 +1,170 @@
+//! Requests and completions of an end.
+//! It promises that a receive is posted again before what it took is looked at. It refuses completions that failed.
+
+use verbena::Status;
+use verbena::low::{BLANK, Data, Flags, PostError, RecvWr, Remote, SendOp, SendWr, Stag, To, Wc};
+use verbena_push::Channel;
+use verbena_wire::push::{Body, Message, Parsed};
+
+use super::{End, MESSAGE, Place};
+use crate::models::{Error, Way};
+
+/// What a request is for; that of a message's receive is the slot behind these.
+pub(super) const PUSH: u64 = 1;
+pub(super) const ANSWER: u64 = 2;
+const READ: u64 = 3;
+const SAY: u64 = 4;
+const IMMEDIATE: u64 = 5;
+const WORD: u64 = 16;
+
+impl End {
+    /// A receive for the message in this slot.
+    pub(super) fn post_word(&self, slot: usize) -> Result<(), Error> {
+        let piece = self.words.sge(slot * MESSAGE, MESSAGE)?;
+        let wr = RecvWr {
+            id: WORD + slot as u64,
+            scatter: &[piece],
+        };
+        self.control.post_recv(&[wr]).map_err(refused)
+    }
+
+    /// A receive for the immediate data of a write.
+    pub(super) fn post_immediate(&self) -> Result<(), Error> {
+        let wr = RecvWr {
+            id: IMMEDIATE,
+            scatter: &[],
+        };
+        self.data.post_recv(&[wr]).map_err(refused)
+    }
+
+    /// Sends a message.
+    pub(super) fn say(&self, bytes: &[u8]) -> Result<(), Error> {
+        let op = SendOp::Send {
+            invalidate: None,
+            immediate: None,
+        };
+        let wr = SendWr {
+            id: SAY,
+            op,
+            flags: Flags::SIGNALED,
+            data: Data::Inline(bytes),
+        };
+        self.control.post_send(&[wr]).map_err(refused)
+    }
+
+    /// Writes the packet to the peer's memory.
+    pub(super) fn post_write(
+        &self,
+        id: u64,
+        (stag, to): (Stag, To),
+        immediate: Option<u32>,
+    ) -> Result<(), Error> {
+        let remote = Remote { stag, to };
+        let wr = SendWr {
+            id,
+            op: SendOp::Write { remote, immediate },
+            flags: Flags::SIGNALED,
+            data: Data::Gather(&[self.source()?]),
+        };
+        self.data.post_send(&[wr]).map_err(refused)
+    }
+
+    /// Reads a packet from the peer's memory.
+    pub(super) fn post_read(&self, (stag, to): (Stag, To)) -> Result<(), Error> {
+        let op = SendOp::Read {
+            remote: Remote { stag, to },
+            local_invalidate: None,
+        };
+        let wr = SendWr {
+            id: READ,
+            op,
+            flags: Flags::SIGNALED,
+            data: Data::Gather(&[self.sink.sge(0, self.size as usize)?]),
+        };
+        self.data.post_send(&[wr]).map_err(refused)
+    }
+
+    /// Takes what has completed.
+    pub(in crate::models) fn poll(&mut self) -> Result<(), Error> {
+        let mut some = [BLANK; 16];
+        let n = self.cq.poll(&mut some);
+        some[..n].iter().try_for_each(|wc| self.completed(wc))
+    }
+
+    fn completed(&mut self, wc: &Wc) -> Result<(), Error> {
+        if wc.status != Status::Success {
+            let both = [&self.control, &self.data];
+            let why = both.iter().find_map(|qp| qp.view().cause);
+            let sentence = format!("{:?}: {}", wc.status, why.unwrap_or_default());
+            return Err(Error::Failed(sentence));
+        }
+        match wc.id {
+            PUSH => {
+                if let Some(packet) = self.pushed.pop_front() {
+                    self.session.handle_written(packet)?;
+                }
+                self.drive()
+            }
+            ANSWER => self.answered(),
+            READ => {
+                self.reads += 1;
+                self.arrived = Some(Place::Sink);
+                Ok(())
+            }
+            SAY => Ok(()),
+            IMMEDIATE => {
+                self.post_immediate()?;
+                self.indicated(wc.immediate.unwrap_or_default())
+            }
+            slot => {
+                let slot = (slot - WORD) as usize;
+                let mut room = [0; MESSAGE];
+                let bytes = &mut room[..(wc.len as usize).min(MESSAGE)];
+                self.words.read_at(slot * MESSAGE, bytes)?;
+                self.post_word(slot)?;
+                self.heard(bytes)
+            }
+        }
+    }
+
+    fn indicated(&mut self, word: u32) -> Result<(), Error> {
+        if self.inward != Way::Push {
+            self.arrived = Some(Place::Sink);
+            return Ok(());
+        }
+        self.session.handle_immediate(Channel::Data, word)?;
+        self.drive()
+    }
+
+    /// A message: one of pulling or reading, or else the session's.
+    fn heard(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let parsed = Message::parse(bytes).map_err(|e| Error::Failed(e.to_string()))?;
+        let body = match parsed {
+            Parsed::Known(message) => Some(message.body),
+            Parsed::Unknown(_) => None,
+        };
+        match body {
+            Some(Body::BufferRecvPool(pools)) if self.outward == Way::Pull => {
+                self.asked = pools.iter().next();
+            }
+            Some(Body::BufferRecvPool(pools)) if self.inward == Way::Read => {
+                self.announced = pools.iter().next();
+            }
+            Some(Body::BufferRdmaIndicate(_)) if self.inward == Way::Pull => {
+                self.arrived = Some(Place::Sink);
+            }
+            Some(Body::BufferRecvPoolUpdate(_)) if self.outward == Way::Read => {
+                self.released = true;
+            }
+            _ => {
+                self.session.handle_message(Channel::Control, bytes)?;
+                self.drive()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(refused: (usize, PostError)) -> Error {
+    Error::Failed(refused.1.to_string())
+}

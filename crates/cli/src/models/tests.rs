@@ -1,0 +1,55 @@
+//! What is true of the models on any machine: who needs how many messages, and that every packet arrives.
+
+use super::*;
+
+fn rows(sizes: &[u32]) -> Vec<Row> {
+    let plan = Plan {
+        sizes: sizes.to_vec(),
+        count: 120,
+        rounds: 1,
+    };
+    run(&Config::default(), &plan, |_| ()).unwrap()
+}
+
+/// A Write and its Immediate are two messages, and elements are given back a quarter of a pool at a time.
+#[test]
+fn who_pushes_needs_the_fewest_messages() {
+    for four in rows(&[64, 65_535]).chunks(4) {
+        let of = |name: &str| four.iter().find(|row| row.model == name).unwrap();
+        let push = of("push-push");
+        assert!((2.0..2.3).contains(&push.messages), "{push:?}");
+        assert!((2.4..2.7).contains(&of("push-pull").messages), "{four:?}");
+        assert_eq!(of("pull-pull").messages, 3.0, "{four:?}");
+        // Said, asked, answered, done.
+        assert_eq!(of("read").messages, 4.0, "{four:?}");
+        assert!(four.iter().all(|row| row.overhead > 0.0), "{four:?}");
+    }
+}
+
+/// P7: one byte more, and the transfer is named by a message of its own.
+#[test]
+fn packets_too_long_for_an_indication_arrive_as_well() {
+    let four = rows(&[65_536]);
+    let fewest = four.iter().map(|row| row.messages).fold(9.0, f64::min);
+    assert_eq!(four[0].messages, fewest, "{four:?}");
+    assert!((2.0..2.3).contains(&fewest), "{four:?}");
+}
+
+#[test]
+fn sizes_that_make_no_sense_are_refused() {
+    for size in [0, SHORTEST - 1, LONGEST + 1] {
+        let plan = Plan {
+            sizes: vec![64, size],
+            count: 1,
+            rounds: 1,
+        };
+        let error = run(&Config::default(), &plan, |_| ()).unwrap_err();
+        assert!(error.to_string().contains(&size.to_string()), "{error}");
+    }
+    let plan = Plan {
+        sizes: vec![SHORTEST],
+        count: 0,
+        rounds: 0,
+    };
+    assert_eq!(run(&Config::default(), &plan, |_| ()).unwrap().len(), 4);
+}

@@ -1,0 +1,210 @@
+//! Cables that are pulled, strangers, and leaving in good order.
+
+use std::io::Write;
+use std::net::{TcpStream, UdpSocket};
+
+use rustix::process::Signal;
+use verbena::{Depths, Device};
+
+use crate::program::{Running, answers, ping};
+use crate::space::until;
+use crate::world::{LAN, Way, World, privileged};
+
+/// The LAN's cable: pulled at its far end, and its interface switched off at ours.
+#[test]
+fn a_pulled_cable_is_seen_by_hosts() {
+    privileged("faults::a_pulled_cable_is_seen_by_hosts", || {
+        let world = World::new(Way::Iwarp, 1);
+        let mut unit = world.start_unit(&[]);
+        let _host = world.bring_up(1, "b");
+        ping(world.host(1), LAN, 50);
+        for (space, end) in [(&world.lan, "eth0"), (&world.unit, "lan0")] {
+            space.ip(&format!("link set {end} down"));
+            until("the host's interface has no link", || !world.has_carrier(1));
+            let status = world.status("host", "net1");
+            assert_eq!(
+                (&status["phase"], &status["link"]),
+                (&"up".into(), &false.into())
+            );
+            assert_eq!(world.status("unit", "lan0")["link"], false);
+            space.ip(&format!("link set {end} up"));
+            world.until_up(1);
+            // IPv6 addresses go with an interface that is switched off, IPv4 addresses stay.
+            until("frames pass again", || answers(world.host(1), LAN));
+            ping(world.host(1), LAN, 50);
+        }
+        assert!(!unit.is_over());
+        // Nobody had to connect again for it.
+        assert_eq!(world.status("host", "net1")["connections"], 1);
+    });
+}
+
+/// The fabric's cable: the host is alone, and comes back by itself.
+#[test]
+fn a_fabric_that_fails_comes_back() {
+    privileged("faults::a_fabric_that_fails_comes_back", || {
+        let world = World::new(Way::Iwarp, 1);
+        let _unit = world.start_unit(&[]);
+        let _host = world.bring_up(1, "b");
+        world.unit.ip("link set fab1 down");
+        until("the host's interface has no link", || !world.has_carrier(1));
+        until("the unit forgets the host", || world.guests().is_empty());
+        world.unit.ip("link set fab1 up");
+        world.until_up(1);
+        ping(world.host(1), LAN, 50);
+    });
+}
+
+/// Whoever is no host of ours is turned away; nobody else notices.
+#[test]
+fn strangers_are_turned_away() {
+    privileged("faults::strangers_are_turned_away", || {
+        let world = World::new(Way::Iwarp, 2);
+        let mut unit = world.start_unit(&[]);
+        let _host = world.bring_up(1, "b");
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| ping(world.host(1), LAN, 3000));
+            world.host(2).run(|| {
+                for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 3000], b""] {
+                    let mut stream = TcpStream::connect(("10.77.2.1", 7471)).unwrap();
+                    // It may be turned away before it is through.
+                    let _ = stream.write_all(garbage);
+                }
+                let device = Device::open().unwrap();
+                for hello in [
+                    &b"not a host"[..],
+                    b"",
+                    b"VSPL\x02B\0\0\0\0\0\0\0\0\0\0",
+                    &[0; 64],
+                ] {
+                    let endpoint = device.endpoint(Depths::default()).unwrap();
+                    let answer = endpoint.connect("10.77.2.1:7471", hello).wait();
+                    let refused = answer.expect_err("a stranger");
+                    assert!(refused.rejection().is_some(), "{refused}");
+                }
+            });
+            other.join().unwrap();
+        });
+        unit.says("was rejected: not a host of a split driver");
+        unit.says("was rejected: version 2 of the split driver");
+        assert!(!unit.is_over());
+        assert_eq!(world.guests(), ["host1"]);
+        ping(world.host(1), LAN, 50);
+    });
+}
+
+/// Garbage where cells are expected.
+#[test]
+fn strange_datagrams_are_ignored() {
+    privileged("faults::strange_datagrams_are_ignored", || {
+        let world = World::new(Way::Udp, 2);
+        let mut unit = world.start_unit(&[]);
+        let _host = world.bring_up(1, "b");
+        world.host(2).run(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for n in 0..2000_usize {
+                let datagram: Vec<u8> = (0..n % 1400).map(|i| (i * n) as u8).collect();
+                socket.send_to(&datagram, "10.77.2.1:7471").unwrap();
+            }
+        });
+        ping(world.host(1), LAN, 500);
+        assert!(!unit.is_over());
+        assert_eq!(world.guests(), ["host1"]);
+    });
+}
+
+/// Ctrl-C at a host: it takes leave, and its interface goes.
+#[test]
+fn a_host_leaves_in_good_order() {
+    privileged("faults::a_host_leaves_in_good_order", || {
+        for (way, arrangement) in [(Way::Iwarp, "a"), (Way::Iwarp, "b"), (Way::Udp, "c")] {
+            let world = World::new(way, 1);
+            let mut unit = world.start_unit(&[]);
+            let mut host = world.bring_up(1, arrangement);
+            ping(world.host(1), LAN, 50);
+            host.signal(Signal::INT);
+            let status = host.end();
+            assert_eq!(status.code(), Some(0), "{}", host.said());
+            assert!(!world.has_tap(1));
+            // The unit has got back every element that it lent, and gave back all of the host's (P6).
+            assert!(
+                host.said().contains("left in good order"),
+                "{}",
+                host.said()
+            );
+            until("the unit forgets it", || world.guests().is_empty());
+            assert!(!unit.is_over());
+            assert!(world.try_status("host", "net1").is_none());
+        }
+    });
+}
+
+/// Ctrl-C at the unit: hosts are told, keep their interfaces, and find the next unit.
+#[test]
+fn a_unit_leaves_in_good_order() {
+    privileged("faults::a_unit_leaves_in_good_order", || {
+        for way in [Way::Iwarp, Way::Udp] {
+            let world = World::new(way, 2);
+            let mut unit = world.start_unit(&[]);
+            let mut hosts = [world.bring_up(1, "b"), world.bring_up(2, "c")];
+            ping(world.host(1), LAN, 50);
+            unit.signal(Signal::INT);
+            let status = unit.end();
+            assert_eq!(status.code(), Some(0), "{}", unit.said());
+            assert!(
+                unit.said().contains("the unit ends in good order"),
+                "{}",
+                unit.said()
+            );
+            for n in [1, 2] {
+                until("the host's interface has no link", || !world.has_carrier(n));
+                assert_ne!(world.status("host", &format!("net{n}"))["phase"], "up");
+            }
+            let _unit = world.start_unit(&[]);
+            for n in [1, 2] {
+                world.until_up(n);
+                ping(world.host(n), LAN, 50);
+            }
+            assert!(hosts.iter_mut().all(|host| !host.is_over()));
+        }
+    });
+}
+
+/// A LAN side of the unit's own: the LAN is then whatever its machine makes of it. And a host with two units (P9).
+#[test]
+fn a_lan_of_the_units_own_and_a_host_with_two_units() {
+    let name = "faults::a_lan_of_the_units_own_and_a_host_with_two_units";
+    privileged(name, || {
+        let world = World::new(Way::Iwarp, 1);
+        let mut first = world.start_unit(&[]);
+        let _host = world.bring_up(1, "b");
+        let start = |space, words: &[&str], log| {
+            let mut command = world.verbena();
+            Running::start(space, command.args(words), &world.folder.file(log))
+        };
+        let listen = ["unit", "--lan-tap", "own0", "--listen", "0.0.0.0:48002"];
+        let mut second = start(&world.unit, &listen, "own.log");
+        second.says("hosts connect to");
+        world.unit.ip("addr add 192.168.8.1/24 dev own0");
+        world.unit.ip("link set own0 up");
+        let dial = ["host", "--connect", "10.77.1.1:48002", "--tap", "own1"];
+        let mut host = start(world.host(1), &dial, "own1.log");
+        host.says("dials");
+        world.host(1).ip("addr add 192.168.8.2/24 dev own1");
+        world.host(1).ip("link set own1 up");
+        until("it is up", || world.status("host", "own1")["link"] == true);
+        ping(world.host(1), "192.168.8.1", 200);
+        ping(world.host(1), LAN, 200);
+        let said = world.ask(["host", "status", "--json"]);
+        assert_eq!(String::from_utf8_lossy(&said.stdout).lines().count(), 2);
+        // One unit's end is none of the other's.
+        second.signal(Signal::TERM);
+        assert_eq!(second.end().code(), Some(0), "{}", second.said());
+        assert!(!world.unit.ip("-o link").contains("own0"));
+        until("the host sees it", || {
+            world.status("host", "own1")["link"] == false
+        });
+        ping(world.host(1), LAN, 200);
+        assert!(!first.is_over() && !host.is_over());
+    });
+}

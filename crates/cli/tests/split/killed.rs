@@ -1,0 +1,105 @@
+//! Drivers that are killed under load and come back: the other side goes on by itself.
+
+use std::time::Duration;
+
+use crate::blob;
+use crate::program::{Running, ping};
+use crate::space::until;
+use crate::world::{LAN, Way, World, privileged};
+
+macro_rules! ways {
+    ($($name:ident: $what:ident $way:ident $arrangement:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let name = concat!("killed::", stringify!($name));
+            privileged(name, || $what(Way::$way, $arrangement));
+        }
+    )*};
+}
+
+ways! {
+    iwarp: either Iwarp "b";
+    udp: either Udp "c";
+    ethernet: either Ethernet "a";
+    another_at_iwarp_goes_on: one_of_two Iwarp "b";
+    another_at_udp_goes_on: one_of_two Udp "a";
+    another_at_ethernet_goes_on: one_of_two Ethernet "c";
+}
+
+/// First the host's driver, then the unit's; a download that began before goes on after.
+fn either(way: Way, arrangement: &str) {
+    let world = World::new(way, 1);
+    world.make_persistent(1);
+    let mut unit = world.start_unit(&[]);
+    let with = ["--arrangement", arrangement];
+    let mut host = world.start_host(1, &with);
+    world.until_up(1);
+    let _web = world.serve_web();
+    let mut download = begun(&world);
+    host.kill();
+    until("nobody holds the interface", || !world.has_carrier(1));
+    host = world.start_host(1, &with);
+    world.until_up(1);
+    ping(world.host(1), LAN, 100);
+    ended(&mut download);
+    assert!(!unit.is_over());
+    assert_eq!(world.guests(), ["host1"]);
+
+    let mut download = begun(&world);
+    unit.kill();
+    until("the host sees it", || !world.has_carrier(1));
+    unit = world.start_unit(&[]);
+    world.until_up(1);
+    ping(world.host(1), LAN, 100);
+    ended(&mut download);
+    assert!(!host.is_over() && !unit.is_over());
+    assert_eq!(world.status("host", "net1")["connections"], 2);
+}
+
+/// A download in its midst.
+fn begun(world: &World) -> Running {
+    let came = || world.status("host", "net1")["messages"]["packets_in"].as_u64();
+    let before = came().unwrap();
+    let download = world.begin_download(1, "80M");
+    until("the download is on its way", || {
+        came().unwrap() > before + 500
+    });
+    download
+}
+
+fn ended(download: &mut Running) {
+    assert!(download.end().success(), "{}", download.said());
+    assert!(download.said().starts_with(blob::checksum()));
+}
+
+/// A host that dies or freezes frees what the unit had for it, and another notices nothing.
+fn one_of_two(way: Way, arrangement: &str) {
+    let world = World::new(way, 2);
+    let unit = world.start_unit(&[]);
+    let mut one = world.bring_up(1, arrangement);
+    let _two = world.bring_up(2, arrangement);
+    assert_eq!(world.guests(), ["host1", "host2"]);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let line = format!("ping -q -i 0.005 -c 700 {LAN}");
+            crate::program::sh(world.host(2), &line)
+        });
+        // Frozen: nothing tells the unit but its patience of a second.
+        one.signal(rustix::process::Signal::STOP);
+        let start = std::time::Instant::now();
+        until("the frozen host is gone", || world.guests() == ["host2"]);
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(4), "{took:?}");
+        assert!(unit.said().contains("silent for"), "{}", unit.said());
+        one.signal(rustix::process::Signal::CONT);
+        until("it comes back", || world.guests().len() == 2);
+        world.until_up(1);
+        one.kill();
+        until("the dead host is gone", || world.guests() == ["host2"]);
+        let said = other.join().unwrap();
+        assert!(said.contains(" 0% packet loss"), "{said}");
+    });
+    // What it had is free again: addresses, and its place.
+    let _one = world.bring_up(1, "c");
+    ping(world.host(1), LAN, 100);
+}

@@ -1,0 +1,45 @@
+//! A network that loses and reorders, under acknowledged cells: whatever arrives is right, and it recovers.
+
+use std::time::Duration;
+
+use crate::blob;
+use crate::program::ping;
+use crate::relay::{Badness, Relay};
+use crate::world::{LAN, Way, World, privileged};
+
+#[test]
+fn one_in_twenty_lost_in_writes() {
+    privileged("lossy::one_in_twenty_lost_in_writes", || bad("b"));
+}
+
+#[test]
+fn one_in_twenty_lost_in_messages() {
+    privileged("lossy::one_in_twenty_lost_in_messages", || bad("c"));
+}
+
+fn bad(arrangement: &str) {
+    let world = World::new(Way::Udp, 1);
+    let _unit = world.start_unit(&[]);
+    let badness = Badness { lost: 50, late: 20 };
+    let relay = Relay::start(world.host(1), "127.0.0.1:48001", "10.77.1.1:7471", badness);
+    world.make_persistent(1);
+    // Loopback would have cells of 64 KiB; these are those of an ordinary network.
+    let with = ["--arrangement", arrangement, "--cell", "1400"];
+    let mut host = world.start_host_at(1, "udp://127.0.0.1:48001", &with);
+    world.until_up(1);
+    // Acknowledged cells lose nothing, only time.
+    ping(world.host(1), LAN, 200);
+    let _web = world.serve_web();
+    let mut download = world.begin_download(1, "50G");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(relay.lost() > 100, "{}", relay.lost());
+    assert!(!download.is_over(), "the network was not bad enough");
+    relay.mend();
+    assert!(download.end().success(), "{}", download.said());
+    assert!(download.said().starts_with(blob::checksum()));
+    ping(world.host(1), LAN, 200);
+    assert!(!host.is_over());
+    let status = world.status("host", "net1");
+    assert_eq!(status["messages"]["violations"], 0, "{status}");
+    assert_eq!(status["connections"], 1, "{status}");
+}

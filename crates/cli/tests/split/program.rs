@@ -1,0 +1,141 @@
+//! Programs in namespaces: those that run to their end, within a time, and those that go on until they are dropped.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::space::{Space, until};
+
+/// No program of a test takes longer, in seconds.
+const LONGEST: &str = "60";
+
+/// Runs a line of shell, which must succeed; what it said.
+pub(crate) fn sh(space: &Space, line: &str) -> String {
+    let (well, said) = try_sh(space, line);
+    assert!(well, "{line}:\n{said}");
+    said
+}
+
+/// Runs a line of shell: whether it succeeded, and what it said.
+pub(crate) fn try_sh(space: &Space, line: &str) -> (bool, String) {
+    let ran = space.run(|| {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", LONGEST, "bash", "-o", "pipefail", "-c", line]);
+        command.output().unwrap()
+    });
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&ran.stderr);
+    (ran.status.success(), said + &complained)
+}
+
+/// A program that goes on; it is killed when this is dropped.
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts it; what it says goes to a file.
+    pub(crate) fn start(space: &Space, command: &mut Command, log: &Path) -> Running {
+        let mut options = File::options();
+        let file = options.create(true).append(true).open(log).unwrap();
+        command.stdin(Stdio::null());
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        let child = space.run(|| command.spawn().unwrap());
+        let log = log.to_owned();
+        Running { child, log }
+    }
+
+    /// A line of shell; `exec` makes its program the one that is killed.
+    pub(crate) fn sh(space: &Space, line: &str, log: &Path) -> Running {
+        let mut command = Command::new("bash");
+        command.args(["-o", "pipefail", "-c", line]);
+        Running::start(space, &mut command, log)
+    }
+
+    /// Everything that was said, by its predecessors with the same file too.
+    pub(crate) fn said(&self) -> String {
+        let said = std::fs::read(&self.log).unwrap();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Waits until it has said something.
+    pub(crate) fn says(&self, what: &str) {
+        until(what, || self.said().contains(what));
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the program ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// As a power failure ends it.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let said = self.said();
+            let name = self.log.file_name().unwrap_or_default().display();
+            let _ = writeln!(std::io::stderr(), "--- {name} said:\n{said}");
+        }
+    }
+}
+
+/// Sends many pings as fast as they are answered: none may be lost.
+pub(crate) fn ping(space: &Space, to: &str, count: u32) {
+    let said = sh(space, &format!("ping -q -f -W 5 -w 30 -c {count} {to}"));
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    assert!(
+        said.contains(&format!("{count} received")),
+        "{count} to {to}: {said}"
+    );
+}
+
+/// Whether one of some pings is answered.
+pub(crate) fn answers(space: &Space, to: &str) -> bool {
+    try_sh(space, &format!("ping -q -c 1 -W 1 {to}")).0
+}
+
+/// Measures with iperf3 towards its server, both directions at once.
+pub(crate) fn iperf3(space: &Space, words: &str) -> Value {
+    let mut report = Value::Null;
+    // The server may still be at the test before.
+    until("the server of iperf3 has time", || {
+        let (_, said) = try_sh(space, &format!("iperf3 -J --bidir -t 1 {words}"));
+        report = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+        match report["error"].as_str() {
+            None => true,
+            Some(why) if why.contains("busy") || why.contains("refused") => false,
+            Some(why) => panic!("iperf3 {words}: {why}"),
+        }
+    });
+    report
+}

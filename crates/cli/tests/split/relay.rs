@@ -1,0 +1,149 @@
+//! A bad network between a host and its unit: a relay of datagrams that loses some and lets others overtake.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::space::Space;
+
+/// The longest datagram.
+const ROOM: usize = 65_536;
+/// How long it looks whether it shall end.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Of a thousand datagrams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Badness {
+    pub(crate) lost: u64,
+    pub(crate) late: u64,
+}
+
+/// A relay that runs until it is dropped.
+pub(crate) struct Relay {
+    end: Arc<AtomicBool>,
+    mended: Arc<AtomicBool>,
+    lost: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Whoever sends to `at` in this namespace is led to the unit `to`, and back.
+    pub(crate) fn start(space: &Space, at: &str, to: &str, badness: Badness) -> Relay {
+        let open = |at: &str| {
+            let socket = UdpSocket::bind(at).unwrap();
+            socket.set_read_timeout(Some(GLANCE)).unwrap();
+            Arc::new(socket)
+        };
+        let (near, far) = space.run(|| (open(at), open("0.0.0.0:0")));
+        far.connect(to).unwrap();
+        let end = Arc::new(AtomicBool::new(false));
+        let mended = Arc::new(AtomicBool::new(false));
+        let lost = Arc::new(AtomicU64::new(0));
+        let hands = |seed: u64| Hands {
+            state: 0x9e37_79b9_7f4a_7c15 ^ seed,
+            badness,
+            end: end.clone(),
+            mended: mended.clone(),
+            lost: lost.clone(),
+        };
+        // Who sent to us first is whom answers go to: one host per relay.
+        let host = Arc::new(std::sync::Mutex::new(None));
+        let there = {
+            let (near, far, host) = (near.clone(), far.clone(), host.clone());
+            let hands = hands(1);
+            std::thread::spawn(move || {
+                hands.carry(
+                    |room| {
+                        let (n, from) = near.recv_from(room)?;
+                        *host.lock().unwrap() = Some(from);
+                        Ok(n)
+                    },
+                    |datagram| drop(far.send(datagram)),
+                );
+            })
+        };
+        let back = {
+            let hands = hands(2);
+            std::thread::spawn(move || {
+                hands.carry(
+                    |room| far.recv(room),
+                    |datagram| {
+                        if let Some(host) = *host.lock().unwrap() {
+                            let _ = near.send_to(datagram, host);
+                        }
+                    },
+                );
+            })
+        };
+        Relay {
+            end,
+            mended,
+            lost,
+            threads: vec![there, back],
+        }
+    }
+
+    /// From now on everything arrives, in order.
+    pub(crate) fn mend(&self) {
+        self.mended.store(true, Ordering::Relaxed);
+    }
+
+    /// Datagrams that did not arrive.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One direction.
+struct Hands {
+    state: u64,
+    badness: Badness,
+    end: Arc<AtomicBool>,
+    mended: Arc<AtomicBool>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Hands {
+    fn of_thousand(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 20) % 1000
+    }
+
+    fn carry(mut self, take: impl Fn(&mut [u8]) -> std::io::Result<usize>, give: impl Fn(&[u8])) {
+        let mut room = vec![0; ROOM];
+        let mut held: Option<Vec<u8>> = None;
+        while !self.end.load(Ordering::Relaxed) {
+            let Ok(n) = take(&mut room) else {
+                // Silence: what was held back is not held for ever.
+                held.take().iter().for_each(|late| give(late));
+                continue;
+            };
+            let datagram = &room[..n];
+            let dice = match self.mended.load(Ordering::Relaxed) {
+                true => 1000,
+                false => self.of_thousand(),
+            };
+            if dice < self.badness.lost {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            } else if dice < self.badness.lost + self.badness.late && held.is_none() {
+                held = Some(datagram.to_vec());
+            } else {
+                give(datagram);
+                held.take().iter().for_each(|late| give(late));
+            }
+        }
+    }
+}

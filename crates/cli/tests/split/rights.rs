@@ -1,0 +1,60 @@
+//! Without rights: what is missing is said by name, with what to do.
+
+use crate::program::try_sh;
+use crate::world::{VERBENA, Way, World, privileged};
+
+/// The command without any capability, even as root.
+fn powerless(world: &World, words: &str) -> (bool, String) {
+    let runtime = world.folder.file("powerless");
+    let line = format!(
+        "XDG_RUNTIME_DIR={} setpriv --bounding-set=-all --inh-caps=-all {VERBENA} {words} 2>&1; echo code $?",
+        runtime.display()
+    );
+    try_sh(&world.unit, &line)
+}
+
+#[test]
+fn the_missing_capability_is_named() {
+    privileged("rights::the_missing_capability_is_named", || {
+        let world = World::new(Way::Iwarp, 1);
+        let each = [
+            (
+                "host --connect 10.77.1.1 --tap net0",
+                "CAP_NET_ADMIN",
+                "net0",
+            ),
+            (
+                "unit --lan-tap own0 --listen 127.0.0.1",
+                "CAP_NET_ADMIN",
+                "own0",
+            ),
+            ("unit --lan lan0 --listen 127.0.0.1", "CAP_NET_RAW", "lan0"),
+        ];
+        for (words, capability, interface) in each {
+            let (_, said) = powerless(&world, words);
+            assert!(said.contains(capability), "{words}: {said}");
+            assert!(said.contains(&format!("`{interface}`")), "{words}: {said}");
+            for help in ["root", "setcap", "unshare -Urn"] {
+                assert!(said.contains(help), "{words}: {said}");
+            }
+            assert!(said.ends_with("code 1\n"), "{words}: {said}");
+        }
+    });
+}
+
+#[test]
+fn the_missing_capability_is_named_for_cells_in_frames() {
+    privileged(
+        "rights::the_missing_capability_is_named_for_cells_in_frames",
+        || {
+            let world = World::new(Way::Ethernet, 1);
+            let to = world.unit_for(1).replace("//fab/", "//fab1/");
+            let (_, said) = powerless(&world, &format!("host --connect {to} --tap net0"));
+            assert!(
+                said.contains("CAP_NET_RAW") && said.contains("unshare -Urn"),
+                "{said}"
+            );
+            assert!(said.ends_with("code 1\n"), "{said}");
+        },
+    );
+}

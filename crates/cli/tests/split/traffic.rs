@@ -1,0 +1,143 @@
+//! Real programs over every carrier in every arrangement: two hosts, a LAN, short and long frames.
+
+use serde_json::Value;
+
+use crate::program::{iperf3, ping, sh};
+use crate::world::{LAN, LAN6, Way, World, address, address6, nobody, privileged};
+
+macro_rules! combinations {
+    ($($name:ident: $way:ident $arrangement:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let name = concat!("traffic::", stringify!($name));
+            privileged(name, || everything(Way::$way, $arrangement));
+        }
+    )*};
+}
+
+combinations! {
+    iwarp_a: Iwarp "a";
+    iwarp_b: Iwarp "b";
+    iwarp_c: Iwarp "c";
+    udp_a: Udp "a";
+    udp_b: Udp "b";
+    udp_c: Udp "c";
+    ethernet_a: Ethernet "a";
+    ethernet_b: Ethernet "b";
+    ethernet_c: Ethernet "c";
+}
+
+fn everything(way: Way, arrangement: &str) {
+    let mut world = World::new(way, 2);
+    // Nobody vanishes here, however loaded the machine is.
+    world.patience = "10";
+    let _unit = world.start_unit(&[]);
+    let _one = world.bring_up(1, arrangement);
+    let _two = world.bring_up(2, arrangement);
+    let (_web, _iperf3) = (world.serve_web(), world.serve_iperf3());
+    ping(world.host(1), LAN, 1000);
+    ping(world.host(1), LAN6, 100);
+    tcp(&world, 1, LAN);
+    udp(&world, 1);
+    world.download(1);
+    // Both at once; and each other, which the LAN sees nothing of.
+    std::thread::scope(|scope| {
+        scope.spawn(|| ping(world.host(2), LAN, 500));
+        ping(world.host(1), LAN, 500);
+    });
+    ping(world.host(1), &address(2), 500);
+    ping(world.host(2), &address6(1), 100);
+    let _there = world.serve_iperf3_at(world.host(2));
+    tcp(&world, 1, &address(2));
+    // Longer frames, as soon as the LAN has them.
+    world.set_lan_mtu(9000);
+    for n in [1, 2] {
+        world.host(n).ip(&format!("link set net{n} mtu 9000"));
+    }
+    long_frames(&world, 1, LAN);
+    long_frames(&world, 1, &address(2));
+    told(&world, arrangement);
+}
+
+/// TCP both ways at once: both move.
+fn tcp(world: &World, n: usize, to: &str) {
+    let report = iperf3(world.host(n), &format!("-c {to}"));
+    for way in ["sum_received", "sum_received_bidir_reverse"] {
+        let bytes = report["end"][way]["bytes"].as_u64().unwrap_or(0);
+        // A tenth of what the slowest combination does on a slow machine.
+        assert!(bytes > 1_000_000, "{way}: {bytes} bytes: {}", report["end"]);
+    }
+}
+
+/// 100 Mbit/s of datagrams both ways at once: nearly all arrive.
+fn udp(world: &World, n: usize) {
+    let report = iperf3(world.host(n), &format!("-c {LAN} -u -b 100M"));
+    for way in ["sum", "sum_bidir_reverse"] {
+        let sum = &report["end"][way];
+        let lost = sum["lost_percent"].as_f64().unwrap_or(100.0);
+        let packets = sum["packets"].as_u64().unwrap_or(0);
+        assert!(lost < 5.0 && packets > 1000, "{way}: {sum}");
+    }
+}
+
+/// Frames of 9000 bytes that nobody may cut.
+fn long_frames(world: &World, n: usize, to: &str) {
+    let line = format!("ping -q -f -W 5 -w 30 -c 50 -M do -s 8972 {to}");
+    let said = sh(world.host(n), &line);
+    assert!(said.contains("50 received"), "{said}");
+}
+
+/// Both sides say what they did, and that nobody broke a rule.
+fn told(world: &World, arrangement: &str) {
+    let arrangement = arrangement.to_uppercase();
+    let unit = world.status("unit", "lan0");
+    let guests = unit["hosts"].as_array().unwrap();
+    assert_eq!(world.guests(), ["host1", "host2"]);
+    let right = |status: &Value, messages: &Value| {
+        assert_eq!(status["arrangement"], arrangement.as_str(), "{status}");
+        assert_eq!(status["phase"], "up", "{status}");
+        assert_eq!(messages["violations"], 0, "{status}");
+        assert!(messages["packets_in"].as_u64() > Some(1000), "{status}");
+    };
+    for guest in guests {
+        right(guest, &guest["messages"]);
+        assert_eq!(guest["counts"]["refused"], 0, "{guest}");
+        let carrier = format!("{:?}", world.way).to_lowercase();
+        assert_eq!(guest["carrier"], carrier.as_str(), "{guest}");
+    }
+    for n in [1, 2] {
+        let host = world.status("host", &format!("net{n}"));
+        right(&host, &host["messages"]);
+        assert_eq!(host["connections"], 1, "{host}");
+    }
+}
+
+/// A host takes the LAN's MTU over from the beginning, and one without offloads gets along.
+#[test]
+fn long_from_the_beginning() {
+    privileged("traffic::long_from_the_beginning", || {
+        let world = World::new(Way::Iwarp, 2);
+        world.set_lan_mtu(9000);
+        let _unit = world.start_unit(&[]);
+        let _one = world.bring_up(1, "b");
+        let _two = world.bring_up_with(2, &["--no-offloads", "--mac", "unit"]);
+        let (_web, _iperf3) = (world.serve_web(), world.serve_iperf3());
+        for n in [1, 2] {
+            assert_eq!(world.status("host", &format!("net{n}"))["mtu"], 9000);
+            long_frames(&world, n, LAN);
+            tcp(&world, n, LAN);
+            world.download(n);
+        }
+    });
+}
+
+/// Nobody needs to be root: everything in a user namespace.
+#[test]
+fn without_root() {
+    nobody("traffic::without_root", || {
+        let world = World::new(Way::Iwarp, 1);
+        let _unit = world.start_unit(&[]);
+        let _host = world.bring_up(1, "b");
+        ping(world.host(1), LAN, 200);
+    });
+}

@@ -1,0 +1,331 @@
+//! A unit between its LAN and the hosts: each in a network namespace, joined by cables.
+//!
+//! ```text
+//!   host 1 ── fab ═══ fab1 ─┐
+//!    net1                   unit ── lan0 ═══ eth0 ── LAN
+//!   host 2 ── fab ═══ fab2 ─┘
+//!    net2
+//! ```
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::blob;
+use crate::program::{Running, sh};
+use crate::space::{self, Space, until};
+
+pub(crate) const VERBENA: &str = env!("CARGO_BIN_EXE_verbena");
+/// The LAN's station.
+pub(crate) const LAN: &str = "192.168.9.1";
+pub(crate) const LAN6: &str = "fd00:9::1";
+
+/// What carries messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Iwarp,
+    Udp,
+    Ethernet,
+}
+
+/// What these tests need beside what all tests with namespaces need, with its Debian package.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("iperf3", "iperf3"),
+    ("curl", "curl"),
+    ("sha256sum", "coreutils"),
+    ("bash", "bash"),
+];
+
+/// Runs a test alone and where interfaces can be made. `name` is the test's own, as `cargo test` calls it.
+pub(crate) fn privileged(name: &str, test: impl FnOnce()) {
+    alone(name, || space::privileged(name, test));
+}
+
+/// Runs a test alone, in a user namespace whoever we are.
+pub(crate) fn nobody(name: &str, test: impl FnOnce()) {
+    alone(name, || space::nobody(name, test));
+}
+
+fn alone(name: &str, what: impl FnOnce()) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // Who fails does not spoil it for others.
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let missing = PROGRAMS
+        .iter()
+        .find(|(program, _)| Command::new(program).arg("--version").output().is_err());
+    match missing {
+        Some((program, package)) => {
+            let why = format!("{program} is missing (Debian package {package})");
+            space::skip(name, &why);
+        }
+        None => what(),
+    }
+}
+
+/// A folder that goes when this is dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("verbena-split-{}-{n}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Namespaces and cables.
+pub(crate) struct World {
+    pub(crate) way: Way,
+    pub(crate) lan: Space,
+    pub(crate) unit: Space,
+    hosts: Vec<Space>,
+    /// Seconds that drivers have patience: few, where somebody waits for them to lose it.
+    pub(crate) patience: &'static str,
+    /// Logs and status sockets; the last to go.
+    pub(crate) folder: Folder,
+}
+
+impl World {
+    /// With so many hosts, which count from 1.
+    pub(crate) fn new(way: Way, hosts: usize) -> World {
+        let world = World {
+            way,
+            lan: Space::new(),
+            unit: Space::new(),
+            hosts: (0..hosts).map(|_| Space::new()).collect(),
+            patience: "1",
+            folder: Folder::new(),
+        };
+        world.unit.join("lan0", &world.lan, "eth0");
+        world.lan.ip(&format!("addr add {LAN}/24 dev eth0"));
+        world.lan.ip(&format!("addr add {LAN6}/64 dev eth0 nodad"));
+        for n in 1..=hosts {
+            let (host, end) = (world.host(n), format!("fab{n}"));
+            host.join("fab", &world.unit, &end);
+            host.ip(&format!("addr add 10.77.{n}.2/24 dev fab"));
+            let unit = &world.unit;
+            unit.ip(&format!("addr add 10.77.{n}.1/24 dev {end}"));
+        }
+        world
+    }
+
+    pub(crate) fn host(&self, n: usize) -> &Space {
+        &self.hosts[n - 1]
+    }
+
+    /// The MTU of the LAN's cable.
+    pub(crate) fn set_lan_mtu(&self, mtu: u32) {
+        self.unit.ip(&format!("link set lan0 mtu {mtu}"));
+        self.lan.ip(&format!("link set eth0 mtu {mtu}"));
+    }
+
+    /// Where the unit is for a host.
+    pub(crate) fn unit_for(&self, n: usize) -> String {
+        match self.way {
+            Way::Iwarp => format!("iwarp://10.77.{n}.1"),
+            Way::Udp => format!("udp://10.77.{n}.1"),
+            Way::Ethernet => {
+                let said = self.unit.ip(&format!("-j link show fab{n}"));
+                let links: Value = serde_json::from_str(&said).unwrap();
+                let mac = links[0]["address"].as_str().unwrap();
+                format!("ethernet://fab/{mac}")
+            }
+        }
+    }
+
+    fn listens(&self) -> Vec<String> {
+        match self.way {
+            Way::Iwarp => vec!["0.0.0.0".to_owned()],
+            Way::Udp => vec!["udp://0.0.0.0".to_owned()],
+            Way::Ethernet => {
+                let each = 1..=self.hosts.len();
+                each.map(|n| format!("ethernet://fab{n}")).collect()
+            }
+        }
+    }
+
+    /// The command, with a status directory of this world.
+    pub(crate) fn verbena(&self) -> Command {
+        let mut command = Command::new(VERBENA);
+        command.env("XDG_RUNTIME_DIR", &self.folder.0);
+        command
+    }
+
+    /// Starts the unit's driver, and waits until hosts can connect.
+    pub(crate) fn start_unit(&self, more: &[&str]) -> Running {
+        let mut command = self.verbena();
+        command.args(["unit", "--lan", "lan0", "--patience", self.patience]);
+        for listen in self.listens() {
+            command.arg("--listen").arg(listen);
+        }
+        command.args(more);
+        let log = self.folder.file("unit.log");
+        // A predecessor said the same into the same file.
+        let said = std::fs::read_to_string(&log).unwrap_or_default().len();
+        let mut unit = Running::start(&self.unit, &mut command, &log);
+        until("the unit listens", || {
+            assert!(!unit.is_over(), "it ended");
+            unit.said()[said..].contains("hosts connect to")
+        });
+        unit
+    }
+
+    /// Starts a host's driver, without waiting for anything.
+    pub(crate) fn start_host(&self, n: usize, more: &[&str]) -> Running {
+        self.start_host_at(n, &self.unit_for(n), more)
+    }
+
+    pub(crate) fn start_host_at(&self, n: usize, unit: &str, more: &[&str]) -> Running {
+        let mut command = self.verbena();
+        let (tap, name) = (format!("net{n}"), format!("host{n}"));
+        command.args(["host", "--connect", unit, "--tap", &tap, "--name", &name]);
+        command.args(["--patience", self.patience]).args(more);
+        let log = self.folder.file(&format!("{name}.log"));
+        Running::start(self.host(n), &mut command, &log)
+    }
+
+    /// Starts a host's driver, gives its interface addresses, and waits until frames can pass.
+    pub(crate) fn bring_up(&self, n: usize, arrangement: &str) -> Running {
+        self.bring_up_with(n, &["--arrangement", arrangement])
+    }
+
+    pub(crate) fn bring_up_with(&self, n: usize, more: &[&str]) -> Running {
+        let mut host = self.start_host(n, more);
+        until("the interface is there", || {
+            assert!(!host.is_over(), "the driver ended");
+            self.has_tap(n)
+        });
+        self.dress(n);
+        self.until_up(n);
+        host
+    }
+
+    /// An interface that stays when its driver goes.
+    pub(crate) fn make_persistent(&self, n: usize) {
+        self.host(n).ip(&format!("tuntap add net{n} mode tap"));
+        self.dress(n);
+    }
+
+    /// Addresses for a host's interface.
+    fn dress(&self, n: usize) {
+        let host = self.host(n);
+        host.ip(&format!("addr add {}/24 dev net{n}", address(n)));
+        host.ip(&format!("addr add {}/64 dev net{n} nodad", address6(n)));
+        host.ip(&format!("link set net{n} up"));
+    }
+
+    pub(crate) fn has_tap(&self, n: usize) -> bool {
+        self.host(n).ip("-o link").contains(&format!(": net{n}:"))
+    }
+
+    /// Whether the interface of a host has its cable in, as the kernel shows it.
+    pub(crate) fn has_carrier(&self, n: usize) -> bool {
+        let said = self.host(n).ip(&format!("-o link show net{n}"));
+        said.contains(",LOWER_UP") && !said.contains("NO-CARRIER")
+    }
+
+    pub(crate) fn until_up(&self, n: usize) {
+        until("the host is up", || {
+            let status = self.try_status("host", &format!("net{n}"));
+            status.is_some_and(|status| status["phase"] == "up" && status["link"] == true)
+        });
+        until("its interface has a link", || self.has_carrier(n));
+    }
+
+    /// How a driver stands, if there is one.
+    pub(crate) fn try_status(&self, kind: &str, name: &str) -> Option<Value> {
+        let ran = self.ask([kind, "status", name, "--json"]);
+        ran.status.success().then(|| {
+            let said = String::from_utf8(ran.stdout).unwrap();
+            serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"))
+        })
+    }
+
+    pub(crate) fn status(&self, kind: &str, name: &str) -> Value {
+        let status = self.try_status(kind, name);
+        status.unwrap_or_else(|| panic!("{kind} {name} has no status"))
+    }
+
+    /// The names of the unit's hosts.
+    pub(crate) fn guests(&self) -> Vec<String> {
+        let status = self.status("unit", "lan0");
+        let hosts = status["hosts"].as_array().unwrap().iter();
+        let mut names: Vec<String> = hosts
+            .map(|host| host["name"].as_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn ask<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Output {
+        self.verbena().args(words).output().unwrap()
+    }
+
+    /// The LAN's web server, with the blob.
+    pub(crate) fn serve_web(&self) -> Running {
+        blob::checksum();
+        let folder = blob::folder().display();
+        let line = format!("exec /usr/bin/python3 -m http.server -d {folder} 8000");
+        let mut server = Running::sh(&self.lan, &line, &self.folder.file("web.log"));
+        until("the web server listens", || {
+            assert!(!server.is_over());
+            let reached = || std::net::TcpStream::connect((LAN, 8000)).is_ok();
+            self.lan.run(reached)
+        });
+        server
+    }
+
+    /// The LAN's server of iperf3.
+    pub(crate) fn serve_iperf3(&self) -> Running {
+        self.serve_iperf3_at(&self.lan)
+    }
+
+    pub(crate) fn serve_iperf3_at(&self, space: &Space) -> Running {
+        Running::sh(space, "exec iperf3 -s", &self.folder.file("iperf3.log"))
+    }
+
+    /// Downloads the blob at a host; its checksum must be right.
+    pub(crate) fn download(&self, n: usize) {
+        let said = sh(self.host(n), &download("50G"));
+        assert!(said.starts_with(blob::checksum()), "{said}");
+    }
+
+    /// Begins to download the blob at a host, at this many bytes a second.
+    pub(crate) fn begin_download(&self, n: usize, rate: &str) -> Running {
+        let log = self.folder.file("download.log");
+        let _ = std::fs::remove_file(&log);
+        Running::sh(self.host(n), &download(rate), &log)
+    }
+}
+
+fn download(rate: &str) -> String {
+    let name = blob::NAME;
+    format!("curl -sS --max-time 50 --limit-rate {rate} http://{LAN}:8000/{name} | sha256sum")
+}
+
+/// A host's address in the LAN.
+pub(crate) fn address(n: usize) -> String {
+    format!("192.168.9.{}", 10 + n)
+}
+
+pub(crate) fn address6(n: usize) -> String {
+    format!("fd00:9::{}", 10 + n)
+}

@@ -1,0 +1,274 @@
+//! A UDP socket that takes and gives many datagrams per call, joined ones among them where the kernel has that (GSO, GRO).
+//! It promises calls that do not wait, and that what the network says about one datagram (ICMP) disturbs no other.
+//! It refuses to keep anything: whoever sends keeps what the system would not take yet.
+
+use std::cell::Cell;
+use std::io::{Error, IoSlice, Result};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::inbox::Inbox;
+use crate::sys::{many, udp};
+
+/// The longest datagram over either family.
+const LONGEST: usize = 65_507;
+/// Most bytes and datagrams that are joined: what every kernel with GSO takes.
+const MOST_JOINED: (usize, usize) = (LONGEST, 64);
+/// Errors of earlier datagrams that one call may find waiting.
+const MOST_ERRORS: usize = 16;
+
+/// What became of the datagrams that were to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sent {
+    /// Datagrams that are dealt with, sent or lost: go on behind them.
+    pub done: usize,
+    /// Of those, datagrams that the system would not take: too long, no way there, or a filter's decision.
+    pub lost: usize,
+    /// The system can take no more now: wait until it is writable.
+    pub full: bool,
+}
+
+/// The socket.
+#[derive(Debug)]
+pub struct Datagrams {
+    socket: UdpSocket,
+    /// Where everything goes, if it is connected.
+    peer: Option<SocketAddr>,
+    /// The system joins datagrams that are sent.
+    joins: Cell<bool>,
+}
+
+/// Asks for room for what waits in a socket, each way; the system may allow less.
+pub(crate) fn widen(fd: BorrowedFd<'_>, receive: usize, send: usize) {
+    // Who may set limits aside may go beyond them. With less room more of a burst is lost.
+    if sockopt::set_socket_recv_buffer_size_force(fd, receive).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(fd, receive);
+    }
+    let _ = sockopt::set_socket_send_buffer_size(fd, send);
+}
+
+impl Datagrams {
+    /// A socket at this address, for whoever sends there.
+    pub fn bind(local: SocketAddr) -> Result<Datagrams> {
+        Datagrams::with(UdpSocket::bind(local)?, None)
+    }
+
+    /// A socket for datagrams to and from one peer.
+    pub fn connect(peer: SocketAddr) -> Result<Datagrams> {
+        Datagrams::with(connected(peer)?, Some(peer))
+    }
+
+    fn with(socket: UdpSocket, peer: Option<SocketAddr>) -> Result<Datagrams> {
+        socket.set_nonblocking(true)?;
+        let v6 = socket.local_addr()?.is_ipv6();
+        udp::allow_fragments(socket.as_fd(), v6)?;
+        // An old kernel has neither this nor GSO: datagrams come one by one, and the first joined message that it refuses
+        // ends joining.
+        let _ = udp::join_arrivals(socket.as_fd());
+        Ok(Datagrams {
+            socket,
+            peer,
+            joins: Cell::new(true),
+        })
+    }
+
+    /// Its own address.
+    pub fn local(&self) -> Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Asks for room for so many bytes that wait, each way; the system may allow less.
+    pub fn widen(&self, receive: usize, send: usize) {
+        widen(self.socket.as_fd(), receive, send);
+    }
+
+    /// Whether datagrams that are sent may be joined; the system may refuse that by itself.
+    pub fn set_joins(&self, joins: bool) {
+        self.joins.set(joins);
+    }
+
+    /// Datagrams that are sent may be joined.
+    pub fn joins(&self) -> bool {
+        self.joins.get()
+    }
+
+    /// Rooms that hold what may come.
+    pub fn inbox(&self, rooms: usize) -> Inbox {
+        Inbox::new(rooms, usize::from(u16::MAX))
+    }
+
+    /// Fills the inbox anew; how many messages came, each of one or more datagrams.
+    pub fn receive(&self, inbox: &mut Inbox) -> Result<usize> {
+        let mut errors = 0;
+        let came = loop {
+            let (rooms, room, arrivals) = inbox.refill();
+            match many::receive(self.socket.as_fd(), rooms, room, arrivals) {
+                Ok(came) => break came,
+                Err(Errno::AGAIN) => break 0,
+                Err(Errno::INTR) => {}
+                // What the network says about datagrams that were sent before.
+                Err(errno) if is_about_one(errno) && errors < MOST_ERRORS => errors += 1,
+                Err(errno) if is_about_one(errno) => break 0,
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        inbox.filled(came);
+        Ok(came)
+    }
+
+    /// Sends `count` datagrams, until the system can take no more now. One of a connected socket goes to its peer, whatever it says.
+    pub fn send<'a>(
+        &self,
+        count: usize,
+        datagram: impl Fn(usize) -> (SocketAddr, &'a [u8]),
+    ) -> Result<Sent> {
+        let mut sent = Sent::default();
+        let mut joins = self.joins.get();
+        let mut again = true;
+        while sent.done < count && !sent.full {
+            let rest = |at: usize| (sent.done + at < count).then(|| datagram(sent.done + at));
+            let plan = Plan::new(rest, self.peer.is_some(), joins);
+            match plan.send(self.socket.as_fd()) {
+                Ok(went) => {
+                    sent.done += plan.sizes[..went.min(many::MOST)].iter().sum::<usize>();
+                    (joins, again) = (self.joins.get(), true);
+                }
+                Err(Errno::AGAIN) => sent.full = true,
+                Err(Errno::INTR) => {}
+                // The system or the interface cannot join, or not at this length.
+                Err(Errno::INVAL | Errno::MSGSIZE) if plan.sizes[0] > 1 => joins = false,
+                Err(Errno::IO | Errno::OPNOTSUPP | Errno::NOPROTOOPT) if plan.sizes[0] > 1 => {
+                    self.joins.set(false);
+                    joins = false;
+                }
+                // It may be about an earlier one, and this one not sent for that reason only.
+                Err(errno) if is_about_one(errno) && again => again = false,
+                Err(errno) if is_about_one(errno) => {
+                    sent.done += plan.sizes[0];
+                    sent.lost += plan.sizes[0];
+                    again = true;
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// A socket that is connected to this peer.
+fn connected(peer: SocketAddr) -> Result<UdpSocket> {
+    let any = match peer {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(peer)?;
+    Ok(socket)
+}
+
+/// The longest datagram to this peer that goes in one packet, as far as the system knows the way.
+pub fn longest_unbroken(peer: SocketAddr) -> Result<usize> {
+    let socket = connected(peer)?;
+    let mtu = udp::path_mtu(socket.as_fd(), peer.is_ipv6()).map_err(Error::from)?;
+    // An IPv4 header without options or an IPv6 one, and UDP's.
+    let headers = if peer.is_ipv6() { 40 + 8 } else { 20 + 8 };
+    Ok(mtu.saturating_sub(headers).min(LONGEST))
+}
+
+/// The system is about to refuse, or has lost, one datagram only.
+fn is_about_one(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::CONNREFUSED
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::NETDOWN
+            | Errno::ADDRNOTAVAIL
+            | Errno::AFNOSUPPORT
+            | Errno::PERM
+            | Errno::ACCESS
+            | Errno::MSGSIZE
+            | Errno::INVAL
+            | Errno::NOBUFS
+            | Errno::NOMEM
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::OPNOTSUPP
+    )
+}
+
+/// Messages of one call: runs of datagrams to one place, all of one length but for a shorter last one.
+struct Plan<'a> {
+    departures: [many::Departure; many::MOST],
+    /// Datagrams of each.
+    sizes: [usize; many::MOST],
+    messages: usize,
+    pieces: [IoSlice<'a>; many::MOST],
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        datagram: impl Fn(usize) -> Option<(SocketAddr, &'a [u8])>,
+        connected: bool,
+        joins: bool,
+    ) -> Plan<'a> {
+        let blank = many::Departure {
+            to: None,
+            pieces: 0,
+            segment: None,
+        };
+        let mut plan = Plan {
+            departures: [blank; many::MOST],
+            sizes: [0; many::MOST],
+            messages: 0,
+            pieces: [IoSlice::new(&[]); many::MOST],
+        };
+        // Where the run goes, the length of its datagrams and of all together; a shorter datagram has ended it.
+        let mut run: Option<(SocketAddr, usize, usize)> = None;
+        for at in 0..many::MOST {
+            let Some((to, bytes)) = datagram(at) else {
+                break;
+            };
+            plan.pieces[at] = IoSlice::new(bytes);
+            let len = bytes.len();
+            let (most, many) = MOST_JOINED;
+            let joined = |(place, each, all): &(SocketAddr, usize, usize)| {
+                let fits = all + len <= most && plan.sizes[plan.messages - 1] < many;
+                joins && fits && *place == to && len > 0 && len <= *each
+            };
+            match run.filter(joined) {
+                Some((_, each, all)) => {
+                    let message = plan.messages - 1;
+                    plan.sizes[message] += 1;
+                    plan.departures[message].segment = u16::try_from(each).ok();
+                    run = (len == each).then_some((to, each, all + len));
+                }
+                None => {
+                    plan.departures[plan.messages].to = (!connected).then(|| many::Address::ip(to));
+                    plan.sizes[plan.messages] = 1;
+                    plan.messages += 1;
+                    run = Some((to, len, len));
+                }
+            }
+            plan.departures[plan.messages - 1].pieces += 1;
+        }
+        plan
+    }
+
+    fn send(&self, fd: BorrowedFd<'_>) -> core::result::Result<usize, Errno> {
+        many::send(fd, &self.departures[..self.messages], &self.pieces)
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Tests of datagrams on the loopback interface: joined and apart, full and refused.
+
+use super::*;
+
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Everything that waits, one by one.
+fn drain(socket: &Datagrams, inbox: &mut Inbox) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut all = Vec::new();
+    while socket.receive(inbox).unwrap() > 0 {
+        all.extend(inbox.datagrams().map(|(from, d)| (from, d.to_vec())));
+    }
+    all
+}
+
+/// Lengths as a carrier has them: full cells, a shorter last one, small ones, and none.
+fn lengths() -> Vec<usize> {
+    let mut lengths = vec![1464];
+    lengths.extend([1448; 70]);
+    lengths.extend([900, 1448, 1448, 36, 36, 36, 0, 20, 1]);
+    lengths
+}
+
+#[test]
+fn datagrams_arrive_one_by_one_whether_joined_or_not() {
+    for joins in [true, false] {
+        let unit = Datagrams::bind(HERE).unwrap();
+        unit.widen(1 << 20, 1 << 20);
+        let place = unit.local().unwrap();
+        let host = Datagrams::connect(place).unwrap();
+        host.set_joins(joins);
+        let bytes: Vec<Vec<u8>> = lengths()
+            .iter()
+            .enumerate()
+            .map(|(at, len)| vec![at as u8; *len])
+            .collect();
+        let sent = host.send(bytes.len(), |at| (place, &bytes[at])).unwrap();
+        assert_eq!((sent.done, sent.lost, sent.full), (bytes.len(), 0, false));
+        assert_eq!(host.joins(), joins, "this kernel joins");
+        let came = drain(&unit, &mut unit.inbox(8));
+        let from = host.local().unwrap();
+        // Chunks of nothing are none: an empty datagram holds no cell.
+        let expected = bytes.iter().filter(|b| !b.is_empty());
+        let expected: Vec<_> = expected.map(|b| (from, b.clone())).collect();
+        assert_eq!(came, expected, "joined: {joins}");
+        // And back, from a socket that is not connected.
+        let sent = unit.send(3, |at| (from, &bytes[at + 1])).unwrap();
+        assert_eq!(sent.done, 3);
+        assert_eq!(drain(&host, &mut host.inbox(8)).len(), 3);
+    }
+}
+
+#[test]
+fn runs_are_joined_and_others_are_not() {
+    let bytes: Vec<Vec<u8>> = lengths().iter().map(|len| vec![0; *len]).collect();
+    let other = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let to = |at: usize| if at == 60 { other } else { HERE };
+    let get = |at: usize| bytes.get(at).map(|b| (to(at), b.as_slice()));
+    let plan = Plan::new(get, false, true);
+    // 1464 opens a run that a shorter one ends; 45 of 1448 are all that fit together; the one for elsewhere is alone.
+    assert_eq!(plan.sizes[..plan.messages], [2, 45, 13, 1, 3]);
+    assert_eq!(plan.departures[1].segment, Some(1448));
+    assert_eq!(plan.departures[3].segment, None);
+    let apart = Plan::new(get, false, false);
+    assert_eq!(apart.sizes[..apart.messages], [1; many::MOST]);
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_no_error() {
+    let gone = Datagrams::bind(HERE).unwrap();
+    let place = gone.local().unwrap();
+    let host = Datagrams::connect(place).unwrap();
+    drop(gone);
+    for _ in 0..5 {
+        let sent = host.send(3, |_| (place, b"hello")).unwrap();
+        assert_eq!(sent.done, 3);
+        assert_eq!(host.receive(&mut host.inbox(1)).unwrap(), 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_lost_alone() {
+    let unit = Datagrams::bind(HERE).unwrap();
+    let place = unit.local().unwrap();
+    let host = Datagrams::connect(place).unwrap();
+    let (long, short) = (vec![0; 65_508], vec![0; 9]);
+    let get = |at: usize| (place, if at == 1 { &long[..] } else { &short[..] });
+    let sent = host.send(3, get).unwrap();
+    assert_eq!((sent.done, sent.lost, sent.full), (3, 1, false));
+    assert_eq!(drain(&unit, &mut unit.inbox(4)).len(), 2);
+}
+
+#[test]
+fn the_way_has_a_length() {
+    let v4 = longest_unbroken(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))).unwrap();
+    assert_eq!(v4, LONGEST, "of the loopback interface");
+}

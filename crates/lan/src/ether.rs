@@ -1,0 +1,183 @@
+//! Datagrams in Ethernet frames of one type, of one interface.
+//! It promises calls that do not wait, and that only frames for this station come, without their padding: behind the type
+//! stand two bytes with the length of what follows. It refuses groups, tags and frames longer than the interface takes.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use crate::datagrams::Sent;
+use crate::error::{Capability, Error, Result};
+use crate::inbox::Inbox;
+use crate::interface::Interface;
+use crate::mac::Mac;
+use crate::sys::{many, packet};
+
+/// Both addresses and the type.
+const ETHERNET: usize = 14;
+/// The length of what follows.
+const LENGTH: usize = 2;
+
+/// What stands before a datagram.
+pub(crate) struct Header([u8; ETHERNET + LENGTH]);
+
+impl Header {
+    fn new(to: Mac, from: Mac, kind: u16, len: usize) -> Header {
+        let mut bytes = [0; ETHERNET + LENGTH];
+        bytes[..6].copy_from_slice(&to.octets());
+        bytes[6..12].copy_from_slice(&from.octets());
+        bytes[12..14].copy_from_slice(&kind.to_be_bytes());
+        // Longer ones fit no frame.
+        let len = u16::try_from(len).unwrap_or(u16::MAX);
+        bytes[14..].copy_from_slice(&len.to_be_bytes());
+        Header(bytes)
+    }
+
+    /// The sender of a frame and what it holds; `None` if it is shorter than it says.
+    pub(crate) fn parse(frame: &[u8]) -> Option<(Mac, &[u8])> {
+        let from = Mac::at(frame, 6)?;
+        let (len, rest) = frame.get(ETHERNET..)?.split_first_chunk::<LENGTH>()?;
+        let len = usize::from(u16::from_be_bytes(*len));
+        Some((from, rest.get(..len)?))
+    }
+}
+
+/// A socket for frames of one type.
+#[derive(Debug)]
+pub struct Ether {
+    interface: Interface,
+    fd: OwnedFd,
+    mac: Mac,
+    kind: u16,
+}
+
+impl Ether {
+    /// Opens the interface with this name, in the thread's network namespace, for frames of this type.
+    pub fn open(name: &str, kind: u16) -> Result<Ether> {
+        let interface = Interface::named(name)?;
+        let mac = interface.mac()?;
+        let refused = |call, errno| Error::of(call, name, errno, Capability::NetRaw);
+        let fd = packet::open().map_err(|errno| refused("socket AF_PACKET", errno))?;
+        let bound = many::Address::link(interface.index(), kind).bind(fd.as_fd());
+        bound.map_err(|errno| refused("bind AF_PACKET", errno))?;
+        Ok(Ether {
+            interface,
+            fd,
+            mac,
+            kind,
+        })
+    }
+
+    /// Its settings and state.
+    pub const fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// The address that its frames come from: the interface's, when it was opened.
+    pub const fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// The longest datagram that fits a frame now.
+    pub fn room(&self) -> Result<usize> {
+        Ok((self.interface.mtu()? as usize).saturating_sub(LENGTH))
+    }
+
+    /// Rooms that hold what may come.
+    pub fn inbox(&self, rooms: usize) -> Result<Inbox> {
+        Ok(Inbox::new(rooms, ETHERNET + LENGTH + self.room()?))
+    }
+
+    /// Asks for room for so many bytes that wait, each way; the system may allow less.
+    pub fn widen(&self, receive: usize, send: usize) {
+        crate::datagrams::widen(self.fd.as_fd(), receive, send);
+    }
+
+    fn refused(&self, call: &'static str, errno: Errno) -> Error {
+        Error::of(call, self.interface.first_name(), errno, Capability::NetRaw)
+    }
+
+    /// Fills the inbox anew; how many messages came.
+    pub fn receive(&self, inbox: &mut Inbox) -> Result<usize> {
+        let came = loop {
+            let (rooms, room, arrivals) = inbox.refill();
+            match many::receive(self.fd.as_fd(), rooms, room, arrivals) {
+                Ok(came) => break came,
+                // Switched off (told once), or nothing there.
+                Err(Errno::AGAIN | Errno::NETDOWN) => break 0,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.refused("recvmmsg", errno)),
+            }
+        };
+        inbox.filled(came);
+        Ok(came)
+    }
+
+    /// Sends `count` datagrams, until the system can take no more now.
+    pub fn send<'a>(
+        &self,
+        count: usize,
+        datagram: impl Fn(usize) -> (Mac, &'a [u8]),
+    ) -> Result<Sent> {
+        let mut sent = Sent::default();
+        while sent.done < count && !sent.full {
+            let batch = (count - sent.done).min(many::MOST);
+            let get = |at: usize| (at < batch).then(|| datagram(sent.done + at));
+            let headers: [Option<Header>; many::MOST] = core::array::from_fn(|at| {
+                get(at).map(|(to, bytes)| Header::new(to, self.mac, self.kind, bytes.len()))
+            });
+            let pieces: [IoSlice<'_>; many::PIECES] = core::array::from_fn(|at| {
+                let bytes = match headers[at / 2].as_ref() {
+                    Some(header) if at % 2 == 0 => &header.0[..],
+                    _ => get(at / 2).map_or(&[][..], |(_, bytes)| bytes),
+                };
+                IoSlice::new(bytes)
+            });
+            let to = many::Address::link(self.interface.index(), self.kind);
+            let departure = many::Departure {
+                to: Some(to),
+                pieces: 2,
+                segment: None,
+            };
+            let departures = [departure; many::MOST];
+            match many::send(self.fd.as_fd(), &departures[..batch], &pieces) {
+                Ok(went) => sent.done += went,
+                Err(Errno::AGAIN) => sent.full = true,
+                Err(Errno::INTR) => {}
+                // Only this frame is refused: too long, no room in the interface's queue, or the interface is down.
+                Err(Errno::MSGSIZE | Errno::NOBUFS | Errno::NETDOWN | Errno::NOMEM) => {
+                    sent.done += 1;
+                    sent.lost += 1;
+                }
+                Err(errno) => return Err(self.refused("sendmmsg", errno)),
+            }
+        }
+        Ok(sent)
+    }
+}
+
+impl AsFd for Ether {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_no_part_of_a_datagram() {
+        let (to, from) = (Mac::local(1), Mac::local(2));
+        let mut frame = Header::new(to, from, 0x88b5, 3).0.to_vec();
+        frame.extend_from_slice(b"abc");
+        // A driver's padding need not be zero.
+        frame.resize(60, 7);
+        assert_eq!(Header::parse(&frame), Some((from, &b"abc"[..])));
+        assert_eq!(Header::parse(&frame[..18]), None, "shorter than it says");
+        for len in 0..16 {
+            assert_eq!(Header::parse(&frame[..len]), None);
+        }
+    }
+}

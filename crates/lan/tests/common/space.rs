@@ -1,0 +1,169 @@
+//! Network namespaces for tests of interfaces, here and in other crates.
+//! Namespaces have no names and no processes: they go with the descriptors that this process holds, whatever happens to it.
+
+#![allow(dead_code, unreachable_pub, reason = "every test program uses a part")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// What the kernel may take to notice something, and a loaded machine to run something.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const NESTED: &str = "LAN_TEST_NESTED";
+
+/// Runs a test where interfaces can be made: here, or again in a user namespace; otherwise says loudly that it did not.
+///
+/// `name` is the test's own, as `cargo test` calls it.
+pub fn privileged(name: &str, test: impl FnOnce()) {
+    // As if nobody were root, to see that the detour leads there too.
+    let detour = std::env::var_os("LAN_TEST_DETOUR").is_some();
+    let nested = std::env::var_os(NESTED).is_some();
+    if let Some(why) = lacking() {
+        skip(name, &why);
+    } else if can(&["-n"]) && (nested || !detour) {
+        test();
+    } else if !nested && can(&["-Urn"]) {
+        again_nested(name);
+    } else {
+        let why = "neither root nor a user namespace (unshare -Urn) can be had here";
+        skip(name, why);
+    }
+}
+
+/// Runs a test in a user namespace, whoever we are.
+pub fn nobody(name: &str, test: impl FnOnce()) {
+    if let Some(why) = lacking() {
+        skip(name, &why);
+    } else if std::env::var_os(NESTED).is_some() {
+        test();
+    } else if can(&["-Urn"]) {
+        again_nested(name);
+    } else {
+        skip(name, "no user namespace (unshare -Urn) can be had here");
+    }
+}
+
+/// What tests start, with its Debian package.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("ip", "iproute2"),
+    ("ping", "iputils-ping"),
+    ("ethtool", "ethtool"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("/usr/bin/python3", "python3"),
+];
+
+/// What is not there at all.
+fn lacking() -> Option<String> {
+    for (program, package) in PROGRAMS {
+        if let Err(error) = Command::new(program).arg("-V").output() {
+            return Some(format!("{program} (Debian package {package}): {error}"));
+        }
+    }
+    let tun = File::options().read(true).write(true).open("/dev/net/tun");
+    tun.err().map(|error| format!("/dev/net/tun: {error}"))
+}
+
+fn can(words: &[&str]) -> bool {
+    let ran = Command::new("unshare").args(words).arg("true").output();
+    ran.is_ok_and(|ran| ran.status.success())
+}
+
+/// Loudly; and where nobody reads it, as a failure.
+pub fn skip(name: &str, why: &str) {
+    let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
+    assert!(!ci, "{name}: {why}");
+    eprintln!("SKIPPED: {name}: {why}; no interface was tested");
+}
+
+fn again_nested(name: &str) {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("-Urn").arg(program);
+    command.args([name, "--exact", "--nocapture"]);
+    let ran = command.env(NESTED, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let complained = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        ran.status.success() && said.contains("1 passed"),
+        "in a user namespace:\n{said}\n{complained}"
+    );
+}
+
+/// A network namespace.
+pub struct Space(File);
+
+impl Space {
+    pub fn new() -> Space {
+        let mut command = Command::new("unshare");
+        // It waits until we have hold of its namespace, and goes.
+        command.args(["-n", "sh", "-c", "ip link set lo up && echo here && read x"]);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "here\n", "unshare -n");
+        let space = File::open(format!("/proc/{}/ns/net", child.id())).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        Space(space)
+    }
+
+    /// Does something in it.
+    pub fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        let within = || {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(self.0.as_fd(), network).unwrap();
+            what()
+        };
+        std::thread::scope(|scope| match scope.spawn(within).join() {
+            Ok(answer) => answer,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    /// Runs a program in it, which must succeed; what it said.
+    pub fn command(&self, words: &str) -> String {
+        let words: Vec<&str> = words.split(' ').collect();
+        let ran = self.run(|| Command::new(words[0]).args(&words[1..]).output());
+        let ran = ran.unwrap_or_else(|error| panic!("{}: {error}", words[0]));
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let complained = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{words:?}: {said}{complained}");
+        said
+    }
+
+    /// `ip` and so on.
+    pub fn ip(&self, words: &str) -> String {
+        self.command(&format!("ip {words}"))
+    }
+
+    /// Joins two by a cable with an end in each, both up.
+    pub fn join(&self, end: &str, other: &Space, other_end: &str) {
+        // Whoever lends a namespace's descriptor by its path lends it to children too.
+        let path = format!("/proc/{}/fd/{}", std::process::id(), {
+            use std::os::fd::AsRawFd;
+            other.0.as_raw_fd()
+        });
+        self.ip(&format!(
+            "link add {end} type veth peer name {other_end} netns {path}"
+        ));
+        self.ip(&format!("link set {end} up"));
+        other.ip(&format!("link set {other_end} up"));
+    }
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "not so in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

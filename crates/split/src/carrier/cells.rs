@@ -1,0 +1,221 @@
+//! A carrier of cells (P1–P3): the channel adapter over whatever carries datagrams, UDP or Ethernet.
+//! It promises what [`Carrier`](super::Carrier) asks for, that a peer's place cannot be taken by others, and that no completion is lost.
+//! It refuses to wait, to start threads, and to carry anything for a peer that it is not connected to.
+//!
+//! Reading order: [`CellOptions`] → `line` (`udp` with its `routes`, `ethernet`) → `outgoing` → `turn` → `pairs`.
+
+mod ethernet;
+mod line;
+mod memory;
+mod options;
+mod outgoing;
+mod pairs;
+mod routes;
+mod turn;
+mod udp;
+
+pub use ethernet::ETHERTYPE;
+pub use options::{CellCounters, CellOptions};
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use verbena_cells::config::MAX_CELL;
+use verbena_cells::{Port, View};
+use verbena_lan::Mac;
+use verbena_mem::{Pd, Policy, Tpt};
+use verbena_nic::{Cq, Outbox, Wc};
+use verbena_stream::Time;
+use verbena_wire::cell::{MAX_OVERHEAD, PortAddress};
+use verbena_wire::number::Qpn;
+
+use super::{CarrierError, News, Pair, Result, Ticket};
+use ethernet::Ethernet;
+use line::Line;
+use outgoing::Outgoing;
+use udp::Udp;
+
+/// Where requests for acknowledged channels go.
+const ACKNOWLEDGED: Qpn = Qpn::wrapping(1);
+/// Where requests for the other kind go.
+const UNACKNOWLEDGED: Qpn = Qpn::wrapping(2);
+/// Numbers below are not given to pairs.
+const FIRST_PAIR: u32 = 16;
+/// All memory and pairs of a carrier belong together.
+const DOMAIN: Pd = Pd(1);
+/// Registrations of a carrier.
+const REGISTRATIONS: u32 = 1 << 16;
+/// Completions taken at once.
+const FEW: usize = 64;
+
+/// A carrier of cells.
+#[derive(Debug)]
+pub struct CellCarrier {
+    line: Line,
+    port: Port,
+    tpt: Arc<Tpt>,
+    /// Of all pairs: it has room for all that can complete between two looks at it.
+    cq: Arc<Cq>,
+    /// The adapter's moments count from here.
+    epoch: Instant,
+    /// When the adapter wants to be looked at, as of the last turn.
+    due: Option<Time>,
+    pairs: BTreeMap<u32, pairs::Known>,
+    next_pair: u32,
+    /// Who asks, until it is answered.
+    requests: BTreeMap<Ticket, PortAddress>,
+    news: VecDeque<News>,
+    /// Completions that were not handed over yet.
+    done: Vec<Wc>,
+    scratch: Vec<Wc>,
+    outgoing: Outgoing,
+    /// Something was asked for since the last turn, or the last turn did not do everything.
+    busy: bool,
+    /// The system took no more.
+    full: bool,
+    outbox: Outbox,
+    counters: CellCounters,
+}
+
+impl CellCarrier {
+    /// Listens for those who dial this address. On a machine with several addresses name one: an answer leaves from the
+    /// address that the system chooses, and those who dial hear only the one that they dialled.
+    pub fn udp_listen(local: SocketAddr, options: CellOptions) -> Result<CellCarrier> {
+        let udp = Udp::listen(local, &options)?;
+        // Those who dial know the way, and the smaller size holds.
+        let cell = options.cell.unwrap_or(MAX_CELL);
+        let address = PortAddress(Mac::local(random()?).octets());
+        CellCarrier::new(Line::Udp(Box::new(udp)), address, cell, &options)
+    }
+
+    /// Connects to a unit that listens on UDP.
+    pub fn udp_dial(unit: SocketAddr, options: CellOptions) -> Result<CellCarrier> {
+        let udp = Udp::dial(unit, &options)?;
+        let cell = cell_size(options.cell, udp.room(PortAddress::WHOEVER), &unit)?;
+        let address = PortAddress(Mac::local(random()?).octets());
+        CellCarrier::new(Line::Udp(Box::new(udp)), address, cell, &options)
+    }
+
+    /// Listens on an Ethernet interface, in the thread's network namespace.
+    pub fn ethernet_listen(interface: &str, options: CellOptions) -> Result<CellCarrier> {
+        CellCarrier::ethernet(interface, None, &options)
+    }
+
+    /// Connects to a unit on the network of an Ethernet interface.
+    pub fn ethernet_dial(interface: &str, unit: Mac, options: CellOptions) -> Result<CellCarrier> {
+        if !unit.is_station() {
+            return Err(CarrierError::Address {
+                address: unit.to_string(),
+                why: "a group's address, or nobody's".to_owned(),
+            });
+        }
+        CellCarrier::ethernet(interface, Some(unit), &options)
+    }
+
+    fn ethernet(interface: &str, unit: Option<Mac>, options: &CellOptions) -> Result<CellCarrier> {
+        let line = Ethernet::open(interface, unit, options)?;
+        let cell = cell_size(options.cell, line.room(), &interface)?;
+        let address = PortAddress(line.mac().octets());
+        CellCarrier::new(Line::Ethernet(Box::new(line)), address, cell, options)
+    }
+
+    fn new(
+        line: Line,
+        address: PortAddress,
+        cell: u16,
+        options: &CellOptions,
+    ) -> Result<CellCarrier> {
+        let mut port = Port::new(address, options.config(cell))?;
+        if line.unit().is_none() {
+            port.listen(ACKNOWLEDGED, true)?;
+            port.listen(UNACKNOWLEDGED, false)?;
+        }
+        let cq = Cq::new(0, 1).map_err(|error| memory_error(0, &error))?;
+        Ok(CellCarrier {
+            line,
+            port,
+            tpt: Arc::new(Tpt::new(1..REGISTRATIONS, Policy::Verbs, random()?)),
+            cq: Arc::new(cq),
+            epoch: Instant::now(),
+            due: None,
+            pairs: BTreeMap::new(),
+            next_pair: random()? as u32,
+            requests: BTreeMap::new(),
+            news: VecDeque::new(),
+            done: Vec::new(),
+            scratch: vec![Wc::BLANK; FEW],
+            outgoing: Outgoing::default(),
+            busy: false,
+            full: false,
+            outbox: Outbox::new(),
+            counters: CellCounters::default(),
+        })
+    }
+
+    /// The address of its port.
+    pub fn port_address(&self) -> PortAddress {
+        self.port.address()
+    }
+
+    /// Most payload of a cell.
+    pub fn cell(&self) -> u16 {
+        self.port.config().cell
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> CellCounters {
+        CellCounters {
+            port: self.port.counters(),
+            ..self.counters
+        }
+    }
+
+    /// What a pair has done, and where it stands.
+    pub fn view(&self, pair: Pair) -> Option<View> {
+        self.port.view(Qpn::new(pair.0)?)
+    }
+
+    fn time(&self, now: Instant) -> Time {
+        Time::ZERO + now.saturating_duration_since(self.epoch)
+    }
+}
+
+/// What was asked for, or what fits one datagram of `room` bytes with all that goes around it.
+fn cell_size(asked: Option<u16>, room: usize, to: &dyn core::fmt::Display) -> Result<u16> {
+    let fits = room.saturating_sub(MAX_OVERHEAD).min(usize::from(MAX_CELL));
+    match asked {
+        Some(cell) => Ok(cell),
+        None if fits > 0 => Ok(fits as u16),
+        None => Err(CarrierError::Address {
+            address: to.to_string(),
+            why: format!("{room} bytes at once hold no cell, which needs more than {MAX_OVERHEAD}"),
+        }),
+    }
+}
+
+fn memory_error(len: usize, why: &dyn core::fmt::Display) -> CarrierError {
+    let why = why.to_string();
+    CarrierError::Memory { len, why }
+}
+
+/// 64 random bits.
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let got = rustix::io::retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()));
+    let refused = |error| CarrierError::System {
+        call: "getrandom",
+        error,
+    };
+    // Up to 256 bytes come at once or not at all (getrandom(2)).
+    match got {
+        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+        Ok(_) => Err(refused(std::io::ErrorKind::UnexpectedEof.into())),
+        Err(errno) => Err(refused(errno.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

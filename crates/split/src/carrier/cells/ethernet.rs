@@ -1,0 +1,90 @@
+//! Cells in Ethernet frames: the port's address is the interface's, and a frame's sender is the port its cells come from.
+//! It promises that only frames for this station, of the type below, are looked at.
+//! It refuses to route: who is on the same network is reached by its address, and nobody else is.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use verbena_lan::{Ether, Inbox, Mac, Sent};
+use verbena_wire::cell::PortAddress;
+
+use super::line::{Passed, Place};
+use super::options::CellOptions;
+use super::outgoing::Datagram;
+use crate::carrier::Result;
+
+/// The type of our frames: IEEE 802's first one for local experiments.
+pub const ETHERTYPE: u16 = 0x88b5;
+
+/// Frames per call.
+const ROOMS: usize = 64;
+
+/// The line.
+#[derive(Debug)]
+pub(super) struct Ethernet {
+    socket: Ether,
+    inbox: Inbox,
+    room: usize,
+    unit: Option<PortAddress>,
+}
+
+impl Ethernet {
+    pub(super) fn open(
+        interface: &str,
+        unit: Option<Mac>,
+        options: &CellOptions,
+    ) -> Result<Ethernet> {
+        let socket = Ether::open(interface, ETHERTYPE)?;
+        socket.widen(options.receive_room, options.send_room);
+        Ok(Ethernet {
+            inbox: socket.inbox(ROOMS)?,
+            room: socket.room()?,
+            unit: unit.map(|mac| PortAddress(mac.octets())),
+            socket,
+        })
+    }
+
+    pub(super) fn mac(&self) -> Mac {
+        self.socket.mac()
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
+    pub(super) fn unit(&self) -> Option<PortAddress> {
+        self.unit
+    }
+
+    pub(super) fn receive(&mut self, mut take: impl FnMut(PortAddress, &[u8])) -> Result<Passed> {
+        let came = self.socket.receive(&mut self.inbox)?;
+        let mut passed = Passed {
+            more: came == self.inbox.rooms(),
+            ..Passed::default()
+        };
+        for (from, datagram) in self.inbox.frames() {
+            passed.datagrams += 1;
+            take(PortAddress(from.octets()), datagram);
+        }
+        passed.strangers = (came as u64).saturating_sub(passed.datagrams);
+        Ok(passed)
+    }
+
+    pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<Sent> {
+        let get = |at: usize| match datagrams.get(at) {
+            Some(Datagram {
+                place: Place::Ethernet(mac),
+                bytes,
+                ..
+            }) => (*mac, bytes.as_slice()),
+            // There are as many, and all of them ours.
+            _ => (Mac::BROADCAST, &[][..]),
+        };
+        Ok(self.socket.send(datagrams.len(), get)?)
+    }
+}
+
+impl AsFd for Ethernet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

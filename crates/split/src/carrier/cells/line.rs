@@ -1,0 +1,147 @@
+//! What carries the datagrams of a carrier of cells: UDP or Ethernet.
+//! It promises to know who sent a datagram before its cells are looked at, and never to wait.
+//! It refuses to look at cells, but for who asks for a connection.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use verbena_lan::{Mac, Sent};
+use verbena_wire::cell::PortAddress;
+
+use super::ethernet::Ethernet;
+use super::outgoing::Datagram;
+use super::udp::Udp;
+use crate::carrier::Result;
+
+/// Where a datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Udp(SocketAddr),
+    Ethernet(Mac),
+}
+
+/// What the line did with what came.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Passed {
+    /// Datagrams that were handed on.
+    pub(super) datagrams: u64,
+    /// Datagrams of strangers.
+    pub(super) strangers: u64,
+    /// Requests in somebody else's name.
+    pub(super) diverted: u64,
+    /// More may wait.
+    pub(super) more: bool,
+}
+
+/// The line.
+#[derive(Debug)]
+pub(super) enum Line {
+    Udp(Box<Udp>),
+    Ethernet(Box<Ethernet>),
+}
+
+impl Line {
+    /// Takes what came, up to a batch, and hands each datagram on with the port that sent it.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        take: impl FnMut(PortAddress, &[u8]),
+    ) -> Result<Passed> {
+        match self {
+            Line::Udp(udp) => udp.receive(now, take),
+            Line::Ethernet(ethernet) => ethernet.receive(take),
+        }
+    }
+
+    /// Sends datagrams, until the system can take no more now.
+    pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<Sent> {
+        match self {
+            Line::Udp(udp) => udp.send(datagrams),
+            Line::Ethernet(ethernet) => ethernet.send(datagrams),
+        }
+    }
+
+    /// Where a port is, if anybody knows.
+    pub(super) fn place(&self, port: PortAddress) -> Option<Place> {
+        match self {
+            Line::Udp(udp) => udp.place(port).map(Place::Udp),
+            Line::Ethernet(_) => Some(Place::Ethernet(Mac::new(port.0))),
+        }
+    }
+
+    /// Bytes of the longest datagram to a port.
+    pub(super) fn room(&self, port: PortAddress) -> usize {
+        match self {
+            Line::Udp(udp) => udp.room(port),
+            Line::Ethernet(ethernet) => ethernet.room(),
+        }
+    }
+
+    /// The port to ask for a connection, if it was told whom to dial.
+    pub(super) fn unit(&self) -> Option<PortAddress> {
+        match self {
+            Line::Udp(udp) => udp.dials().then_some(PortAddress::WHOEVER),
+            Line::Ethernet(ethernet) => ethernet.unit(),
+        }
+    }
+
+    /// A request of this port waits for an answer.
+    pub(super) fn asks(&mut self, port: PortAddress, until: Instant) {
+        if let Line::Udp(udp) = self {
+            udp.asks(port, until);
+        }
+    }
+
+    /// None of its requests waits any more.
+    pub(super) fn answered(&mut self, port: PortAddress) {
+        if let Line::Udp(udp) = self {
+            udp.answered(port);
+        }
+    }
+
+    /// A pair is connected to this port: it stays where it is.
+    pub(super) fn hold(&mut self, port: PortAddress) {
+        if let Line::Udp(udp) = self {
+            udp.hold(port);
+        }
+    }
+
+    /// A pair no longer is.
+    pub(super) fn release(&mut self, port: PortAddress) {
+        if let Line::Udp(udp) = self {
+            udp.release(port);
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Line::Udp(_) => "udp",
+            Line::Ethernet(_) => "ethernet",
+        }
+    }
+
+    pub(super) fn local(&self) -> String {
+        match self {
+            Line::Udp(udp) => udp.local().to_string(),
+            Line::Ethernet(ethernet) => ethernet.mac().to_string(),
+        }
+    }
+
+    /// A port, for people.
+    pub(super) fn describe(&self, port: PortAddress) -> String {
+        match self.place(port) {
+            Some(Place::Udp(place)) => format!("{place} (port {port})"),
+            _ => port.to_string(),
+        }
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Line::Udp(udp) => udp.as_fd(),
+            Line::Ethernet(ethernet) => ethernet.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Datagrams on their way to the system: filled, sent in order of each destination, and kept while the system takes no more.
+//! It promises to use the same memory again and again. It refuses to grow beyond a batch.
+
+use verbena_wire::cell::PortAddress;
+
+use super::line::Place;
+
+/// Datagrams of a batch.
+const BATCH: usize = 64;
+
+/// One datagram.
+#[derive(Debug)]
+pub(super) struct Datagram {
+    pub(super) port: PortAddress,
+    pub(super) place: Place,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A batch.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    datagrams: Vec<Datagram>,
+    filled: usize,
+    sent: usize,
+    /// Memory for the next one.
+    spare: Vec<u8>,
+}
+
+impl Outgoing {
+    pub(super) fn is_full(&self) -> bool {
+        self.filled >= BATCH
+    }
+
+    /// Nothing waits to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent >= self.filled
+    }
+
+    /// Bytes for the next datagram, to be handed back by [`push`](Outgoing::push) or [`keep`](Outgoing::keep).
+    pub(super) fn take_spare(&mut self) -> Vec<u8> {
+        if let Some(next) = self.datagrams.get_mut(self.filled) {
+            return core::mem::take(&mut next.bytes);
+        }
+        core::mem::take(&mut self.spare)
+    }
+
+    /// It was not needed.
+    pub(super) fn keep(&mut self, bytes: Vec<u8>) {
+        match self.datagrams.get_mut(self.filled) {
+            Some(next) => next.bytes = bytes,
+            None => self.spare = bytes,
+        }
+    }
+
+    /// A datagram behind all others.
+    pub(super) fn push(&mut self, port: PortAddress, place: Place, bytes: Vec<u8>) {
+        let datagram = Datagram { port, place, bytes };
+        match self.datagrams.get_mut(self.filled) {
+            Some(next) => *next = datagram,
+            None => self.datagrams.push(datagram),
+        }
+        self.filled += 1;
+    }
+
+    /// Brings those together that go the same way, without changing their order: they can leave as one message.
+    pub(super) fn sort(&mut self) {
+        let waiting = self.datagrams.get_mut(self.sent..self.filled);
+        let waiting = waiting.unwrap_or_default();
+        if waiting
+            .windows(2)
+            .any(|two| matches!(two, [a, b] if a.port != b.port))
+        {
+            waiting.sort_by_key(|datagram| datagram.port);
+        }
+    }
+
+    pub(super) fn waiting(&self) -> &[Datagram] {
+        self.datagrams
+            .get(self.sent..self.filled)
+            .unwrap_or_default()
+    }
+
+    /// So many more are dealt with.
+    pub(super) fn sent(&mut self, count: usize) {
+        self.sent += count;
+        if self.is_empty() {
+            (self.sent, self.filled) = (0, 0);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Which place the datagrams for a port go to, of a carrier that listens on UDP.
+//! It promises that somebody who is connected, or waits to be, stays where it is whatever anybody sends, and that no more is
+//! remembered than its limit says. It refuses to learn from anything but a request for a connection.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use verbena_wire::cell::PortAddress;
+
+/// Where a port is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) to: SocketAddr,
+    /// Bytes of the longest datagram there.
+    pub(super) room: usize,
+    /// Pairs that are connected this way.
+    pairs: usize,
+    /// A request waits for an answer until then.
+    asks_until: Option<Instant>,
+    /// When it was learnt.
+    age: u64,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Routes {
+    table: HashMap<PortAddress, Route>,
+    limit: usize,
+    next_age: u64,
+}
+
+/// What became of a request from somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Learnt {
+    /// This is where the port is.
+    Here,
+    /// It is somewhere else, and connected or waiting.
+    Elsewhere,
+    /// Everybody in the table is connected or waiting.
+    Full,
+}
+
+impl Route {
+    fn is_held(&self, now: Instant) -> bool {
+        self.pairs > 0 || self.asks_until.is_some_and(|until| now < until)
+    }
+}
+
+impl Routes {
+    pub(super) fn new(limit: usize) -> Routes {
+        Routes {
+            table: HashMap::new(),
+            limit: limit.max(1),
+            next_age: 0,
+        }
+    }
+
+    pub(super) fn get(&self, port: PortAddress) -> Option<&Route> {
+        self.table.get(&port)
+    }
+
+    /// A request came from here in the name of this port. `room` is asked for a place that is new.
+    pub(super) fn learn(
+        &mut self,
+        port: PortAddress,
+        from: SocketAddr,
+        now: Instant,
+        room: impl FnOnce() -> usize,
+    ) -> Learnt {
+        match self.table.get(&port) {
+            Some(route) if route.to == from => return Learnt::Here,
+            Some(route) if route.is_held(now) => return Learnt::Elsewhere,
+            Some(_) => {}
+            None if self.table.len() < self.limit => {}
+            None => {
+                let idle = self.table.iter().filter(|(_, route)| !route.is_held(now));
+                let Some(oldest) = idle.min_by_key(|(_, route)| route.age) else {
+                    return Learnt::Full;
+                };
+                let oldest = *oldest.0;
+                self.table.remove(&oldest);
+            }
+        }
+        self.next_age += 1;
+        let route = Route {
+            to: from,
+            room: room(),
+            pairs: 0,
+            asks_until: None,
+            age: self.next_age,
+        };
+        self.table.insert(port, route);
+        Learnt::Here
+    }
+
+    /// A request of this port waits for an answer.
+    pub(super) fn asks(&mut self, port: PortAddress, until: Instant) {
+        if let Some(route) = self.table.get_mut(&port) {
+            route.asks_until = Some(until);
+        }
+    }
+
+    /// No request of this port waits any more.
+    pub(super) fn answered(&mut self, port: PortAddress) {
+        if let Some(route) = self.table.get_mut(&port) {
+            route.asks_until = None;
+        }
+    }
+
+    /// A pair is connected to this port.
+    pub(super) fn hold(&mut self, port: PortAddress) {
+        if let Some(route) = self.table.get_mut(&port) {
+            route.pairs += 1;
+        }
+    }
+
+    /// A pair no longer is.
+    pub(super) fn release(&mut self, port: PortAddress) {
+        if let Some(route) = self.table.get_mut(&port) {
+            route.pairs = route.pairs.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn place(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    const A: PortAddress = PortAddress([2, 0, 0, 0, 0, 1]);
+    const B: PortAddress = PortAddress([2, 0, 0, 0, 0, 2]);
+    const C: PortAddress = PortAddress([2, 0, 0, 0, 0, 3]);
+
+    #[test]
+    fn who_is_connected_stays_where_it_is() {
+        let now = Instant::now();
+        let mut routes = Routes::new(8);
+        assert_eq!(routes.learn(A, place(1), now, || 1400), Learnt::Here);
+        routes.hold(A);
+        assert_eq!(routes.learn(A, place(2), now, || 9000), Learnt::Elsewhere);
+        assert_eq!(routes.learn(A, place(1), now, || 9000), Learnt::Here);
+        assert_eq!(
+            routes.get(A).map(|r| (r.to, r.room)),
+            Some((place(1), 1400))
+        );
+        routes.release(A);
+        assert_eq!(routes.learn(A, place(2), now, || 9000), Learnt::Here);
+        assert_eq!(
+            routes.get(A).map(|r| (r.to, r.room)),
+            Some((place(2), 9000))
+        );
+    }
+
+    #[test]
+    fn who_waits_to_be_connected_stays_for_a_while() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut routes = Routes::new(8);
+        routes.learn(A, place(1), now, || 1400);
+        routes.asks(A, now + second);
+        assert_eq!(routes.learn(A, place(2), now, || 1400), Learnt::Elsewhere);
+        routes.asks(A, now + 2 * second);
+        assert_eq!(
+            routes.learn(A, place(2), now + second, || 1400),
+            Learnt::Elsewhere
+        );
+        let later = now + 2 * second;
+        assert_eq!(routes.learn(A, place(2), later, || 1400), Learnt::Here);
+        routes.asks(A, later + second);
+        routes.answered(A);
+        assert_eq!(routes.learn(A, place(3), later, || 1400), Learnt::Here);
+    }
+
+    #[test]
+    fn a_full_table_forgets_the_oldest_that_nobody_uses() {
+        let now = Instant::now();
+        let mut routes = Routes::new(2);
+        routes.learn(A, place(1), now, || 1400);
+        routes.learn(B, place(2), now, || 1400);
+        routes.hold(A);
+        assert_eq!(routes.learn(C, place(3), now, || 1400), Learnt::Here);
+        assert!(routes.get(B).is_none() && routes.get(A).is_some());
+        routes.hold(C);
+        assert_eq!(routes.learn(B, place(2), now, || 1400), Learnt::Full);
+    }
+}

@@ -1,0 +1,273 @@
+//! What pairs do: connect, send, write, end; alone and many.
+
+use core::time::Duration;
+
+use verbena_nic::wc::{Status, WcOp};
+use verbena_nic::wr::Remote;
+
+use super::world::{Side, connected, during, join, pair_options, until};
+use crate::carrier::cells::CellOptions;
+use crate::carrier::{Carrier, News, Pair, PairOptions, Reach};
+
+#[test]
+fn both_kinds_connect_and_send_both_ways() {
+    for acknowledged in [true, false] {
+        let (mut unit, mut host, served, pair) = connected(acknowledged, CellOptions::default());
+        host.send(pair, 7, b"from the host");
+        unit.send(served, 9, b"from the unit");
+        until(&mut [&mut unit, &mut host], "both messages", |sides| {
+            sides.iter().all(|side| side.done.len() == 2)
+        });
+        for (side, id, text) in [
+            (&mut unit, 9, &b"from the host"[..]),
+            (&mut host, 7, &b"from the unit"[..]),
+        ] {
+            let came = side.done.iter().find(|wc| wc.op == WcOp::Receive).unwrap();
+            assert_eq!((came.id, came.len), (0, 13));
+            assert_eq!(side.read(Side::slot(0), 13), text);
+            let mut done = side.take_done();
+            done.sort_unstable_by_key(|(id, _)| *id);
+            assert_eq!(done, [(0, Status::Success), (id, Status::Success)]);
+        }
+    }
+}
+
+#[test]
+fn a_request_says_who_what_and_of_which_kind() {
+    for acknowledged in [true, false] {
+        let mut unit = Side::unit(CellOptions::default());
+        let mut host = Side::host(unit.place(), CellOptions::default());
+        let pair = host.carrier.create(pair_options(acknowledged)).unwrap();
+        host.carrier.connect(pair, b"who I am").unwrap();
+        until(&mut [&mut unit, &mut host], "a request", |sides| {
+            !sides[0].news.is_empty()
+        });
+        let place = host.place().to_string();
+        match &unit.take_news()[..] {
+            [
+                News::Request {
+                    ticket,
+                    from,
+                    private,
+                    acknowledged: kind,
+                },
+            ] => {
+                assert!(from.contains(&place), "{from}");
+                assert_eq!(
+                    (&private[..], *kind),
+                    (&b"who I am"[..], Some(acknowledged))
+                );
+                unit.carrier.reject(*ticket, b"not today");
+            }
+            other => panic!("{other:?}"),
+        }
+        until(&mut [&mut unit, &mut host], "an answer", |sides| {
+            !sides[1].news.is_empty()
+        });
+        match &host.take_news()[..] {
+            [
+                News::Refused {
+                    pair: told,
+                    private,
+                    ..
+                },
+            ] => {
+                assert_eq!((*told, &private[..]), (pair, &b"not today"[..]));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn nobody_is_there() {
+    let gone = Side::unit(CellOptions::default());
+    let place = gone.place();
+    drop(gone);
+    let options = CellOptions {
+        connect_timeout: Duration::from_millis(10),
+        retries: 4,
+        ..CellOptions::default()
+    };
+    let mut host = Side::host(place, options);
+    let pair = host.carrier.create(pair_options(true)).unwrap();
+    host.carrier.connect(pair, b"").unwrap();
+    until(&mut [&mut host], "given up", |sides| {
+        !sides[0].news.is_empty()
+    });
+    let news = host.take_news();
+    assert!(
+        matches!(news[..], [News::Refused { pair: told, .. }] if told == pair),
+        "{news:?}"
+    );
+}
+
+/// P7: the immediate data reaches the consumer apart from the data, and a write goes where it was told to.
+#[test]
+fn a_write_with_immediate_data() {
+    for acknowledged in [true, false] {
+        for len in [1_u32, 1400, 65_536, 300_000] {
+            let (mut unit, mut host, _, pair) = connected(acknowledged, CellOptions::default());
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + at / 256) as u8).collect();
+            assert!(host.memory.write(0, &bytes));
+            let to = Remote {
+                stag: unit.memory.handle(),
+                to: verbena_wire::To::new(unit.memory.at().get() + 5),
+            };
+            let piece = host.memory.piece(0, len);
+            host.carrier
+                .post_write(pair, 3, piece, to, Some(0xcafe))
+                .unwrap();
+            until(&mut [&mut unit, &mut host], "a write", |sides| {
+                sides.iter().all(|side| side.done.len() == 1)
+            });
+            let came = unit.done[0];
+            assert_eq!(
+                (came.op, came.immediate),
+                (WcOp::ReceiveWriteImm, Some(0xcafe))
+            );
+            assert_eq!(came.len, len);
+            assert!(unit.read(5, len as usize) == bytes);
+            assert_eq!(host.take_done(), [(3, Status::Success)]);
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_not_for_peers_refuses_them() {
+    let (mut unit, mut host, served, pair) = connected(true, CellOptions::default());
+    let own = unit.carrier.memory(100, Reach::Local).unwrap();
+    let to = Remote {
+        stag: own.handle(),
+        to: own.at(),
+    };
+    let piece = host.memory.piece(0, 10);
+    host.carrier.post_write(pair, 1, piece, to, None).unwrap();
+    until(&mut [&mut unit, &mut host], "refused", |sides| {
+        sides
+            .iter()
+            .all(|side| matches!(side.news[..], [News::Ended { .. }]))
+    });
+    assert_eq!(host.done[0].status, Status::RemAccessErr);
+    assert_eq!(unit.carrier.view(served).unwrap().counters.right, 1);
+}
+
+#[test]
+fn what_is_destroyed_tells_its_peer_and_nobody_else() {
+    for acknowledged in [true, false] {
+        let (mut unit, mut host, served, pair) = connected(acknowledged, CellOptions::default());
+        host.carrier.destroy(pair);
+        until(&mut [&mut unit, &mut host], "told", |sides| {
+            !sides[0].news.is_empty()
+        });
+        assert!(matches!(unit.news[..], [News::Ended { pair, .. }] if pair == served));
+        assert!(host.done.is_empty() && host.news.is_empty());
+        // What was posted flushes, and so does what comes later.
+        unit.receive(served, 8);
+        unit.turn();
+        let flushed: Vec<_> = (0..9).map(|id| (id, Status::WrFlushErr)).collect();
+        assert_eq!(unit.take_done(), flushed);
+        unit.carrier.destroy(served);
+        unit.carrier.destroy(served);
+        assert!(unit.carrier.post_receive(served, 1, None).is_err());
+        // The way stays: they connect again.
+        join(&mut unit, &mut host, acknowledged);
+    }
+}
+
+/// A pair that has nothing to send hears of it as well.
+#[test]
+fn a_peer_that_vanishes_is_noticed() {
+    let options = CellOptions {
+        retries: 4,
+        connect_timeout: Duration::from_millis(20),
+        keep_alive: Some(Duration::from_millis(50)),
+        ..CellOptions::default()
+    };
+    for sends in [true, false] {
+        let (unit, mut host, _, pair) = connected(true, options);
+        drop(unit);
+        if sends {
+            host.send(pair, 8, b"are you there");
+        }
+        until(&mut [&mut host], "noticed", |sides| {
+            !sides[0].news.is_empty()
+        });
+        assert!(matches!(host.news[..], [News::Ended { pair: told, .. }] if told == pair));
+        assert_eq!(host.done.len(), 8 + usize::from(sends));
+        assert!(host.done.iter().all(|wc| wc.status != Status::Success));
+    }
+}
+
+#[test]
+fn a_quiet_peer_is_not_a_dead_one() {
+    let options = CellOptions {
+        retries: 2,
+        connect_timeout: Duration::from_millis(10),
+        keep_alive: Some(Duration::from_millis(10)),
+        ..CellOptions::default()
+    };
+    let (mut unit, mut host, served, pair) = connected(true, options);
+    during(&mut [&mut unit, &mut host], Duration::from_millis(300));
+    assert!(unit.news.is_empty() && host.news.is_empty());
+    let asked = unit.carrier.view(served).unwrap().counters.duplicate
+        + host.carrier.view(pair).unwrap().counters.duplicate;
+    assert!(asked > 3, "they asked each other {asked} times");
+}
+
+#[test]
+fn many_pairs_of_several_hosts() {
+    const HOSTS: usize = 4;
+    const PAIRS: usize = 25;
+    let mut unit = Side::unit(CellOptions::default());
+    let mut hosts: Vec<Side> = (0..HOSTS)
+        .map(|_| Side::host(unit.place(), CellOptions::default()))
+        .collect();
+    let mut pairs: Vec<(usize, Pair)> = Vec::new();
+    for n in 0..PAIRS {
+        for (at, host) in hosts.iter_mut().enumerate() {
+            pairs.push((at, join(&mut unit, host, n % 2 == 0)));
+        }
+    }
+    assert_eq!(unit.accepted.len(), HOSTS * PAIRS);
+    for (n, (at, pair)) in pairs.iter().enumerate() {
+        hosts[*at].send(*pair, 100 + n as u64, &[7; 100]);
+    }
+    let mut sides: Vec<&mut Side> = hosts.iter_mut().collect();
+    sides.push(&mut unit);
+    until(&mut sides, "all messages", |sides| {
+        sides.iter().map(|side| side.done.len()).sum::<usize>() == 2 * HOSTS * PAIRS
+    });
+    let mut served: Vec<u32> = unit.done.iter().map(|wc| wc.qpn).collect();
+    let mut all: Vec<u32> = unit.accepted.iter().map(|pair| pair.0).collect();
+    served.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(served, all);
+    // A host that goes takes its pairs with it, and no others.
+    for (_, pair) in pairs.iter().filter(|(at, _)| *at == 0) {
+        hosts[0].carrier.destroy(*pair);
+    }
+    let mut sides: Vec<&mut Side> = hosts.iter_mut().collect();
+    sides.push(&mut unit);
+    until(&mut sides, "ended", |sides| {
+        sides[HOSTS].news.len() == PAIRS
+    });
+}
+
+#[test]
+fn queues_have_their_lengths() {
+    let (_unit, mut host, _, _) = connected(true, CellOptions::default());
+    let narrow = PairOptions {
+        acknowledged: true,
+        sends: 2,
+        receives: 2,
+    };
+    let pair = host.carrier.create(narrow).unwrap();
+    let piece = host.memory.piece(0, 10);
+    host.carrier.post_receive(pair, 0, Some(piece)).unwrap();
+    host.carrier.post_receive(pair, 1, None).unwrap();
+    let full = host.carrier.post_receive(pair, 2, None).unwrap_err();
+    assert!(full.to_string().contains("all 2 are in use"), "{full}");
+    let unconnected = host.carrier.post_send(pair, 3, piece).unwrap_err();
+    assert!(unconnected.to_string().contains("Idle"), "{unconnected}");
+}

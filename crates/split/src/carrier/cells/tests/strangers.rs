@@ -1,0 +1,196 @@
+//! Who may say what: garbage, cells from elsewhere, and requests in somebody else's name.
+
+use core::time::Duration;
+use std::net::UdpSocket;
+
+use verbena_nic::wc::Status;
+use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, PortAddress, Terms, Way};
+use verbena_wire::number::Qpn;
+
+use super::world::{HERE, Side, connected, during, join, until};
+use crate::carrier::News;
+use crate::carrier::cells::CellOptions;
+
+const LISTENER: Qpn = Qpn::wrapping(1);
+
+fn connect(to: PortAddress, from: PortAddress, wqp: u32) -> Vec<u8> {
+    let terms = Terms {
+        acknowledged: true,
+        cell: 256,
+        private: b"I am somebody else",
+    };
+    emit(to, from, wqp, 77, Body::Connect(terms))
+}
+
+fn emit(to: PortAddress, from: PortAddress, wqp: u32, packet: u32, body: Body<'_>) -> Vec<u8> {
+    let cell = Cell {
+        way: Way {
+            to,
+            from,
+            to_wqp: LISTENER,
+            from_wqp: Qpn::wrapping(wqp),
+        },
+        connected: true,
+        packet: PacketSeq::new(packet),
+        body,
+    };
+    let mut bytes = Vec::new();
+    cell.emit(&mut bytes);
+    bytes
+}
+
+#[test]
+fn garbage_is_counted_and_harmless() {
+    let (mut unit, mut host, _, pair) = connected(true, CellOptions::default());
+    let stranger = UdpSocket::bind(HERE).unwrap();
+    let place = unit.place();
+    let before = unit.carrier.counters();
+    let mut sent = 0;
+    for len in [1, 15, 16, 31, 32, 36, 100, 1400, 9000] {
+        for fill in [0_u8, 0x14, 0xff] {
+            stranger.send_to(&vec![fill; len], place).unwrap();
+            sent += 1;
+        }
+    }
+    // A good request with one bit wrong.
+    let mut damaged = connect(PortAddress::WHOEVER, PortAddress([2; 6]), 20);
+    *damaged.last_mut().unwrap() ^= 1;
+    stranger.send_to(&damaged, place).unwrap();
+    sent += 1;
+    // An empty datagram holds nothing, not even a stranger.
+    stranger.send_to(&[], place).unwrap();
+    until(&mut [&mut unit, &mut host], "counted", |sides| {
+        sides[0].carrier.counters().strangers == before.strangers + sent
+    });
+    assert!(unit.news.is_empty() && unit.done.is_empty());
+    host.send(pair, 5, b"still here");
+    until(&mut [&mut unit, &mut host], "a message", |sides| {
+        !sides[1].done.is_empty()
+    });
+    assert_eq!(host.take_done(), [(5, Status::Success)]);
+}
+
+/// Damage on the way of somebody who is connected is counted by the port.
+#[test]
+fn damaged_cells_of_a_peer_are_counted() {
+    let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
+    let from = host.carrier.port_address();
+    let mut bytes = connect(unit.carrier.port_address(), from, 20);
+    bytes[40] ^= 1;
+    // From the host's own place: its socket is borrowed for once.
+    use std::os::fd::AsFd;
+    let socket = host.carrier.line.as_fd();
+    rustix::net::send(socket, &bytes, rustix::net::SendFlags::empty()).unwrap();
+    until(&mut [&mut unit, &mut host], "counted", |sides| {
+        sides[0].carrier.counters().port.cell_crc == 1
+    });
+}
+
+#[test]
+fn nobody_takes_the_place_of_somebody_who_is_connected() {
+    let (mut unit, mut host, served, pair) = connected(true, CellOptions::default());
+    let stranger = UdpSocket::bind(HERE).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let (here, victim) = (unit.carrier.port_address(), host.carrier.port_address());
+    for to in [here, PortAddress::WHOEVER] {
+        stranger
+            .send_to(&connect(to, victim, 20), unit.place())
+            .unwrap();
+    }
+    // It would end the connection if it came from the right place: numbers of the host's pair are known to this stranger.
+    let first = host.carrier.view(pair).unwrap();
+    assert!(first.peer.is_some());
+    let bye = emit(here, victim, pair.0, 0, Body::Disconnect(Ending::Closed));
+    stranger.send_to(&bye, unit.place()).unwrap();
+    until(&mut [&mut unit, &mut host], "counted", |sides| {
+        let counters = sides[0].carrier.counters();
+        (counters.diverted, counters.strangers) == (2, 1)
+    });
+    unit.send(served, 4, b"to the host");
+    until(&mut [&mut unit, &mut host], "a message", |sides| {
+        !sides[1].done.is_empty()
+    });
+    assert_eq!(host.read(Side::slot(0), 11), b"to the host");
+    assert!(unit.news.is_empty());
+    let mut room = [0; 100];
+    assert!(stranger.recv_from(&mut room).is_err(), "nothing went there");
+    // Nor does anybody speak for another behind its own request.
+    let own = PortAddress([2, 9, 9, 9, 9, 9]);
+    let mut both = connect(here, own, 21);
+    both.extend(emit(
+        here,
+        victim,
+        pair.0,
+        0,
+        Body::Disconnect(Ending::Closed),
+    ));
+    stranger.send_to(&both, unit.place()).unwrap();
+    until(&mut [&mut unit, &mut host], "a request", |sides| {
+        !sides[0].news.is_empty()
+    });
+    assert_eq!(unit.carrier.counters().port.not_theirs, 1);
+}
+
+#[test]
+fn a_place_that_nobody_uses_any_more_is_free() {
+    let (mut unit, mut host, _, pair) = connected(true, CellOptions::default());
+    crate::carrier::Carrier::destroy(&mut host.carrier, pair);
+    until(&mut [&mut unit, &mut host], "ended", |sides| {
+        sides[0]
+            .news
+            .iter()
+            .any(|news| matches!(news, News::Ended { .. }))
+    });
+    let name = host.carrier.port_address();
+    drop(host);
+    unit.take_news();
+    // The same port from elsewhere, as behind a router that forgot.
+    let elsewhere = UdpSocket::bind(HERE).unwrap();
+    let ask = connect(PortAddress::WHOEVER, name, 30);
+    elsewhere.send_to(&ask, unit.place()).unwrap();
+    until(&mut [&mut unit], "a request", |sides| {
+        !sides[0].news.is_empty()
+    });
+    let told = format!("{}", elsewhere.local_addr().unwrap());
+    match &unit.take_news()[..] {
+        [News::Request { from, ticket, .. }] => {
+            assert!(from.contains(&told), "{from}");
+            unit.accept(*ticket, true, b"");
+        }
+        other => panic!("{other:?}"),
+    }
+    unit.turn();
+    let mut room = [0; 200];
+    elsewhere
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    let (len, _) = elsewhere.recv_from(&mut room).unwrap();
+    let (cell, _) = Cell::parse(&room[..len]).unwrap();
+    assert!(matches!(cell.body, Body::Accept { .. }), "{cell}");
+}
+
+/// More requests than may wait: the others are told that it is busy, and everybody goes on.
+#[test]
+fn a_flood_of_requests_has_its_limits() {
+    let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
+    let stranger = UdpSocket::bind(HERE).unwrap();
+    for n in 0..1000_u32 {
+        let [a, b, c, d] = n.to_be_bytes();
+        let name = PortAddress([2, 1, a, b, c, d]);
+        let ask = connect(PortAddress::WHOEVER, name, 20);
+        stranger.send_to(&ask, unit.place()).unwrap();
+        if n % 50 == 0 {
+            during(&mut [&mut unit, &mut host], Duration::from_millis(1));
+        }
+    }
+    during(&mut [&mut unit, &mut host], Duration::from_millis(20));
+    let requests = unit.take_news();
+    assert!((1..=64).contains(&requests.len()), "{}", requests.len());
+    assert!(unit.carrier.counters().port.rejected > 0);
+    for news in requests {
+        if let News::Request { ticket, .. } = news {
+            crate::carrier::Carrier::reject(&mut unit.carrier, ticket, b"");
+        }
+    }
+    join(&mut unit, &mut host, true);
+}

@@ -1,0 +1,211 @@
+//! Two or more carriers in one thread, turned and slept on as a driver does it.
+
+use core::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use verbena_nic::wc::{Status, Wc};
+
+use crate::carrier::cells::{CellCarrier, CellOptions};
+use crate::carrier::{Carrier, Memory, News, Pair, PairOptions, Reach, Ticket};
+
+/// What a loaded machine may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+pub(super) const ROOM: usize = 1 << 20;
+
+pub(super) fn pair_options(acknowledged: bool) -> PairOptions {
+    PairOptions {
+        acknowledged,
+        sends: 64,
+        receives: 64,
+    }
+}
+
+/// A carrier, its memory, and what it has told.
+pub(super) struct Side {
+    pub(super) carrier: CellCarrier,
+    pub(super) memory: Box<dyn Memory>,
+    pub(super) done: Vec<Wc>,
+    pub(super) news: Vec<News>,
+    /// Accepts whoever asks, so often.
+    pub(super) welcomes: usize,
+    /// Pairs that it accepted with.
+    pub(super) accepted: Vec<Pair>,
+}
+
+impl Side {
+    pub(super) fn of(mut carrier: CellCarrier) -> Side {
+        let memory = carrier.memory(ROOM, Reach::RemoteWrite).unwrap();
+        Side {
+            carrier,
+            memory,
+            done: Vec::new(),
+            news: Vec::new(),
+            welcomes: 0,
+            accepted: Vec::new(),
+        }
+    }
+
+    pub(super) fn unit(options: CellOptions) -> Side {
+        Side::of(CellCarrier::udp_listen(HERE, options).unwrap())
+    }
+
+    pub(super) fn host(unit: SocketAddr, options: CellOptions) -> Side {
+        Side::of(CellCarrier::udp_dial(unit, options).unwrap())
+    }
+
+    pub(super) fn place(&self) -> SocketAddr {
+        self.carrier.local().parse().unwrap()
+    }
+
+    pub(super) fn turn(&mut self) {
+        self.carrier.turn(Instant::now(), &mut self.done).unwrap();
+        while let Some(news) = self.carrier.news() {
+            match news {
+                News::Request {
+                    ticket,
+                    private,
+                    acknowledged: Some(acknowledged),
+                    ..
+                } if self.welcomes > 0 => {
+                    self.welcomes -= 1;
+                    self.accept(ticket, acknowledged, &private);
+                }
+                news => self.news.push(news),
+            }
+        }
+    }
+
+    /// Accepts with a pair that has receives, and says back what was said.
+    pub(super) fn accept(&mut self, ticket: Ticket, acknowledged: bool, private: &[u8]) {
+        let pair = self.carrier.create(pair_options(acknowledged)).unwrap();
+        self.receives(pair, 8);
+        self.carrier.accept(ticket, pair, private).unwrap();
+        self.accepted.push(pair);
+    }
+
+    /// Posts receives of a sixteenth of the memory's second half, numbered from 0.
+    pub(super) fn receives(&mut self, pair: Pair, count: u64) {
+        for id in 0..count {
+            self.receive(pair, id);
+        }
+    }
+
+    pub(super) fn receive(&mut self, pair: Pair, id: u64) {
+        let piece = self.memory.piece(Side::slot(id), (ROOM / 16) as u32);
+        self.carrier.post_receive(pair, id, Some(piece)).unwrap();
+    }
+
+    /// Where the receive with this number puts its message.
+    pub(super) fn slot(id: u64) -> usize {
+        ROOM / 2 + (id as usize % 8) * (ROOM / 16)
+    }
+
+    pub(super) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        assert!(self.memory.read(offset, &mut bytes));
+        bytes
+    }
+
+    pub(super) fn take_done(&mut self) -> Vec<(u64, Status)> {
+        let done = std::mem::take(&mut self.done);
+        done.iter().map(|wc| (wc.id, wc.status)).collect()
+    }
+
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Posts the send of these bytes from the front of its memory.
+    pub(super) fn send(&mut self, pair: Pair, id: u64, bytes: &[u8]) {
+        assert!(self.memory.write(0, bytes));
+        let piece = self.memory.piece(0, bytes.len() as u32);
+        self.carrier.post_send(pair, id, piece).unwrap();
+    }
+}
+
+/// Turns all until `so`, and sleeps between as a driver would.
+pub(super) fn until(
+    sides: &mut [&mut Side],
+    what: &str,
+    mut so: impl FnMut(&mut [&mut Side]) -> bool,
+) {
+    let start = Instant::now();
+    loop {
+        for side in sides.iter_mut() {
+            side.turn();
+        }
+        if so(sides) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
+        sleep(sides);
+    }
+}
+
+/// Turns all for so long.
+pub(super) fn during(sides: &mut [&mut Side], span: Duration) {
+    let start = Instant::now();
+    until(sides, "time", |_| start.elapsed() >= span);
+}
+
+fn sleep(sides: &mut [&mut Side]) {
+    let mut ready = true;
+    for side in sides.iter_mut() {
+        ready &= side.carrier.doze();
+    }
+    if !ready {
+        return;
+    }
+    let deadlines = sides.iter().filter_map(|side| side.carrier.deadline());
+    let longest = Duration::from_millis(20);
+    let span = deadlines.min().map_or(longest, |deadline| {
+        deadline
+            .saturating_duration_since(Instant::now())
+            .min(longest)
+    });
+    let mut sleepers = Vec::new();
+    for side in sides.iter() {
+        side.carrier.sleepers(&mut sleepers);
+    }
+    let mut on: Vec<PollFd<'_>> = sleepers
+        .iter()
+        .map(|sleeper| {
+            let mut events = PollFlags::IN;
+            events.set(PollFlags::OUT, sleeper.write);
+            PollFd::from_borrowed_fd(sleeper.fd, events)
+        })
+        .collect();
+    let span = Timespec::try_from(span).unwrap();
+    poll(&mut on, Some(&span)).unwrap();
+}
+
+/// A unit and a host that are connected by a pair of this kind.
+pub(super) fn connected(acknowledged: bool, options: CellOptions) -> (Side, Side, Pair, Pair) {
+    let mut unit = Side::unit(options);
+    let mut host = Side::host(unit.place(), options);
+    let pair = join(&mut unit, &mut host, acknowledged);
+    let served = *unit.accepted.last().unwrap();
+    (unit, host, served, pair)
+}
+
+/// Connects one more pair of the host's, with receives on both sides.
+pub(super) fn join(unit: &mut Side, host: &mut Side, acknowledged: bool) -> Pair {
+    unit.welcomes += 1;
+    let pair = host.carrier.create(pair_options(acknowledged)).unwrap();
+    host.receives(pair, 8);
+    host.carrier.connect(pair, b"hello").unwrap();
+    let private = b"hello".to_vec();
+    let told = News::Connected { pair, private };
+    until(&mut [unit, host], "connected", |sides| {
+        let [_, host] = sides else { unreachable!() };
+        host.news.contains(&told)
+    });
+    host.take_news();
+    unit.take_news();
+    pair
+}

@@ -1,0 +1,207 @@
+//! A turn: what came is taken, what is late is dealt with, what waits leaves, and what is done is told.
+//! It promises to end, whatever comes: every step has its bound, and what is left over makes the next turn due.
+//! It refuses to sleep.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use verbena_cells::{Notice, Why};
+use verbena_nic::{Outbox, Wc};
+use verbena_stream::Time;
+use verbena_wire::cell::{Ending, RejectReason};
+
+use super::{ACKNOWLEDGED, CellCarrier};
+use crate::carrier::{News, Pair, Result, Sleeper, Ticket};
+
+/// Calls of the system that take what came, per turn.
+const RECEIVES: usize = 8;
+/// Bytes that leave per turn, and then one batch more at most.
+const BYTES: usize = 1 << 20;
+
+impl CellCarrier {
+    pub(super) fn take_turn(&mut self, now: Instant, done: &mut Vec<Wc>) -> Result<()> {
+        let time = self.time(now);
+        self.busy = false;
+        self.receive(now, time)?;
+        if self.due.is_some_and(|due| due <= time) {
+            self.port.handle_timeout(time, &mut self.outbox);
+            self.collect();
+        }
+        self.transmit(time)?;
+        self.take_notices(now);
+        self.due = self.port.deadline();
+        done.append(&mut self.done);
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Instant, time: Time) -> Result<()> {
+        for _ in 0..RECEIVES {
+            let (port, outbox) = (&mut self.port, &mut self.outbox);
+            let (cq, scratch, done) = (&self.cq, &mut self.scratch, &mut self.done);
+            let passed = self.line.receive(now, |from, datagram| {
+                port.handle_cells_from(from, datagram, time, outbox);
+                super::pairs::collect(cq, scratch, done);
+            })?;
+            self.counters.datagrams_in += passed.datagrams;
+            self.counters.strangers += passed.strangers;
+            self.counters.diverted += passed.diverted;
+            if !passed.more {
+                return Ok(());
+            }
+        }
+        self.busy = true;
+        Ok(())
+    }
+
+    fn transmit(&mut self, time: Time) -> Result<()> {
+        let mut bytes = 0;
+        loop {
+            self.send()?;
+            if self.full {
+                return Ok(());
+            }
+            if bytes >= BYTES {
+                self.busy = true;
+                return Ok(());
+            }
+            let filled = self.fill(time);
+            if filled == 0 {
+                return Ok(());
+            }
+            bytes += filled;
+        }
+    }
+
+    /// Fills a batch; how many bytes it has.
+    fn fill(&mut self, time: Time) -> usize {
+        let mut bytes = 0;
+        while !self.outgoing.is_full() {
+            let mut datagram = self.outgoing.take_spare();
+            let line = &self.line;
+            let room = |port| line.room(port);
+            let to = self
+                .port
+                .poll_transmit_to(room, time, &mut datagram, &mut self.outbox);
+            self.collect();
+            let Some(port) = to else {
+                self.outgoing.keep(datagram);
+                break;
+            };
+            bytes += datagram.len();
+            match self.line.place(port) {
+                Some(place) => self.outgoing.push(port, place, datagram),
+                None => {
+                    self.counters.lost += 1;
+                    self.outgoing.keep(datagram);
+                }
+            }
+        }
+        self.outgoing.sort();
+        // Nobody reads what the adapter raises: completions are looked for, and notices say the rest.
+        if !self.outbox.is_empty() {
+            self.outbox = Outbox::new();
+        }
+        bytes
+    }
+
+    /// Sends what waits, as far as the system takes it.
+    fn send(&mut self) -> Result<()> {
+        self.full = false;
+        if self.outgoing.is_empty() {
+            return Ok(());
+        }
+        let sent = self.line.send(self.outgoing.waiting())?;
+        self.outgoing.sent(sent.done);
+        self.counters.lost += sent.lost as u64;
+        self.counters.datagrams_out += (sent.done - sent.lost) as u64;
+        self.full = sent.full;
+        Ok(())
+    }
+
+    fn take_notices(&mut self, now: Instant) {
+        while let Some(notice) = self.port.poll_notice() {
+            let news = match notice {
+                Notice::Request {
+                    ticket,
+                    listener,
+                    from,
+                    private,
+                } => {
+                    let ticket = Ticket(ticket.0);
+                    self.remember_request(ticket, from.port, now);
+                    News::Request {
+                        ticket,
+                        from: self.line.describe(from.port),
+                        private,
+                        acknowledged: Some(listener == ACKNOWLEDGED),
+                    }
+                }
+                Notice::Connected { wqp, private, .. } => News::Connected {
+                    pair: Pair(wqp.get()),
+                    private,
+                },
+                Notice::Rejected {
+                    wqp,
+                    reason,
+                    private,
+                } => News::Refused {
+                    pair: Pair(wqp.get()),
+                    why: rejected(reason).to_owned(),
+                    private,
+                },
+                Notice::Unanswered { wqp } => News::Refused {
+                    pair: Pair(wqp.get()),
+                    why: "nobody answered".to_owned(),
+                    private: Vec::new(),
+                },
+                Notice::Ended { wqp, why } => {
+                    self.let_go(wqp.get());
+                    News::Ended {
+                        pair: Pair(wqp.get()),
+                        why: ended(why).to_owned(),
+                    }
+                }
+            };
+            if self.is_wanted(&news) {
+                self.news.push_back(news);
+            }
+        }
+    }
+
+    pub(super) fn sleeper(&self) -> Sleeper<'_> {
+        Sleeper {
+            fd: self.line.as_fd(),
+            write: self.full,
+        }
+    }
+
+    /// Nothing is left to do before something happens.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.busy && self.done.is_empty() && self.news.is_empty()
+    }
+}
+
+fn rejected(reason: RejectReason) -> &'static str {
+    match reason {
+        RejectReason::Consumer => "the other side does not agree",
+        RejectReason::NoListener => "nobody listens there",
+        RejectReason::Busy => "too many requests wait there",
+        RejectReason::Attributes => "the other side wants another kind of channel",
+        _ => "the other side says no for a reason that is not known here",
+    }
+}
+
+fn ended(why: Why) -> &'static str {
+    match why {
+        Why::Peer(Ending::Closed) => "the other side closed it",
+        Why::Peer(Ending::Failed) => "it failed at the other side",
+        Why::Peer(Ending::NoChannel) => "the other side knows nothing of it",
+        Why::Peer(_) => "the other side ended it for a reason that is not known here",
+        Why::Silent => "the other side does not answer any more",
+        Why::Busy => "the other side had no receive for too long",
+        Why::Damaged => "the other side asked for the same packet too often",
+        Why::Refused => "the other side's memory refused a packet",
+        Why::Memory => "memory of this side refused a request",
+        Why::Overflow => "completions were lost",
+    }
+}

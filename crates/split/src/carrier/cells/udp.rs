@@ -1,0 +1,227 @@
+//! Cells in UDP datagrams: many cells each, and where the system has it many datagrams per message.
+//! It promises that cells are taken only from where their port is: one that listens learns that from a request for a
+//! connection, one that dials hears nobody but the unit. It refuses to die of what the network says about single datagrams.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use verbena_lan::{Datagrams, Inbox, Sent, longest_unbroken};
+use verbena_wire::cell::{Body, Cell, Cells, PortAddress};
+
+use super::line::{Passed, Place};
+use super::options::CellOptions;
+use super::outgoing::Datagram;
+use super::routes::{Learnt, Routes};
+use crate::carrier::{CarrierError, Result};
+
+/// Messages per call.
+const ROOMS: usize = 8;
+/// A datagram that fits any way: what IPv6 asks of every link, without headers.
+const SAFE: usize = 1280 - 40 - 8;
+/// Where a cell says which port it comes from.
+const FROM: core::ops::Range<usize> = 10..16;
+
+/// Who is at the other end.
+#[derive(Debug)]
+enum Peers {
+    /// The unit, and how long a datagram to it may be.
+    Unit(SocketAddr, usize),
+    /// Whoever asks.
+    Learnt(Routes),
+}
+
+/// The line.
+#[derive(Debug)]
+pub(super) struct Udp {
+    socket: Datagrams,
+    local: SocketAddr,
+    inbox: Inbox,
+    peers: Peers,
+    /// Most bytes of a datagram, whatever the way takes.
+    most: usize,
+}
+
+fn refused(call: &'static str) -> impl Fn(std::io::Error) -> CarrierError {
+    move |error| CarrierError::System { call, error }
+}
+
+impl Udp {
+    pub(super) fn listen(local: SocketAddr, options: &CellOptions) -> Result<Udp> {
+        let socket = Datagrams::bind(local).map_err(|error| CarrierError::Address {
+            address: local.to_string(),
+            why: error.to_string(),
+        })?;
+        let routes = Routes::new(options.pairs.saturating_mul(2));
+        Udp::new(socket, Peers::Learnt(routes), options)
+    }
+
+    pub(super) fn dial(unit: SocketAddr, options: &CellOptions) -> Result<Udp> {
+        let no = |error: std::io::Error| CarrierError::Address {
+            address: unit.to_string(),
+            why: error.to_string(),
+        };
+        let socket = Datagrams::connect(unit).map_err(no)?;
+        let room = longest_unbroken(unit).map_err(no)?;
+        Udp::new(socket, Peers::Unit(unit, room), options)
+    }
+
+    fn new(socket: Datagrams, peers: Peers, options: &CellOptions) -> Result<Udp> {
+        socket.widen(options.receive_room, options.send_room);
+        socket.set_joins(options.joins);
+        Ok(Udp {
+            local: socket.local().map_err(refused("getsockname"))?,
+            inbox: socket.inbox(ROOMS),
+            most: options.datagram.unwrap_or(usize::MAX),
+            socket,
+            peers,
+        })
+    }
+
+    pub(super) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(super) fn dials(&self) -> bool {
+        matches!(self.peers, Peers::Unit(..))
+    }
+
+    pub(super) fn place(&self, port: PortAddress) -> Option<SocketAddr> {
+        match &self.peers {
+            Peers::Unit(unit, _) => Some(*unit),
+            Peers::Learnt(routes) => routes.get(port).map(|route| route.to),
+        }
+    }
+
+    pub(super) fn room(&self, port: PortAddress) -> usize {
+        let room = match &self.peers {
+            Peers::Unit(_, room) => *room,
+            Peers::Learnt(routes) => routes.get(port).map_or(SAFE, |route| route.room),
+        };
+        room.min(self.most)
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        mut take: impl FnMut(PortAddress, &[u8]),
+    ) -> Result<Passed> {
+        let came = self.socket.receive(&mut self.inbox);
+        let came = came.map_err(refused("recvmmsg"))?;
+        let mut passed = Passed {
+            more: came == self.inbox.rooms(),
+            ..Passed::default()
+        };
+        for (from, datagram) in self.inbox.datagrams() {
+            let Some(port) = sender(datagram) else {
+                passed.strangers += 1;
+                continue;
+            };
+            match self.peers.judge(port, from, datagram, now) {
+                Ok(()) => {
+                    passed.datagrams += 1;
+                    take(port, datagram);
+                }
+                Err(Stranger::Unknown) => passed.strangers += 1,
+                Err(Stranger::Diverts) => passed.diverted += 1,
+            }
+        }
+        Ok(passed)
+    }
+
+    pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<Sent> {
+        let get = |at: usize| match datagrams.get(at) {
+            Some(Datagram {
+                place: Place::Udp(to),
+                bytes,
+                ..
+            }) => (*to, bytes.as_slice()),
+            // There are as many, and all of them ours.
+            _ => (self.local, &[][..]),
+        };
+        let sent = self.socket.send(datagrams.len(), get);
+        sent.map_err(refused("sendmmsg"))
+    }
+
+    pub(super) fn asks(&mut self, port: PortAddress, until: Instant) {
+        if let Peers::Learnt(routes) = &mut self.peers {
+            routes.asks(port, until);
+        }
+    }
+
+    pub(super) fn answered(&mut self, port: PortAddress) {
+        if let Peers::Learnt(routes) = &mut self.peers {
+            routes.answered(port);
+        }
+    }
+
+    pub(super) fn hold(&mut self, port: PortAddress) {
+        if let Peers::Learnt(routes) = &mut self.peers {
+            routes.hold(port);
+        }
+    }
+
+    pub(super) fn release(&mut self, port: PortAddress) {
+        if let Peers::Learnt(routes) = &mut self.peers {
+            routes.release(port);
+        }
+    }
+}
+
+/// Why a datagram is not looked at.
+enum Stranger {
+    /// Nobody is known there by this name.
+    Unknown,
+    /// It asks in the name of somebody who is elsewhere.
+    Diverts,
+}
+
+impl Peers {
+    /// May a datagram from here have been sent by this port?
+    fn judge(
+        &mut self,
+        port: PortAddress,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> core::result::Result<(), Stranger> {
+        let Peers::Learnt(routes) = self else {
+            // A connected socket hears its peer only.
+            return Ok(());
+        };
+        if routes.get(port).is_some_and(|route| route.to == from) {
+            return Ok(());
+        }
+        if !asks(datagram, port) {
+            return Err(Stranger::Unknown);
+        }
+        let room = || longest_unbroken(from).unwrap_or(SAFE);
+        match routes.learn(port, from, now, room) {
+            Learnt::Here => Ok(()),
+            Learnt::Elsewhere => Err(Stranger::Diverts),
+            Learnt::Full => Err(Stranger::Unknown),
+        }
+    }
+}
+
+/// The port that the first cell says it comes from. All cells of a datagram are held to it.
+fn sender(datagram: &[u8]) -> Option<PortAddress> {
+    let bytes = datagram.get(FROM)?.first_chunk::<6>()?;
+    Some(PortAddress(*bytes))
+}
+
+/// Is there a whole request for a connection of this port in here?
+fn asks(datagram: &[u8], port: PortAddress) -> bool {
+    let is = |cell: Cell<'_>| cell.way.from == port && matches!(cell.body, Body::Connect(_));
+    // Requests stand at the front, at most behind what ends other connections.
+    Cells::new(datagram)
+        .map_while(core::result::Result::ok)
+        .take_while(|cell| !matches!(cell.body, Body::Data(_)))
+        .any(is)
+}
+
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,263 @@
+//! Service connections over iWARP (P5): each pair is a queue pair of the adapter on a TCP connection of its own.
+//! It promises that a slow consumer is waited for, that a peer's end is told after everything that came before it, and that
+//! completions of a pair that is destroyed are gone. It refuses nothing for being unacknowledged: TCP loses nothing.
+//!
+//! All pairs complete in one queue. So one descriptor tells of everything, and one thread can serve them all while it sleeps.
+
+mod bell;
+mod contract;
+mod memory;
+mod seat;
+
+use core::fmt;
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use verbena::low::{BLANK, BareCq};
+use verbena::{Config, Device, Listener, Pd, Request, Status};
+use verbena_nic::Wc;
+
+use super::{Carrier, CarrierError, News, Pair, Result, Ticket};
+use bell::{Bell, Told};
+use seat::{Seat, Stage};
+
+/// Completions that are taken from the queue at once.
+const SOME: usize = 64;
+/// Completions that one turn takes at most, so that the driver comes to its other work.
+const MOST: usize = 1024;
+/// Requests that wait for the driver's answer; more wait with the listener, which turns away what it has no room for.
+const TICKETS: usize = 128;
+
+/// Queue pairs on connections of the adapter.
+pub struct IwarpCarrier {
+    /// Dropped first: whoever still asks is refused.
+    tickets: BTreeMap<Ticket, Request>,
+    seats: BTreeMap<Pair, Seat>,
+    /// Which pair a queue pair's number means: the adapter may use a number again, and the driver may hold old completions.
+    names: BTreeMap<u32, Pair>,
+    cq: BareCq,
+    /// Completions that the queue holds, and that all pairs together may need.
+    room: usize,
+    needed: usize,
+    pd: Pd,
+    way: Way,
+    device: Device,
+    bell: Arc<Bell>,
+    /// What the bell told and is not looked at yet: the end of a pair waits for the completions before it.
+    told: VecDeque<Told>,
+    news: VecDeque<News>,
+    /// Completions that were found on the way to sleep.
+    early: Vec<Wc>,
+    /// The last turn stopped before it was through.
+    more: bool,
+    /// The listener may have requests.
+    asked: bool,
+    next_pair: u32,
+    next_ticket: u64,
+}
+
+/// Which side begins.
+enum Way {
+    Listens(Listener, SocketAddr),
+    Dials(SocketAddr),
+}
+
+impl IwarpCarrier {
+    /// A carrier for those who dial this address; port 0 finds a free one.
+    pub fn listen(at: SocketAddr, config: Config) -> Result<IwarpCarrier> {
+        let device = Device::with(config)?;
+        let listener = device.listen(at)?;
+        let local = listener.local()?;
+        IwarpCarrier::new(device, Way::Listens(listener, local))
+    }
+
+    /// A carrier to the unit that listens at this address.
+    pub fn dial(unit: SocketAddr, config: Config) -> Result<IwarpCarrier> {
+        IwarpCarrier::new(Device::with(config)?, Way::Dials(unit))
+    }
+
+    fn new(device: Device, way: Way) -> Result<IwarpCarrier> {
+        let bell = Arc::new(Bell::new()?);
+        let (cq, pd) = (device.bare_cq(SOME)?, device.pd()?);
+        let told = bell.clone();
+        cq.listen(Some(Arc::new(move || told.ring())));
+        let told = bell.clone();
+        device.on_event(move |event| told.event(event));
+        if let Way::Listens(listener, _) = &way {
+            let told = bell.clone();
+            listener.on_request(Arc::new(move || told.tell(Told::Request)));
+        }
+        Ok(IwarpCarrier {
+            tickets: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            names: BTreeMap::new(),
+            cq,
+            room: SOME,
+            needed: 0,
+            pd,
+            way,
+            device,
+            bell,
+            told: VecDeque::new(),
+            news: VecDeque::new(),
+            early: Vec::new(),
+            more: false,
+            // Who came before the listener had somebody to tell is found all the same.
+            asked: true,
+            next_pair: 1,
+            next_ticket: 1,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.way {
+            Way::Listens(_, local) => Some(*local),
+            Way::Dials(_) => None,
+        }
+    }
+
+    fn seat(&mut self, pair: Pair) -> Result<&mut Seat> {
+        self.seats.get_mut(&pair).ok_or_else(|| unknown(pair))
+    }
+
+    /// A number that no pair has; it comes again after four thousand million others.
+    fn number(&mut self) -> Pair {
+        loop {
+            let pair = Pair(self.next_pair);
+            self.next_pair = self.next_pair.wrapping_add(1);
+            if !self.seats.contains_key(&pair) {
+                return pair;
+            }
+        }
+    }
+
+    /// Room for the completions of all pairs.
+    fn make_room(&mut self, needed: usize) -> Result<()> {
+        if needed > self.room {
+            // Doubled, so that many pairs do not mean many changes.
+            let room = needed.max(self.room * 2);
+            self.cq.resize(room)?;
+            self.room = room;
+        }
+        Ok(())
+    }
+
+    /// Completions in order, within bounds; true if none is left.
+    fn complete(&mut self, done: &mut Vec<Wc>) -> bool {
+        let mut early = core::mem::take(&mut self.early);
+        early.drain(..).for_each(|wc| self.hand_over(wc, done));
+        self.early = early;
+        let mut some = [BLANK; SOME];
+        for _ in 0..MOST / SOME {
+            let n = self.cq.poll(&mut some);
+            some[..n].iter().for_each(|wc| self.hand_over(*wc, done));
+            if n < SOME {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn hand_over(&mut self, wc: Wc, done: &mut Vec<Wc>) {
+        // The adapter forgets the completions of a queue pair that is destroyed, so there is always one.
+        let Some(pair) = self.names.get(&wc.qpn).copied() else {
+            return;
+        };
+        let Some(seat) = self.seats.get_mut(&pair) else {
+            return;
+        };
+        seat.completed(wc.op);
+        done.push(Wc { qpn: pair.0, ..wc });
+        // A request that fails fails its queue pair, and not every cause is told as an event.
+        if wc.status != Status::Success && seat.stage == Stage::Connected {
+            self.told.push_back(Told::Failed(pair));
+        }
+    }
+
+    fn hear(&mut self, told: Told) {
+        match told {
+            Told::Request => self.asked = true,
+            Told::Answer(pair, answer) => self.answered(pair, answer),
+            Told::Failed(pair) => self.over(pair),
+            Told::Event(qp) => {
+                if let Some(pair) = self.names.get(&qp).copied() {
+                    self.over(pair);
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, pair: Pair, answer: core::result::Result<Vec<u8>, verbena::Error>) {
+        let Some(seat) = self.seats.get_mut(&pair) else {
+            return;
+        };
+        let (stage, news) = match answer {
+            Ok(private) => (Stage::Connected, News::Connected { pair, private }),
+            Err(error) => {
+                let private = error.rejection().unwrap_or_default().to_vec();
+                let why = error.to_string();
+                (Stage::Over, News::Refused { pair, why, private })
+            }
+        };
+        seat.stage = stage;
+        self.news.push_back(news);
+        // What happened to it in between was not its end yet.
+        self.over(pair);
+    }
+
+    /// Something happened to a pair: tells its end, if it is that.
+    fn over(&mut self, pair: Pair) {
+        let Some(seat) = self.seats.get_mut(&pair) else {
+            return;
+        };
+        if let Some(why) = seat.end() {
+            self.news.push_back(News::Ended { pair, why });
+        }
+    }
+
+    /// Takes requests that wait with the listener, as many as there are tickets.
+    fn greet(&mut self) -> Result<()> {
+        let Way::Listens(listener, _) = &self.way else {
+            return Ok(());
+        };
+        while self.asked && self.tickets.len() < TICKETS {
+            let Some(request) = listener.try_next()? else {
+                self.asked = false;
+                break;
+            };
+            let ticket = Ticket(self.next_ticket);
+            self.next_ticket += 1;
+            self.news.push_back(News::Request {
+                ticket,
+                from: request.peer().to_string(),
+                private: request.private_data().to_vec(),
+                // Both kinds are the same here.
+                acknowledged: None,
+            });
+            self.tickets.insert(ticket, request);
+        }
+        Ok(())
+    }
+}
+
+fn unknown(pair: Pair) -> CarrierError {
+    CarrierError::Post {
+        pair,
+        why: "there is no such pair".into(),
+    }
+}
+
+impl fmt::Debug for IwarpCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IwarpCarrier")
+            .field("local", &self.local())
+            .field("pairs", &self.seats.len())
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

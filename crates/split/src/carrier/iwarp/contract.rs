@@ -1,0 +1,228 @@
+//! What a driver asks of a carrier, done by the adapter.
+//! It promises what [`Carrier`] does: what is sent leaves with the next turn, in one list, and a turn hands completions over
+//! before the ends that followed them. It refuses to post what completions have no room for.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use verbena::Access;
+use verbena::low::{Arm, BLANK, RecvWr, SendOp};
+use verbena_nic::Wc;
+use verbena_nic::wr::{Remote, Sge};
+
+use super::bell::Told;
+use super::memory::Registered;
+use super::seat::{Seat, Stage};
+use super::{IwarpCarrier, SOME, Way, unknown};
+use crate::carrier::{
+    Beside, Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket,
+};
+
+impl Carrier for IwarpCarrier {
+    fn local(&self) -> String {
+        match &self.way {
+            Way::Listens(_, local) => local.to_string(),
+            Way::Dials(unit) => format!("to {unit}"),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "iwarp"
+    }
+
+    fn can_lose(&self) -> bool {
+        false
+    }
+
+    fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
+        let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
+        let access = match reach {
+            Reach::Local => own,
+            Reach::RemoteWrite => own | Access::REMOTE_WRITE,
+        };
+        let refused = |error: verbena::Error| CarrierError::Memory {
+            len,
+            why: error.to_string(),
+        };
+        let memory = self.pd.memory(len, access).map_err(refused)?;
+        Ok(Box::new(Registered::new(memory).map_err(refused)?))
+    }
+
+    fn create(&mut self, options: PairOptions) -> Result<Pair> {
+        let needed = self.needed + options.sends + options.receives;
+        self.make_room(needed)?;
+        let seat = Seat::new(&self.pd, &self.cq, options)?;
+        let pair = self.number();
+        self.names.insert(seat.qp.number(), pair);
+        self.seats.insert(pair, seat);
+        self.needed = needed;
+        Ok(pair)
+    }
+
+    fn connect(&mut self, pair: Pair, private: &[u8]) -> Result<()> {
+        let Way::Dials(unit) = self.way else {
+            return Err(CarrierError::Address {
+                address: self.local(),
+                why: "it listens, and knows nobody to dial".into(),
+            });
+        };
+        let bell = self.bell.clone();
+        let seat = self.seat(pair)?;
+        let done = move |answer| bell.tell(Told::Answer(pair, answer));
+        seat.qp.connect_from(None, unit, private, done)?;
+        seat.stage = Stage::Asking;
+        Ok(())
+    }
+
+    fn accept(&mut self, ticket: Ticket, pair: Pair, private: &[u8]) -> Result<()> {
+        let bell = self.bell.clone();
+        let seat = self.seats.get_mut(&pair).ok_or_else(|| unknown(pair))?;
+        let Some(request) = self.tickets.remove(&ticket) else {
+            let why = format!("request {} was answered before", ticket.0);
+            return Err(CarrierError::Post { pair, why });
+        };
+        // Whoever found no ticket may have one now.
+        self.more |= self.asked;
+        // Who accepted has heard all that the other side says.
+        let done = move |answer: core::result::Result<Vec<u8>, verbena::Error>| {
+            bell.tell(Told::Answer(pair, answer.map(|_| Vec::new())));
+        };
+        request.accept_telling(&seat.qp, private, done)?;
+        seat.stage = Stage::Asking;
+        Ok(())
+    }
+
+    fn reject(&mut self, ticket: Ticket, private: &[u8]) {
+        if let Some(request) = self.tickets.remove(&ticket) {
+            self.more |= self.asked;
+            request.reject(private);
+        }
+    }
+
+    fn destroy(&mut self, pair: Pair) {
+        let Some(seat) = self.seats.remove(&pair) else {
+            return;
+        };
+        let number = seat.qp.number();
+        self.names.remove(&number);
+        self.needed -= seat.room();
+        // When this returns nothing is placed and nothing completes any more, and what had completed is forgotten.
+        drop(seat);
+        self.early.retain(|wc| wc.qpn != number);
+        self.news.retain(|news| !about(news, pair));
+    }
+
+    fn post_receive(&mut self, pair: Pair, id: u64, piece: Option<Sge>) -> Result<()> {
+        self.seat(pair)?
+            .post_receive(&RecvWr {
+                id,
+                scatter: piece.as_slice(),
+            })
+            .map_err(|why| CarrierError::Post { pair, why })
+    }
+
+    fn post_send(&mut self, pair: Pair, id: u64, piece: Sge) -> Result<()> {
+        let op = SendOp::Send {
+            invalidate: None,
+            immediate: None,
+        };
+        self.post(pair, id, piece, op)
+    }
+
+    fn post_write(
+        &mut self,
+        pair: Pair,
+        id: u64,
+        piece: Sge,
+        to: Remote,
+        immediate: Option<u32>,
+    ) -> Result<()> {
+        let op = SendOp::Write {
+            remote: to,
+            immediate,
+        };
+        self.post(pair, id, piece, op)
+    }
+
+    fn turn(&mut self, _now: Instant, done: &mut Vec<Wc>) -> Result<()> {
+        self.post_lists();
+        // Before the completions are: those that came before an end are there when the end is told.
+        self.bell.take(&mut self.told);
+        self.more = !self.complete(done);
+        while !self.more
+            && let Some(told) = self.told.pop_front()
+        {
+            self.hear(told);
+        }
+        self.greet()
+    }
+
+    fn news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        // The adapter keeps its own time.
+        None
+    }
+
+    fn sleepers<'a>(&'a self, on: &mut Vec<Sleeper<'a>>) {
+        on.push(Sleeper {
+            fd: self.bell.as_fd(),
+            write: false,
+        });
+    }
+
+    fn doze(&mut self) -> bool {
+        if self.seats.values().any(Seat::is_listed) {
+            return false;
+        }
+        if self.more || !self.told.is_empty() || !self.news.is_empty() || !self.early.is_empty() {
+            return false;
+        }
+        self.cq.arm(Arm::Next);
+        let mut some = [BLANK; SOME];
+        let n = self.cq.poll(&mut some);
+        self.early.extend_from_slice(&some[..n]);
+        n == 0 && !self.bell.is_rung()
+    }
+
+    fn works_asleep(&self) -> bool {
+        true
+    }
+
+    fn sleep(&self, others: &mut [Beside<'_>], timeout: Option<Duration>) -> Result<()> {
+        Ok(self.bell.sleep(&self.cq, others, timeout)?)
+    }
+}
+
+impl IwarpCarrier {
+    /// What was asked for since the last turn leaves.
+    fn post_lists(&mut self) {
+        for (pair, seat) in &mut self.seats {
+            if seat.is_listed()
+                && let Err(why) = seat.post_list()
+            {
+                // Not all of it will complete, so nothing of it can be relied on.
+                seat.stage = Stage::Over;
+                self.news.push_back(News::Ended { pair: *pair, why });
+            }
+        }
+    }
+
+    fn post(&mut self, pair: Pair, id: u64, piece: Sge, op: SendOp) -> Result<()> {
+        self.seat(pair)?
+            .post_send(id, op, piece)
+            .map_err(|why| CarrierError::Post { pair, why })
+    }
+}
+
+/// The news is of this pair.
+fn about(news: &News, of: Pair) -> bool {
+    match news {
+        News::Request { .. } => false,
+        News::Connected { pair, .. } | News::Refused { pair, .. } | News::Ended { pair, .. } => {
+            *pair == of
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Registered memory of the adapter, as carriers name it.
+//! It promises one copy and no allocation either way. It refuses places outside.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use verbena_wire::{Stag, To};
+
+use crate::carrier::Memory;
+
+/// Memory, and the names that peers know it by.
+#[derive(Debug)]
+pub(super) struct Registered {
+    memory: verbena::Memory,
+    handle: Stag,
+    at: To,
+}
+
+impl Registered {
+    pub(super) fn new(memory: verbena::Memory) -> Result<Registered, verbena::Error> {
+        let start = memory.place(0)?;
+        Ok(Registered {
+            memory,
+            handle: start.stag,
+            at: start.to,
+        })
+    }
+}
+
+impl Memory for Registered {
+    fn handle(&self) -> Stag {
+        self.handle
+    }
+
+    fn at(&self) -> To {
+        self.at
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) -> bool {
+        self.memory.write_at(offset, bytes).is_ok()
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) -> bool {
+        self.memory.read_at(offset, into).is_ok()
+    }
+
+    fn read_from(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &mut [u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        let read = self.memory.read_from(fd, head, offset, len);
+        read.unwrap_or_else(|_| Err(io::ErrorKind::InvalidInput.into()))
+    }
+
+    fn write_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        head: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        let written = self.memory.write_to(fd, head, offset, len);
+        written.unwrap_or_else(|_| Err(io::ErrorKind::InvalidInput.into()))
+    }
+}

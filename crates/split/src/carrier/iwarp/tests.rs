@@ -1,0 +1,522 @@
+//! Carriers over loopback: connecting, the three ways to send, every way to end, and what is left after a pair is destroyed.
+//! They sleep on the descriptors that they are given, so that a wake-up that is missing is found.
+
+mod death;
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use verbena_nic::wr::Remote;
+use verbena_wire::To;
+
+use super::*;
+use crate::carrier::{Beside, Memory, PairOptions, Reach};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const SMALL: PairOptions = PairOptions {
+    acknowledged: true,
+    sends: 16,
+    receives: 16,
+};
+const SLOT: usize = 64;
+
+/// A carrier with what it told, and memory to use with it.
+#[derive(Debug)]
+struct Side {
+    carrier: IwarpCarrier,
+    done: Vec<Wc>,
+    news: Vec<News>,
+    own: Box<dyn Memory>,
+    lent: Box<dyn Memory>,
+}
+
+impl Side {
+    fn new(mut carrier: IwarpCarrier) -> Side {
+        let own = carrier.memory(64 * SLOT, Reach::Local).unwrap();
+        let lent = carrier.memory(1 << 20, Reach::RemoteWrite).unwrap();
+        let (done, news) = (Vec::new(), Vec::new());
+        Side {
+            carrier,
+            done,
+            news,
+            own,
+            lent,
+        }
+    }
+
+    fn turn(&mut self) {
+        self.carrier.turn(Instant::now(), &mut self.done).unwrap();
+        self.news
+            .extend(core::iter::from_fn(|| self.carrier.news()));
+    }
+
+    fn remote(&self, offset: u64) -> Remote {
+        Remote {
+            stag: self.lent.handle(),
+            to: To::new(self.lent.at().get() + offset),
+        }
+    }
+
+    fn receive(&mut self, pair: Pair, id: u64) {
+        let piece = self.own.piece((id as usize % 32) * SLOT, SLOT as u32);
+        self.carrier.post_receive(pair, id, Some(piece)).unwrap();
+    }
+
+    fn send(&mut self, pair: Pair, id: u64, text: &[u8]) {
+        let at = (32 + id as usize % 32) * SLOT;
+        assert!(self.own.write(at, text));
+        let piece = self.own.piece(at, text.len() as u32);
+        self.carrier.post_send(pair, id, piece).unwrap();
+    }
+
+    /// What a receive of [`receive`](Side::receive) got.
+    fn got(&self, wc: &Wc) -> Vec<u8> {
+        let mut text = vec![0; wc.len as usize];
+        assert!(self.own.read((wc.id as usize % 32) * SLOT, &mut text));
+        text
+    }
+
+    fn take_done(&mut self, id: u64) -> Option<Wc> {
+        let at = self.done.iter().position(|wc| wc.id == id)?;
+        Some(self.done.remove(at))
+    }
+
+    fn take_request(&mut self) -> Option<(Ticket, Vec<u8>)> {
+        let is = |news: &News| matches!(news, News::Request { .. });
+        let at = self.news.iter().position(is)?;
+        match self.news.remove(at) {
+            News::Request {
+                ticket, private, ..
+            } => Some((ticket, private)),
+            _ => None,
+        }
+    }
+
+    fn take_connected(&mut self, of: Pair) -> Option<Vec<u8>> {
+        let is = |news: &News| matches!(news, News::Connected { pair, .. } if *pair == of);
+        let at = self.news.iter().position(is)?;
+        match self.news.remove(at) {
+            News::Connected { private, .. } => Some(private),
+            _ => None,
+        }
+    }
+
+    fn take_end(&mut self, of: Pair) -> Option<String> {
+        let is = |news: &News| matches!(news, News::Ended { pair, .. } if *pair == of);
+        let at = self.news.iter().position(is)?;
+        match self.news.remove(at) {
+            News::Ended { why, .. } => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// Turns of all until this says something; they sleep in between.
+fn until<const N: usize, R>(
+    mut sides: [&mut Side; N],
+    mut look: impl FnMut(&mut [&mut Side; N]) -> Option<R>,
+) -> R {
+    let start = Instant::now();
+    loop {
+        sides.iter_mut().for_each(|side| side.turn());
+        if let Some(found) = look(&mut sides) {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "nothing came: {sides:?}");
+        if sides.iter_mut().all(|side| side.carrier.doze()) {
+            let mut on = Vec::new();
+            sides.iter().for_each(|side| side.carrier.sleepers(&mut on));
+            assert!(on.iter().all(|sleeper| !sleeper.write));
+            let mut fds: Vec<PollFd<'_>> = on
+                .iter()
+                .map(|sleeper| PollFd::from_borrowed_fd(sleeper.fd, PollFlags::IN))
+                .collect();
+            let limit = Timespec::try_from(PATIENCE).unwrap();
+            poll(&mut fds, Some(&limit)).unwrap();
+        }
+    }
+}
+
+fn unit() -> Side {
+    let at = "127.0.0.1:0".parse().unwrap();
+    Side::new(IwarpCarrier::listen(at, Config::default()).unwrap())
+}
+
+fn host(unit: &Side) -> Side {
+    let unit = unit.carrier.address().unwrap();
+    Side::new(IwarpCarrier::dial(unit, Config::default()).unwrap())
+}
+
+/// One more pair on each side, connected, with receives 0 to 7 posted.
+fn join(host: &mut Side, unit: &mut Side) -> (Pair, Pair) {
+    let (a, b) = (
+        host.carrier.create(SMALL).unwrap(),
+        unit.carrier.create(SMALL).unwrap(),
+    );
+    for id in 0..8 {
+        host.receive(a, id);
+        unit.receive(b, id);
+    }
+    host.carrier.connect(a, b"may I?").unwrap();
+    let (ticket, said) = until([host, unit], |[_, unit]| unit.take_request());
+    assert_eq!(said, b"may I?");
+    unit.carrier.accept(ticket, b, b"you may").unwrap();
+    let mut answers = (None, None);
+    let answers = until([host, unit], |[host, unit]| {
+        answers.0 = answers.0.take().or_else(|| host.take_connected(a));
+        answers.1 = answers.1.take().or_else(|| unit.take_connected(b));
+        answers.0.clone().zip(answers.1.clone())
+    });
+    assert_eq!(answers, (b"you may".to_vec(), Vec::new()));
+    (a, b)
+}
+
+fn connected() -> (Side, Side, Pair, Pair) {
+    let mut unit = unit();
+    let mut host = host(&unit);
+    let (a, b) = join(&mut host, &mut unit);
+    (host, unit, a, b)
+}
+
+#[test]
+fn private_data_goes_both_ways_and_messages_do() {
+    let (mut host, mut unit, a, b) = connected();
+    host.send(a, 100, b"to the unit");
+    let wc = until([&mut host, &mut unit], |[_, unit]| unit.take_done(0));
+    assert_eq!((wc.qpn, wc.status), (b.0, Status::Success));
+    assert_eq!(unit.got(&wc), b"to the unit");
+    let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(100));
+    assert_eq!((wc.qpn, wc.op), (a.0, verbena::low::WcOp::Send));
+    unit.send(b, 200, b"to the host");
+    let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(0));
+    assert_eq!(host.got(&wc), b"to the host");
+    assert_eq!(host.carrier.name(), "iwarp");
+    assert!(!host.carrier.can_lose() && host.carrier.deadline().is_none());
+    assert_eq!(
+        unit.carrier.local(),
+        unit.carrier.address().unwrap().to_string()
+    );
+}
+
+#[test]
+fn who_is_rejected_hears_why() {
+    let mut unit = unit();
+    let mut host = host(&unit);
+    let a = host.carrier.create(SMALL).unwrap();
+    host.carrier.connect(a, b"please").unwrap();
+    let (ticket, _) = until([&mut host, &mut unit], |[_, unit]| unit.take_request());
+    unit.carrier.reject(ticket, b"no such port");
+    let (pair, private) = until([&mut host, &mut unit], |[host, _]| {
+        match host.news.pop()? {
+            News::Refused { pair, private, .. } => Some((pair, private)),
+            news => panic!("{news:?}"),
+        }
+    });
+    assert_eq!((pair, &private[..]), (a, &b"no such port"[..]));
+    assert!(unit.carrier.accept(ticket, a, b"").is_err(), "answered");
+    host.carrier.destroy(a);
+}
+
+#[test]
+fn nobody_there_is_a_refusal() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = port.local_addr().unwrap();
+    drop(port);
+    let mut host = Side::new(IwarpCarrier::dial(nobody, Config::default()).unwrap());
+    let a = host.carrier.create(SMALL).unwrap();
+    host.carrier.connect(a, b"").unwrap();
+    let why = until([&mut host], |[host]| match host.news.pop()? {
+        News::Refused { why, .. } => Some(why),
+        news => panic!("{news:?}"),
+    });
+    assert!(why.contains(&nobody.to_string()), "{why}");
+    assert!(unit().carrier.connect(a, b"").is_err(), "it listens");
+}
+
+#[test]
+fn a_write_with_immediate_takes_a_receive_and_one_without_does_not() {
+    let (mut host, mut unit, a, b) = connected();
+    assert!(host.own.write(40 * SLOT, b"first, second"));
+    let (first, second) = (
+        host.own.piece(40 * SLOT, 5),
+        host.own.piece(40 * SLOT + 7, 6),
+    );
+    host.carrier
+        .post_write(a, 1000, first, unit.remote(3000), None)
+        .unwrap();
+    host.carrier
+        .post_write(a, 1001, second, unit.remote(5000), Some(0x0102_0304))
+        .unwrap();
+    let wc = until([&mut host, &mut unit], |[_, unit]| unit.take_done(0));
+    assert_eq!(wc.op, verbena::low::WcOp::ReceiveWriteImm);
+    assert_eq!((wc.immediate, wc.len, wc.qpn), (Some(0x0102_0304), 6, b.0));
+    for id in [1000, 1001] {
+        let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(id));
+        assert_eq!(
+            (wc.op, wc.status),
+            (verbena::low::WcOp::Write, Status::Success)
+        );
+    }
+    let (mut one, mut two) = ([0; 5], [0; 6]);
+    assert!(unit.lent.read(3000, &mut one) && unit.lent.read(5000, &mut two));
+    assert_eq!((&one, &two), (b"first", b"second"));
+    assert!(unit.done.is_empty(), "the other write is not told");
+    // Without a piece, as arrangement B posts them.
+    unit.carrier.post_receive(b, 9, None).unwrap();
+}
+
+#[test]
+fn copies_stay_within_memory() {
+    let unit = unit();
+    let len = unit.lent.len();
+    assert!(unit.lent.write(len - 4, b"fits") && !unit.lent.write(len - 3, b"fits"));
+    let mut four = [0; 4];
+    assert!(unit.lent.read(len - 4, &mut four) && !unit.lent.read(len - 3, &mut four));
+    assert_eq!(&four, b"fits");
+    assert!(!unit.lent.read(usize::MAX, &mut four));
+}
+
+#[test]
+fn a_write_to_memory_that_is_not_lent_ends_the_pair_on_both_sides() {
+    let (mut host, mut unit, a, b) = connected();
+    assert!(unit.own.write(0, b"untouched"));
+    let place = Remote {
+        stag: unit.own.handle(),
+        to: unit.own.at(),
+    };
+    let piece = host.own.piece(0, 9);
+    host.carrier
+        .post_write(a, 1000, piece, place, None)
+        .unwrap();
+    let why = until([&mut host, &mut unit], |[_, unit]| unit.take_end(b));
+    let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(1000));
+    assert_eq!(wc.status, Status::RemAccessErr, "{why}");
+    until([&mut host, &mut unit], |[host, _]| host.take_end(a));
+    let mut still = [0; 9];
+    assert!(unit.own.read(0, &mut still));
+    assert_eq!(&still, b"untouched");
+    // What was posted completes as flushed, here and there.
+    for id in 0..8 {
+        let wc = until([&mut host, &mut unit], |[_, unit]| unit.take_done(id));
+        assert_eq!(wc.status, Status::WrFlushErr);
+        let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(id));
+        assert_eq!(wc.status, Status::WrFlushErr);
+    }
+    assert!(
+        unit.take_end(b).is_none() && host.take_end(a).is_none(),
+        "told once"
+    );
+}
+
+#[test]
+fn a_request_of_our_own_that_makes_no_sense_ends_the_pair() {
+    let (mut host, mut unit, a, b) = connected();
+    let beyond = host.own.piece(64 * SLOT - 1, 2);
+    host.carrier.post_send(a, 1000, beyond).unwrap();
+    let why = until([&mut host, &mut unit], |[host, _]| host.take_end(a));
+    let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(1000));
+    assert_eq!(wc.status, Status::LocProtErr, "{why}");
+    until([&mut host, &mut unit], |[_, unit]| unit.take_end(b));
+}
+
+#[test]
+fn a_slow_consumer_is_waited_for() {
+    let (mut host, mut unit, a, b) = connected();
+    for id in 0..12 {
+        host.send(a, 100 + id, &[id as u8; 8]);
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(300) {
+        host.turn();
+        unit.turn();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(unit.done.len(), 8, "it has no more receives");
+    (20..24).for_each(|id| unit.receive(b, id));
+    for (id, word) in (20..24).zip(8..) {
+        let wc = until([&mut host, &mut unit], |[_, unit]| unit.take_done(id));
+        assert_eq!(unit.got(&wc), [word; 8]);
+    }
+    until([&mut host, &mut unit], |[host, _]| host.take_done(111));
+    assert!(host.news.is_empty() && unit.news.is_empty());
+}
+
+#[test]
+fn a_peer_that_destroys_its_pair_is_missed_after_its_last_words() {
+    let (mut host, mut unit, a, b) = connected();
+    for id in 0..8 {
+        host.send(a, 100 + id, b"last words");
+    }
+    until([&mut host, &mut unit], |[host, _]| host.take_done(107));
+    host.carrier.destroy(a);
+    let heard = until([&mut unit], |[unit]| {
+        let words = unit.done.iter().filter(|wc| wc.status == Status::Success);
+        let words = words.count();
+        unit.take_end(b).map(|_| words)
+    });
+    assert_eq!(heard, 8);
+    unit.carrier.destroy(b);
+    assert_eq!(unit.carrier.needed, 0);
+}
+
+#[test]
+fn what_is_posted_is_flushed_when_the_peer_leaves() {
+    let (mut host, mut unit, a, b) = connected();
+    host.carrier.destroy(a);
+    until([&mut unit], |[unit]| unit.take_end(b));
+    for id in 0..8 {
+        let wc = until([&mut unit], |[unit]| unit.take_done(id));
+        assert_eq!((wc.status, wc.qpn), (Status::WrFlushErr, b.0));
+    }
+}
+
+#[test]
+fn many_pairs_share_a_carrier_and_each_hears_its_own() {
+    const MANY: usize = 60;
+    let mut unit = unit();
+    let mut host = host(&unit);
+    let pairs: Vec<_> = (0..MANY).map(|_| join(&mut host, &mut unit)).collect();
+    for (at, (a, _)) in pairs.iter().enumerate() {
+        host.send(*a, 1000 + at as u64, b"one for each");
+        until([&mut host, &mut unit], |[host, _]| {
+            host.take_done(1000 + at as u64)
+        });
+    }
+    let told: BTreeSet<u32> = until([&mut host, &mut unit], |[_, unit]| {
+        let told: BTreeSet<u32> = unit.done.iter().map(|wc| wc.qpn).collect();
+        (unit.done.len() >= MANY).then_some(told)
+    });
+    assert_eq!(told, pairs.iter().map(|(_, b)| b.0).collect());
+    // One that goes disturbs no other.
+    host.carrier.destroy(pairs[7].0);
+    until([&mut host, &mut unit], |[_, unit]| {
+        unit.take_end(pairs[7].1)
+    });
+    host.send(pairs[8].0, 5000, b"still here");
+    until([&mut host, &mut unit], |[host, _]| host.take_done(5000));
+    assert!(host.news.is_empty() && unit.news.is_empty());
+}
+
+#[test]
+fn nothing_of_a_destroyed_pair_is_told_or_placed() {
+    let (mut host, mut unit, a, b) = connected();
+    for id in 0..8 {
+        host.send(a, 100 + id, b"unheard");
+    }
+    until([&mut host], |[host]| host.take_done(107));
+    // Some are out of the queue already, kept for the next turn.
+    assert!(!unit.carrier.doze());
+    let piece = host.lent.piece(0, 1 << 20);
+    assert!(host.lent.write(0, &[7; 1 << 20]));
+    for id in 0..16 {
+        let to = unit.remote(0);
+        host.carrier
+            .post_write(a, 200 + id, piece, to, None)
+            .unwrap();
+    }
+    assert_eq!(unit.carrier.early.len(), 8);
+    unit.carrier.destroy(b);
+    // By number they might be another pair's some day.
+    assert!(unit.carrier.early.is_empty());
+    let mut then = vec![0; 1 << 20];
+    assert!(unit.lent.read(0, &mut then));
+    until([&mut host], |[host]| host.take_end(a));
+    unit.turn();
+    std::thread::sleep(Duration::from_millis(20));
+    unit.turn();
+    let mut now = vec![0; 1 << 20];
+    assert!(unit.lent.read(0, &mut now));
+    assert!(then == now, "a write reached memory after the end");
+    assert_eq!((&unit.done[..], &unit.news[..]), (&[][..], &[][..]));
+    assert!(unit.carrier.post_receive(b, 1, None).is_err());
+}
+
+#[test]
+fn numbers_do_not_come_again() {
+    let mut unit = unit();
+    let mut seen = BTreeSet::new();
+    for _ in 0..3000 {
+        let pair = unit.carrier.create(SMALL).unwrap();
+        assert!(seen.insert(pair));
+        unit.carrier.destroy(pair);
+    }
+    let (mut host, mut unit, a, b) = connected();
+    unit.carrier.next_pair = b.0;
+    let other = unit.carrier.create(SMALL).unwrap();
+    assert_ne!(other, b, "it is in use");
+    host.carrier.destroy(a);
+    until([&mut unit], |[unit]| unit.take_end(b));
+}
+
+#[test]
+fn no_more_is_posted_than_is_remembered() {
+    let (mut host, mut unit, a, b) = connected();
+    for id in 8..16 {
+        unit.receive(b, id);
+    }
+    let full = unit.carrier.post_receive(b, 99, None).unwrap_err();
+    assert!(full.to_string().contains("16 receives"), "{full}");
+    // Although the adapter's own queue has room again, their completions have not been handed over.
+    for id in 0..16 {
+        host.send(a, 100 + id, b"x");
+    }
+    let sent = |host: &mut Side| host.carrier.seats[&a].qp.view().sends == 0;
+    let start = Instant::now();
+    while !sent(&mut host) && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let piece = host.own.piece(0, 1);
+    let full = host.carrier.post_send(a, 999, piece).unwrap_err();
+    assert!(full.to_string().contains("16 sends"), "{full}");
+    until([&mut host], |[host]| host.take_done(115));
+    host.carrier.post_send(a, 999, piece).unwrap();
+}
+
+#[test]
+fn who_sleeps_with_the_carrier_wakes_for_its_messages_and_for_others() {
+    let (mut host, mut unit, a, b) = connected();
+    let (tap, mut far) = UnixStream::pair().unwrap();
+    let limit = Some(PATIENCE);
+    let settle = |side: &mut Side| {
+        while !side.carrier.doze() {
+            side.turn();
+        }
+    };
+    settle(&mut unit);
+    let mut others = [Beside::read(tap.as_fd())];
+    unit.carrier
+        .sleep(&mut others, Some(Duration::from_millis(5)))
+        .unwrap();
+    assert!(!others[0].ready, "it is the time");
+    far.write_all(b"x").unwrap();
+    unit.carrier.sleep(&mut others, limit).unwrap();
+    assert!(others[0].ready);
+    (&tap).read_exact(&mut [0]).unwrap();
+
+    let start = Instant::now();
+    for round in 0..300 {
+        settle(&mut unit);
+        host.send(a, 100, b"wake up");
+        host.turn();
+        while unit.done.is_empty() {
+            if unit.carrier.doze() {
+                unit.carrier.sleep(&mut others, limit).unwrap();
+                assert!(!others[0].ready);
+            }
+            unit.turn();
+        }
+        assert_eq!(unit.done.remove(0).id, if round < 8 { round } else { 7 });
+        unit.receive(b, 7);
+        until([&mut host, &mut unit], |[host, _]| host.take_done(100));
+    }
+    assert!(start.elapsed() < PATIENCE / 2, "somebody slept through it");
+    // A ring that was taken asleep is not taken twice, and none is left over.
+    settle(&mut unit);
+    host.carrier.destroy(a);
+    until([&mut unit], |[unit]| unit.take_end(b));
+}

@@ -1,0 +1,88 @@
+//! Opening a carrier for an address: to dial a unit there, or to be one.
+//! It promises that a name which stands for several addresses is tried in their order, as far as that is possible before
+//! anything is sent. It refuses addresses that make no sense for what is wanted.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use verbena::Config;
+
+use super::address::Address;
+use super::cells::{CellCarrier, CellOptions};
+use super::iwarp::IwarpCarrier;
+use super::{Carrier, CarrierError, Result};
+
+fn refused(address: &Address, why: impl Into<String>) -> CarrierError {
+    CarrierError::Address {
+        address: address.to_string(),
+        why: why.into(),
+    }
+}
+
+fn resolve(address: &Address, name: &str) -> Result<SocketAddr> {
+    let found = name.to_socket_addrs();
+    let mut found = found.map_err(|error| refused(address, error.to_string()))?;
+    found
+        .next()
+        .ok_or_else(|| refused(address, "the name stands for no address"))
+}
+
+/// A carrier that leads to a unit.
+pub fn dial(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
+    match address {
+        Address::Iwarp(name) => {
+            let carrier = IwarpCarrier::dial(resolve(address, name)?, config(address)?)?;
+            Ok(Box::new(carrier))
+        }
+        Address::Udp(name) => {
+            let carrier = CellCarrier::udp_dial(resolve(address, name)?, options(cell))?;
+            Ok(Box::new(carrier))
+        }
+        Address::Ethernet { interface, unit } => {
+            let unit = unit.ok_or_else(|| {
+                refused(
+                    address,
+                    "whom to dial? ethernet://INTERFACE/MAC, the unit's",
+                )
+            })?;
+            let carrier = CellCarrier::ethernet_dial(interface, unit, options(cell))?;
+            Ok(Box::new(carrier))
+        }
+    }
+}
+
+/// A carrier that units are reached by.
+pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
+    match address {
+        Address::Iwarp(name) => {
+            let carrier = IwarpCarrier::listen(resolve(address, name)?, config(address)?)?;
+            Ok(Box::new(carrier))
+        }
+        Address::Udp(name) => {
+            let carrier = CellCarrier::udp_listen(resolve(address, name)?, options(cell))?;
+            Ok(Box::new(carrier))
+        }
+        Address::Ethernet {
+            interface,
+            unit: None,
+        } => {
+            let carrier = CellCarrier::ethernet_listen(interface, options(cell))?;
+            Ok(Box::new(carrier))
+        }
+        Address::Ethernet { unit: Some(_), .. } => {
+            let why = "a unit listens at its interface's own address: ethernet://INTERFACE";
+            Err(refused(address, why))
+        }
+    }
+}
+
+fn options(cell: Option<u16>) -> CellOptions {
+    CellOptions {
+        cell,
+        ..CellOptions::default()
+    }
+}
+
+/// The adapter's settings, from where they always come.
+fn config(address: &Address) -> Result<Config> {
+    Config::load().map_err(|problems| refused(address, problems.to_string()))
+}

@@ -1,0 +1,172 @@
+//! What a host says when it asks for a channel, in the private data of the request.
+//! It promises that a unit knows from it alone which service connection a channel belongs to, and what is to run on it.
+//! It refuses whatever is not exactly of this form and version.
+
+use verbena_push::Arrangement;
+
+const MAGIC: [u8; 4] = *b"VSPL";
+const VERSION: u8 = 1;
+const FIXED: usize = 16;
+/// Bytes of the longest name.
+pub const MAX_NAME: usize = 64;
+
+/// The request for one channel of a service connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Names the service connection; all its channels say the same. Best a random number.
+    pub service: u64,
+    /// What runs on it.
+    pub arrangement: Arrangement,
+    /// Which channel: 0 is control, 1 data.
+    pub channel: u8,
+    /// What the host calls itself, for people.
+    pub name: String,
+}
+
+/// Not a request of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotHello {
+    /// Somebody else's protocol.
+    #[error("not a host of a split driver")]
+    Stranger,
+    /// A later one.
+    #[error("version {0} of the split driver, and {VERSION} is spoken here")]
+    Version(u8),
+    /// Of no arrangement, or of a channel that it has not.
+    #[error("no channel {channel} in arrangement {arrangement}")]
+    Channel {
+        /// As it came.
+        arrangement: u8,
+        /// As it came.
+        channel: u8,
+    },
+}
+
+impl Hello {
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(FIXED + MAX_NAME);
+        bytes.extend(MAGIC);
+        bytes.extend([VERSION, letter(self.arrangement), self.channel, 0]);
+        bytes.extend(self.service.to_be_bytes());
+        let name = self.name.as_bytes();
+        bytes.extend(name.get(..MAX_NAME).unwrap_or(name));
+        bytes
+    }
+
+    /// Reads it.
+    pub fn parse(bytes: &[u8]) -> Result<Hello, NotHello> {
+        let (fixed, name) = bytes
+            .split_first_chunk::<FIXED>()
+            .ok_or(NotHello::Stranger)?;
+        let [
+            m,
+            a,
+            g,
+            i,
+            version,
+            arrangement,
+            channel,
+            zero,
+            service @ ..,
+        ] = *fixed;
+        if [m, a, g, i] != MAGIC || zero != 0 || name.len() > MAX_NAME {
+            return Err(NotHello::Stranger);
+        }
+        if version != VERSION {
+            return Err(NotHello::Version(version));
+        }
+        let refused = NotHello::Channel {
+            arrangement,
+            channel,
+        };
+        let named = Arrangement::ALL
+            .into_iter()
+            .find(|a| letter(*a) == arrangement);
+        let named = named.ok_or(refused)?;
+        if channel >= channels(named) {
+            return Err(refused);
+        }
+        // What is printed must not move a terminal's cursor.
+        let name = String::from_utf8_lossy(name);
+        let name = name.chars().map(|c| if c.is_control() { '?' } else { c });
+        Ok(Hello {
+            service: u64::from_be_bytes(service),
+            arrangement: named,
+            channel,
+            name: name.collect(),
+        })
+    }
+}
+
+/// The letter that P5 gives it.
+pub const fn letter(arrangement: Arrangement) -> u8 {
+    match arrangement {
+        Arrangement::Sends => b'A',
+        Arrangement::Writes => b'B',
+        Arrangement::Single => b'C',
+    }
+}
+
+/// Channels of an arrangement.
+pub const fn channels(arrangement: Arrangement) -> u8 {
+    match arrangement {
+        Arrangement::Sends | Arrangement::Writes => 2,
+        Arrangement::Single => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for arrangement in Arrangement::ALL {
+            for channel in 0..channels(arrangement) {
+                let hello = Hello {
+                    service: 0x0102_0304_0506_0708,
+                    arrangement,
+                    channel,
+                    name: "a host".to_owned(),
+                };
+                assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_of_the_head_matters() {
+        let hello = Hello {
+            service: 7,
+            arrangement: Arrangement::Writes,
+            channel: 1,
+            name: String::new(),
+        };
+        let bytes = hello.to_bytes();
+        assert_eq!(&bytes[..8], b"VSPL\x01B\x01\0");
+        for at in 0..8 {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 0x40;
+            assert!(Hello::parse(&wrong).is_err(), "byte {at}");
+        }
+        for len in 0..FIXED {
+            assert_eq!(Hello::parse(&bytes[..len]), Err(NotHello::Stranger));
+        }
+        let long = [&bytes[..], &[b'x'; MAX_NAME + 1]].concat();
+        assert_eq!(Hello::parse(&long), Err(NotHello::Stranger));
+    }
+
+    #[test]
+    fn a_name_cannot_move_the_cursor() {
+        let mut bytes = Hello {
+            service: 7,
+            arrangement: Arrangement::Single,
+            channel: 0,
+            name: String::new(),
+        }
+        .to_bytes();
+        bytes.extend(b"a\x1b[2Jb\xff");
+        assert_eq!(Hello::parse(&bytes).unwrap().name, "a?[2Jb\u{fffd}");
+    }
+}

@@ -1,0 +1,404 @@
+//! The host's half of the split driver (P8): a TAP interface whose frames are pushed to an I/O unit and come from it.
+//! It promises an interface that stays whatever happens to the unit, whose link says whether frames can pass, and which is
+//! connected again when the unit returns. It refuses to keep frames that cannot be sent: the kernel queues them, or drops them.
+
+mod frames;
+mod phase;
+mod talk;
+
+pub use phase::{Happening, Phase};
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use verbena_lan::{LONGEST, Mac, Offloads, Tap, VNET, Watch};
+use verbena_push::Arrangement;
+
+use crate::carrier::{Carrier, CarrierError, News, Pair};
+use crate::hello::{Hello, MAX_NAME, channels, letter};
+use crate::link::{Link, LinkOptions, Lost};
+use crate::service::{Ask, Counts};
+use crate::sleep::sleep;
+use crate::status::{Desk, HostStatus, LinkStatus};
+use crate::stop::Stop;
+use crate::{Journal, random};
+
+/// Dialling again after a failure waits so long at first, and doubles.
+const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN_MOST: Duration = Duration::from_secs(2);
+/// A unit that says nothing for so long is asked.
+const QUIET: Duration = Duration::from_millis(500);
+/// How long taking leave may take.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// Which address the interface has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MacChoice {
+    /// The one that it has already.
+    Own,
+    /// This one.
+    Fixed(Mac),
+    /// The one that the unit gives.
+    Unit,
+}
+
+/// What a host's driver shall be like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostOptions {
+    /// The interface's name, or a pattern such as `tap%d`.
+    pub tap: String,
+    /// What the unit calls us in its status.
+    pub name: String,
+    /// What runs on the connection (P5).
+    pub arrangement: Arrangement,
+    /// Packets on their way, each direction.
+    pub elements: u32,
+    /// The interface's address.
+    pub mac: MacChoice,
+    /// The interface's MTU; the LAN's if none is given.
+    pub mtu: Option<u32>,
+    /// Checksums and cutting are left to the unit.
+    pub offloads: bool,
+    /// A unit that has said nothing for so long is gone.
+    pub patience: Duration,
+}
+
+impl HostOptions {
+    /// The usual ones.
+    pub fn new(tap: &str) -> HostOptions {
+        HostOptions {
+            tap: tap.to_owned(),
+            name: String::new(),
+            arrangement: Arrangement::Writes,
+            elements: 256,
+            mac: MacChoice::Own,
+            mtu: None,
+            offloads: true,
+            patience: Duration::from_secs(3),
+        }
+    }
+
+    /// Bytes of the longest packet: super-frames if they are left to the unit.
+    fn size(&self) -> u32 {
+        packet_size(self.offloads)
+    }
+}
+
+/// Bytes of the longest packet.
+pub(crate) fn packet_size(offloads: bool) -> u32 {
+    let longest = if offloads { LONGEST } else { JUMBO };
+    (VNET + longest).next_multiple_of(64) as u32
+}
+
+/// The longest frame that anybody calls an Ethernet frame.
+const JUMBO: usize = 9216;
+
+/// Why a driver ends.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The interface.
+    #[error(transparent)]
+    Lan(#[from] verbena_lan::Error),
+    /// The carrier.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+/// A host's driver.
+#[derive(Debug)]
+pub struct Host {
+    options: HostOptions,
+    unit: String,
+    tap: Tap,
+    watch: Watch,
+    desk: Desk,
+    carrier: Box<dyn Carrier>,
+    journal: Journal,
+    phase: Phase,
+    link: Option<Link>,
+    /// When to dial again, and how long to wait after that.
+    again: (Instant, Duration),
+    why: Option<String>,
+    /// Requests that wait for the unit's answers.
+    asked: BTreeMap<u64, Ask>,
+    /// When the unit was asked last whether it is there.
+    probed: Instant,
+    /// What the unit was told last of our interface.
+    told: Told,
+    /// What frames to the unit may leave undone.
+    granted: Offloads,
+    lan_up: bool,
+    at_unit: Option<Counts>,
+    connections: u64,
+    frames: frames::Frames,
+}
+
+/// What the unit knows of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Told {
+    mac: Option<Mac>,
+    mtu: Option<u32>,
+    promiscuous: bool,
+}
+
+impl Host {
+    /// Creates the interface, which has no link yet. The carrier leads to the unit.
+    pub fn new(
+        options: HostOptions,
+        carrier: Box<dyn Carrier>,
+        unit: &str,
+        journal: Journal,
+    ) -> Result<Host, HostError> {
+        let tap = Tap::create(&options.tap, 1)?;
+        tap.set_carrier(false)?;
+        if let MacChoice::Fixed(mac) = options.mac {
+            tap.interface().set_mac(mac)?;
+        }
+        let now = Instant::now();
+        let name = tap.interface().name()?;
+        Ok(Host {
+            options,
+            unit: unit.to_owned(),
+            watch: Watch::open()?,
+            desk: Desk::open(&format!("host-{name}"))?,
+            tap,
+            carrier,
+            journal,
+            phase: Phase::Apart,
+            link: None,
+            again: (now, AGAIN),
+            why: None,
+            asked: BTreeMap::new(),
+            probed: now,
+            told: Told::default(),
+            granted: Offloads::NONE,
+            lan_up: false,
+            at_unit: None,
+            connections: 0,
+            frames: frames::Frames::default(),
+        })
+    }
+
+    /// The interface's name.
+    pub fn tap(&self) -> Result<String, HostError> {
+        Ok(self.tap.interface().name()?)
+    }
+
+    /// Runs until it is wished to stop; then it takes leave of the unit.
+    pub fn run(&mut self, stop: &Stop) -> Result<(), HostError> {
+        let mut done = Vec::new();
+        loop {
+            let now = Instant::now();
+            self.carrier.turn(now, &mut done)?;
+            let mut busy = !done.is_empty();
+            for wc in done.drain(..) {
+                self.with_link(|link, carrier| link.handle(carrier, &wc, now));
+            }
+            while let Some(news) = self.carrier.news() {
+                busy = true;
+                self.hear(news, now);
+            }
+            busy |= self.serve_events(now);
+            busy |= self.take_packets()?;
+            busy |= self.take_frames()?;
+            self.look_around(now)?;
+            self.with_link(|link, carrier| link.tick(carrier, now));
+            if stop.is_wished() && self.leave(now) {
+                return Ok(());
+            }
+            if !busy && self.carrier.doze() {
+                self.rest(now, stop)?;
+            }
+        }
+    }
+
+    fn rest(&mut self, now: Instant, stop: &Stop) -> Result<(), HostError> {
+        let link = self.link.as_ref();
+        let probe = now + QUIET;
+        let deadlines = [
+            self.carrier.deadline(),
+            link.and_then(Link::deadline),
+            (self.phase == Phase::Apart).then_some(self.again.0),
+            Some(probe),
+        ];
+        let until = deadlines.into_iter().flatten().min();
+        use std::os::fd::AsFd;
+        // Frames are left to the kernel while there is no room for them.
+        let queue = self.tap.queues().first().map(AsFd::as_fd);
+        let queue = queue.filter(|_| self.reads_frames());
+        // Once it is wished, it stays readable.
+        let stop = (!stop.is_wished()).then_some(stop.as_fd());
+        let others = [
+            Some(self.watch.as_fd()),
+            Some(self.desk.as_fd()),
+            queue,
+            stop,
+        ];
+        let others = others.into_iter().flatten();
+        Ok(sleep(core::iter::once(&*self.carrier), others, until)?)
+    }
+
+    /// Does something with the link, if there is one; whatever fails ends it.
+    fn with_link<T>(
+        &mut self,
+        what: impl FnOnce(&mut Link, &mut dyn Carrier) -> Result<T, Lost>,
+    ) -> Option<T> {
+        let link = self.link.as_mut()?;
+        match what(link, &mut *self.carrier) {
+            Ok(done) => Some(done),
+            Err(lost) => {
+                self.lose(&lost.to_string());
+                None
+            }
+        }
+    }
+
+    /// The connection is no more: its memory goes, and the unit is dialled again by and by.
+    fn lose(&mut self, why: &str) {
+        if let Some(link) = self.link.take() {
+            link.close(&mut *self.carrier);
+        }
+        let was = self.phase;
+        self.phase = was.after(Happening::Lost);
+        self.asked.clear();
+        self.told = Told::default();
+        if self.why.as_deref() != Some(why) {
+            self.journal.note(&format!("{}: {why}", self.unit));
+            self.why = Some(why.to_owned());
+        }
+        let now = Instant::now();
+        let (_, wait) = self.again;
+        let wait = if was == Phase::Up { AGAIN } else { wait };
+        self.again = (now + wait, (wait * 2).min(AGAIN_MOST));
+        self.set_carrier(false);
+    }
+
+    fn set_carrier(&mut self, on: bool) {
+        if let Err(error) = self.tap.set_carrier(on) {
+            self.journal.note(&error.to_string());
+        }
+    }
+
+    fn dial(&mut self, now: Instant) {
+        let options = LinkOptions {
+            arrangement: self.options.arrangement,
+            elements: self.options.elements,
+            size: self.options.size(),
+        };
+        self.phase = self.phase.after(Happening::Dialled);
+        let made = Link::new(&mut *self.carrier, options, now);
+        let link = match made {
+            Ok(link) => self.link.insert(link),
+            Err(lost) => return self.lose(&lost.to_string()),
+        };
+        let mut name = self.options.name.clone();
+        while name.len() > MAX_NAME {
+            name.pop();
+        }
+        let mut hello = Hello {
+            service: random(),
+            arrangement: options.arrangement,
+            channel: 0,
+            name,
+        };
+        for channel in 0..channels(options.arrangement) {
+            hello.channel = channel;
+            let Some(pair) = link.pair(channel) else {
+                continue;
+            };
+            if let Err(error) = self.carrier.connect(pair, &hello.to_bytes()) {
+                return self.lose(&error.to_string());
+            }
+        }
+    }
+
+    fn hear(&mut self, news: News, now: Instant) {
+        let ours = |link: &Option<Link>, pair: Pair| link.as_ref().is_some_and(|l| l.has(pair));
+        match news {
+            News::Connected { pair, .. } if ours(&self.link, pair) => {
+                let open = self.with_link(|link, carrier| link.connected(carrier, pair));
+                if open == Some(true) {
+                    self.begin(now);
+                }
+            }
+            News::Refused { pair, why, private } if ours(&self.link, pair) => {
+                let said = String::from_utf8_lossy(&private);
+                let why = if said.is_empty() {
+                    why
+                } else {
+                    format!("{why}: {}", said.escape_default())
+                };
+                self.lose(&why);
+            }
+            News::Ended { pair, why } if ours(&self.link, pair) => self.lose(&why),
+            // Nobody dials a host.
+            News::Request { ticket, .. } => self.carrier.reject(ticket, b"this is a host"),
+            News::Connected { .. } | News::Refused { .. } | News::Ended { .. } => {}
+        }
+    }
+
+    /// Whatever depends on time, and on what others did to the interface.
+    fn look_around(&mut self, now: Instant) -> Result<(), HostError> {
+        match self.phase {
+            Phase::Apart if self.again.0 <= now => self.dial(now),
+            Phase::Dialling | Phase::Starting | Phase::Up => {
+                let heard = self.link.as_ref().map_or(now, Link::heard);
+                let silent = now.saturating_duration_since(heard);
+                if silent > self.options.patience {
+                    self.lose(&format!("silent for {silent:.1?}"));
+                } else if self.phase == Phase::Up && now > self.probed + QUIET {
+                    self.probe(now);
+                }
+            }
+            Phase::Apart | Phase::Leaving => {}
+        }
+        if self.watch.changed()? {
+            self.tell_changes();
+        }
+        self.desk.serve(|| self.status_json());
+        Ok(())
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> HostStatus {
+        let interface = self.tap.interface();
+        let messages = self.link.as_ref().map(LinkStatus::of);
+        HostStatus {
+            pid: std::process::id(),
+            tap: interface.name().unwrap_or_default(),
+            unit: self.unit.clone(),
+            phase: self.phase.to_string(),
+            why: self.why.clone(),
+            arrangement: char::from(letter(self.options.arrangement)).to_string(),
+            mac: interface.mac().map(|m| m.to_string()).unwrap_or_default(),
+            mtu: interface.mtu().unwrap_or_default(),
+            link: self.lan_up && self.phase == Phase::Up,
+            offloads: names(self.granted),
+            connections: self.connections,
+            frames_out: self.frames.out,
+            frames_in: self.frames.came,
+            dropped: self.frames.dropped,
+            messages: messages.unwrap_or_default(),
+            at_unit: self.at_unit,
+        }
+    }
+
+    fn status_json(&self) -> String {
+        serde_json::to_string(&self.status()).unwrap_or_default()
+    }
+}
+
+fn names(offloads: Offloads) -> Vec<String> {
+    let each = [
+        (offloads.checksum, "checksum"),
+        (offloads.tcp4, "tcp4"),
+        (offloads.tcp6, "tcp6"),
+        (offloads.ecn, "ecn"),
+        (offloads.udp, "udp"),
+    ];
+    let on = each.into_iter().filter(|(on, _)| *on);
+    on.map(|(_, name)| name.to_owned()).collect()
+}

@@ -1,0 +1,228 @@
+//! What a host and its unit say to each other beside frames: the configuration service (P8).
+//! It promises that the unit knows the interface's address and MTU before frames pass, and of every change after that.
+//! It refuses nothing that the unit may ask; what makes no sense is answered so.
+
+use std::time::Instant;
+
+use verbena_lan::Offloads;
+use verbena_wire::push::{Operation, Status};
+
+use super::{AGAIN, Happening, Host, LEAVE, MacChoice, Phase, Told};
+use crate::link::{Link, LinkEvent};
+use crate::service::{Ask, Counts, Terms, flag, mac};
+
+impl Host {
+    /// All channels are there.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.phase = self.phase.after(Happening::Opened);
+        self.connections += 1;
+        self.probed = now;
+        let takes = match self.options.offloads {
+            true => Offloads::ALL,
+            false => Offloads::NONE,
+        };
+        let mtu = self.options.mtu;
+        let mtu = mtu.or_else(|| self.tap.interface().mtu().ok());
+        self.ask(Ask::Initialise(Terms {
+            takes,
+            mtu: mtu.unwrap_or(0),
+        }));
+    }
+
+    pub(super) fn ask(&mut self, ask: Ask) {
+        let (operation, data) = ask.parts();
+        let Some(link) = &mut self.link else {
+            return;
+        };
+        match link.request(operation, &data) {
+            Ok(context) => {
+                self.asked.insert(context, ask);
+            }
+            Err(misuse) => self.lose(&misuse.to_string()),
+        }
+        self.with_link(|link, carrier| link.drive(carrier));
+    }
+
+    /// Answers, and questions of the unit; true if there were any.
+    pub(super) fn serve_events(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(event) = self.link.as_mut().and_then(Link::next_event) {
+            any = true;
+            match event {
+                LinkEvent::Asked {
+                    context,
+                    operation,
+                    data,
+                } => self.answer(context, operation, &data),
+                LinkEvent::Answered {
+                    context,
+                    status,
+                    data,
+                    ..
+                } => {
+                    if let Some(ask) = self.asked.remove(&context) {
+                        self.answered(&ask, status, &data, now);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    fn answer(&mut self, context: u64, operation: Operation, data: &[u8]) {
+        let status = match Ask::parse(operation, data) {
+            Ok(Ask::SetLink(up)) => {
+                self.set_link(up);
+                Status::Ok
+            }
+            Ok(Ask::Shutdown) => Status::Ok,
+            Ok(_) => Status::NotAllowed,
+            Err(status) => status,
+        };
+        if let Some(link) = &mut self.link
+            && let Err(misuse) = link.reply(context, status, &[])
+        {
+            self.lose(&misuse.to_string());
+        }
+        self.with_link(|link, carrier| link.drive(carrier));
+    }
+
+    fn answered(&mut self, ask: &Ask, status: Status, data: &[u8], now: Instant) {
+        if status != Status::Ok {
+            let what = format!("the unit answers {status} to {}", ask.parts().0);
+            // Without these nothing can pass.
+            return match ask {
+                Ask::Initialise(_) | Ask::GetMac | Ask::SetMac(_) => self.lose(&what),
+                _ => self.journal.note(&what),
+            };
+        }
+        match ask {
+            Ask::Initialise(_) => match Terms::parse(data) {
+                Some(terms) => self.initialised(terms),
+                None => self.lose("an answer to initialise that makes no sense"),
+            },
+            Ask::GetMac => match mac(data).filter(|mac| mac.is_station()) {
+                Some(mac) => {
+                    if let Err(error) = self.tap.interface().set_mac(mac) {
+                        self.journal.note(&error.to_string());
+                    }
+                    self.tell_changes();
+                    self.ask(Ask::GetLink);
+                }
+                None => self.lose("an answer to get-mac that makes no sense"),
+            },
+            Ask::GetLink => {
+                if let Some(up) = flag(data) {
+                    self.agreed(now);
+                    self.set_link(up);
+                }
+            }
+            Ask::Statistics => self.at_unit = Counts::parse(data),
+            _ => {}
+        }
+    }
+
+    /// The unit says what it takes over and how long packets may be.
+    fn initialised(&mut self, terms: Terms) {
+        let wanted = match self.options.offloads {
+            true => terms.takes,
+            false => Offloads::NONE,
+        };
+        match self.tap.set_offloads(wanted) {
+            Ok(granted) => self.granted = granted,
+            Err(error) => self.journal.note(&error.to_string()),
+        }
+        let mtu = self.options.mtu.unwrap_or(terms.mtu);
+        if self.tap.interface().mtu() != Ok(mtu)
+            && let Err(error) = self.tap.interface().set_mtu(mtu)
+        {
+            self.journal.note(&error.to_string());
+        }
+        if self.options.mac == MacChoice::Unit {
+            self.ask(Ask::GetMac);
+        } else {
+            self.tell_changes();
+            self.ask(Ask::GetLink);
+        }
+    }
+
+    fn agreed(&mut self, now: Instant) {
+        if self.phase == Phase::Starting {
+            self.phase = self.phase.after(Happening::Agreed);
+            self.again = (now, AGAIN);
+            self.why = None;
+            self.journal.note(&format!("connected to {}", self.unit));
+        }
+    }
+
+    fn set_link(&mut self, up: bool) {
+        if up != self.lan_up {
+            let what = if up { "up" } else { "down" };
+            self.journal.note(&format!("the LAN's link is {what}"));
+        }
+        self.lan_up = up;
+        self.set_carrier(up);
+    }
+
+    /// Tells the unit what has changed about the interface.
+    pub(super) fn tell_changes(&mut self) {
+        if !matches!(self.phase, Phase::Starting | Phase::Up) {
+            return;
+        }
+        let interface = self.tap.interface();
+        let is = Told {
+            mac: interface.mac().ok(),
+            mtu: interface.mtu().ok(),
+            promiscuous: interface.is_promiscuous().unwrap_or(false),
+        };
+        let was = core::mem::replace(&mut self.told, is);
+        if let Some(mac) = is.mac.filter(|_| is.mac != was.mac) {
+            self.ask(Ask::SetMac(mac));
+        }
+        if let Some(mtu) = is.mtu.filter(|_| is.mtu != was.mtu) {
+            self.ask(Ask::SetMtu(mtu));
+        }
+        if is.promiscuous != was.promiscuous {
+            self.ask(Ask::Promiscuous(is.promiscuous));
+        }
+    }
+
+    /// Is the unit still there? And what does it count?
+    pub(super) fn probe(&mut self, now: Instant) {
+        self.probed = now;
+        if self.asked.is_empty() {
+            self.ask(Ask::Statistics);
+        }
+    }
+
+    /// Takes leave: the unit is told, and pools are recalled; true when it is over.
+    pub(super) fn leave(&mut self, now: Instant) -> bool {
+        if self.phase != Phase::Leaving {
+            let next = self.phase.after(Happening::Wished);
+            if next != Phase::Leaving {
+                self.lose("stopped");
+                return true;
+            }
+            self.phase = next;
+            self.set_carrier(false);
+            self.probed = now;
+            self.ask(Ask::Shutdown);
+            let recalled = self.link.as_mut().map(Link::recall);
+            if let Some(Err(misuse)) = recalled {
+                self.journal.note(&misuse.to_string());
+            }
+            self.with_link(|link, carrier| link.drive(carrier));
+        }
+        let over = match &self.link {
+            None => true,
+            Some(link) => link.is_freed() && link.is_still() && self.asked.is_empty(),
+        };
+        let why = match (over, now > self.probed + LEAVE) {
+            (true, _) => "left in good order: every element is back where it belongs",
+            (false, true) => "left without the unit's leave: it did not answer in time",
+            (false, false) => return false,
+        };
+        self.lose(why);
+        true
+    }
+}

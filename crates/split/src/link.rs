@@ -1,0 +1,410 @@
+//! A service connection on a carrier: one session of messages, its queue pairs, and the memory that both need.
+//! It promises to do everything that the session says, in its order, and that a packet is out of the peer's reach before
+//! anybody looks at it. It refuses to know what packets are, and to wait.
+//!
+//! In which order to call: [`Link::new`], connect or accept each [`pair`](Link::pair), [`connected`](Link::connected) for each;
+//! hand in completions; take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick) now
+//! and then.
+
+mod perform;
+mod receive;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use verbena_nic::{Status, Wc};
+use verbena_push::session::SEND_DATA_HEAD;
+use verbena_push::{
+    Arrangement, Channel, Counters, Event, Misuse, Output, Packet, Refused, Session, Settings,
+};
+use verbena_wire::push::{Operation, Pool, Status as Answer};
+
+use crate::carrier::{Carrier, CarrierError, Memory, Pair, PairOptions, Reach};
+use crate::hello::channels;
+use crate::slots::Slots;
+
+#[cfg(test)]
+mod tests;
+
+/// Our only pool.
+const POOL: u32 = 1;
+/// A lossy carrier is asked again when nothing has come for so long; it doubles up to [`REFRESH_MOST`].
+const REFRESH: Duration = Duration::from_millis(50);
+const REFRESH_MOST: Duration = Duration::from_secs(1);
+
+/// What a link shall be like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// What runs on it (P5).
+    pub arrangement: Arrangement,
+    /// Packets that the peer may have on the way to us, and we to it.
+    pub elements: u32,
+    /// Bytes of the longest packet.
+    pub size: u32,
+}
+
+/// Why a link is no more.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    /// A request failed.
+    #[error("{what} failed: {status:?}")]
+    Failed {
+        /// Of what kind.
+        what: &'static str,
+        /// How.
+        status: Status,
+    },
+    /// The carrier.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
+    /// The session refuses what it was told to do: a fault of ours.
+    #[error("the session: {0}")]
+    Session(#[from] Misuse),
+    /// The carrier and the session do not agree: a fault of ours.
+    #[error("a completion that belongs to no request: {0:#x}")]
+    Stray(u64),
+}
+
+/// Something about a link, but for packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// The peer asks the configuration service, and must be answered.
+    Asked {
+        /// Names the request.
+        context: u64,
+        /// What for.
+        operation: Operation,
+        /// Its data.
+        data: Vec<u8>,
+    },
+    /// The answer to a request of ours.
+    Answered {
+        /// Names the request.
+        context: u64,
+        /// What for.
+        operation: Operation,
+        /// How it went.
+        status: Answer,
+        /// What it gives.
+        data: Vec<u8>,
+    },
+}
+
+/// A service connection.
+#[derive(Debug)]
+pub struct Link {
+    session: Session,
+    options: LinkOptions,
+    control: Pair,
+    data: Option<Pair>,
+    connected: [bool; 2],
+    /// Completions that came before all channels were there.
+    early: Vec<Wc>,
+    /// The elements that we lend, and whether the peer may still use them.
+    pool: Box<dyn Memory>,
+    is_freed: bool,
+    /// Where receives of the control channel land.
+    receives: Slots,
+    /// Messages on their way.
+    messages: Slots,
+    /// Packets on their way: room for a message's head, then the packet.
+    packets: Slots,
+    /// The packet in each slot that is out.
+    carried: Vec<Option<Packet>>,
+    /// Packets that the session knows of, and has not said yet how to send.
+    queued: VecDeque<(Packet, u32)>,
+    /// What waits for a message slot.
+    held: VecDeque<Output>,
+    /// The message that is being handled.
+    current: Vec<u8>,
+    arrived: VecDeque<(u32, u32)>,
+    events: VecDeque<LinkEvent>,
+    /// When something came last, and when a lossy carrier is asked again.
+    heard: Instant,
+    refresh: Option<(Instant, Duration)>,
+}
+
+impl Link {
+    /// A link whose channels are not connected yet; receives are posted, so that they may be.
+    pub fn new(
+        carrier: &mut dyn Carrier,
+        options: LinkOptions,
+        now: Instant,
+    ) -> Result<Link, Lost> {
+        let LinkOptions {
+            arrangement,
+            elements,
+            size,
+        } = options;
+        let settings = Settings {
+            low: 0,
+            ..Settings::new(arrangement)
+        };
+        let session = Session::new(settings)?;
+        let single = arrangement == Arrangement::Single;
+        let (frames, longest) = if single {
+            let longest = (size as usize + SEND_DATA_HEAD).max(settings.frame as usize);
+            (elements, longest)
+        } else {
+            (0, settings.frame as usize)
+        };
+        let descriptors = settings.messages + frames;
+        let reach = match arrangement {
+            Arrangement::Writes => Reach::RemoteWrite,
+            Arrangement::Sends | Arrangement::Single => Reach::Local,
+        };
+        // P5: only A is unacknowledged.
+        let acknowledged = arrangement != Arrangement::Sends;
+        let control = carrier.create(PairOptions {
+            acknowledged,
+            sends: (2 * settings.messages + frames) as usize,
+            receives: descriptors as usize,
+        })?;
+        let data = (channels(arrangement) > 1).then(|| {
+            carrier.create(PairOptions {
+                acknowledged,
+                sends: elements as usize,
+                receives: elements as usize,
+            })
+        });
+        let data = data.transpose()?;
+        let lossy = carrier.can_lose() && !acknowledged;
+        let mut link = Link {
+            session,
+            options,
+            control,
+            data,
+            connected: [false, data.is_none()],
+            early: Vec::new(),
+            pool: carrier.memory(elements as usize * size as usize, reach)?,
+            is_freed: false,
+            receives: Slots::new(carrier, descriptors, longest)?,
+            messages: Slots::new(carrier, 2 * settings.messages, settings.frame as usize)?,
+            packets: Slots::new(carrier, elements, SEND_DATA_HEAD + size as usize)?,
+            carried: vec![None; elements as usize],
+            queued: VecDeque::new(),
+            held: VecDeque::new(),
+            current: Vec::new(),
+            arrived: VecDeque::new(),
+            events: VecDeque::new(),
+            heard: now,
+            refresh: lossy.then_some((now + REFRESH, REFRESH)),
+        };
+        link.post_first(carrier)?;
+        Ok(link)
+    }
+
+    /// What it was made of.
+    pub fn options(&self) -> &LinkOptions {
+        &self.options
+    }
+
+    /// The queue pair of a channel.
+    pub fn pair(&self, channel: u8) -> Option<Pair> {
+        match channel {
+            0 => Some(self.control),
+            1 => self.data,
+            _ => None,
+        }
+    }
+
+    /// Whether a queue pair is one of its.
+    pub fn has(&self, pair: Pair) -> bool {
+        self.control == pair || self.data == Some(pair)
+    }
+
+    /// All channels are connected.
+    pub fn is_open(&self) -> bool {
+        self.connected == [true; 2]
+    }
+
+    /// A channel is connected; true if it was the last. From then on packets may be sent as the peer lends room.
+    pub fn connected(&mut self, carrier: &mut dyn Carrier, pair: Pair) -> Result<bool, Lost> {
+        if self.is_open() {
+            return Ok(false);
+        }
+        self.connected[usize::from(self.data == Some(pair))] = true;
+        if !self.is_open() {
+            return Ok(false);
+        }
+        self.session.advertise(&[Pool {
+            reference: POOL,
+            count: self.options.elements,
+            size: self.options.size,
+            handle: self.pool.handle(),
+            at: self.pool.at(),
+            context: 0,
+        }])?;
+        self.drive(carrier)?;
+        for wc in core::mem::take(&mut self.early) {
+            self.completed(carrier, &wc)?;
+        }
+        Ok(true)
+    }
+
+    /// When something came last.
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// What the session counted.
+    pub fn counters(&self) -> &Counters {
+        self.session.counters()
+    }
+
+    /// Elements of the peer's that are free.
+    pub fn free(&self) -> u64 {
+        self.session.free()
+    }
+
+    /// A packet can be sent.
+    pub fn has_room(&self) -> bool {
+        self.is_open() && self.packets.free() > 0 && self.session.free() > 0
+    }
+
+    /// Nothing of ours is on its way any more.
+    pub fn is_still(&self) -> bool {
+        self.packets.free() == self.packets.count() as usize && self.held.is_empty()
+    }
+
+    /// Sends a packet made of two parts. It is copied.
+    pub fn send(&mut self, head: &[u8], rest: &[u8]) -> Result<(), Refused> {
+        let len = u32::try_from(head.len() + rest.len()).unwrap_or(u32::MAX);
+        let most = (self.packets.size() - SEND_DATA_HEAD) as u32;
+        if len > most {
+            return Err(Refused::TooLong { len, most });
+        }
+        if !self.has_room() {
+            return Err(Refused::Full { len });
+        }
+        let packet = self.session.send(len)?;
+        // There is one: the session has said nothing yet.
+        if let Some(slot) = self.packets.fill(&[]) {
+            self.packets.write(slot, SEND_DATA_HEAD, head);
+            self.packets.write(slot, SEND_DATA_HEAD + head.len(), rest);
+            if let Some(carried) = self.carried.get_mut(slot as usize) {
+                *carried = Some(packet);
+            }
+            self.queued.push_back((packet, slot));
+        }
+        Ok(())
+    }
+
+    /// Sends a packet that is made where it leaves from: `make` is handed memory and a place in it, with room for as many bytes
+    /// as the longest packet has, and says how many there are, or that there is none. False if there is none.
+    pub fn send_by(
+        &mut self,
+        make: impl FnOnce(&dyn Memory, usize) -> Option<usize>,
+    ) -> Result<bool, Refused> {
+        let Some(slot) = self.packets.fill(&[]) else {
+            return Err(Refused::Full { len: 0 });
+        };
+        let (memory, offset) = self.packets.place(slot);
+        let made = make(memory, offset + SEND_DATA_HEAD);
+        let sent = match made {
+            Some(len) => {
+                let len = u32::try_from(len).unwrap_or(u32::MAX);
+                self.session.send(len).map(Some)
+            }
+            None => Ok(None),
+        };
+        match sent {
+            Ok(Some(packet)) => {
+                if let Some(carried) = self.carried.get_mut(slot as usize) {
+                    *carried = Some(packet);
+                }
+                self.queued.push_back((packet, slot));
+                Ok(true)
+            }
+            nothing => {
+                self.packets.put_back(slot);
+                nothing.map(|_| false)
+            }
+        }
+    }
+
+    /// Packets wait to be taken.
+    pub fn has_packets(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// Looks at the oldest packet that came where it lies: `look` is handed memory, place and length, and its element is the
+    /// peer's again afterwards. An honest peer leaves it alone meanwhile; what must not change is to be copied first.
+    pub fn look_at_packet<T>(
+        &mut self,
+        look: impl FnOnce(&dyn Memory, usize, usize) -> T,
+    ) -> Result<Option<T>, Lost> {
+        let Some((element, len)) = self.arrived.pop_front() else {
+            return Ok(None);
+        };
+        let offset = element as usize * self.options.size as usize;
+        let seen = look(&*self.pool, offset, len as usize);
+        self.session.give_back(POOL, element)?;
+        Ok(Some(seen))
+    }
+
+    /// The next event.
+    pub fn next_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
+    }
+
+    /// Asks the peer's configuration service; the context names the answer.
+    pub fn request(&mut self, operation: Operation, data: &[u8]) -> Result<u64, Misuse> {
+        self.session.request(operation, data)
+    }
+
+    /// Requests that wait for their answers.
+    pub fn waiting(&self) -> usize {
+        self.session.waiting()
+    }
+
+    /// Answers the peer.
+    pub fn reply(&mut self, context: u64, status: Answer, data: &[u8]) -> Result<(), Misuse> {
+        self.session.reply(context, status, data)
+    }
+
+    /// Asks for our pool back (P6); [`is_freed`](Link::is_freed) when the peer has stopped.
+    pub fn recall(&mut self) -> Result<(), Misuse> {
+        self.session.flush(&[POOL]).map(drop)
+    }
+
+    /// The peer has stopped using our pool.
+    pub fn is_freed(&self) -> bool {
+        self.is_freed
+    }
+
+    /// Time has passed: says again what a carrier may have lost.
+    pub fn tick(&mut self, carrier: &mut dyn Carrier, now: Instant) -> Result<(), Lost> {
+        if let Some((at, wait)) = self.refresh
+            && at <= now
+            && self.is_open()
+        {
+            // Nothing moved since: it is repeated ever more rarely.
+            let wait = (wait * 2).min(REFRESH_MOST);
+            self.refresh = Some((now + wait, wait));
+            self.session.refresh();
+        }
+        self.drive(carrier)
+    }
+
+    /// When [`tick`](Link::tick) wants to be called.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.refresh.map(|(at, _)| at)
+    }
+
+    /// Ends it: nothing reaches its memory any more, which goes with it.
+    pub fn close(self, carrier: &mut dyn Carrier) {
+        carrier.destroy(self.control);
+        if let Some(data) = self.data {
+            carrier.destroy(data);
+        }
+    }
+
+    /// Something came.
+    fn hear(&mut self, now: Instant) {
+        self.heard = now;
+        if let Some(refresh) = &mut self.refresh {
+            *refresh = (now + REFRESH, REFRESH);
+        }
+    }
+}

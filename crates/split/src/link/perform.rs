@@ -1,0 +1,173 @@
+//! What a session wants done, done: messages, packets and descriptors become requests of the carrier.
+//! It promises the session's order on each channel, also when messages wait for room.
+//! It refuses to decide anything.
+
+use verbena_nic::wr::Remote;
+use verbena_push::session::SEND_DATA_HEAD;
+
+use super::{Arrangement, Event, Link, LinkEvent, Lost, Output, Packet};
+use crate::carrier::{Carrier, Pair};
+use crate::slots::Slot;
+
+/// What a request is for, in the highest byte of its id; the rest is the slot or element.
+pub(super) const KIND: u32 = 56;
+pub(super) const MESSAGE: u64 = 1;
+pub(super) const PACKET: u64 = 2;
+pub(super) const CONTROL: u64 = 3;
+pub(super) const ELEMENT: u64 = 4;
+
+pub(super) fn id(kind: u64, of: u32) -> u64 {
+    kind << KIND | u64::from(of)
+}
+
+impl Link {
+    /// Posts what must be there before anybody sends.
+    pub(super) fn post_first(&mut self, carrier: &mut dyn Carrier) -> Result<(), Lost> {
+        for slot in 0..self.receives.count() {
+            self.post_control(carrier, slot)?;
+        }
+        if let (Arrangement::Writes, Some(data)) = (self.options.arrangement, self.data) {
+            for element in 0..self.options.elements {
+                carrier.post_receive(data, id(ELEMENT, element), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn post_control(
+        &mut self,
+        carrier: &mut dyn Carrier,
+        slot: Slot,
+    ) -> Result<(), Lost> {
+        let piece = self.receives.piece(slot, 0, self.receives.size() as u32);
+        carrier.post_receive(self.control, id(CONTROL, slot), Some(piece))?;
+        Ok(())
+    }
+
+    /// Does what the session wants done.
+    pub fn drive(&mut self, carrier: &mut dyn Carrier) -> Result<(), Lost> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        while self.messages.free() > 0
+            && let Some(output) = self.held.pop_front()
+        {
+            self.perform(carrier, output)?;
+        }
+        while let Some(output) = self.session.poll() {
+            let control = matches!(output, Output::Send(_) | Output::SendData { .. });
+            if control && (self.messages.free() == 0 || !self.held.is_empty()) {
+                self.held.push_back(output);
+            } else {
+                self.perform(carrier, output)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, carrier: &mut dyn Carrier, output: Output) -> Result<(), Lost> {
+        match output {
+            Output::Send(bytes) => {
+                // There is a slot: whoever calls has looked. A message is no longer than one.
+                if let Some(slot) = self.messages.fill(&bytes) {
+                    let piece = self.messages.piece(slot, 0, bytes.len() as u32);
+                    carrier.post_send(self.control, id(MESSAGE, slot), piece)?;
+                }
+            }
+            Output::SendData { packet, head, len } => {
+                let slot = self.slot_of(packet)?;
+                self.packets.write(slot, 0, &head);
+                let piece = self.packets.piece(slot, 0, SEND_DATA_HEAD as u32 + len);
+                carrier.post_send(self.control, id(PACKET, slot), piece)?;
+            }
+            Output::SendPacket { packet, len } => {
+                let slot = self.slot_of(packet)?;
+                let piece = self.packets.piece(slot, SEND_DATA_HEAD, len);
+                carrier.post_send(self.data_pair(), id(PACKET, slot), piece)?;
+            }
+            Output::Write {
+                packet,
+                handle,
+                at,
+                len,
+                immediate,
+            } => {
+                let slot = self.slot_of(packet)?;
+                let piece = self.packets.piece(slot, SEND_DATA_HEAD, len);
+                let to = Remote {
+                    stag: handle,
+                    to: at,
+                };
+                carrier.post_write(self.data_pair(), id(PACKET, slot), piece, to, immediate)?;
+            }
+            Output::Post { first, count, .. } => {
+                for element in first..first + count {
+                    let offset = element as usize * self.options.size as usize;
+                    let piece = self.pool.piece(offset, self.options.size);
+                    carrier.post_receive(self.data_pair(), id(ELEMENT, element), Some(piece))?;
+                }
+            }
+            Output::Keep {
+                element, from, len, ..
+            } => {
+                let offset = element as usize * self.options.size as usize;
+                let data = self.current.get(from..from + len as usize);
+                self.pool.write(offset, data.unwrap_or_default());
+            }
+            // Receives cannot be taken out of a queue one by one. Pools are recalled when all is over, so the channel ends.
+            Output::Withdraw { .. } => {
+                if let Some(data) = self.data {
+                    carrier.destroy(data);
+                }
+            }
+            Output::Event(event) => self.tell(event),
+        }
+        Ok(())
+    }
+
+    fn data_pair(&self) -> Pair {
+        self.data.unwrap_or(self.control)
+    }
+
+    /// The session names packets in the order in which they were handed to it.
+    fn slot_of(&mut self, packet: Packet) -> Result<Slot, Lost> {
+        match self.queued.pop_front() {
+            Some((queued, slot)) if queued == packet => Ok(slot),
+            _ => Err(Lost::Stray(packet.0)),
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        match event {
+            Event::Arrived { element, len, .. } => self.arrived.push_back((element, len)),
+            Event::Asked {
+                context,
+                operation,
+                data,
+            } => self.events.push_back(LinkEvent::Asked {
+                context,
+                operation,
+                data,
+            }),
+            Event::Answered {
+                context,
+                operation,
+                status,
+                data,
+            } => self.events.push_back(LinkEvent::Answered {
+                context,
+                operation,
+                status,
+                data,
+            }),
+            Event::PoolFreed { .. } => self.is_freed = true,
+            // All that there is was lent at the beginning; rooms are seen by whoever looks; slots come back with completions.
+            Event::PoolWanted { .. }
+            | Event::Room
+            | Event::Sent { .. }
+            | Event::PoolLent(_)
+            | Event::PoolGone { .. }
+            | Event::NotUnderstood { .. } => {}
+        }
+    }
+}

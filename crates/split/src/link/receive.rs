@@ -1,0 +1,77 @@
+//! Completions, and what they mean to the session.
+//! It promises that a message's descriptor is posted again before the session hears of the message, so that the peer is never
+//! promised one that is not there. It refuses completions that no request of this link explains.
+
+use std::time::Instant;
+
+use verbena_nic::{Status, Wc, WcOp};
+
+use super::perform::{CONTROL, ELEMENT, KIND, MESSAGE, PACKET, id};
+use super::{Arrangement, Channel, Link, Lost};
+use crate::carrier::Carrier;
+
+impl Link {
+    /// A completion of one of its pairs.
+    pub fn handle(&mut self, carrier: &mut dyn Carrier, wc: &Wc, now: Instant) -> Result<(), Lost> {
+        if matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) {
+            self.hear(now);
+        }
+        if self.is_open() {
+            self.completed(carrier, wc)
+        } else {
+            // No more than receives were posted.
+            self.early.push(*wc);
+            Ok(())
+        }
+    }
+
+    pub(super) fn completed(&mut self, carrier: &mut dyn Carrier, wc: &Wc) -> Result<(), Lost> {
+        let (kind, of) = (wc.id >> KIND, wc.id as u32);
+        let what = match kind {
+            MESSAGE => "a message",
+            PACKET => "a packet",
+            CONTROL | ELEMENT => "a receive",
+            _ => return Err(Lost::Stray(wc.id)),
+        };
+        if wc.status != Status::Success {
+            let status = wc.status;
+            return Err(Lost::Failed { what, status });
+        }
+        match kind {
+            MESSAGE => {
+                self.messages.put_back(of);
+            }
+            PACKET => {
+                let carried = self.carried.get_mut(of as usize);
+                let packet = carried.and_then(Option::take);
+                self.session
+                    .handle_written(packet.ok_or(Lost::Stray(wc.id))?)?;
+                self.packets.put_back(of);
+            }
+            CONTROL => {
+                self.current.resize(wc.len as usize, 0);
+                self.receives.read(of, &mut self.current);
+                self.post_control(carrier, of)?;
+                // A violation is the peer's fault, and counted.
+                let _ = self.session.handle_message(Channel::Control, &self.current);
+            }
+            _ => self.on_data(carrier, wc, of)?,
+        }
+        self.drive(carrier)
+    }
+
+    fn on_data(&mut self, carrier: &mut dyn Carrier, wc: &Wc, of: u32) -> Result<(), Lost> {
+        // Violations are the peer's fault, and counted.
+        match (self.options.arrangement, self.data) {
+            (Arrangement::Writes, Some(data)) => {
+                carrier.post_receive(data, id(ELEMENT, of), None)?;
+                let word = wc.immediate.unwrap_or_default();
+                let _ = self.session.handle_immediate(Channel::Data, word);
+            }
+            _ => {
+                let _ = self.session.handle_packet(Channel::Data, wc.len);
+            }
+        }
+        Ok(())
+    }
+}

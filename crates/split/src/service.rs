@@ -1,0 +1,311 @@
+//! The data of the configuration service's operations (P8): what is asked, and what is answered, byte by byte.
+//! It promises that what it reads is exactly as long as it should be.
+//! It refuses to know who asks whom.
+
+use serde::{Deserialize, Serialize};
+use verbena_lan::{Mac, Offloads};
+use verbena_wire::push::{Operation, Status};
+
+/// Initialise: what the sender takes over, and its MTU. The answer has the same form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// What frames to the sender may leave undone.
+    pub takes: Offloads,
+    /// The longest packet; in an answer, of the LAN.
+    pub mtu: u32,
+}
+
+impl Terms {
+    /// Features (4) · MTU (4).
+    pub fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        let (features, mtu) = bytes.split_at_mut(4);
+        features.copy_from_slice(&bits(self.takes).to_be_bytes());
+        mtu.copy_from_slice(&self.mtu.to_be_bytes());
+        bytes
+    }
+
+    /// Reads it; features that are not known are not taken.
+    pub fn parse(data: &[u8]) -> Option<Terms> {
+        let [a, b, c, d, e, f, g, h] = *data else {
+            return None;
+        };
+        Some(Terms {
+            takes: offloads(u32::from_be_bytes([a, b, c, d])),
+            mtu: u32::from_be_bytes([e, f, g, h]),
+        })
+    }
+}
+
+fn bits(offloads: Offloads) -> u32 {
+    let each = [
+        offloads.checksum,
+        offloads.tcp4,
+        offloads.tcp6,
+        offloads.ecn,
+        offloads.udp,
+    ];
+    let on = each.into_iter().enumerate().filter(|(_, on)| *on);
+    on.fold(0, |bits, (at, _)| bits | 1 << at)
+}
+
+fn offloads(bits: u32) -> Offloads {
+    let on = |at: u32| bits >> at & 1 == 1;
+    Offloads {
+        checksum: on(0),
+        tcp4: on(1),
+        tcp6: on(2),
+        ecn: on(3),
+        udp: on(4),
+    }
+    .sound()
+}
+
+/// A request, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// Begin.
+    Initialise(Terms),
+    /// The address that the unit suggests.
+    GetMac,
+    /// The address that the host has.
+    SetMac(Mac),
+    /// Is the link up?
+    GetLink,
+    /// The link is up, or not: of the LAN if a unit says so, of the interface if a host does.
+    SetLink(bool),
+    /// Counters.
+    Statistics,
+    /// Counters to zero.
+    ResetStatistics,
+    /// The longest packet.
+    SetMtu(u32),
+    /// Every frame, or only one's own.
+    Promiscuous(bool),
+    /// Groups to hear; `None`: all.
+    MulticastFilter(Option<Vec<Mac>>),
+    /// The end.
+    Shutdown,
+}
+
+impl Ask {
+    /// Operation and data, to send.
+    pub fn parts(&self) -> (Operation, Vec<u8>) {
+        match self {
+            Ask::Initialise(terms) => (Operation::Initialise, terms.to_bytes().to_vec()),
+            Ask::GetMac => (Operation::GetMac, Vec::new()),
+            Ask::SetMac(mac) => (Operation::SetMac, mac.octets().to_vec()),
+            Ask::GetLink => (Operation::GetLink, Vec::new()),
+            Ask::SetLink(up) => (Operation::SetLink, vec![u8::from(*up)]),
+            Ask::Statistics => (Operation::Statistics, Vec::new()),
+            Ask::ResetStatistics => (Operation::ResetStatistics, Vec::new()),
+            Ask::SetMtu(mtu) => (Operation::SetMtu, mtu.to_be_bytes().to_vec()),
+            Ask::Promiscuous(on) => (Operation::Promiscuous, vec![u8::from(*on)]),
+            Ask::MulticastFilter(None) => (Operation::MulticastFilter, vec![0]),
+            Ask::MulticastFilter(Some(groups)) => {
+                let octets = groups.iter().flat_map(|mac| mac.octets());
+                let data = core::iter::once(1).chain(octets).collect();
+                (Operation::MulticastFilter, data)
+            }
+            Ask::Shutdown => (Operation::Shutdown, Vec::new()),
+        }
+    }
+
+    /// What came; the status to answer with if it makes no sense (PUSH.md).
+    pub fn parse(operation: Operation, data: &[u8]) -> Result<Ask, Status> {
+        let none = |ask: Ask| data.is_empty().then_some(ask);
+        let ask = match operation {
+            Operation::Initialise => Terms::parse(data).map(Ask::Initialise),
+            Operation::GetMac => none(Ask::GetMac),
+            Operation::SetMac => mac(data).filter(|mac| mac.is_station()).map(Ask::SetMac),
+            Operation::GetLink => none(Ask::GetLink),
+            Operation::SetLink => flag(data).map(Ask::SetLink),
+            Operation::Statistics => none(Ask::Statistics),
+            Operation::ResetStatistics => none(Ask::ResetStatistics),
+            Operation::SetMtu => word(data).map(Ask::SetMtu),
+            Operation::Promiscuous => flag(data).map(Ask::Promiscuous),
+            Operation::MulticastFilter => groups(data).map(Ask::MulticastFilter),
+            Operation::Shutdown => none(Ask::Shutdown),
+            Operation::None | Operation::Unknown(_) => return Err(Status::UnknownOperation),
+        };
+        ask.ok_or(Status::BadData)
+    }
+}
+
+/// An address, and nothing else.
+pub fn mac(data: &[u8]) -> Option<Mac> {
+    <[u8; 6]>::try_from(data).ok().map(Mac::new)
+}
+
+/// Yes or no, and nothing else.
+pub fn flag(data: &[u8]) -> Option<bool> {
+    match data {
+        [0] => Some(false),
+        [1] => Some(true),
+        _ => None,
+    }
+}
+
+fn word(data: &[u8]) -> Option<u32> {
+    <[u8; 4]>::try_from(data).ok().map(u32::from_be_bytes)
+}
+
+fn groups(data: &[u8]) -> Option<Option<Vec<Mac>>> {
+    match data.split_first()? {
+        (0, []) => Some(None),
+        (1, octets) if octets.len() % 6 == 0 => {
+            let macs = octets.chunks_exact(6).filter_map(mac).collect();
+            Some(Some(macs))
+        }
+        _ => None,
+    }
+}
+
+/// What a unit counts for one host, and answers to [`Ask::Statistics`]: eight numbers of 8 bytes, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Frames that the host sent.
+    pub frames_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Frames that went to the host.
+    pub frames_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Frames for the host for which there was no room.
+    pub full: u64,
+    /// Frames of the host that the switch refused: malformed, or from an address that is not the host's.
+    pub refused: u64,
+    /// Frames that no offload could bring into form.
+    pub unfit: u64,
+    /// What the host did against the rules of messages.
+    pub violations: u64,
+}
+
+impl Counts {
+    /// Its bytes.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let each = [
+            self.frames_in,
+            self.bytes_in,
+            self.frames_out,
+            self.bytes_out,
+            self.full,
+            self.refused,
+            self.unfit,
+            self.violations,
+        ];
+        each.into_iter().flat_map(u64::to_be_bytes).collect()
+    }
+
+    /// What was counted since then.
+    pub fn subtract(&mut self, then: &Counts) {
+        let each = [
+            (&mut self.frames_in, then.frames_in),
+            (&mut self.bytes_in, then.bytes_in),
+            (&mut self.frames_out, then.frames_out),
+            (&mut self.bytes_out, then.bytes_out),
+            (&mut self.full, then.full),
+            (&mut self.refused, then.refused),
+            (&mut self.unfit, then.unfit),
+            (&mut self.violations, then.violations),
+        ];
+        for (now, then) in each {
+            *now = now.saturating_sub(then);
+        }
+    }
+
+    /// Reads it; a newer unit may say more.
+    pub fn parse(data: &[u8]) -> Option<Counts> {
+        let mut each = data.chunks_exact(8).filter_map(|bytes| {
+            let bytes = <[u8; 8]>::try_from(bytes).ok()?;
+            Some(u64::from_be_bytes(bytes))
+        });
+        Some(Counts {
+            frames_in: each.next()?,
+            bytes_in: each.next()?,
+            frames_out: each.next()?,
+            bytes_out: each.next()?,
+            full: each.next()?,
+            refused: each.next()?,
+            unfit: each.next()?,
+            violations: each.next()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_is_understood() {
+        let group = Mac::new([1, 0, 0x5e, 0, 0, 1]);
+        let asks = [
+            Ask::Initialise(Terms {
+                takes: Offloads::ALL,
+                mtu: 9000,
+            }),
+            Ask::Initialise(Terms {
+                takes: Offloads::NONE,
+                mtu: 68,
+            }),
+            Ask::GetMac,
+            Ask::SetMac(Mac::new([2, 0, 0, 0, 0, 9])),
+            Ask::GetLink,
+            Ask::SetLink(true),
+            Ask::SetLink(false),
+            Ask::Statistics,
+            Ask::ResetStatistics,
+            Ask::SetMtu(1500),
+            Ask::Promiscuous(true),
+            Ask::MulticastFilter(None),
+            Ask::MulticastFilter(Some(vec![group; 3])),
+            Ask::MulticastFilter(Some(Vec::new())),
+            Ask::Shutdown,
+        ];
+        for ask in asks {
+            let (operation, data) = ask.parts();
+            assert_eq!(Ask::parse(operation, &data), Ok(ask.clone()));
+            let longer = [&data[..], &[7]].concat();
+            assert_eq!(
+                Ask::parse(operation, &longer),
+                Err(Status::BadData),
+                "{ask:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_answered_so() {
+        let unknown = Ask::parse(Operation::Unknown(99), &[]);
+        assert_eq!(unknown, Err(Status::UnknownOperation));
+        assert_eq!(
+            Ask::parse(Operation::None, &[]),
+            Err(Status::UnknownOperation)
+        );
+        let group = Ask::parse(Operation::SetMac, &[1, 0, 0, 0, 0, 0]);
+        assert_eq!(group, Err(Status::BadData), "a group is no station");
+        assert_eq!(Ask::parse(Operation::SetLink, &[2]), Err(Status::BadData));
+    }
+
+    #[test]
+    fn counts_travel_and_a_newer_unit_may_say_more() {
+        let counts = Counts {
+            frames_in: 1,
+            violations: u64::MAX,
+            ..Counts::default()
+        };
+        let mut bytes = counts.to_bytes();
+        assert_eq!(bytes.len(), 64);
+        bytes.extend([9; 8]);
+        assert_eq!(Counts::parse(&bytes), Some(counts));
+        assert_eq!(Counts::parse(&bytes[..63]), None);
+    }
+
+    #[test]
+    fn features_that_cannot_be_had_alone_are_not_taken() {
+        assert_eq!(offloads(0b11110), Offloads::NONE);
+        assert_eq!(offloads(u32::MAX), Offloads::ALL);
+    }
+}

@@ -1,0 +1,248 @@
+//! How a driver stands, told as JSON to whoever connects to its socket: `verbena host status`, `verbena unit status`.
+//! It promises sockets that only the same user reaches, and that whoever asks and does not read holds nobody up.
+//! It refuses to take orders.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::service::Counts;
+
+/// A status is no longer.
+const LONGEST: u64 = 1 << 20;
+/// A driver that runs answers sooner.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Who asks at once; the rest waits for the next round.
+const AT_ONCE: usize = 4;
+
+/// What a link's session counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// Packets that came.
+    pub packets_in: u64,
+    /// Packets that were sent.
+    pub packets_out: u64,
+    /// Messages that came.
+    pub messages_in: u64,
+    /// Messages that were sent.
+    pub messages_out: u64,
+    /// Of the packets sent, those named in immediate data (P7).
+    pub immediates_out: u64,
+    /// Of the packets sent, those named in a message.
+    pub indications_out: u64,
+    /// Elements of the peer that are free.
+    pub free: u64,
+    /// Lost on the way, as far as known.
+    pub lost: u64,
+    /// What the peer did against the rules.
+    pub violations: u64,
+}
+
+impl LinkStatus {
+    /// Of a link, now.
+    pub(crate) fn of(link: &crate::link::Link) -> LinkStatus {
+        let counters = link.counters();
+        LinkStatus {
+            packets_in: counters.packets_in,
+            packets_out: counters.packets_out,
+            messages_in: counters.messages_in,
+            messages_out: counters.messages_out,
+            immediates_out: counters.immediates_out,
+            indications_out: counters.indications_out,
+            free: link.free(),
+            lost: counters.lost,
+            violations: counters.violations,
+        }
+    }
+}
+
+/// How a host's driver stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its process.
+    pub pid: u32,
+    /// The interface.
+    pub tap: String,
+    /// The unit.
+    pub unit: String,
+    /// `apart`, `dialling`, `starting`, `up` or `leaving`.
+    pub phase: String,
+    /// Why there is no connection, if there is none.
+    pub why: Option<String>,
+    /// A, B or C (P5).
+    pub arrangement: String,
+    /// The interface's address.
+    pub mac: String,
+    /// The interface's MTU.
+    pub mtu: u32,
+    /// The unit's LAN has a link.
+    pub link: bool,
+    /// What the interface leaves to the unit: names of offloads.
+    pub offloads: Vec<String>,
+    /// Times that a connection was made.
+    pub connections: u64,
+    /// Frames from the interface.
+    pub frames_out: u64,
+    /// Frames to the interface.
+    pub frames_in: u64,
+    /// Frames that were lost here: too long, or refused by the interface.
+    pub dropped: u64,
+    /// The messages beneath.
+    pub messages: LinkStatus,
+    /// What the unit counted for us, as it said last.
+    pub at_unit: Option<Counts>,
+}
+
+/// How a unit's driver stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UnitStatus {
+    /// Its process.
+    pub pid: u32,
+    /// The LAN interface.
+    pub lan: String,
+    /// The LAN's MTU.
+    pub mtu: u32,
+    /// The LAN has a link.
+    pub link: bool,
+    /// Where hosts connect to.
+    pub listens: Vec<String>,
+    /// Frames from the LAN.
+    pub frames_in: u64,
+    /// Frames to the LAN.
+    pub frames_out: u64,
+    /// Frames to or from the LAN that were lost.
+    pub dropped: u64,
+    /// Addresses that the switch knows.
+    pub addresses: usize,
+    /// The hosts.
+    pub hosts: Vec<GuestStatus>,
+}
+
+/// How one host stands at a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GuestStatus {
+    /// What it calls itself.
+    pub name: String,
+    /// Where it is.
+    pub from: String,
+    /// What it came by: `udp`, `ethernet`, `iwarp`.
+    pub carrier: String,
+    /// A, B or C (P5).
+    pub arrangement: String,
+    /// `forming`, `starting`, `up` or `leaving`.
+    pub phase: String,
+    /// Its address, once it has said so.
+    pub mac: Option<String>,
+    /// It hears everything.
+    pub promiscuous: bool,
+    /// Frames.
+    pub counts: Counts,
+    /// The messages beneath.
+    pub messages: LinkStatus,
+}
+
+/// The directory of the sockets: `$XDG_RUNTIME_DIR/verbena`, or one of this user's own in the temporary directory.
+pub fn directory() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) if !runtime.is_empty() => Path::new(&runtime).join("verbena"),
+        _ => {
+            let user = rustix::process::getuid().as_raw();
+            std::env::temp_dir().join(format!("verbena-{user}"))
+        }
+    }
+}
+
+/// A driver's socket.
+#[derive(Debug)]
+pub struct Desk {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Desk {
+    /// Opens `NAME.sock` in the [`directory`], in place of one that nobody answers any more.
+    pub fn open(name: &str) -> io::Result<Desk> {
+        let directory = directory();
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&directory)?;
+        // Somebody else's directory of that name would be a trap.
+        let is = std::fs::symlink_metadata(&directory)?;
+        if !is.is_dir() || is.uid() != rustix::process::getuid().as_raw() || is.mode() & 0o077 != 0
+        {
+            let what = format!("{} is not ours alone", directory.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        let path = directory.join(format!("{name}.sock"));
+        if UnixStream::connect(&path).is_ok() {
+            let what = format!("a driver is running already: {}", path.display());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Desk { listener, path })
+    }
+
+    /// Answers whoever waits.
+    pub fn serve(&self, status: impl Fn() -> String) {
+        for _ in 0..AT_ONCE {
+            let Ok((mut stream, _)) = self.listener.accept() else {
+                return;
+            };
+            // What the socket's buffer does not take is lost, and so is a line cut short: whoever asks sees that.
+            if stream.set_nonblocking(true).is_ok() {
+                let _ = stream.write_all(status().as_bytes());
+            }
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl AsFd for Desk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// The names of drivers of a kind (`host`, `unit`) that run.
+pub fn running(kind: &str) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let file = entry?.file_name();
+        let name = file.to_str().and_then(|f| f.strip_suffix(".sock"));
+        let prefix = format!("{kind}-");
+        if let Some(name) = name.filter(|name| name.starts_with(&prefix)) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Asks a driver how it stands; the answer as it came.
+pub fn ask(name: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(directory().join(format!("{name}.sock")))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut answer = String::new();
+    Read::by_ref(&mut stream)
+        .take(LONGEST)
+        .read_to_string(&mut answer)?;
+    Ok(answer)
+}

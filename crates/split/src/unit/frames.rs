@@ -1,0 +1,255 @@
+//! Frames between hosts and the LAN, by way of the switch; a bounded number each turn.
+//! It promises that what a frame is judged by is copied out of a host's reach first, and that offloads are done by hand for
+//! whoever does not take them over. It refuses to wait for a slow host.
+
+use std::time::{Duration, Instant};
+
+use verbena_lan::{LONGEST, PortId, Put, Switch, VNET, Vnet, fit};
+
+use super::{GuestId, LanPort, Unit, UnitError};
+use crate::carrier::Memory;
+use crate::service::Counts;
+use crate::unit::guest::{Guest, Standing};
+
+/// Packets of one host before the next has its turn.
+const TURN: usize = 64;
+/// Batches of the LAN before hosts have theirs.
+const BATCHES: usize = 2;
+
+/// Room for one packet, for pieces of one, and for the ports that one goes to.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    packet: Vec<u8>,
+    pieces: Vec<u8>,
+    to: Vec<PortId>,
+}
+
+impl Default for Rooms {
+    fn default() -> Rooms {
+        Rooms {
+            packet: Vec::with_capacity(VNET + LONGEST),
+            pieces: Vec::new(),
+            to: Vec::new(),
+        }
+    }
+}
+
+impl Unit {
+    /// Events and packets of every host; true if there were any.
+    pub(super) fn serve_guests(&mut self, now: Instant) -> bool {
+        let ids: Vec<GuestId> = self.guests.keys().copied().collect();
+        let mut any = false;
+        for id in ids {
+            any |= self.serve_events(id);
+            any |= self.take_packets(id, now);
+            let relieved = self.guests.get_mut(&id).map(Guest::relieve);
+            any |= relieved == Some(true);
+            self.with_guest(id, |guest, carrier| guest.link.drive(carrier));
+        }
+        any
+    }
+
+    /// Packets of a host go where the switch says; true if there was one.
+    fn take_packets(&mut self, id: GuestId, now: Instant) -> bool {
+        let mut turn = 0;
+        while turn < TURN {
+            let Some(guest) = self.guests.get_mut(&id) else {
+                break;
+            };
+            let port = guest.port;
+            let ways = Ways {
+                switch: &mut self.switch,
+                lan: &self.lan,
+                lan_id: self.lan_id,
+                rooms: &mut self.rooms,
+                age: now.saturating_duration_since(self.start),
+            };
+            let looked = guest.link.look_at_packet(|memory, offset, len| {
+                port.map_or(Fate::Unfit, |port| ways.judge(port, memory, offset, len))
+            });
+            let fate = match looked {
+                Ok(Some(fate)) => fate,
+                Ok(None) => break,
+                Err(lost) => {
+                    self.lose(id, &lost.to_string());
+                    break;
+                }
+            };
+            turn += 1;
+            match fate {
+                Fate::Lan(put) => self.count_put(&put),
+                Fate::Nowhere => {}
+                Fate::Copied(vnet) => self.spread(&vnet),
+                // It sends before it has begun, or something that is no frame.
+                Fate::Unfit => guest.unfit += 1,
+            }
+        }
+        turn > 0
+    }
+
+    /// A packet that was copied goes to the ports that the switch named.
+    fn spread(&mut self, vnet: &Vnet) {
+        let packet = core::mem::take(&mut self.rooms.packet);
+        let to = core::mem::take(&mut self.rooms.to);
+        for port in &to {
+            self.send(*port, vnet, packet.get(VNET..).unwrap_or_default());
+        }
+        (self.rooms.packet, self.rooms.to) = (packet, to);
+    }
+
+    /// Frames of the LAN go to hosts; true if there were any.
+    pub(super) fn take_lan(&mut self) -> Result<bool, UnitError> {
+        let mut any = false;
+        for _ in 0..BATCHES {
+            let Some(mut batch) = self.batch.take() else {
+                break;
+            };
+            let taken = self.lan.read(&mut batch);
+            let now = Instant::now();
+            for frame in batch.frames() {
+                self.forward(self.lan_id, frame.vnet(), frame.bytes(), now);
+            }
+            self.batch = Some(batch);
+            let taken = taken?;
+            self.lan_counts.came += taken.frames as u64;
+            self.lan_counts.dropped += taken.lost as u64;
+            if taken.frames + taken.lost == 0 {
+                break;
+            }
+            any = true;
+        }
+        if any {
+            self.drive_all();
+        }
+        Ok(any)
+    }
+
+    fn drive_all(&mut self) {
+        let ids: Vec<GuestId> = self.guests.keys().copied().collect();
+        for id in ids {
+            self.with_guest(id, |guest, carrier| guest.link.drive(carrier));
+        }
+    }
+
+    fn forward(&mut self, from: PortId, vnet: &Vnet, frame: &[u8], now: Instant) {
+        let mut to = core::mem::take(&mut self.rooms.to);
+        let age = now.saturating_duration_since(self.start);
+        // Refused only for a port that is gone; then it goes to nobody.
+        if self.switch.forward(from, frame, age, &mut to).is_err() {
+            to.clear();
+        }
+        for port in &to {
+            self.send(*port, vnet, frame);
+        }
+        self.rooms.to = to;
+    }
+
+    /// A frame for one port.
+    fn send(&mut self, port: PortId, vnet: &Vnet, frame: &[u8]) {
+        if port == self.lan_id {
+            let put = self.lan.put(vnet, frame);
+            self.count_put(&put);
+        } else if let Some(guest) = self.ports.get(&port)
+            && let Some(guest) = self.guests.get_mut(guest)
+            && guest.standing == Standing::Up
+        {
+            let takes = guest.takes;
+            let each = |vnet: &Vnet, frame: &[u8]| guest.deliver(vnet, frame);
+            if fit(vnet, frame, takes, &mut self.rooms.pieces, each).is_err() {
+                guest.unfit += 1;
+            }
+        }
+    }
+
+    fn count_put(&mut self, put: &verbena_lan::Result<Put>) {
+        match put {
+            Ok(Put::Sent) => self.lan_counts.out += 1,
+            // No room, or refused: lost, as on any cable. An error is found out by whoever reads.
+            Ok(Put::Wait | Put::Refused) | Err(_) => self.lan_counts.dropped += 1,
+        }
+    }
+
+    /// What was counted for a host.
+    pub(super) fn counts(&self, guest: &Guest) -> Counts {
+        let statistics = guest
+            .port
+            .and_then(|port| self.switch.statistics(port).ok());
+        let statistics = statistics.unwrap_or_default();
+        Counts {
+            frames_in: statistics.received.frames,
+            bytes_in: statistics.received.bytes,
+            frames_out: statistics.sent.frames,
+            bytes_out: statistics.sent.bytes,
+            full: guest.full,
+            refused: statistics.malformed + statistics.spoofed,
+            unfit: guest.unfit,
+            violations: guest.link.counters().violations,
+        }
+    }
+}
+
+/// What became of a packet.
+enum Fate {
+    /// It went to the LAN only, from where it lay.
+    Lan(verbena_lan::Result<Put>),
+    /// To nobody.
+    Nowhere,
+    /// It was copied, and the ports it goes to are noted.
+    Copied(Vnet),
+    /// It is no frame.
+    Unfit,
+}
+
+/// What judging a packet needs of a unit, beside the host it is of.
+struct Ways<'a> {
+    switch: &'a mut Switch,
+    lan: &'a LanPort,
+    lan_id: PortId,
+    rooms: &'a mut Rooms,
+    age: Duration,
+}
+
+/// What is judged by, and so must be the same when it is sent.
+const JUDGED: usize = VNET + 14;
+
+impl Ways<'_> {
+    /// Judges a packet by a copy of its headers. To the LAN it goes from where it lies, behind that copy, so that a host which
+    /// writes to it meanwhile changes nothing that was judged.
+    fn judge(self, from: PortId, memory: &dyn Memory, offset: usize, len: usize) -> Fate {
+        let mut head = [0; JUDGED];
+        if len < JUDGED || !memory.read(offset, &mut head) {
+            return Fate::Unfit;
+        }
+        let (vnet, ethernet) = head.split_at(VNET);
+        let vnet = vnet.first_chunk().map(Vnet::parse);
+        let Some(Ok(vnet)) = vnet else {
+            return Fate::Unfit;
+        };
+        let Rooms { packet, to, .. } = self.rooms;
+        let counted = len - VNET;
+        let verdict = self
+            .switch
+            .forward_head(from, ethernet, counted, self.age, to);
+        match (verdict, &to[..]) {
+            (Err(_), _) | (_, []) => Fate::Nowhere,
+            (Ok(_), [only]) if *only == self.lan_id => {
+                Fate::Lan(self.lan.put_by(&vnet, |fd, header| {
+                    let mut start = [0; JUDGED];
+                    let (first, rest) = start.split_at_mut(VNET);
+                    first.copy_from_slice(header);
+                    rest.copy_from_slice(ethernet);
+                    memory.write_to(fd, &start, offset + JUDGED, len - JUDGED)
+                }))
+            }
+            _ => {
+                packet.resize(len, 0);
+                memory.read(offset, packet);
+                // As it was judged, whatever it says now.
+                if let Some(start) = packet.first_chunk_mut() {
+                    *start = head;
+                }
+                Fate::Copied(vnet)
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A host, as its unit sees it.
+//! It promises bounds on what waits for it.
+//! It refuses to know the switch.
+
+use core::fmt;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use verbena_lan::{Mac, Offloads, PortId, VNET, Vnet};
+use verbena_push::{Arrangement, Refused};
+
+use crate::hello::{Hello, channels};
+use crate::link::Link;
+use crate::service::Counts;
+
+/// Frames that wait for room at the host; more are lost, as in any switch.
+const WAITING: usize = 256;
+
+/// Where a host stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Its channels are being connected, or it has not begun.
+    Forming,
+    /// It has begun, and has no address yet.
+    Starting,
+    /// Frames pass.
+    Up,
+    /// It takes leave, or is told to.
+    Leaving,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Standing::Forming => "forming",
+            Standing::Starting => "starting",
+            Standing::Up => "up",
+            Standing::Leaving => "leaving",
+        })
+    }
+}
+
+/// A host.
+#[derive(Debug)]
+pub(super) struct Guest {
+    /// Which carrier it came by.
+    pub(super) carrier: usize,
+    pub(super) from: String,
+    pub(super) name: String,
+    pub(super) service: u64,
+    claimed: [bool; 2],
+    pub(super) link: Link,
+    pub(super) since: Instant,
+    pub(super) standing: Standing,
+    /// Its port of the switch, once it has begun.
+    pub(super) port: Option<PortId>,
+    pub(super) mac: Option<Mac>,
+    pub(super) promiscuous: bool,
+    /// What it takes over.
+    pub(super) takes: Offloads,
+    waiting: VecDeque<Vec<u8>>,
+    pub(super) full: u64,
+    pub(super) unfit: u64,
+    /// What was counted when the host said that counting begins.
+    pub(super) since_counts: Counts,
+}
+
+impl Guest {
+    pub(super) fn new(
+        carrier: usize,
+        from: &str,
+        hello: &Hello,
+        link: Link,
+        now: Instant,
+    ) -> Guest {
+        Guest {
+            carrier,
+            from: from.to_owned(),
+            name: hello.name.clone(),
+            service: hello.service,
+            claimed: [false; 2],
+            link,
+            since: now,
+            standing: Standing::Forming,
+            port: None,
+            mac: None,
+            promiscuous: false,
+            takes: Offloads::NONE,
+            waiting: VecDeque::new(),
+            full: 0,
+            unfit: 0,
+            since_counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn arrangement(&self) -> Arrangement {
+        self.link.options().arrangement
+    }
+
+    /// A channel is asked for; false if it was before, or there is none.
+    pub(super) fn claim(&mut self, channel: u8) -> bool {
+        match self.claimed.get_mut(usize::from(channel)) {
+            Some(claimed) if channel < channels(self.link.options().arrangement) => {
+                !core::mem::replace(claimed, true)
+            }
+            _ => false,
+        }
+    }
+
+    /// A frame for it: sent, or kept until there is room, or lost.
+    pub(super) fn deliver(&mut self, vnet: &Vnet, frame: &[u8]) {
+        let head = vnet.emit();
+        if self.waiting.is_empty() {
+            match self.link.send(&head, frame) {
+                Ok(()) => return,
+                Err(Refused::Full { .. } | Refused::Backlog { .. }) => {}
+                Err(Refused::TooLong { .. }) => {
+                    self.unfit += 1;
+                    return;
+                }
+            }
+        }
+        if self.waiting.len() >= WAITING {
+            self.full += 1;
+            return;
+        }
+        let mut packet = Vec::with_capacity(VNET + frame.len());
+        packet.extend(head);
+        packet.extend(frame);
+        self.waiting.push_back(packet);
+    }
+
+    /// Sends what waited, as far as there is room now; true if anything went.
+    pub(super) fn relieve(&mut self) -> bool {
+        let mut any = false;
+        while self.link.has_room()
+            && let Some(packet) = self.waiting.pop_front()
+        {
+            any = true;
+            if self.link.send(&packet, &[]).is_err() {
+                self.unfit += 1;
+            }
+        }
+        any
+    }
+}
+
+impl fmt::Display for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "host {}", self.from),
+            name => write!(f, "host {name} ({})", self.from),
+        }
+    }
+}

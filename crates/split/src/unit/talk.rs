@@ -1,0 +1,202 @@
+//! The configuration service of a unit (P8): what hosts ask, and what they are told.
+//! It promises an answer to everything, and that a host which comes back gets its address even if the unit has not noticed
+//! that it was gone. It refuses what the LAN's interface cannot do.
+
+use verbena_lan::{Misuse, Multicast, Offloads, Role};
+use verbena_wire::push::{Operation, Status};
+
+use super::guest::Standing;
+use super::{GuestId, Unit, UnitError, suggestion};
+use crate::link::LinkEvent;
+use crate::service::{Ask, Terms};
+
+/// IPv4 needs no less (RFC 791, 3.2).
+const LEAST_MTU: u32 = 68;
+
+/// How a request is answered.
+type Reply = Result<Vec<u8>, Status>;
+
+impl Unit {
+    /// Answers what a host asks; true if it asked.
+    pub(super) fn serve_events(&mut self, id: GuestId) -> bool {
+        let mut any = false;
+        while let Some(event) = self.guests.get_mut(&id).and_then(|g| g.link.next_event()) {
+            any = true;
+            // Answers to what we tell hosts change nothing.
+            if let LinkEvent::Asked {
+                context,
+                operation,
+                data,
+            } = event
+            {
+                let (status, data) = match self.answer(id, operation, &data) {
+                    Ok(data) => (Status::Ok, data),
+                    Err(status) => (status, Vec::new()),
+                };
+                self.with_guest(id, |guest, _| {
+                    Ok(guest.link.reply(context, status, &data)?)
+                });
+            }
+        }
+        any
+    }
+
+    fn answer(&mut self, id: GuestId, operation: Operation, data: &[u8]) -> Reply {
+        let ask = Ask::parse(operation, data)?;
+        let begun = self
+            .guests
+            .get(&id)
+            .is_some_and(|guest| guest.port.is_some());
+        if !begun && !matches!(ask, Ask::Initialise(_) | Ask::Shutdown) {
+            return Err(Status::NotAllowed);
+        }
+        match ask {
+            Ask::Initialise(terms) => self.initialise(id, terms),
+            Ask::GetMac => Ok(suggestion().octets().to_vec()),
+            Ask::SetMac(mac) => self.set_mac(id, mac),
+            Ask::GetLink => Ok(vec![u8::from(self.lan_up)]),
+            // It is not ours to switch the LAN on or off.
+            Ask::SetLink(_) => Err(Status::NotAllowed),
+            Ask::Statistics => self.statistics(id),
+            // What is counted for a port is counted for its life.
+            Ask::ResetStatistics => self.reset_statistics(id),
+            Ask::SetMtu(mtu) => self.set_mtu(mtu),
+            Ask::Promiscuous(on) => self.set_promiscuous(id, on),
+            Ask::MulticastFilter(groups) => self.set_groups(id, groups),
+            Ask::Shutdown => {
+                self.dismiss(id);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn initialise(&mut self, id: GuestId, terms: Terms) -> Reply {
+        let mtu = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
+        let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
+        if guest.port.is_some() {
+            return Err(Status::NotAllowed);
+        }
+        let added = self.switch.add(Role::Host { own: None });
+        let port = added.map_err(|_| Status::NotAllowed)?;
+        guest.port = Some(port);
+        guest.standing = Standing::Starting;
+        guest.takes = terms.takes;
+        self.ports.insert(port, id);
+        let takes = match self.options.offloads {
+            true => Offloads::ALL,
+            false => Offloads::NONE,
+        };
+        Ok(Terms { takes, mtu }.to_bytes().to_vec())
+    }
+
+    fn set_mac(&mut self, id: GuestId, mac: verbena_lan::Mac) -> Reply {
+        let guest = self.guests.get(&id).ok_or(Status::NotAllowed)?;
+        let port = guest.port.ok_or(Status::NotAllowed)?;
+        let own = (!guest.promiscuous).then_some(mac);
+        let owner = match self.switch.set_own(port, Some(mac)) {
+            Err(Misuse::Owned { port, .. }) => self.ports.get(&port).copied(),
+            Err(_) => return Err(Status::BadData),
+            Ok(()) => None,
+        };
+        if let Some(owner) = owner {
+            // The newest has it: a host that died and came back is sooner here than its death is noticed.
+            self.lose(owner, &format!("another host has taken {mac}"));
+            let again = self.switch.set_own(port, Some(mac));
+            again.map_err(|_| Status::NotAllowed)?;
+        }
+        if own.is_none() {
+            self.switch
+                .set_own(port, None)
+                .map_err(|_| Status::NotAllowed)?;
+        }
+        let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let first = guest.standing == Standing::Starting;
+        guest.mac = Some(mac);
+        if first {
+            guest.standing = Standing::Up;
+            self.journal.note(&format!("{guest} is here with {mac}"));
+        }
+        Ok(Vec::new())
+    }
+
+    fn statistics(&self, id: GuestId) -> Reply {
+        let guest = self.guests.get(&id).ok_or(Status::NotAllowed)?;
+        let mut counts = self.counts(guest);
+        counts.subtract(&guest.since_counts);
+        Ok(counts.to_bytes())
+    }
+
+    fn reset_statistics(&mut self, id: GuestId) -> Reply {
+        let counts = self.guests.get(&id).map(|guest| self.counts(guest));
+        let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
+        guest.since_counts = counts.unwrap_or_default();
+        Ok(Vec::new())
+    }
+
+    fn set_mtu(&mut self, mtu: u32) -> Reply {
+        let most = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
+        // Longer packets would be lost on the LAN one by one.
+        match (LEAST_MTU..=most).contains(&mtu) {
+            true => Ok(Vec::new()),
+            false => Err(Status::BadData),
+        }
+    }
+
+    fn set_promiscuous(&mut self, id: GuestId, on: bool) -> Reply {
+        if on && !self.options.promiscuous {
+            return Err(Status::NotAllowed);
+        }
+        let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let port = guest.port.ok_or(Status::NotAllowed)?;
+        guest.promiscuous = on;
+        // Who hears everything, as a bridge does, speaks for others, too.
+        let own = guest.mac.filter(|_| !on);
+        let set = self.switch.set_promiscuous(port, on);
+        let set = set.and_then(|()| self.switch.set_own(port, own));
+        set.map_err(|_| Status::NotAllowed)?;
+        Ok(Vec::new())
+    }
+
+    fn set_groups(&mut self, id: GuestId, groups: Option<Vec<verbena_lan::Mac>>) -> Reply {
+        let guest = self.guests.get(&id).ok_or(Status::NotAllowed)?;
+        let port = guest.port.ok_or(Status::NotAllowed)?;
+        let multicast = groups.map_or(Multicast::All, Multicast::Groups);
+        let set = self.switch.set_multicast(port, multicast);
+        set.map_err(|_| Status::BadData)?;
+        Ok(Vec::new())
+    }
+
+    /// A host leaves, or is told to: its pools are asked for before its memory goes (P6).
+    pub(super) fn dismiss(&mut self, id: GuestId) {
+        let Some(guest) = self.guests.get_mut(&id) else {
+            return;
+        };
+        if guest.standing == Standing::Leaving {
+            return;
+        }
+        guest.standing = Standing::Leaving;
+        self.with_guest(id, |guest, _| Ok(guest.link.recall()?));
+    }
+
+    /// The LAN's link, as it is now; hosts hear of changes.
+    pub(super) fn look_at_lan(&mut self) -> Result<(), UnitError> {
+        let up = self.lan.is_up()?;
+        if up == self.lan_up {
+            return Ok(());
+        }
+        self.lan_up = up;
+        let what = if up { "up" } else { "down" };
+        self.journal.note(&format!("the LAN's link is {what}"));
+        let (operation, data) = Ask::SetLink(up).parts();
+        let ids: Vec<GuestId> = self.guests.keys().copied().collect();
+        for id in ids {
+            self.with_guest(id, |guest, carrier| {
+                if guest.standing == Standing::Up {
+                    guest.link.request(operation, &data)?;
+                }
+                guest.link.drive(carrier)
+            });
+        }
+        Ok(())
+    }
+}
