@@ -83,3 +83,12 @@ fn the_workloads_reach_every_kind_of_trouble() {
     // One-touch windows that were given up by owners who had not noticed, touched once, touched again (M9).
     assert!(touches.iter().all(|count| *count > 2), "{touches:?}");
 }
+
+/// A frame whose memory goes away cannot be finished, and the peer hears nothing more; a queue pair that waits for damaged
+/// bytes keeps the shared receive that it was promised. Neither is anybody's fault.
+#[test]
+fn what_nobody_can_help_is_no_objection() {
+    for seed in [157_125, 160_537] {
+        run(seed).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}

@@ -284,7 +284,7 @@ impl World {
         for qp in 0..self.ids.len() {
             let peer = self.record.qps[qp].peer;
             let receives = match self.record.qps[peer].srq {
-                Some(srq) => self.srqs[srq].len(),
+                Some(srq) => self.srqs[srq].len().saturating_sub(self.stuck(srq)),
                 None => self.fabric.queue_pair(self.ids[peer]).outstanding().1,
             };
             let sends = self.fabric.queue_pair(self.ids[qp]).outstanding().0;
@@ -298,5 +298,12 @@ impl World {
             // If the refusal and the receive came in the same bytes, it did not wait.
             self.record.qps[qp].waited |= waits && self.record.qps[qp].hasty;
         }
+    }
+
+    /// Queue pairs that were perhaps promised a shared receive and cannot come for it, because damage makes them wait for bytes.
+    fn stuck(&self, srq: usize) -> usize {
+        let flipped = |pair: usize| self.record.pairs[pair].faults.contains(&Fault::Flipped);
+        let sharing = self.record.qps.iter().filter(|q| q.srq == Some(srq));
+        sharing.filter(|q| flipped(q.pair)).count()
     }
 }

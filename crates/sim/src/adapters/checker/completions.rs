@@ -115,6 +115,7 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
         .iter()
         .any(|f| faults.contains(f))
         || record.qps[qp.peer].over == Some(Over::Emptied)
+        || is_cut_short(record, op)
         || qp.damage > 0;
     match status {
         // Where the peer does not say what it executed, even a refused request was accepted before.
@@ -148,6 +149,19 @@ fn may_lose_its_answer(record: &Record, op: &Op) -> bool {
     let answered = matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap);
     let peer = record.qps[op.qp].peer;
     answered && record.ops_of(peer).next().is_some()
+}
+
+/// The peer may have lost the memory of a frame that it had begun, of a request of its own or of an answer to ours: such a
+/// frame cannot be finished, and no word can follow it.
+fn is_cut_short(record: &Record, op: &Op) -> bool {
+    let peer = record.qps[op.qp].peer;
+    let read = |o: &Op| matches!(o.kind, Kind::Read { .. });
+    let lost = |o: &Op| peer_refuses(record, o, Status::RemAccessErr);
+    let asked = record.ops_of(op.qp).any(|(_, o)| read(o) && lost(o));
+    asked
+        || record
+            .ops_of(peer)
+            .any(|(_, o)| own_memory_taken(record, o))
 }
 
 fn own_memory_taken(record: &Record, op: &Op) -> bool {
