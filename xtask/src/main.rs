@@ -14,6 +14,7 @@ mod loom;
 mod packages;
 mod peers;
 mod sim;
+mod split;
 mod step;
 mod test;
 mod tidy;
@@ -59,6 +60,8 @@ enum Task {
     Instructions(instructions::Options),
     /// Measure Verbena beside its peers: plain TCP, iperf3, UCX, libfabric; by turns, in one run
     Peers(peers::Options),
+    /// Measure the split driver beside a cable, a pair of TAPs and a plain tunnel; by turns, in one run
+    Split(split::Options),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +90,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Bench(options) => bench::run(&workspace, options),
         Task::Instructions(options) => instructions::run(&workspace, options),
         Task::Peers(options) => peers::run(&workspace, options),
+        Task::Split(options) => split::run(&workspace, options),
     }
 }
 

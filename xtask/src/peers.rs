@@ -11,7 +11,7 @@ mod plot;
 mod results;
 mod series;
 mod targets;
-mod veth;
+pub(crate) mod veth;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;

@@ -242,7 +242,9 @@ impl Host {
         let rare = [Some(self.watch.as_fd()), Some(self.desk.as_fd()), stop];
         let rare = rare.into_iter().flatten();
         let carrier = core::iter::once(&*self.carrier);
-        self.is_called |= sleep(carrier, queue, rare, until)?;
+        let woken = sleep(carrier, queue, rare, until)?;
+        self.is_called |= woken.rare;
+        self.frames.is_dry &= !woken.frames;
         Ok(())
     }
 

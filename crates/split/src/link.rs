@@ -26,7 +26,7 @@ use crate::slots::Slots;
 
 /// Our only pool.
 const POOL: u32 = 1;
-/// A lossy carrier is asked again when nothing has come for so long; it doubles up to [`REFRESH_MOST`].
+/// How often a lossy carrier is told again what it may have lost; rarer while nothing comes, up to [`REFRESH_MOST`].
 const REFRESH: Duration = Duration::from_millis(50);
 const REFRESH_MOST: Duration = Duration::from_secs(1);
 
@@ -301,7 +301,7 @@ impl Link {
             && at <= now
             && self.is_open()
         {
-            // Nothing moved since: it is repeated ever more rarely.
+            // Ever more rarely, until something comes.
             let wait = (wait * 2).min(REFRESH_MOST);
             self.refresh = Some((now + wait, wait));
             self.session.refresh();
@@ -326,7 +326,8 @@ impl Link {
     fn hear(&mut self, now: Instant) {
         self.heard = now;
         if let Some(refresh) = &mut self.refresh {
-            *refresh = (now + REFRESH, REFRESH);
+            // Sooner again, but never later: what was lost stays lost, however much comes the other way.
+            *refresh = (refresh.0.min(now + REFRESH), REFRESH);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Where a driver waits: until a descriptor is ready or a moment has come.
-//! It promises to be back by that moment, and to say whether something has come that is not looked at in every turn.
+//! It promises to be back by that moment, and to say what else is ready.
 //! It refuses to do anything else.
 
 use std::os::fd::BorrowedFd;
@@ -10,14 +10,22 @@ use crate::carrier::{Beside, Carrier, CarrierError, Sleeper, rest};
 /// Never longer than this, so that nothing is overlooked for good.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Sleeps with the carriers and on these other descriptors: `quick` ones, which every turn looks at anyway, and `rare` ones.
-/// True if one of those is ready. A carrier that does its work meanwhile is the one to sleep with.
+/// What a driver woke for, beside its carriers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Woken {
+    /// Its interface has frames.
+    pub(crate) frames: bool,
+    /// Something that is rare.
+    pub(crate) rare: bool,
+}
+
+/// Sleeps with the carriers, on the interface, and on other descriptors that are rarely ready. A carrier that does its work meanwhile is the one to sleep with.
 pub(crate) fn sleep<'a>(
     carriers: impl Iterator<Item = &'a dyn Carrier>,
-    quick: Option<BorrowedFd<'a>>,
+    interface: Option<BorrowedFd<'a>>,
     rare: impl Iterator<Item = BorrowedFd<'a>>,
     until: Option<Instant>,
-) -> Result<bool, CarrierError> {
+) -> Result<Woken, CarrierError> {
     let mut with: Option<&dyn Carrier> = None;
     let mut on: Vec<Sleeper<'a>> = Vec::with_capacity(8);
     for carrier in carriers {
@@ -33,7 +41,8 @@ pub(crate) fn sleep<'a>(
         }
     }
     let read = |fd| Sleeper { fd, write: false };
-    on.extend(quick.map(read));
+    let first = on.len();
+    on.extend(interface.map(read));
     let first_rare = on.len();
     on.extend(rare.map(read));
     let beside = on.iter().map(|sleeper| Beside {
@@ -51,6 +60,12 @@ pub(crate) fn sleep<'a>(
             error,
         })?,
     }
-    let rare = beside.get(first_rare..).unwrap_or_default();
-    Ok(rare.iter().any(|one| one.ready))
+    let any = |of: core::ops::Range<usize>| {
+        let of = beside.get(of).unwrap_or_default();
+        of.iter().any(|one| one.ready)
+    };
+    Ok(Woken {
+        frames: any(first..first_rare),
+        rare: any(first_rare..beside.len()),
+    })
 }

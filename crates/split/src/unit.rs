@@ -3,6 +3,7 @@
 //! It refuses to trust hosts further than a LAN trusts its stations.
 
 mod admit;
+mod direct;
 mod frames;
 mod guest;
 mod lan;
@@ -87,6 +88,10 @@ pub struct Unit {
     lan_id: PortId,
     lan_up: bool,
     lan_counts: LanCounts,
+    /// The LAN had no more frames when it was asked last, and nothing has happened since that would change it.
+    is_lan_dry: bool,
+    /// The host that got the last frame of the LAN.
+    favourite: Option<GuestId>,
     watch: Watch,
     desk: Desk,
     journal: Journal,
@@ -138,6 +143,8 @@ impl Unit {
             lan_id,
             lan_up,
             lan_counts: LanCounts::default(),
+            is_lan_dry: false,
+            favourite: None,
             watch: Watch::open()?,
             journal,
             carriers,
@@ -149,7 +156,7 @@ impl Unit {
             start: now,
             is_called: true,
             glanced: now,
-            batch: Some(Batch::new(64)),
+            batch: Some(Batch::new(frames::BATCH)),
             rooms: frames::Rooms::default(),
             leaving: None,
         })
@@ -215,7 +222,9 @@ impl Unit {
         let rare = [Some(self.watch.as_fd()), Some(self.desk.as_fd()), stop];
         let rare = rare.into_iter().flatten();
         let carriers = self.carriers.iter().map(|carrier| &**carrier);
-        self.is_called |= sleep(carriers, Some(self.lan.as_fd()), rare, until)?;
+        let woken = sleep(carriers, Some(self.lan.as_fd()), rare, until)?;
+        self.is_called |= woken.rare;
+        self.is_lan_dry &= !woken.frames;
         Ok(())
     }
 

@@ -106,7 +106,7 @@ pub use srq::Srq;
 pub use ssq::{Ssq, SsqOptions};
 pub use ud::{Ud, UdOptions};
 
-pub use verbena_engine::config::{Origin, Problem, Problems};
+pub use verbena_engine::config::{Origin, Problem, Problems, Source};
 #[doc(inline)]
 pub use verbena_engine::monitor;
 pub use verbena_engine::{Config, DeskCounts, FunctionOptions, HandlerOptions, Whereabouts};

@@ -31,6 +31,11 @@ impl Veth {
         Ok(veth)
     }
 
+    /// The interfaces of both ends.
+    pub(crate) fn links(&self) -> &[String; 2] {
+        self.namespaces.links()
+    }
+
     /// What to write before a command so that it runs at this end.
     pub(crate) fn enter(&self, side: usize) -> Vec<String> {
         self.namespaces.enter(side)

@@ -4,7 +4,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use verbena::Config;
+use verbena::{Config, Source};
 
 use super::address::Address;
 use super::cells::{CellCarrier, CellOptions};
@@ -82,7 +82,16 @@ fn options(cell: Option<u16>) -> CellOptions {
     }
 }
 
-/// The adapter's settings, from where they always come.
+/// The adapter's settings, from where they always come; what they leave open is decided for frames.
 fn config(address: &Address) -> Result<Config> {
-    Config::load().map_err(|problems| refused(address, problems.to_string()))
+    let refused = |problems: verbena::Problems| refused(address, problems.to_string());
+    let mut config = Config::load().map_err(refused)?;
+    // TCP sums what it carries, and frames bring sums of their own: a third one would cost a copy of everything. Their senders
+    // see to congestion, too, and are not helped by one who spaces out what they have spaced out.
+    for key in ["crc", "pacing"] {
+        if config.source(key) == Some(Source::Default) {
+            config.set(key, "off").map_err(refused)?;
+        }
+    }
+    Ok(config)
 }

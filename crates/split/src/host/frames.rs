@@ -18,6 +18,8 @@ pub(super) struct Frames {
     pub(super) came: u64,
     pub(super) dropped: u64,
     room: Vec<u8>,
+    /// The interface had no more frames when it was asked last, and nothing has happened since that would change it.
+    pub(super) is_dry: bool,
 }
 
 impl Default for Frames {
@@ -27,6 +29,7 @@ impl Default for Frames {
             came: 0,
             dropped: 0,
             room: vec![0; LONGEST + 1],
+            is_dry: false,
         }
     }
 }
@@ -41,7 +44,7 @@ impl Host {
     /// Frames of the interface go to the unit; true if there was one.
     pub(super) fn take_frames(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
-        while turn < TURN && self.reads_frames() {
+        while turn < TURN && !self.frames.is_dry && self.reads_frames() {
             let Some(queue) = self.tap.queues().first() else {
                 break;
             };
@@ -56,9 +59,9 @@ impl Host {
             match took {
                 Took::Frame(..) => self.frames.out += 1,
                 Took::Lost => self.frames.dropped += 1,
-                Took::Nothing => break,
+                Took::Nothing => self.frames.is_dry = true,
             }
-            turn += 1;
+            turn += usize::from(!self.frames.is_dry);
         }
         self.with_link(|link, carrier| link.drive(carrier));
         Ok(turn > 0)
@@ -93,7 +96,11 @@ impl Host {
             };
             turn += 1;
             match put {
-                Put::Sent => self.frames.came += 1,
+                Put::Sent => {
+                    self.frames.came += 1;
+                    // Whoever is told something answers at once, more often than not.
+                    self.frames.is_dry = false;
+                }
                 // A TAP has no queue that could be full in this direction.
                 Put::Wait | Put::Refused => self.frames.dropped += 1,
             }

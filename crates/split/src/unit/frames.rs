@@ -12,15 +12,17 @@ use crate::unit::guest::{Guest, Standing};
 
 /// Packets of one host before the next has its turn.
 const TURN: usize = 64;
+/// Frames of the LAN that are taken at once.
+pub(super) const BATCH: usize = 64;
 /// Batches of the LAN before hosts have theirs.
 const BATCHES: usize = 2;
 
 /// Room for one packet, for pieces of one, and for the ports that one goes to.
 #[derive(Debug)]
 pub(super) struct Rooms {
-    packet: Vec<u8>,
+    pub(super) packet: Vec<u8>,
     pieces: Vec<u8>,
-    to: Vec<PortId>,
+    pub(super) to: Vec<PortId>,
 }
 
 impl Default for Rooms {
@@ -87,7 +89,7 @@ impl Unit {
     }
 
     /// A packet that was copied goes to the ports that the switch named.
-    fn spread(&mut self, vnet: &Vnet) {
+    pub(super) fn spread(&mut self, vnet: &Vnet) {
         let packet = core::mem::take(&mut self.rooms.packet);
         let to = core::mem::take(&mut self.rooms.to);
         for port in &to {
@@ -98,8 +100,11 @@ impl Unit {
 
     /// Frames of the LAN go to hosts; true if there were any.
     pub(super) fn take_lan(&mut self) -> Result<bool, UnitError> {
-        let mut any = false;
+        let mut any = self.take_tap()?;
         for _ in 0..BATCHES {
+            if self.is_lan_dry {
+                break;
+            }
             let Some(mut batch) = self.batch.take() else {
                 break;
             };
@@ -112,10 +117,8 @@ impl Unit {
             let taken = taken?;
             self.lan_counts.came += taken.frames as u64;
             self.lan_counts.dropped += taken.lost as u64;
-            if taken.frames + taken.lost == 0 {
-                break;
-            }
-            any = true;
+            any |= taken.frames + taken.lost > 0;
+            self.is_lan_dry = taken.frames + taken.lost < BATCH;
         }
         if any {
             self.drive_all();
@@ -148,10 +151,11 @@ impl Unit {
         if port == self.lan_id {
             let put = self.lan.put(vnet, frame);
             self.count_put(&put);
-        } else if let Some(guest) = self.ports.get(&port)
-            && let Some(guest) = self.guests.get_mut(guest)
+        } else if let Some(id) = self.ports.get(&port)
+            && let Some(guest) = self.guests.get_mut(id)
             && guest.standing == Standing::Up
         {
+            self.favourite = Some(*id);
             let takes = guest.takes;
             let each = |vnet: &Vnet, frame: &[u8]| guest.deliver(vnet, frame);
             if fit(vnet, frame, takes, &mut self.rooms.pieces, each).is_err() {
@@ -162,7 +166,11 @@ impl Unit {
 
     fn count_put(&mut self, put: &verbena_lan::Result<Put>) {
         match put {
-            Ok(Put::Sent) => self.lan_counts.out += 1,
+            Ok(Put::Sent) => {
+                self.lan_counts.out += 1;
+                // Whoever is told something answers at once, more often than not.
+                self.is_lan_dry = false;
+            }
             // No room, or refused: lost, as on any cable. An error is found out by whoever reads.
             Ok(Put::Wait | Put::Refused) | Err(_) => self.lan_counts.dropped += 1,
         }

@@ -130,6 +130,11 @@ impl Guest {
         self.waiting.push_back(packet);
     }
 
+    /// Nothing waits for it, and there is room.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.link.has_room()
+    }
+
     /// Sends what waited, as far as there is room now; true if anything went.
     pub(super) fn relieve(&mut self) -> bool {
         let mut any = false;

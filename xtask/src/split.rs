@@ -1,0 +1,141 @@
+//! `cargo xtask split`: the split driver beside a cable, a bare pair of interfaces and a plain tunnel, by turns in one run.
+//! It promises medians over rounds in which every way had its turn, and nothing left behind.
+//! It refuses to touch the docs, and needs root: it makes network namespaces.
+
+mod way;
+
+use std::io::Write;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::clients::user;
+use crate::command::find;
+use crate::packages;
+use crate::workspace::Workspace;
+use way::{Figures, WAYS, Way};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How often every way has a turn
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Seconds of each transfer
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    seconds: u16,
+    /// Measure only ways whose name contains this, beside the cable, the pair and the tunnel; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Take the programs as they were last built
+    #[arg(long)]
+    no_build: bool,
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    if !user::is_root() {
+        bail!("it makes network namespaces, so it must be run as root");
+    }
+    if let Some(missing) = ["ip", "ping", "iperf3"].iter().find(|p| find(p).is_none()) {
+        packages::ensure(true)?;
+        if find(missing).is_none() {
+            bail!("{missing} is not installed");
+        }
+    }
+    if !options.no_build {
+        let build = ["build", "--release", "--package", "verbena-cli"];
+        workspace.cargo().args(build).run()?;
+        let build = [
+            "build",
+            "--release",
+            "--package",
+            "verbena-lan",
+            "--examples",
+        ];
+        workspace.cargo().args(build).run()?;
+    }
+    let programs = workspace.target.join("release");
+    let wanted = |way: &&Way| {
+        let name = way.name();
+        !way.is_split() || options.only.is_empty() || options.only.iter().any(|o| name.contains(o))
+    };
+    let ways: Vec<&Way> = WAYS.iter().filter(wanted).collect();
+    let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); ways.len()];
+    for round in 1..=options.rounds {
+        for (way, figures) in ways.iter().zip(&mut figures) {
+            print!("round {round} of {}: {:<20}\r", options.rounds, way.name());
+            std::io::stdout().flush()?;
+            figures.push(way.measure(&programs, options.seconds)?);
+        }
+    }
+    print_table(&ways, &figures);
+    Ok(())
+}
+
+/// The middle one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// What is read off the figures of a round.
+type Column = fn(&Figures) -> f64;
+
+fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
+    let columns: [(&str, Column); 4] = [
+        ("ping us", |f| f.ping),
+        ("TCP out Gb/s", |f| f.out),
+        ("TCP in Gb/s", |f| f.back),
+        ("UDP 1400 Mb/s", |f| f.datagrams),
+    ];
+    let middle = |figures: &[Figures], column: Column| median(figures.iter().map(column).collect());
+    let of = |way: Way, column| {
+        let at = ways.iter().position(|w| **w == way);
+        at.map_or(f64::NAN, |at| middle(&figures[at], column))
+    };
+    let heads: Vec<String> = columns
+        .iter()
+        .map(|(name, _)| format!("{name:>14}"))
+        .collect();
+    println!(
+        "| {:<16} | {} | {:>10} | {:>8} |",
+        "way",
+        heads.join(" | "),
+        "to tunnel",
+        "to pair"
+    );
+    println!("|{}", " --- |".repeat(columns.len() + 3));
+    for (way, figures) in ways.iter().zip(figures) {
+        let cells: Vec<String> = columns
+            .iter()
+            .map(|(_, column)| format!("{:>14.1}", middle(figures, *column)))
+            .collect();
+        let out = |f: &Figures| f.out + f.back;
+        let both = middle(figures, out);
+        let (tunnel, pair) = (both / of(Way::Tunnel, out), both / of(Way::Pair, out));
+        println!(
+            "| {:<16} | {} | {tunnel:>10.2} | {pair:>8.2} |",
+            way.name(),
+            cells.join(" | ")
+        );
+    }
+    println!("Medians; the last two columns compare TCP out and in together.");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_one_is_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert!(median(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<String> = WAYS.iter().map(Way::name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), WAYS.len());
+    }
+}
