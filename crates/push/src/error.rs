@@ -1,5 +1,5 @@
 //! Whose fault it is: the peer's (a [`Violation`]), the program's (a [`Misuse`]), or nobody's (a packet that is [`Refused`]).
-//! Each promises the numbers; the session is as it was before, so that the program decides whether to go on.
+//! Each promises the numbers, and that what was wrong changed nothing but counters, so that the program decides whether to go on.
 //! It refuses to know what the program decides.
 
 use thiserror::Error;

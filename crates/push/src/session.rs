@@ -1,5 +1,5 @@
 //! One side of a service connection (P4): owner of the pools that it advertises, user of those that the peer advertises.
-//! It promises to do nothing but through its outputs, in order, and to go on after every violation as if it had not been.
+//! It promises to do nothing but through its outputs, in order, and to go on after every violation: what was wrong is ignored.
 //! It refuses to know bytes of packets; of messages it knows all.
 //!
 //! In which order to call: after any `handle_*` or other call, [`poll`](Session::poll) until there is no output, and do
