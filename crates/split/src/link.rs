@@ -153,32 +153,29 @@ impl Link {
         };
         // P5: only A is unacknowledged.
         let acknowledged = arrangement != Arrangement::Sends;
+        // Memory goes by itself if something after it fails; pairs are the carrier's, and are taken back.
+        let pool = carrier.memory(elements as usize * size as usize, reach)?;
+        let receives = Slots::new(carrier, descriptors, longest)?;
+        let messages = Slots::new(carrier, 2 * settings.messages, settings.frame as usize)?;
+        let packets = Slots::new(carrier, elements, SEND_DATA_HEAD + size as usize)?;
         let control = carrier.create(PairOptions {
             acknowledged,
             sends: (2 * settings.messages + frames) as usize,
             receives: descriptors as usize,
         })?;
-        let data = (channels(arrangement) > 1).then(|| {
-            carrier.create(PairOptions {
-                acknowledged,
-                sends: elements as usize,
-                receives: elements as usize,
-            })
-        });
-        let data = data.transpose()?;
         let lossy = carrier.can_lose() && !acknowledged;
         let mut link = Link {
             session,
             options,
             control,
-            data,
-            connected: [false, data.is_none()],
+            data: None,
+            connected: [false, channels(arrangement) == 1],
             early: Vec::new(),
-            pool: carrier.memory(elements as usize * size as usize, reach)?,
+            pool,
             is_freed: false,
-            receives: Slots::new(carrier, descriptors, longest)?,
-            messages: Slots::new(carrier, 2 * settings.messages, settings.frame as usize)?,
-            packets: Slots::new(carrier, elements, SEND_DATA_HEAD + size as usize)?,
+            receives,
+            messages,
+            packets,
             carried: vec![None; elements as usize],
             queued: VecDeque::new(),
             held: VecDeque::new(),
@@ -188,8 +185,25 @@ impl Link {
             heard: now,
             refresh: lossy.then_some((now + REFRESH, REFRESH)),
         };
-        link.post_first(carrier)?;
-        Ok(link)
+        match link.complete(carrier, acknowledged) {
+            Ok(()) => Ok(link),
+            Err(lost) => {
+                link.close(carrier);
+                Err(lost)
+            }
+        }
+    }
+
+    /// The second channel, if there is one, and receives for both.
+    fn complete(&mut self, carrier: &mut dyn Carrier, acknowledged: bool) -> Result<(), Lost> {
+        if channels(self.options.arrangement) > 1 {
+            self.data = Some(carrier.create(PairOptions {
+                acknowledged,
+                sends: self.options.elements as usize,
+                receives: self.options.elements as usize,
+            })?);
+        }
+        self.post_first(carrier)
     }
 
     /// What it was made of.
