@@ -65,6 +65,31 @@ pub fn remote(entry: &Entry, reach: &Reach, policy: Policy) -> Result<(), Refusa
     right(entry, reach)
 }
 
+/// M12: an R2T or a Data-In of a target. The buffers of a command count from zero, whatever its start address refers to.
+pub fn command(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+    let (stag, at, len) = (reach.stag, reach.at, reach.len);
+    is_command(entry, stag, reach.pd)?;
+    let end = at.checked_add(len).ok_or(Refusal::Wrap { at, len })?;
+    if end > entry.len {
+        return Err(Refusal::Bounds {
+            stag,
+            at,
+            len,
+            start: 0,
+            entry_len: entry.len,
+        });
+    }
+    right(entry, reach)
+}
+
+/// M12: the entry is a command of this domain.
+pub fn is_command(entry: &Entry, stag: Stag, pd: Pd) -> Result<(), Refusal> {
+    if entry.kind != Kind::Iscsi {
+        return Err(Refusal::Kind { stag });
+    }
+    same_domain(entry, stag, pd)
+}
+
 fn in_scope(scope: Scope, reach: &Reach) -> Result<(), Refusal> {
     match scope {
         Scope::Domain => Ok(()),
@@ -74,13 +99,17 @@ fn in_scope(scope: Scope, reach: &Reach) -> Result<(), Refusal> {
 }
 
 fn domain(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
-    if entry.pd == reach.pd {
+    same_domain(entry, reach.stag, reach.pd)
+}
+
+fn same_domain(entry: &Entry, stag: Stag, asker: Pd) -> Result<(), Refusal> {
+    if entry.pd == asker {
         return Ok(());
     }
     Err(Refusal::Domain {
-        stag: reach.stag,
+        stag,
         owner: entry.pd.0,
-        asker: reach.pd.0,
+        asker: asker.0,
     })
 }
 

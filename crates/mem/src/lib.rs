@@ -41,6 +41,6 @@ pub use span::{Span, Spans};
 pub use targets::Targets;
 pub use touch::{Action, Arrival, Seq};
 pub use tpt::{
-    Draft, Estate, Layout, Region, Reserved, Room, Settled, Spend, Ticket, Tpt, Verdict,
+    Command, Draft, Estate, Layout, Region, Reserved, Room, Settled, Spend, Ticket, Tpt, Verdict,
 };
 pub use window::{Bind, Scope, WindowType};

@@ -2,6 +2,7 @@
 //! It promises that an access is granted only if every check holds at that moment, and that a revoked entry is
 //! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
 
+mod commands;
 mod estate;
 mod index;
 mod later;
@@ -9,6 +10,7 @@ mod pending;
 mod touch;
 mod windows;
 
+pub use commands::Command;
 pub use estate::Estate;
 pub use index::Room;
 pub use later::{MAX_PAGES, Ticket};

@@ -17,13 +17,14 @@ const ATTENDED: u8 = 2;
 
 /// A value behind a lock with a bell.
 #[derive(Debug)]
-pub(crate) struct Desk<T> {
+pub struct Desk<T> {
     word: AtomicU8,
     value: Mutex<T>,
 }
 
 impl<T> Desk<T> {
-    pub(crate) fn new(value: T) -> Desk<T> {
+    /// Nobody is at it.
+    pub fn new(value: T) -> Desk<T> {
         Desk {
             word: AtomicU8::new(0),
             value: Mutex::new(value),
@@ -31,11 +32,7 @@ impl<T> Desk<T> {
     }
 
     /// Does `work` under the lock, waiting for it; then `again`, still under the lock, for as long as somebody rang.
-    pub(crate) fn serve<R>(
-        &self,
-        work: impl FnOnce(&mut T) -> R,
-        mut again: impl FnMut(&mut T),
-    ) -> R {
+    pub fn serve<R>(&self, work: impl FnOnce(&mut T) -> R, mut again: impl FnMut(&mut T)) -> R {
         let mut value = self.value.lock();
         let seat = Seat::take(&self.word);
         let result = work(&mut value);
@@ -48,7 +45,7 @@ impl<T> Desk<T> {
     ///
     /// It waits only for a look, or for one who has just come and not sat down or got up and not gone. Whoever attends
     /// may ring the same desk; whoever looks may not.
-    pub(crate) fn ring(&self, mut again: impl FnMut(&mut T)) -> bool {
+    pub fn ring(&self, mut again: impl FnMut(&mut T)) -> bool {
         let mut value = match self.value.try_lock() {
             Some(value) => value,
             None => {
@@ -66,7 +63,7 @@ impl<T> Desk<T> {
     }
 
     /// Looks at the value without seeing to anything.
-    pub(crate) fn look<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+    pub fn look<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         f(&self.value.lock())
     }
 }

@@ -15,6 +15,7 @@ mod pairs;
 mod queues;
 mod sends;
 mod table;
+mod uppers;
 
 pub use attributes::{Attributes, KINDS, Shares};
 pub use counters::FunctionCounters;
@@ -23,6 +24,7 @@ pub(crate) use events::Claim;
 pub use pairs::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 pub(crate) use table::Use;
+pub use uppers::NewUpper;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -200,6 +202,9 @@ impl Function {
                     qp.fail_overflowed(out);
                 }
                 for qp in self.uds_of_cq(cq) {
+                    qp.fail_overflowed(out);
+                }
+                for qp in self.uppers_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
             }

@@ -3,11 +3,11 @@
 //! It refuses to know sockets and clocks: bytes, decisions and the time are handed in, bytes and completions come out.
 //!
 //! Reading order: [`wr`] (what can be asked) → [`wc`] (what is answered) → [`state`] (where a queue pair stands) →
-//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair), [`ssq`] (a send queue for many), [`ud`] (one for datagrams) → [`event`] → [`control`] (what is done later) →
+//! [`cq`], [`receive`], [`srq`] (the queues) → [`carrier`] (who moves bytes) → [`qp`] (the queue pair), [`ssq`] (a send queue for many), [`ud`] (one for datagrams), [`upper`] (those of other drivers) → [`event`] → [`control`] (what is done later) →
 //! [`function`] (the tables and the verbs on them) → [`adapter`] → [`profile`] (as what it appears); [`error`] says why a verb refuses.
 //! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`], [`message_map`], [`arrangement`]
 //! (where events go) → [`vector`] (signals) → [`interrupts`] (all of it together).
-//! Below them, without any meaning of their own: `ring` (a queue without a lock), `desk` (a lock with a bell) and `sync`.
+//! Below them, without any meaning of their own: `ring` (a queue without a lock), [`desk`] (a lock with a bell) and `sync`.
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -20,7 +20,7 @@ pub mod arrangement;
 pub mod carrier;
 pub mod control;
 pub mod cq;
-mod desk;
+pub mod desk;
 pub mod eq;
 pub mod eqe;
 pub mod error;
@@ -47,6 +47,7 @@ mod sync;
 mod testing;
 pub mod toeplitz;
 pub mod ud;
+pub mod upper;
 pub mod vector;
 pub mod wc;
 pub mod wr;
@@ -56,11 +57,12 @@ pub use arrangement::Arrangement;
 pub use carrier::{Carrier, Hand, Moved};
 pub use control::{Control, ControlError, Done, Subject};
 pub use cq::{Arm, Cq};
+pub use desk::Desk;
 pub use eqe::{Cause, Eqe};
 pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise, Reason, Wake};
 pub use function::{
-    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, QpInfo, Shares, SrqInfo,
+    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, NewUpper, QpInfo, Shares, SrqInfo,
 };
 pub use grounds::Grounds;
 pub use interrupts::{At, Interrupts, Origin, Scheme};
@@ -73,6 +75,7 @@ pub use srq::Srq;
 pub use ssq::{Fate, Record, Ssq, SsqLimits};
 pub use state::{Personality, QpState, QpType};
 pub use ud::{Arrival, Destination, MAX_DATAGRAM, UdQp, UdSendWr};
+pub use upper::{Upper, UpperInit};
 pub use vector::{Delivery, Fire, Shutdown, Signal};
 pub use wc::{ControlOp, Header, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

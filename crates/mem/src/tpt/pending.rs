@@ -3,8 +3,8 @@
 //! and that whoever waits for it is named when it ends. It refuses to know in which order registrations are done, and by whom.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use verbena_wire::{Stag, To};
@@ -360,9 +360,11 @@ pub(super) fn check(access: Access, start: To, len: u64) -> Result<(), Misuse> {
     }
 }
 
-/// The translation of an entry that has none yet.
-fn nothing() -> Arc<Att> {
-    Arc::new(Att::direct(core::ptr::null_mut(), 0))
+/// The translation of an entry that has none.
+pub(super) fn nothing() -> Arc<Att> {
+    static NOTHING: LazyLock<Arc<Att>> =
+        LazyLock::new(|| Arc::new(Att::direct(core::ptr::null_mut(), 0)));
+    NOTHING.clone()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct FunctionCounters {
     pub connections: Counters,
     /// As datagrams.
     pub datagrams: UdCounters,
-    /// Queue pairs of both kinds that were destroyed.
+    /// Queue pairs of all kinds that were destroyed.
     pub destroyed: u64,
 }
 
@@ -72,6 +72,17 @@ impl Books {
         let mut gone = self.0.lock();
         remove()?;
         gone.add_ud(&qp.view().counters);
+        gone.destroyed += 1;
+        Ok(())
+    }
+
+    /// A queue pair of an upper-layer driver leaves its table; what it counted is its driver's.
+    pub(super) fn close_upper(
+        &self,
+        remove: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut gone = self.0.lock();
+        remove()?;
         gone.destroyed += 1;
         Ok(())
     }

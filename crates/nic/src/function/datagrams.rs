@@ -94,7 +94,7 @@ impl Pair {
     fn datagrams(&self) -> Option<&Arc<UdQp>> {
         match &self.kind {
             Kind::Datagrams(qp) => Some(qp),
-            Kind::Connected(..) => None,
+            Kind::Connected(..) | Kind::Upper(_) => None,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::srq::Srq;
 use crate::ssq::Ssq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
+use crate::upper::Upper;
 
 /// A queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,13 +64,15 @@ pub(super) struct Pair {
     pub(super) uses: Uses,
 }
 
-/// The two kinds of queue pairs: they have one table, so that a number names one of either (M14).
+/// The kinds of queue pairs: they have one table, so that a number names one of any (M14).
 #[derive(Debug)]
 pub(super) enum Kind {
     /// On a connection.
     Connected(Arc<Qp>, Box<NewQp>),
     /// For datagrams.
     Datagrams(Arc<UdQp>),
+    /// Of an upper-layer driver (M12).
+    Upper(Arc<dyn Upper>),
 }
 
 /// Released together, when the queue pair is out of its table.
@@ -111,7 +114,7 @@ impl Pair {
     pub(super) fn connected(&self) -> Option<&Arc<Qp>> {
         match &self.kind {
             Kind::Connected(qp, _) => Some(qp),
-            Kind::Datagrams(_) => None,
+            Kind::Datagrams(_) | Kind::Upper(_) => None,
         }
     }
 }
@@ -265,7 +268,7 @@ impl Function {
     ) -> Result<R, Error> {
         let found = self.qps.with(number, |pair| match &pair.kind {
             Kind::Connected(qp, made) => Some(look(qp, made)),
-            Kind::Datagrams(_) => None,
+            Kind::Datagrams(_) | Kind::Upper(_) => None,
         })?;
         found.ok_or(self.qps.no_such(number))
     }

@@ -1,0 +1,83 @@
+//! Entries of iSCSI commands (M12): the buffers of one command, named by its initiator task tag.
+//! An entry promises that whoever names it is a peer of the right domain, under the right instance, inside the command's buffers and
+//! in its direction. It refuses to translate: it leads to the work request whose data segments are the buffers, and those are
+//! checked like any other access of our own side when bytes move.
+
+use verbena_wire::{Stag, To};
+
+use super::Tpt;
+use super::pending::nothing;
+use crate::access::Access;
+use crate::check::{self, Reach};
+use crate::entry::{Entry, Kind, Pd};
+use crate::refusal::{Misuse, Refusal};
+
+/// RFC 7143 §11.2.1.8: no task has this tag.
+const RESERVED: u32 = u32::MAX;
+
+/// An iSCSI command to register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Command {
+    /// Which work request has its data segments.
+    pub wqe: u64,
+    /// Bytes of them together.
+    pub len: u32,
+    /// The domain of its queue pair.
+    pub pd: Pd,
+    /// What the target may do: remote read for a command that writes, remote write for one that reads.
+    pub access: Access,
+}
+
+impl Tpt {
+    /// Registers a command; its STag is its initiator task tag.
+    pub fn register_command(&self, command: Command) -> Result<Stag, Misuse> {
+        let stag = self.install_command(command)?;
+        if stag.get() != RESERVED {
+            return Ok(stag);
+        }
+        // The next instance of it, or another index.
+        self.deregister(stag)?;
+        self.install_command(command)
+    }
+
+    fn install_command(&self, command: Command) -> Result<Stag, Misuse> {
+        self.install(Entry {
+            kind: Kind::Iscsi,
+            // M12: the start address refers to the work request; peers count from zero.
+            start: To::new(command.wqe),
+            len: command.len.into(),
+            pd: command.pd,
+            access: command.access,
+            one_touch: false,
+            invalidatable: false,
+            att: nothing(),
+            att_offset: 0,
+            parent: None,
+        })
+    }
+
+    /// M12: an R2T or a Data-In names `reach.len` bytes at offset `reach.at` of a command. The work request it belongs to, after
+    /// six of the seven checks; the seventh, whether the command goes that way, is the work request's.
+    pub fn reach_command(&self, reach: &Reach) -> Result<u64, Refusal> {
+        self.command(reach.stag, |entry| check::command(entry, reach))
+    }
+
+    /// M12: a response names a command. The work request it belongs to, if the tag is valid, a command's, of this domain.
+    pub fn find_command(&self, stag: Stag, pd: Pd) -> Result<u64, Refusal> {
+        self.command(stag, |entry| check::is_command(entry, stag, pd))
+    }
+
+    fn command(
+        &self,
+        stag: Stag,
+        check: impl FnOnce(&Entry) -> Result<(), Refusal>,
+    ) -> Result<u64, Refusal> {
+        let invalid = Refusal::Stag { stag };
+        let grant = self.acquire(stag).ok_or(invalid)?;
+        let judge = |entry: &Entry| check(entry).map(|()| entry.start.get());
+        grant.entry(judge).unwrap_or(Err(invalid))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Queue pairs of upper-layer drivers in a function: create, find, destroy (M12).
+//! They promise what is promised of every queue pair: all parts exist, fit together and stay while it lives (N1, N9).
+//! They share the numbers and the limit of all other queue pairs, and refuse to be found as one of those.
+
+use std::sync::Arc;
+
+use verbena_mem::Pd;
+
+use super::Function;
+use super::pairs::{Kind, Pair};
+use crate::error::Error;
+use crate::qp::Limits;
+use crate::upper::{Upper, UpperInit};
+
+/// A queue pair of an upper-layer driver to create, its parts named by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewUpper {
+    /// Its domain.
+    pub pd: Pd,
+    /// Where its sends complete.
+    pub send_cq: u32,
+    /// Where its receives complete; may be the same.
+    pub recv_cq: u32,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+impl Function {
+    /// A queue pair of an upper-layer driver, which `make` makes.
+    pub fn create_upper<U: Upper + 'static>(
+        &self,
+        new: NewUpper,
+        make: impl FnOnce(UpperInit) -> U,
+    ) -> Result<Arc<U>, Error> {
+        self.attributes.check_qp(&new.limits)?;
+        let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), None)?;
+        let mut made = None;
+        let make = |number| {
+            let qp = Arc::new(make(UpperInit {
+                number,
+                pd: new.pd,
+                send_cq: uses.send.clone(),
+                recv_cq: uses.recv.clone(),
+                tpt: self.tpt.clone(),
+                limits: new.limits,
+            }));
+            made = Some(qp.clone());
+            Ok(Pair {
+                kind: Kind::Upper(qp),
+                uses,
+            })
+        };
+        self.qps.add(make, |_| ())?;
+        made.ok_or(self.qps.no_such(0))
+    }
+
+    /// Queue pairs of upper-layer drivers that complete in this queue.
+    pub fn uppers_of_cq(&self, cq: u32) -> Vec<Arc<dyn Upper>> {
+        let here = |pair: &&Pair| pair.completes_in(cq);
+        self.qps
+            .collect(|pair| Some(pair).filter(here)?.upper().cloned())
+    }
+
+    /// Destroys such a queue pair: its completions are removed, and receives that wait are gone.
+    pub fn destroy_upper(&self, number: u32) -> Result<(), Error> {
+        let found = self.qps.with(number, |pair| {
+            let queues = (pair.uses.send.clone(), pair.uses.recv.clone());
+            pair.upper().cloned().map(|qp| (qp, queues))
+        })?;
+        let (qp, (send, recv)) = found.ok_or(self.qps.no_such(number))?;
+        // Of two who destroy it at once, one retires it; the number is free only when nothing is left of it.
+        if !qp.retire() {
+            return Err(self.qps.no_such(number));
+        }
+        send.forget(number);
+        recv.forget(number);
+        self.books
+            .close_upper(|| self.qps.remove(number, |_| 0).map(drop))
+    }
+}
+
+impl Pair {
+    fn upper(&self) -> Option<&Arc<dyn Upper>> {
+        match &self.kind {
+            Kind::Upper(qp) => Some(qp),
+            Kind::Connected(..) | Kind::Datagrams(_) => None,
+        }
+    }
+}
