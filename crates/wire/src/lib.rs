@@ -40,6 +40,7 @@ pub mod cell;
 pub mod crc;
 pub mod ddp;
 pub mod ext;
+pub mod iscsi;
 pub mod malformed;
 pub mod mpa;
 pub mod number;
@@ -47,6 +48,7 @@ pub mod push;
 pub mod rdmap;
 pub mod roce;
 
+mod coded;
 mod raw;
 
 #[cfg(test)]

@@ -226,6 +226,60 @@ pub enum Malformed {
         /// The field found.
         got: u32,
     },
+    /// An iSCSI header of another kind was given.
+    #[error("iSCSI opcode {got:#04x}, expected {expected:#04x}")]
+    IscsiOpcode {
+        /// The opcode wanted.
+        expected: u8,
+        /// The opcode found.
+        got: u8,
+    },
+    /// An iSCSI opcode that is not defined, or that the other side sends.
+    #[error("iSCSI opcode {got:#04x} is not one that this side sends")]
+    IscsiSide {
+        /// The opcode found.
+        got: u8,
+    },
+    /// Flags of an iSCSI header that may not stand together.
+    #[error("iSCSI PDU {opcode:#04x} with flags {flags:#04x}")]
+    IscsiFlags {
+        /// The opcode.
+        opcode: u8,
+        /// Byte 1 of the header.
+        flags: u8,
+    },
+    /// Additional header segments where only commands may have them.
+    #[error("iSCSI PDU {opcode:#04x} cannot have additional headers, got {got} bytes")]
+    IscsiAhs {
+        /// The opcode.
+        opcode: u8,
+        /// Bytes announced.
+        got: u16,
+    },
+    /// A data segment where there cannot be one.
+    #[error("iSCSI PDU {opcode:#04x} cannot have data, got {got} bytes")]
+    IscsiData {
+        /// The opcode.
+        opcode: u8,
+        /// Bytes announced.
+        got: u32,
+    },
+    /// An R2T that asks for nothing.
+    #[error("R2T of task {itt:#x} asks for 0 bytes at offset {offset}")]
+    IscsiR2tEmpty {
+        /// The task tag.
+        itt: u32,
+        /// The buffer offset.
+        offset: u32,
+    },
+    /// Text that is no list of keys and values.
+    #[error("{what} at byte {at} of the text")]
+    Text {
+        /// What is wrong.
+        what: &'static str,
+        /// Where the pair begins, or the digit stands.
+        at: usize,
+    },
 }
 
 fn class(tagged: bool) -> &'static str {
