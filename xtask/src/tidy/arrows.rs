@@ -55,6 +55,7 @@ const STREAM: &str = "verbena-stream";
 const MEM: &str = "verbena-mem";
 const NIC: &str = "verbena-nic";
 const CELLS: &str = "verbena-cells";
+const ISCSI: &str = "verbena-iscsi";
 const ENGINE: &str = "verbena-engine";
 const SIM: &str = "verbena-sim";
 const VERBENA: &str = "verbena";
@@ -68,10 +69,11 @@ const ARROWS: &[Arrow] = &[
     free(MEM, &[WIRE]),
     free(NIC, &[MEM, STREAM, WIRE]),
     free(CELLS, &[NIC, MEM, STREAM, WIRE]),
-    free(ENGINE, &[NIC, MEM, STREAM, WIRE]),
+    free(ISCSI, &[NIC, MEM, WIRE]),
+    free(ENGINE, &[ISCSI, NIC, MEM, STREAM, WIRE]),
     free("verbena-lan", &[]),
     free(SIM, &[CELLS, "verbena-push", NIC, MEM, STREAM, WIRE]),
-    free(VERBENA, &[ENGINE, NIC, MEM, STREAM, WIRE, SIM]),
+    free(VERBENA, &[ENGINE, ISCSI, NIC, MEM, STREAM, WIRE, SIM]),
     free(RSOCKET, &[VERBENA]),
     free(
         "verbena-split",
