@@ -130,7 +130,7 @@ pub(crate) fn iperf3(space: &Space, words: &str) -> Value {
     let mut silent = 0;
     // The server may still be at the test before.
     until("the server of iperf3 has time", || {
-        let line = format!("timeout -s KILL 15 iperf3 -J --bidir -t 1 {words}");
+        let line = format!("timeout -s KILL 9 iperf3 -J --bidir -t 1 {words}");
         let (_, said) = try_sh(space, &line);
         // iperf3 opens a UDP test with one datagram and waits for its answer for ever: if that is lost, as the
         // unacknowledged arrangement may lose any datagram, it hangs without a word.
