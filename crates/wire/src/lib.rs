@@ -41,12 +41,14 @@ pub mod crc;
 pub mod ddp;
 pub mod ext;
 pub mod iscsi;
+pub mod iser;
 pub mod malformed;
 pub mod mpa;
 pub mod number;
 pub mod push;
 pub mod rdmap;
 pub mod roce;
+pub mod scsi;
 
 mod coded;
 mod raw;

@@ -280,6 +280,38 @@ pub enum Malformed {
         /// Where the pair begins, or the digit stands.
         at: usize,
     },
+    /// The opcode of an iSER header is not the one wanted, or not defined.
+    #[error("iSER opcode {got} is not the one expected here")]
+    IserOpcode {
+        /// The opcode found.
+        got: u8,
+    },
+    /// Sense data of a form that is not known.
+    #[error("sense data of form {got:#04x}, expected 0x70 to 0x73")]
+    SenseFormat {
+        /// The response code found.
+        got: u8,
+    },
+    /// Another page of vital product data than was asked for.
+    #[error("page {got:#04x} of vital product data, expected {expected:#04x}")]
+    ScsiPage {
+        /// The page wanted.
+        expected: u8,
+        /// The page found.
+        got: u8,
+    },
+    /// Blocks of a length that no disk has.
+    #[error("blocks of {got} bytes")]
+    BlockLength {
+        /// The length found.
+        got: u32,
+    },
+    /// A list of logical units that does not hold whole numbers.
+    #[error("list of logical units of {got} bytes, expected a multiple of 8")]
+    LunList {
+        /// The length found.
+        got: u32,
+    },
 }
 
 fn class(tagged: bool) -> &'static str {
