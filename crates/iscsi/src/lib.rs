@@ -10,6 +10,10 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+pub mod qp;
 pub mod terms;
+pub mod wr;
 
+pub use qp::{Counters, Qp, View};
 pub use terms::Terms;
+pub use wr::{CommandId, CommandWr, Direction, PduWr, PostError};

@@ -1,0 +1,104 @@
+//! A command under way: what was posted, what it is registered as, and what the target still wants of it.
+//! Commands live in a table of slots; a slot's number is what their entries in the translation table lead to.
+//! They refuse to know how bytes move.
+
+use smallvec::SmallVec;
+use verbena_nic::{Flags, Sge};
+use verbena_wire::Stag;
+use verbena_wire::iscsi::{Attribute, Lun};
+use verbena_wire::scsi::DeviceType;
+
+use crate::wr::{CommandId, CommandWr, Direction};
+
+/// Data segments up to so many live in the command itself.
+const FEW: usize = 4;
+
+/// A command.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) id: u64,
+    pub(super) command: CommandId,
+    pub(super) flags: Flags,
+    pub(super) lun: Lun,
+    pub(super) device: DeviceType,
+    pub(super) cdb: [u8; 16],
+    pub(super) attribute: Attribute,
+    pub(super) direction: Direction,
+    pub(super) data: SmallVec<[Sge; FEW]>,
+    /// Bytes of its data; known when it is executed.
+    pub(super) len: u32,
+    /// Its initiator task tag, once it is registered.
+    pub(super) stag: Option<Stag>,
+    /// Bursts that the target has asked for and that have not left.
+    pub(super) bursts: u16,
+}
+
+impl Command {
+    pub(super) fn new(wr: &CommandWr<'_>, command: CommandId) -> Command {
+        Command {
+            id: wr.id,
+            command,
+            flags: wr.flags,
+            lun: wr.lun,
+            device: wr.device,
+            cdb: wr.cdb,
+            attribute: wr.attribute,
+            direction: wr.direction,
+            data: SmallVec::from_slice(wr.data),
+            len: 0,
+            stag: None,
+            bursts: 0,
+        }
+    }
+}
+
+/// Commands that were executed and have no response.
+#[derive(Debug, Default)]
+pub(super) struct Commands {
+    slots: Vec<Option<Command>>,
+    free: Vec<u32>,
+    reading: usize,
+}
+
+impl Commands {
+    /// The slot that the next command gets.
+    pub(super) fn next(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.slots.len() as u32)
+    }
+
+    /// Takes a command into the next slot.
+    pub(super) fn add(&mut self, command: Command) {
+        self.reading += usize::from(command.direction == Direction::Read);
+        match self.free.pop() {
+            Some(at) => self.slots[at as usize] = Some(command),
+            None => self.slots.push(Some(command)),
+        }
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&Command> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Command> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Command> {
+        let command = self.slots.get_mut(slot as usize)?.take()?;
+        self.reading -= usize::from(command.direction == Direction::Read);
+        self.free.push(slot);
+        Some(command)
+    }
+
+    /// Takes all of them, in the order of their slots.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
+        self.free.clear();
+        self.reading = 0;
+        core::mem::take(&mut self.slots).into_iter().flatten()
+    }
+
+    /// Some command reads: Data-In may come.
+    pub(super) fn any_reads(&self) -> bool {
+        self.reading > 0
+    }
+}

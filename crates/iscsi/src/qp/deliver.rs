@@ -1,0 +1,196 @@
+//! A PDU is complete: headers go up, bursts are taken on, commands end (M12).
+//! It promises one receive for each PDU that goes up, with its header first and what goes along behind it, and the command's name
+//! with its response. A PDU that does not fit its receive is cut, and the receive says so.
+
+use parking_lot::Mutex;
+use verbena_nic::{Event, Outbox, Status, Wc, WcOp};
+use verbena_wire::iscsi::{BHS_LEN, DataIn, R2t};
+
+use super::Init;
+use super::burst::Burst;
+use super::head::Verdict;
+use super::inner::Inner;
+use super::intake::Body;
+use super::queues::Queues;
+use super::segments;
+use crate::wr::CommandId;
+
+impl Inner {
+    /// The data of a PDU, and all behind it, has come; false if the queue pair has ended.
+    pub(super) fn finish_pdu(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        body: &Body,
+        out: &mut Outbox,
+    ) -> bool {
+        let whole = body.head + body.len;
+        match body.verdict {
+            // The receive is there for the next one.
+            Verdict::Drop => true,
+            Verdict::Up => self.complete_receive(init, queues, whole, None, out),
+            Verdict::R2t { slot, pdu } => {
+                self.take_on(slot, &pdu);
+                self.header_up(init, queues, body, None, out)
+            }
+            Verdict::DataIn { slot, pdu } => self.data_came(init, queues, body, slot, &pdu, out),
+            Verdict::Response { slot, stat_sn } => {
+                self.note_status(stat_sn);
+                match self.end_command(init, queues, slot, out) {
+                    Ok(command) => self.complete_receive(init, queues, whole, command, out),
+                    Err(()) => false,
+                }
+            }
+        }
+    }
+
+    /// The target asks for data.
+    fn take_on(&mut self, slot: u32, pdu: &R2t) {
+        if let Some(command) = self.commands.get_mut(slot) {
+            command.bursts += 1;
+        }
+        self.bursts.push_back(Burst {
+            slot,
+            itt: pdu.itt,
+            ttt: pdu.ttt,
+            lun: pdu.lun,
+            offset: pdu.offset,
+            left: pdu.len,
+            data_sn: 0,
+        });
+    }
+
+    fn data_came(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        body: &Body,
+        slot: u32,
+        pdu: &DataIn,
+        out: &mut Outbox,
+    ) -> bool {
+        if pdu.status.is_none() {
+            return self.header_up(init, queues, body, None, out);
+        }
+        if !self.is_next_status(pdu.stat_sn) {
+            self.counters.dropped += 1;
+            return true;
+        }
+        self.note_status(pdu.stat_sn);
+        match self.end_command(init, queues, slot, out) {
+            Ok(command) => self.header_up(init, queues, body, command, out),
+            Err(()) => false,
+        }
+    }
+
+    /// M12: the entry is destroyed, and the command's name is given back. An error if the queue pair ended over it.
+    fn end_command(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        slot: u32,
+        out: &mut Outbox,
+    ) -> Result<Option<CommandId>, ()> {
+        if !self.frames.is_empty() || !self.bursts.is_empty() {
+            // The target wants no more of its data, and the consumer gets its buffers back.
+            self.bursts.retain(|burst| burst.slot != slot);
+            let disowned = self.frames.disown(&init.upper, &self.commands, slot);
+            if let Err(refusal) = disowned {
+                let cause = format!("the buffers of a command: {refusal}");
+                self.end(init, queues, &cause, out);
+                return Err(());
+            }
+        }
+        let command = self.commands.remove(slot);
+        if let Some(command) = &command {
+            self.finish(init, queues, command, out);
+        }
+        Ok(command.map(|command| command.command))
+    }
+
+    /// The header alone goes up.
+    fn header_up(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        body: &Body,
+        command: Option<CommandId>,
+        out: &mut Outbox,
+    ) -> bool {
+        self.write_up(init, queues, 0, &body.bhs, out)
+            && self.complete_receive(init, queues, BHS_LEN as u32, command, out)
+    }
+
+    /// Copies bytes into the receive of this PDU, as far as they fit; false if the queue pair has ended.
+    pub(super) fn write_up(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        at: u32,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(receive) = &self.claimed else {
+            return true;
+        };
+        let fits = receive.capacity().saturating_sub(at) as usize;
+        let bytes = bytes.get(..fits).unwrap_or(bytes);
+        let written = segments::write(&init.upper, &receive.scatter, at, bytes);
+        let Err(refusal) = written else {
+            return true;
+        };
+        let (id, cause) = (receive.id, format!("the memory of a receive: {refusal}"));
+        self.claimed = None;
+        self.tell(init, queues, id, (Status::LocProtErr, 0), None, out);
+        self.end(init, queues, &cause, out);
+        false
+    }
+
+    fn complete_receive(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        len: u32,
+        command: Option<CommandId>,
+        out: &mut Outbox,
+    ) -> bool {
+        if let Some(receive) = self.claimed.take() {
+            let room = receive.capacity();
+            let end = if len <= room {
+                (Status::Success, len)
+            } else {
+                (Status::LocLenErr, room)
+            };
+            self.tell(init, queues, receive.id, end, command, out);
+        }
+        true
+    }
+
+    fn tell(
+        &self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        id: u64,
+        (status, len): (Status, u32),
+        command: Option<CommandId>,
+        out: &mut Outbox,
+    ) {
+        if queues.lock().retired {
+            return;
+        }
+        let wc = Wc {
+            id,
+            qpn: init.upper.number,
+            status,
+            op: WcOp::Receive,
+            len,
+            immediate: command.map(|command| command.0),
+            ..Wc::BLANK
+        };
+        if !init.upper.recv_cq.push(wc, out) {
+            out.push(Event::QpFatal {
+                qp: init.upper.number,
+            });
+        }
+    }
+}

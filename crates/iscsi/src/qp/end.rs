@@ -1,0 +1,173 @@
+//! How requests and the queue pair end: completions, flushing, and what is taken back of what was registered.
+//! It promises that everything posted completes once, that no entry outlives its command, and that the first cause is kept.
+//! It refuses to close anything: whoever has the connection does, when it sees the state.
+
+use parking_lot::Mutex;
+use verbena_nic::{Event, Flags, Outbox, QpState, Status, Wc, WcOp};
+
+use super::Init;
+use super::command::Command;
+use super::inner::Inner;
+use super::intake::Intake;
+use super::queues::{Queues, Request};
+
+impl Inner {
+    /// A request of the send queue is over; `told` if its consumer hears of it.
+    pub(super) fn complete_send(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        id: u64,
+        status: Status,
+        told: bool,
+        out: &mut Outbox,
+    ) {
+        let retired = {
+            let mut queues = queues.lock();
+            queues.sends_outstanding = queues.sends_outstanding.saturating_sub(1);
+            queues.retired
+        };
+        if told && !retired {
+            let wc = Wc {
+                id,
+                qpn: init.upper.number,
+                status,
+                op: WcOp::Send,
+                ..Wc::BLANK
+            };
+            // A queue that has no room has said so; its queue pairs are failed by whoever holds the outbox.
+            init.upper.send_cq.push(wc, out);
+        }
+    }
+
+    /// A command that was executed is over.
+    pub(super) fn finish(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        command: &Command,
+        out: &mut Outbox,
+    ) {
+        let signaled = command.flags.contains(Flags::SIGNALED);
+        self.release(init, command);
+        self.count_command(queues);
+        self.complete_send(init, queues, command.id, Status::Success, signaled, out);
+    }
+
+    /// A command that was executed ends without a response.
+    pub(super) fn struck(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        command: &Command,
+        status: Status,
+        out: &mut Outbox,
+    ) {
+        self.release(init, command);
+        self.count_command(queues);
+        self.complete_send(init, queues, command.id, status, true, out);
+    }
+
+    /// A request that was never begun is flushed.
+    pub(super) fn flush(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        request: &Request,
+        out: &mut Outbox,
+    ) {
+        if let Request::Command(_) = request {
+            self.count_command(queues);
+        }
+        self.complete_send(init, queues, request.id(), Status::WrFlushErr, true, out);
+    }
+
+    pub(super) fn count_command(&self, queues: &Mutex<Queues>) {
+        let mut queues = queues.lock();
+        queues.commands_outstanding = queues.commands_outstanding.saturating_sub(1);
+    }
+
+    /// M12: the entry is destroyed.
+    fn release(&mut self, init: &Init, command: &Command) {
+        if let Some(stag) = command.stag {
+            let gone = init.upper.tpt.deregister(stag);
+            debug_assert!(gone.is_ok(), "an entry is destroyed once");
+        }
+    }
+
+    /// The connection is over.
+    pub(super) fn lost(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        cause: &str,
+        out: &mut Outbox,
+    ) {
+        if queues.lock().state != QpState::Err {
+            out.push(Event::Disconnected {
+                qp: init.upper.number,
+            });
+        }
+        self.end(init, queues, cause, out);
+    }
+
+    /// The queue pair ends: everything is flushed.
+    pub(super) fn end(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        cause: &str,
+        out: &mut Outbox,
+    ) {
+        let (sends, urgent, mut receives, retired) = {
+            let mut queues = queues.lock();
+            if core::mem::replace(&mut queues.state, QpState::Err) == QpState::Err {
+                return;
+            }
+            let none = verbena_nic::ReceiveQueue::new(0, 0);
+            (
+                core::mem::take(&mut queues.sends),
+                core::mem::take(&mut queues.urgent),
+                core::mem::replace(&mut queues.receives, none),
+                queues.retired,
+            )
+        };
+        self.cause.get_or_insert_with(|| cause.to_owned());
+        self.frames.clear();
+        self.bursts.clear();
+        self.intake = Intake::new();
+        let commands: Vec<Command> = self.commands.drain().collect();
+        for command in &commands {
+            self.struck(init, queues, command, Status::WrFlushErr, out);
+        }
+        for request in sends {
+            self.flush(init, queues, &request, out);
+        }
+        for pdu in urgent {
+            self.complete_send(init, queues, pdu.id, Status::WrFlushErr, true, out);
+        }
+        let claimed = self.claimed.take();
+        let rest = core::iter::from_fn(|| receives.take());
+        for receive in claimed.into_iter().chain(rest) {
+            if !retired {
+                self.flush_receive(init, receive.id, out);
+            }
+        }
+        if !retired {
+            out.push(Event::QpFatal {
+                qp: init.upper.number,
+            });
+        }
+    }
+
+    fn flush_receive(&self, init: &Init, id: u64, out: &mut Outbox) {
+        let wc = Wc {
+            id,
+            qpn: init.upper.number,
+            status: Status::WrFlushErr,
+            op: WcOp::Receive,
+            ..Wc::BLANK
+        };
+        init.upper.recv_cq.push(wc, out);
+    }
+}

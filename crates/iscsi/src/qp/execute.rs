@@ -1,0 +1,264 @@
+//! Executing a command when its turn has come: four checks, an entry under its task tag, and its PDU (M12).
+//! It promises that nothing is sent of a command that fails a check, and then one of two ways to go on: the send queue stops and may
+//! be started again, or the stream ends. A command whose memory is promised and not there yet waits, and all behind it (V5).
+//!
+//! | after a failure | option 1 (reactive) | option 2 (anticipatory) |
+//! | --- | --- | --- |
+//! | state | `Sqe` | `Err` |
+//! | the command | completes with its status | the same |
+//! | requests behind it, posted or still to be | flushed | flushed |
+//! | PDUs for immediate delivery, R2Ts, receives, earlier commands | go on | flushed |
+
+use parking_lot::Mutex;
+use verbena_mem::{Access, Command as Entry, Misuse, Refusal};
+use verbena_nic::{Event, OnFailure, Outbox, QpState, Status};
+use verbena_wire::Stag;
+use verbena_wire::iscsi::{NO_TAG, ScsiCommand};
+use verbena_wire::scsi::{self, DeviceType};
+
+use super::Init;
+use super::burst::Burst;
+use super::command::Command;
+use super::frame::Frame;
+use super::inner::Inner;
+use super::queues::{Queues, Request};
+use super::segments;
+use crate::wr::Direction;
+
+/// Why a command is not executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unfit {
+    #[error("the queue pair is not in iSCSI mode: login is not over")]
+    Mode,
+    #[error("a device of type {device} has no command {opcode:#04x}")]
+    Opcode { device: DeviceType, opcode: u8 },
+    #[error("its data segments wrap")]
+    Wrap,
+    #[error("it has data and no direction")]
+    Direction,
+    #[error("its memory: {0}")]
+    Memory(Refusal),
+    #[error("its entry: {0}")]
+    Table(Misuse),
+}
+
+impl Unfit {
+    fn status(self) -> Status {
+        match self {
+            Unfit::Mode | Unfit::Opcode { .. } | Unfit::Wrap | Unfit::Direction => {
+                Status::LocQpOpErr
+            }
+            Unfit::Memory(_) => Status::LocProtErr,
+            Unfit::Table(_) => Status::MwBindErr,
+        }
+    }
+}
+
+/// What became of the next request.
+pub(super) enum Begun {
+    /// It is framed.
+    Framed,
+    /// It waits: for the target's window, or for memory.
+    Waits,
+    /// There is none, or it failed.
+    Nothing,
+}
+
+impl Inner {
+    /// Begins the next request of the send queue.
+    pub(super) fn begin_next(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        out: &mut Outbox,
+    ) -> Begun {
+        let request = {
+            let mut queues = queues.lock();
+            if queues.sends.is_empty() {
+                return Begun::Nothing;
+            }
+            // RFC 7143 §4.2.2.1: nothing beyond the window, but for immediate delivery.
+            if !self.window.has_room_for(self.cmd_sn) {
+                return Begun::Waits;
+            }
+            queues.sends.pop_front()
+        };
+        match request {
+            None => Begun::Nothing,
+            Some(Request::Pdu(pdu)) => {
+                self.frame_pdu(init, queues, pdu, out);
+                Begun::Framed
+            }
+            Some(Request::Command(command)) => self.execute(init, queues, command, out),
+        }
+    }
+
+    fn execute(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        mut command: Command,
+        out: &mut Outbox,
+    ) -> Begun {
+        match self.check(init, &mut command) {
+            Ok(stag) => {
+                self.frame_command(init, command, stag);
+                Begun::Framed
+            }
+            Err(Unfit::Memory(Refusal::Pending { stag })) => {
+                let upper = &init.upper;
+                queues.lock().sends.push_front(Request::Command(command));
+                if upper.tpt.wait(stag, upper.number) {
+                    Begun::Waits
+                } else {
+                    // It was settled at this very moment.
+                    self.begin_next(init, queues, out)
+                }
+            }
+            Err(unfit) => {
+                self.unfit(init, queues, &command, unfit, out);
+                Begun::Nothing
+            }
+        }
+    }
+
+    /// The checks of M12, and the entry.
+    fn check(&self, init: &Init, command: &mut Command) -> Result<Stag, Unfit> {
+        if !self.full_feature {
+            return Err(Unfit::Mode);
+        }
+        let (device, [opcode, ..]) = (command.device, command.cdb);
+        if !scsi::is_valid_for(device, opcode) {
+            return Err(Unfit::Opcode { device, opcode });
+        }
+        for sge in &command.data {
+            let whole = sge.at.checked_add(sge.len.into());
+            command.len = whole
+                .and_then(|_| command.len.checked_add(sge.len))
+                .ok_or(Unfit::Wrap)?;
+        }
+        let (needs, access) = match command.direction {
+            Direction::None if command.len > 0 => return Err(Unfit::Direction),
+            Direction::None => (Access::LOCAL_READ, Access::NONE),
+            Direction::Read => (Access::LOCAL_WRITE, Access::REMOTE_WRITE),
+            Direction::Write => (Access::LOCAL_READ, Access::REMOTE_READ),
+        };
+        let upper = &init.upper;
+        let checked = segments::check(upper, &command.data, needs);
+        checked
+            .inspect_err(|_| command.len = 0)
+            .map_err(Unfit::Memory)?;
+        let entry = Entry {
+            wqe: u64::from(upper.number) << 32 | u64::from(self.commands.next()),
+            len: command.len,
+            pd: upper.pd,
+            access,
+        };
+        upper.tpt.register_command(entry).map_err(Unfit::Table)
+    }
+
+    /// The command's PDU, with as much of its data as may go along, and what goes unasked behind it (RFC 7143 §11.3).
+    fn frame_command(&mut self, init: &Init, mut command: Command, stag: Stag) {
+        let (terms, slot) = (self.terms, self.commands.next());
+        let writes = command.direction == Direction::Write;
+        let unsolicited = if writes {
+            command.len.min(terms.first_burst)
+        } else {
+            0
+        };
+        let immediate = if terms.immediate_data {
+            unsolicited.min(terms.max_send)
+        } else {
+            0
+        };
+        // All of what may go unasked, or nothing behind the command.
+        let behind = !terms.initial_r2t && immediate < unsolicited;
+        let pdu = ScsiCommand {
+            immediate: false,
+            is_final: !behind,
+            read: command.direction == Direction::Read,
+            write: writes,
+            attribute: command.attribute,
+            ahs_len: 0,
+            data_len: immediate,
+            lun: command.lun,
+            itt: stag.get(),
+            expected_len: command.len,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.expected_status(),
+            cdb: command.cdb,
+        };
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        self.counters.commands += 1;
+        command.stag = Some(stag);
+        if behind {
+            command.bursts = 1;
+            self.bursts.push_front(Burst {
+                slot,
+                itt: stag.get(),
+                ttt: NO_TAG,
+                lun: command.lun,
+                offset: immediate,
+                left: unsolicited - immediate,
+                data_sn: 0,
+            });
+        }
+        self.commands.add(command);
+        self.frame_data(init, &pdu.emit(), (slot, 0, immediate));
+    }
+
+    /// A PDU with data of a command.
+    pub(super) fn frame_data(
+        &mut self,
+        init: &Init,
+        bhs: &verbena_wire::iscsi::Bhs,
+        (slot, offset, len): (u32, u32, u32),
+    ) {
+        let terms = &self.terms;
+        let digests = (terms.header_digest, terms.data_digest);
+        let frame = if len == 0 {
+            Frame::owned(bhs, Vec::new(), digests)
+        } else if terms.data_digest {
+            let mut copy = Vec::with_capacity(len as usize);
+            if let Some(command) = self.commands.get(slot) {
+                // What may not be read any more leaves as zeros, under a digest that says so: the target must not wait for it.
+                let _ = segments::append(&init.upper, &command.data, (offset, len), &mut copy);
+            }
+            copy.resize(len as usize, 0);
+            Frame::owned(bhs, copy, digests)
+        } else {
+            Frame::placed(bhs, (slot, offset, len), terms.header_digest)
+        };
+        self.frames.push(frame);
+    }
+
+    /// A command that cannot be executed: options 1 and 2.
+    fn unfit(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        command: &Command,
+        unfit: Unfit,
+        out: &mut Outbox,
+    ) {
+        let cause = format!("command {} was not executed: {unfit}", command.id);
+        self.complete_send(init, queues, command.id, unfit.status(), true, out);
+        match init.on_failure {
+            OnFailure::Reactive => {
+                self.cause.get_or_insert(cause);
+                let stopped = {
+                    let mut queues = queues.lock();
+                    queues.state = QpState::Sqe;
+                    core::mem::take(&mut queues.sends)
+                };
+                for request in stopped {
+                    self.flush(init, queues, &request, out);
+                }
+                out.push(Event::QpRequest {
+                    qp: init.upper.number,
+                });
+            }
+            OnFailure::Anticipatory => self.end(init, queues, &cause, out),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a header means: the seven checks of M12, and those of a response.
+//! It promises that nothing is touched for a PDU that fails one: it is passed up whole, or dropped if it is a response.
+//! It refuses to act: that is done when the PDU is complete.
+
+use verbena_mem::{Access, Reach};
+use verbena_wire::Stag;
+use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, R2t, ScsiResponse};
+
+use super::Init;
+use super::command::Command;
+use super::inner::{Inner, status_of};
+use crate::wr::Direction;
+
+/// What becomes of a PDU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Its data goes to the buffers of the command in this slot, its header up.
+    DataIn { slot: u32, pdu: DataIn },
+    /// Data of the command in this slot leaves, its header goes up.
+    R2t { slot: u32, pdu: R2t },
+    /// The command in this slot ends, and all of the PDU goes up.
+    Response { slot: u32, stat_sn: u32 },
+    /// All of it goes up.
+    Up,
+    /// Nobody hears of it.
+    Drop,
+}
+
+impl Verdict {
+    /// Its header goes up before its data comes.
+    pub(super) fn goes_up_whole(self) -> bool {
+        matches!(self, Verdict::Up | Verdict::Response { .. })
+    }
+}
+
+impl Inner {
+    /// Judges a PDU by its header.
+    pub(super) fn judge(&mut self, init: &Init, bhs: &Bhs) -> Verdict {
+        let Ok(pdu) = FromTarget::parse(bhs) else {
+            return Verdict::Up;
+        };
+        self.note_window(bhs);
+        if !self.full_feature {
+            return self.up(&pdu);
+        }
+        match pdu {
+            FromTarget::DataIn(data) => match self.check_data_in(init, &data) {
+                Some(slot) => Verdict::DataIn { slot, pdu: data },
+                None => self.refused(),
+            },
+            FromTarget::R2t(r2t) => match self.check_r2t(init, &r2t) {
+                Some(slot) => Verdict::R2t { slot, pdu: r2t },
+                None => self.refused(),
+            },
+            FromTarget::ScsiResponse(response) => self.check_response(init, &response),
+            pdu => self.up(&pdu),
+        }
+    }
+
+    fn refused(&mut self) -> Verdict {
+        self.counters.refused += 1;
+        Verdict::Up
+    }
+
+    fn up(&mut self, pdu: &FromTarget) -> Verdict {
+        if let Some(stat_sn) = status_of(pdu) {
+            self.note_status(stat_sn);
+        }
+        Verdict::Up
+    }
+
+    fn check_data_in(&self, init: &Init, pdu: &DataIn) -> Option<u32> {
+        let range = (pdu.offset, pdu.data_len);
+        let (slot, command) = self.reached(init, pdu.itt, range, Access::REMOTE_WRITE)?;
+        // M12, check seven: the command goes this way.
+        (command.direction == Direction::Read).then_some(slot)
+    }
+
+    fn check_r2t(&self, init: &Init, pdu: &R2t) -> Option<u32> {
+        let range = (pdu.offset, pdu.len);
+        let (slot, command) = self.reached(init, pdu.itt, range, Access::REMOTE_READ)?;
+        // RFC 7143 §13.13, §13.17: no more at once, and no longer, than was agreed on.
+        let agreed = pdu.len <= self.terms.max_burst && command.bursts < self.terms.max_r2t;
+        (command.direction == Direction::Write && agreed).then_some(slot)
+    }
+
+    /// Six of the seven checks of M12: valid, type, domain, instance, bounds, right.
+    fn reached(
+        &self,
+        init: &Init,
+        itt: u32,
+        (offset, len): (u32, u32),
+        needs: Access,
+    ) -> Option<(u32, &Command)> {
+        let upper = &init.upper;
+        let reach = Reach {
+            stag: Stag::new(itt),
+            at: offset.into(),
+            len: len.into(),
+            pd: upper.pd,
+            qp: upper.number,
+            needs,
+        };
+        self.own(init, upper.tpt.reach_command(&reach).ok()?)
+    }
+
+    /// M12: stream, sequence and tag of a response.
+    fn check_response(&mut self, init: &Init, pdu: &ScsiResponse) -> Verdict {
+        let found = init
+            .upper
+            .tpt
+            .find_command(Stag::new(pdu.itt), init.upper.pd);
+        let slot = found.ok().and_then(|wqe| self.own(init, wqe));
+        let stat_sn = pdu.stat_sn;
+        match slot.map(|(slot, _)| slot) {
+            Some(slot) if self.is_next_status(stat_sn) => Verdict::Response { slot, stat_sn },
+            _ => {
+                self.counters.dropped += 1;
+                Verdict::Drop
+            }
+        }
+    }
+
+    /// The command that an entry leads to, if it is one of this queue pair: domains are shared, streams are not.
+    fn own(&self, init: &Init, wqe: u64) -> Option<(u32, &Command)> {
+        let slot = wqe as u32;
+        let ours = wqe >> 32 == u64::from(init.upper.number);
+        let command = self.commands.get(slot).filter(|_| ours)?;
+        Some((slot, command))
+    }
+}

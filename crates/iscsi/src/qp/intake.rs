@@ -1,0 +1,373 @@
+//! The receiving half: heads are staged, data goes straight to where it belongs, and what is complete is acted upon.
+//! It promises that while commands read nothing is read along with data but the next head, so that the data behind it goes
+//! directly, too; data that came along with a head all the same is copied, and counted. It refuses PDUs longer than we declared.
+
+use core::fmt;
+
+use parking_lot::Mutex;
+use verbena_mem::{Refusal, Targets};
+use verbena_nic::{Carrier, Moved, Outbox, QpState, Receiving, Status};
+use verbena_wire::crc::{Crc32c, crc32c_wire};
+use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Lengths, digest, pad};
+
+use super::Init;
+use super::head::Verdict;
+use super::inner::Inner;
+use super::queues::Queues;
+use super::segments;
+
+/// Room for heads, and for PDUs that are passed up. The longest head, with 1020 bytes of additional header, fits several times.
+const ROOM: usize = 8 << 10;
+
+/// Bytes that came and are not understood yet, and where in a PDU they stand.
+pub(super) struct Intake {
+    stage: Box<[u8]>,
+    start: usize,
+    end: usize,
+    pub(super) body: Option<Body>,
+}
+
+/// The data of a PDU whose head was understood.
+pub(super) struct Body {
+    pub(super) bhs: Bhs,
+    pub(super) verdict: Verdict,
+    /// Bytes of the head, without its digest.
+    pub(super) head: u32,
+    /// Bytes of data.
+    pub(super) len: u32,
+    /// Bytes of it that came.
+    done: u32,
+    /// Padding and digest behind it.
+    behind: usize,
+    crc: Option<Crc32c>,
+}
+
+/// Where work on what is staged ended.
+enum Flow {
+    /// More bytes are needed.
+    More,
+    /// A receive is needed.
+    Held,
+    /// The queue pair has ended.
+    Ended,
+}
+
+impl Intake {
+    pub(super) fn new() -> Intake {
+        Intake {
+            stage: vec![0; ROOM].into(),
+            start: 0,
+            end: 0,
+            body: None,
+        }
+    }
+
+    fn staged(&self) -> &[u8] {
+        self.stage.get(self.start..self.end).unwrap_or_default()
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.start += bytes;
+        if self.start >= self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Room for up to `most` further bytes, behind what is staged.
+    fn room(&mut self, most: usize) -> &mut [u8] {
+        if self.start > 0 {
+            self.stage.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let end = self.stage.len().min(self.end.saturating_add(most));
+        self.stage.get_mut(self.end..end).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Intake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let staged = self.end - self.start;
+        f.debug_struct("Intake")
+            .field("staged", &staged)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(super) fn pull(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        carrier: &mut impl Carrier,
+        out: &mut Outbox,
+    ) -> Receiving {
+        if queues.lock().state == QpState::Err {
+            return Receiving::Ended;
+        }
+        match self.digest_stage(init, queues, out) {
+            Flow::More => {}
+            Flow::Held => return Receiving::Held,
+            Flow::Ended => return Receiving::Ended,
+        }
+        match self.read(init, carrier) {
+            Ok((direct, Moved::Bytes(n))) => {
+                self.counters.bytes_in += n as u64;
+                let at_once = n.min(direct as usize);
+                self.intake.end += n - at_once;
+                if let Err(refusal) = self.placed(init, at_once as u32) {
+                    self.place_gone(init, queues, &refusal, out);
+                    return Receiving::Ended;
+                }
+                match self.digest_stage(init, queues, out) {
+                    // Bytes came: whoever drives us comes back and finds it held.
+                    Flow::More | Flow::Held => Receiving::Some(n),
+                    Flow::Ended => Receiving::Ended,
+                }
+            }
+            Ok((_, Moved::Nothing)) => Receiving::Dry,
+            Ok((_, Moved::End)) => {
+                self.lost(init, queues, "the target closed the connection", out);
+                Receiving::Ended
+            }
+            Ok((_, Moved::Broken)) => {
+                self.lost(init, queues, "the connection to the target broke", out);
+                Receiving::Ended
+            }
+            Ok((_, Moved::Fault)) => {
+                self.end(init, queues, "registered memory is not mapped", out);
+                Receiving::Ended
+            }
+            Err(refusal) => {
+                self.place_gone(init, queues, &refusal, out);
+                Receiving::Ended
+            }
+        }
+    }
+
+    /// Names the places of the next bytes and has them filled; how many are data in place, and what came of it.
+    fn read(&mut self, init: &Init, carrier: &mut impl Carrier) -> Result<(u32, Moved), Refusal> {
+        let header = BHS_LEN
+            + if self.terms.header_digest {
+                DIGEST_LEN
+            } else {
+                0
+            };
+        let ahead = self.ahead(header);
+        let Inner {
+            intake, commands, ..
+        } = self;
+        let mut targets = Targets::new();
+        let mut direct = 0;
+        if let Some(body) = &intake.body
+            && let Verdict::DataIn { slot, pdu } = &body.verdict
+            && let Some(command) = commands.get(*slot)
+            && body.done < body.len
+        {
+            let range = (pdu.offset + body.done, body.len - body.done);
+            direct = segments::targets(&init.upper, &command.data, range, &mut targets)?;
+            if direct == range.1 {
+                let behind = body.behind;
+                targets.stage(intake.room(behind + header));
+            }
+        } else {
+            targets.stage(intake.room(ahead));
+        }
+        Ok((direct, carrier.read(&mut targets)))
+    }
+
+    /// How many bytes may be staged next: a head, or the rest of a PDU and a head, while data may follow that has a place.
+    fn ahead(&self, header: usize) -> usize {
+        if !self.commands.any_reads() {
+            return ROOM;
+        }
+        let staged = self.intake.staged();
+        match &self.intake.body {
+            Some(body) => {
+                let rest = (body.len - body.done) as usize + body.behind + header;
+                rest.saturating_sub(staged.len())
+            }
+            None => {
+                let ahs = staged.get(4).map_or(0, |words| usize::from(*words) * 4);
+                (header + ahs).saturating_sub(staged.len())
+            }
+        }
+    }
+
+    /// So many bytes of data are in their place.
+    fn placed(&mut self, init: &Init, n: u32) -> Result<(), Refusal> {
+        let Some(body) = self.intake.body.as_mut().filter(|_| n > 0) else {
+            return Ok(());
+        };
+        self.counters.placed += u64::from(n);
+        if let (Some(crc), Verdict::DataIn { slot, pdu }) = (&mut body.crc, &body.verdict)
+            && let Some(command) = self.commands.get(*slot)
+        {
+            let range = (pdu.offset + body.done, n);
+            segments::sum(&init.upper, &command.data, range, crc)?;
+        }
+        body.done += n;
+        Ok(())
+    }
+
+    /// Acts on everything that is staged.
+    fn digest_stage(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Flow {
+        loop {
+            let step = if self.intake.body.is_some() {
+                self.take_body(init, queues, out)
+            } else {
+                self.take_head(init, queues, out)
+            };
+            if let Some(flow) = step {
+                return flow;
+            }
+        }
+    }
+
+    /// Understands the next head; none if it did.
+    fn take_head(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Option<Flow> {
+        let staged = self.intake.staged();
+        let Some(bhs) = staged.first_chunk::<BHS_LEN>().copied() else {
+            return Some(Flow::More);
+        };
+        let lengths = Lengths::of(&bhs);
+        let head = BHS_LEN + usize::from(lengths.ahs);
+        let digest_len = if self.terms.header_digest {
+            DIGEST_LEN
+        } else {
+            0
+        };
+        let Some(whole) = staged.get(..head + digest_len) else {
+            return Some(Flow::More);
+        };
+        let (header, summed) = whole.split_at(head);
+        if !summed.is_empty() && digest(header) != *summed {
+            self.end(init, queues, "the digest of a header is wrong", out);
+            return Some(Flow::Ended);
+        }
+        if lengths.data > self.terms.max_recv {
+            let (got, most) = (lengths.data, self.terms.max_recv);
+            let cause = format!("a PDU with {got} bytes of data, more than the {most} we declared");
+            self.end(init, queues, &cause, out);
+            return Some(Flow::Ended);
+        }
+        if self.claimed.is_none() {
+            self.claimed = queues.lock().receives.take();
+        }
+        if self.claimed.is_none() {
+            return Some(Flow::Held);
+        }
+        self.counters.pdus_in += 1;
+        let verdict = self.judge(init, &bhs);
+        let summed = self.terms.data_digest && lengths.data > 0;
+        self.intake.body = Some(Body {
+            bhs,
+            verdict,
+            head: head as u32,
+            len: lengths.data,
+            done: 0,
+            behind: pad(lengths.data) as usize + if summed { DIGEST_LEN } else { 0 },
+            crc: summed.then(Crc32c::new),
+        });
+        let goes_on = !verdict.goes_up_whole()
+            || self.with_staged(head, |inner, header| {
+                inner.write_up(init, queues, 0, header, out)
+            });
+        self.intake.take(head + digest_len);
+        (!goes_on).then_some(Flow::Ended)
+    }
+
+    /// Lends the first bytes that are staged.
+    fn with_staged<R>(&mut self, len: usize, work: impl FnOnce(&mut Inner, &[u8]) -> R) -> R {
+        let start = self.intake.start;
+        let stage = core::mem::take(&mut self.intake.stage);
+        let done = work(self, stage.get(start..start + len).unwrap_or_default());
+        // Whoever ended the queue pair meanwhile has put nothing there that is needed.
+        self.intake.stage = stage;
+        done
+    }
+
+    /// Takes what is staged of a PDU's data, and ends the PDU when it is complete; none if there may be more to do.
+    fn take_body(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Option<Flow> {
+        let staged = self.intake.end - self.intake.start;
+        let body = self.intake.body.as_mut()?;
+        let n = staged.min((body.len - body.done) as usize);
+        if n > 0 {
+            let goes_on =
+                self.with_staged(n, |inner, bytes| inner.take_data(init, queues, bytes, out));
+            self.intake.take(n);
+            return (!goes_on).then_some(Flow::Ended);
+        }
+        if body.done < body.len {
+            return Some(Flow::More);
+        }
+        let staged = self.intake.staged();
+        let body = self.intake.body.as_ref()?;
+        let Some(behind) = staged.get(..body.behind) else {
+            return Some(Flow::More);
+        };
+        if let Some(mut crc) = body.crc.clone() {
+            let (padding, summed) = behind.split_at(body.behind - DIGEST_LEN);
+            crc.update(padding);
+            if crc32c_wire(crc.finish()) != *summed {
+                self.end(init, queues, "the digest of data is wrong", out);
+                return Some(Flow::Ended);
+            }
+        }
+        let behind = body.behind;
+        let body = self.intake.body.take()?;
+        self.intake.take(behind);
+        let goes_on = self.finish_pdu(init, queues, &body, out);
+        (!goes_on).then_some(Flow::Ended)
+    }
+
+    /// Data came along with a head: it is copied to where it belongs. False if the queue pair has ended.
+    fn take_data(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(body) = &mut self.intake.body else {
+            return true;
+        };
+        if let Some(crc) = &mut body.crc {
+            crc.update(bytes);
+        }
+        let (at, verdict, head) = (body.done, body.verdict, body.head);
+        body.done += bytes.len() as u32;
+        let Verdict::DataIn { slot, pdu } = verdict else {
+            return verdict == Verdict::Drop || self.write_up(init, queues, head + at, bytes, out);
+        };
+        self.counters.copied += bytes.len() as u64;
+        let Some(command) = self.commands.get(slot) else {
+            return true;
+        };
+        let written = segments::write(&init.upper, &command.data, pdu.offset + at, bytes);
+        match written {
+            Ok(()) => true,
+            Err(refusal) => {
+                self.place_gone(init, queues, &refusal, out);
+                false
+            }
+        }
+    }
+
+    /// The buffers of a command are not what they were when it was executed: nothing can be placed, and the stream ends.
+    fn place_gone(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        refusal: &Refusal,
+        out: &mut Outbox,
+    ) {
+        let verdict = self.intake.body.as_ref().map(|body| body.verdict);
+        if let Some(Verdict::DataIn { slot, .. }) = verdict
+            && let Some(command) = self.commands.remove(slot)
+        {
+            self.struck(init, queues, &command, Status::LocProtErr, out);
+        }
+        let cause = format!("the buffers of a command: {refusal}");
+        self.end(init, queues, &cause, out);
+    }
+}

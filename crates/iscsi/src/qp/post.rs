@@ -1,0 +1,118 @@
+//! Posting: requests go into the queues, and a command gets its name.
+//! It promises that what is refused leaves nothing behind, and that a command has a receive for its response before it is taken
+//! (M12). It refuses to look at memory: that is checked when the request's turn has come.
+
+use verbena_nic::{Outbox, QpState, ReceiveWr, Status, Wc, WcOp};
+use verbena_wire::iscsi::{MAX_DATA, is_immediate};
+
+use super::Qp;
+use super::command::Command;
+use super::queues::{Pdu, Queues, Request};
+use crate::wr::{CommandId, CommandWr, PduWr, PostError};
+
+/// Most data of a PDU that is not a command: a login with all it may say.
+const MAX_TEXT: usize = 64 << 10;
+const _: () = assert!(MAX_TEXT < MAX_DATA as usize);
+
+impl Qp {
+    /// Posts a command. Its name comes back with its response; the caller transmits afterwards.
+    pub fn post_command(
+        &self,
+        wr: &CommandWr<'_>,
+        out: &mut Outbox,
+    ) -> Result<CommandId, PostError> {
+        let (got, limit) = (wr.data.len(), self.init.upper.limits.pieces);
+        if got > limit {
+            return Err(PostError::Pieces { got, limit });
+        }
+        let mut queues = self.queues.lock();
+        self.check_send(&queues)?;
+        let (receives, commands) = (queues.receives.len(), queues.commands_outstanding);
+        if receives <= commands && queues.state == QpState::Rts {
+            return Err(PostError::NoReceive { receives, commands });
+        }
+        let command = CommandId(queues.next_command);
+        queues.next_command = queues.next_command.wrapping_add(1);
+        if matches!(queues.state, QpState::Sqe | QpState::Err) {
+            self.flush_posted(wr.id, out);
+            return Ok(command);
+        }
+        let request = Request::Command(Command::new(wr, command));
+        queues.sends.push_back(request);
+        queues.sends_outstanding += 1;
+        queues.commands_outstanding += 1;
+        Ok(command)
+    }
+
+    /// Posts any other PDU. One for immediate delivery leaves before everything else; the caller transmits afterwards.
+    pub fn post_pdu(&self, wr: &PduWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
+        let (got, limit) = (wr.data.len(), MAX_TEXT);
+        if got > limit {
+            return Err(PostError::TooLong { got, limit });
+        }
+        let mut queues = self.queues.lock();
+        self.check_send(&queues)?;
+        // M12, option 1: PDUs for immediate delivery go on while the send queue has stopped.
+        let stopped = queues.state == QpState::Sqe && !is_immediate(&wr.bhs);
+        if stopped || queues.state == QpState::Err {
+            self.flush_posted(wr.id, out);
+            return Ok(());
+        }
+        let pdu = Pdu {
+            id: wr.id,
+            flags: wr.flags,
+            bhs: wr.bhs,
+            data: wr.data.into(),
+        };
+        if is_immediate(&pdu.bhs) {
+            queues.urgent.push_back(pdu);
+        } else {
+            queues.sends.push_back(Request::Pdu(pdu));
+        }
+        queues.sends_outstanding += 1;
+        Ok(())
+    }
+
+    /// Posts a receive, for a header, a response or any other PDU. Reading that was held up by its lack goes on: the caller reads.
+    pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
+        let mut queues = self.queues.lock();
+        if queues.retired {
+            return Err(PostError::State(QpState::Reset));
+        }
+        if queues.state == QpState::Err {
+            let wc = Wc {
+                id: wr.id,
+                qpn: self.number(),
+                status: Status::WrFlushErr,
+                op: WcOp::Receive,
+                ..Wc::BLANK
+            };
+            self.init.upper.recv_cq.push(wc, out);
+            return Ok(());
+        }
+        Ok(queues.receives.post(wr)?)
+    }
+
+    fn check_send(&self, queues: &Queues) -> Result<(), PostError> {
+        if queues.retired || queues.state == QpState::Reset {
+            return Err(PostError::State(QpState::Reset));
+        }
+        let limit = self.init.upper.limits.sends;
+        if queues.sends_outstanding >= limit {
+            return Err(PostError::Full(limit));
+        }
+        Ok(())
+    }
+
+    /// The send queue has stopped, or everything has: the request ends where it was posted.
+    fn flush_posted(&self, id: u64, out: &mut Outbox) {
+        let wc = Wc {
+            id,
+            qpn: self.number(),
+            status: Status::WrFlushErr,
+            op: WcOp::Send,
+            ..Wc::BLANK
+        };
+        self.init.upper.send_cq.push(wc, out);
+    }
+}

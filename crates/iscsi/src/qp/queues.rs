@@ -1,0 +1,67 @@
+//! What the consumer has posted and the adapter has not begun, behind a lock that nobody holds for long.
+//! The queues promise posting order, no more requests than the queue pair was made for, and that whoever posts is told the state
+//! of the moment. They refuse to judge requests.
+
+use std::collections::VecDeque;
+
+use verbena_nic::qp::Limits;
+use verbena_nic::{Flags, QpState, ReceiveQueue};
+use verbena_wire::iscsi::Bhs;
+
+use super::command::Command;
+
+/// A PDU that is not a command.
+#[derive(Debug)]
+pub(super) struct Pdu {
+    pub(super) id: u64,
+    pub(super) flags: Flags,
+    pub(super) bhs: Bhs,
+    pub(super) data: Box<[u8]>,
+}
+
+/// A request of the send queue.
+#[derive(Debug)]
+pub(super) enum Request {
+    Command(Command),
+    Pdu(Pdu),
+}
+
+impl Request {
+    pub(super) fn id(&self) -> u64 {
+        match self {
+            Request::Command(command) => command.id,
+            Request::Pdu(pdu) => pdu.id,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queues {
+    pub(super) state: QpState,
+    pub(super) retired: bool,
+    pub(super) sends: VecDeque<Request>,
+    /// PDUs for immediate delivery: no window holds them up (RFC 7143 §4.2.2.1).
+    pub(super) urgent: VecDeque<Pdu>,
+    pub(super) receives: ReceiveQueue,
+    /// Send requests that have not completed.
+    pub(super) sends_outstanding: usize,
+    /// Commands among them.
+    pub(super) commands_outstanding: usize,
+    /// The next command's name.
+    pub(super) next_command: u32,
+}
+
+impl Queues {
+    pub(super) fn new(limits: &Limits) -> Queues {
+        Queues {
+            state: QpState::Reset,
+            retired: false,
+            sends: VecDeque::new(),
+            urgent: VecDeque::new(),
+            receives: ReceiveQueue::new(limits.receives, limits.pieces),
+            sends_outstanding: 0,
+            commands_outstanding: 0,
+            next_command: 0,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The sending half: what may leave is framed, named and taken by the carrier, as much as it takes.
+//! It promises the order of RFC 7143: PDUs for immediate delivery first, then data that was asked for in the order it was, then
+//! requests in posting order. It refuses to take a PDU back once the target has a part of it.
+
+use parking_lot::Mutex;
+use verbena_mem::Sources;
+use verbena_nic::{Carrier, Moved, Outbox, QpState, Sending, Status};
+use verbena_wire::iscsi::{Bhs, is_immediate};
+
+use super::Init;
+use super::execute::Begun;
+use super::frame::{Frame, MAX_FRAMES, Refused};
+use super::inner::Inner;
+use super::queues::{Pdu, Queues};
+
+/// Bytes framed ahead of the carrier.
+const BATCH: usize = 256 << 10;
+
+impl Inner {
+    pub(super) fn push(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        carrier: &mut impl Carrier,
+        out: &mut Outbox,
+    ) -> Sending {
+        loop {
+            if queues.lock().state == QpState::Err {
+                return Sending::Ended;
+            }
+            let mut more = true;
+            while more && self.frames.len() < MAX_FRAMES && self.frames.bytes() < BATCH {
+                more = self.frame_next(init, queues, out);
+            }
+            if self.frames.is_empty() {
+                return Sending::Idle;
+            }
+            let (refused, bytes, moved) = {
+                let mut sources = Sources::new();
+                let named = self
+                    .frames
+                    .sources(&init.upper, &self.commands, &mut sources);
+                let bytes = sources.bytes();
+                let moved = if bytes == 0 {
+                    Moved::Nothing
+                } else {
+                    carrier.write(&sources)
+                };
+                (named.err(), bytes, moved)
+            };
+            let sent = match moved {
+                Moved::Bytes(n) => n,
+                Moved::Nothing => 0,
+                Moved::End | Moved::Broken => {
+                    self.lost(init, queues, "the connection to the target broke", out);
+                    return Sending::Ended;
+                }
+                Moved::Fault => {
+                    self.end(init, queues, "registered memory is not mapped", out);
+                    return Sending::Ended;
+                }
+            };
+            let (gathered, complete) = self.frames.advance(sent);
+            self.counters.bytes_out += sent as u64;
+            self.counters.gathered += gathered as u64;
+            self.counters.pdus_out += complete as u64;
+            if let Some(refused) = refused {
+                if sent == bytes {
+                    // Whatever stood before it has left, its own head among it: the stream cannot go on.
+                    self.memory_gone(init, queues, &refused, out);
+                    return Sending::Ended;
+                }
+                return Sending::Blocked;
+            }
+            if sent < bytes {
+                return Sending::Blocked;
+            }
+        }
+    }
+
+    /// Frames the next PDU; false if there is none now.
+    fn frame_next(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> bool {
+        let urgent = queues.lock().urgent.pop_front();
+        if let Some(pdu) = urgent {
+            self.frame_pdu(init, queues, pdu, out);
+            return true;
+        }
+        if self.frame_burst(init) {
+            return true;
+        }
+        matches!(self.begin_next(init, queues, out), Begun::Framed)
+    }
+
+    /// The next PDU of the data that was asked for first; false if none was.
+    fn frame_burst(&mut self, init: &Init) -> bool {
+        let exp_stat_sn = self.expected_status();
+        let Some(burst) = self.bursts.front_mut() else {
+            return false;
+        };
+        let pdu = burst.next(self.terms.max_send, exp_stat_sn);
+        let (slot, is_over) = (burst.slot, burst.left == 0);
+        if is_over {
+            self.bursts.pop_front();
+            if let Some(command) = self.commands.get_mut(slot) {
+                command.bursts = command.bursts.saturating_sub(1);
+            }
+        }
+        self.frame_data(init, &pdu.emit(), (slot, pdu.offset, pdu.data_len));
+        true
+    }
+
+    /// A PDU of the consumer's own.
+    pub(super) fn frame_pdu(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        pdu: Pdu,
+        out: &mut Outbox,
+    ) {
+        let mut bhs = pdu.bhs;
+        let len = (pdu.data.len() as u32).to_be_bytes();
+        put(&mut bhs, 5, len.get(1..).unwrap_or_default());
+        put(&mut bhs, 24, &self.cmd_sn.to_be_bytes());
+        put(&mut bhs, 28, &self.expected_status().to_be_bytes());
+        if !is_immediate(&bhs) {
+            self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        }
+        let digests = (self.terms.header_digest, self.terms.data_digest);
+        self.frames
+            .push(Frame::owned(&bhs, pdu.data.into_vec(), digests));
+        let signaled = pdu.flags.contains(verbena_nic::Flags::SIGNALED);
+        self.complete_send(init, queues, pdu.id, Status::Success, signaled, out);
+    }
+
+    fn memory_gone(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        refused: &Refused,
+        out: &mut Outbox,
+    ) {
+        let cause = format!("our own memory: {}", refused.refusal);
+        if let Some(command) = self.commands.remove(refused.slot) {
+            self.struck(init, queues, &command, Status::LocProtErr, out);
+        }
+        self.end(init, queues, &cause, out);
+    }
+}
+
+fn put(bhs: &mut Bhs, at: usize, bytes: &[u8]) {
+    if let Some(place) = bhs.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
