@@ -40,8 +40,13 @@ impl Claims {
         }
     }
 
-    /// The function may have what goes to `local`, and comes from `peer` if that is known.
-    pub(crate) fn check(&self, local: SocketAddr, peer: Option<SocketAddr>) -> Result<(), Error> {
+    /// The function may have, for this service, what goes to `local`, and comes from `peer` if that is known.
+    pub(crate) fn check(
+        &self,
+        service: Service,
+        local: SocketAddr,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Error> {
         // A socket of version 6 says so of peers of version 4, too; rules have the addresses as they are meant.
         let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
         let (local, peer) = (plain(local), peer.map(plain));
@@ -49,7 +54,7 @@ impl Claims {
             return Ok(());
         };
         // A device that does one thing needs no word for it.
-        let here = matches!(rule.owner.service, None | Some(Service::Rdma));
+        let here = rule.owner.service.is_none_or(|owner| owner == service);
         if here && rule.owner.device == self.device {
             return Ok(());
         }

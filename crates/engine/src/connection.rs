@@ -23,12 +23,12 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use verbena_mem::{Sources, Targets};
-use verbena_nic::{Carrier, Moved, Qp};
+use verbena_nic::{Carrier, Moved, Outbox, Qp};
 use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::door::Place;
-use crate::group::Group;
+use crate::group::{Group, Member};
 use crate::introduction::Introduction;
 use crate::shard::{Served, Shard};
 use crate::sys::{Ready, Socket};
@@ -99,10 +99,6 @@ impl Connection {
         &self.core
     }
 
-    pub(crate) fn token(&self) -> u64 {
-        self.token
-    }
-
     pub(crate) fn line(&self) -> &Line {
         &self.line
     }
@@ -113,6 +109,28 @@ impl Connection {
 
     fn is_starting(&self) -> bool {
         matches!(*self.phase.lock(), Phase::Starting(_))
+    }
+}
+
+impl Member for Connection {
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn sockets(&self) -> (&Socket, Option<&Socket>) {
+        (self.line.socket(), self.line.other())
+    }
+
+    fn turn(&self, out: &mut Outbox) {
+        self.full_turn(out);
+    }
+
+    fn poll_turn(&self, now: Time, out: &mut Outbox) -> bool {
+        self.polled_turn(now, out)
+    }
+
+    fn send_deferred(&self, late: bool, out: &mut Outbox) {
+        self.send_put_off(late, out);
     }
 }
 

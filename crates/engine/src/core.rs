@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use verbena_nic::interrupts::{Interrupts, RaiseError};
+use verbena_nic::profile::Service;
 use verbena_nic::{Event, Function, Outbox, Qp, Wake};
 
 use crate::calls::Calls;
@@ -18,6 +19,7 @@ use crate::connection::Connection;
 use crate::control::Controls;
 use crate::error::{Error, InterruptError};
 use crate::handler::{Handlers, Listeners};
+use crate::iscsi_stream::IscsiStreams;
 use crate::monitor::Opened;
 use crate::notice::Inbox;
 use crate::numbers::Numbers;
@@ -60,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) numbers: Numbers,
     /// Queue pairs that datagrams come for.
     pub(crate) residents: Residents,
+    /// Connections to iSCSI targets (M12).
+    pub(crate) iscsi: IscsiStreams,
     /// Shared send queues, by number (V6).
     pub(crate) sharers: Sharers,
     /// Startups of those who came through doors.
@@ -118,6 +122,7 @@ impl Core {
             calls: Calls::default(),
             numbers: Numbers::default(),
             residents: Residents::default(),
+            iscsi: IscsiStreams::default(),
             sharers: Sharers::default(),
             half_open: Arc::default(),
             closing: AtomicBool::new(false),
@@ -170,8 +175,18 @@ impl Core {
         local: SocketAddr,
         peer: Option<SocketAddr>,
     ) -> Result<(), Error> {
+        self.check_service(Service::Rdma, local, peer)
+    }
+
+    /// The same for what another service of the device sends or gets.
+    pub(crate) fn check_service(
+        &self,
+        service: Service,
+        local: SocketAddr,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Error> {
         match &self.claims {
-            Some(claims) => claims.check(local, peer),
+            Some(claims) => claims.check(service, local, peer),
             None => Ok(()),
         }
     }
@@ -255,6 +270,7 @@ impl Core {
                 let Ok(qp) = self.function.qp(number) else {
                     // V5: datagrams wait for memory, too.
                     self.residents.resume(&self.function, number, out);
+                    self.iscsi.resume(number, out);
                     continue;
                 };
                 qp.wake(wake, out);
@@ -287,6 +303,10 @@ impl Core {
         for qp in self.function.uds_of_cq(cq) {
             qp.fail_overflowed(out);
         }
+        for qp in self.function.uppers_of_cq(cq) {
+            qp.fail_overflowed(out);
+        }
+        self.iscsi.sweep(out);
     }
 }
 

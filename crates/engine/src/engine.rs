@@ -16,6 +16,7 @@ use crate::control::{ControlQueue, Told};
 use crate::core::Core;
 use crate::error::Error;
 use crate::handler::HandlerId;
+use crate::iscsi_pair::{IscsiOptions, IscsiPair};
 use crate::listening::{Listening, Reservation};
 use crate::notice::Inbox;
 use crate::queue::CompletionQueue;
@@ -163,6 +164,17 @@ impl Engine {
     ) -> Result<UdPair, Error> {
         self.core.check()?;
         UdPair::new(&self.core, send, recv, options)
+    }
+
+    /// An iSCSI queue pair, connected to the target at this address (M12). It waits until the target answers.
+    pub fn connect_iscsi(
+        &self,
+        to: SocketAddr,
+        queues: (&CompletionQueue, &CompletionQueue),
+        options: IscsiOptions,
+    ) -> Result<IscsiPair, Error> {
+        self.core.check()?;
+        IscsiPair::connect(&self.core, to, queues, options)
     }
 
     /// Datagrams that came for this adapter and reached no queue pair, by cause.

@@ -14,13 +14,13 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use verbena_nic::Outbox;
 use verbena_stream::Time;
 
-use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
 use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
 use boxes::Boxes;
+pub(crate) use members::Member;
 use members::Members;
 use sleeper::{Active, Loan};
 
@@ -223,11 +223,11 @@ impl Group {
     }
 
     /// Every member that is among these.
-    fn each(&self, ready: &[Ready], mut serve: impl FnMut(&Connection, Ready)) {
+    fn each(&self, ready: &[Ready], mut serve: impl FnMut(&dyn Member, Ready)) {
         for one in ready {
             let member = self.members.read().find(one.token);
-            if let Some(connection) = member {
-                serve(&connection, *one);
+            if let Some(member) = member {
+                serve(&*member, *one);
             }
         }
     }

@@ -11,7 +11,7 @@ fn claims(presents: &str, owners: &str) -> Claims {
 
 fn refused(claims: &Claims, local: &str, peer: Option<&str>) -> Option<String> {
     let peer = peer.map(|peer| peer.parse().unwrap());
-    let outcome = claims.check(local.parse().unwrap(), peer);
+    let outcome = claims.check(Service::Rdma, local.parse().unwrap(), peer);
     outcome.err().map(|error| error.to_string())
 }
 

@@ -153,7 +153,7 @@ impl Connection {
             self.shard.at(when, self.token);
         }
         let watched = self.watch_by_group(bound);
-        self.turn(&mut out);
+        self.full_turn(&mut out);
         self.core.deliver(&mut out);
         Ok(watched?)
     }

@@ -133,7 +133,7 @@ impl Connection {
             // Nobody would hear the peer.
             self.abort(out);
         } else {
-            self.turn(out);
+            self.full_turn(out);
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ fn with_scratch<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
 
 impl Connection {
     /// A full turn: reads what is there, then sends.
-    pub(crate) fn turn(&self, out: &mut Outbox) {
+    pub(crate) fn full_turn(&self, out: &mut Outbox) {
         let Some(bound) = self.bound.get() else {
             return;
         };
@@ -65,7 +65,7 @@ impl Connection {
 
     /// A turn of a thread that polls: what it received may be answered by its program at once, and then the
     /// acknowledgement goes along. True if it was put off.
-    pub(crate) fn poll_turn(&self, now: Time, out: &mut Outbox) -> bool {
+    pub(super) fn polled_turn(&self, now: Time, out: &mut Outbox) -> bool {
         let Some(bound) = self.bound.get() else {
             return false;
         };
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// Sends what a polling thread put off; `late` if it should have done so itself.
-    pub(crate) fn send_deferred(&self, late: bool, out: &mut Outbox) {
+    pub(super) fn send_put_off(&self, late: bool, out: &mut Outbox) {
         if !self.deferred.swap(false, Ordering::SeqCst) {
             return;
         }
@@ -124,7 +124,7 @@ impl Connection {
     /// Goes on reading if that was stopped for a receive that is there now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
         if self.watch.is_deaf() {
-            self.turn(out);
+            self.full_turn(out);
         }
     }
 

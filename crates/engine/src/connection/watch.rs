@@ -69,7 +69,7 @@ impl Connection {
             return Ok(());
         }
         self.shard.unwatch(self.line.reads());
-        bound.group.join(self);
+        bound.group.join(self.clone());
         state.by = By::Group;
         self.apply(bound, &mut state)
     }

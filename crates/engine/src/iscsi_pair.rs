@@ -1,0 +1,173 @@
+//! An iSCSI queue pair with hands: what is posted leaves at once, on the thread that posted it.
+//! It promises what connections promise: whoever polls its completion queue serves it, and a shard does while nobody polls.
+//! It refuses to wait for a target but when it is made, and to know what a session is.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Qp, Terms, View};
+use verbena_mem::Pd;
+use verbena_nic::profile::Service;
+use verbena_nic::qp::Limits;
+use verbena_nic::{NewUpper, OnFailure, Outbox, QpState, ReceiveWr};
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::iscsi_stream::{self, IscsiStream};
+use crate::queue::{CompletionQueue, Queue};
+
+/// An iSCSI queue pair to make.
+#[derive(Debug, Clone, Copy)]
+pub struct IscsiOptions {
+    /// Its domain.
+    pub pd: Pd,
+    /// Its limits.
+    pub limits: Limits,
+    /// What a command that cannot be executed does to it: options 1 and 2 of M12.
+    pub on_failure: OnFailure,
+    /// How long a target may take to answer when it is dialled.
+    pub patience: Duration,
+}
+
+/// An iSCSI queue pair and its connection.
+#[derive(Debug)]
+pub struct IscsiPair {
+    core: Arc<Core>,
+    stream: Arc<IscsiStream>,
+    /// Kept as long as completions may come.
+    _queues: (Arc<Queue>, Arc<Queue>),
+}
+
+impl IscsiPair {
+    pub(crate) fn connect(
+        core: &Arc<Core>,
+        to: SocketAddr,
+        (send, recv): (&CompletionQueue, &CompletionQueue),
+        options: IscsiOptions,
+    ) -> Result<IscsiPair, Error> {
+        core.check_own(send.0.core())?;
+        core.check_own(recv.0.core())?;
+        let socket = iscsi_stream::dial(core, to, options.patience)?;
+        core.check_service(Service::Iscsi, socket.local()?, Some(to))?;
+        let new = NewUpper {
+            pd: options.pd,
+            send_cq: send.number(),
+            recv_cq: recv.number(),
+            limits: options.limits,
+        };
+        let make = |init| Qp::new(init, options.on_failure);
+        let qp = core.function.create_upper(new, make)?;
+        qp.attach();
+        send.0.feed(&recv.0.group);
+        let stream = IscsiStream::open(core, socket, qp.clone(), &recv.0.group);
+        let stream = stream.inspect_err(|_| {
+            // Nobody has seen it.
+            let _ = core.function.destroy_upper(qp.number());
+        })?;
+        Ok(IscsiPair {
+            core: core.clone(),
+            stream,
+            _queues: (send.0.clone(), recv.0.clone()),
+        })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.stream.qp.number()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> QpState {
+        self.stream.qp.state()
+    }
+
+    /// Everything that changes, at one moment.
+    pub fn view(&self) -> View {
+        self.stream.qp.view()
+    }
+
+    /// Login is over: from here on the queue pair is in iSCSI mode, on these terms.
+    pub fn begin(&self, terms: Terms) {
+        self.act(|qp, out| qp.begin(terms, out));
+    }
+
+    /// Option 1 of M12: the send queue goes on after a command that could not be executed. False if it had not stopped.
+    pub fn restart_sends(&self) -> bool {
+        self.stream.qp.restart_sends()
+    }
+
+    /// Ends it: everything that waits is flushed, and the connection is closed.
+    pub fn fail(&self, cause: &str) {
+        self.act(|qp, out| qp.fail(cause, out));
+    }
+
+    /// Posts a command; its name comes back with its response.
+    pub fn post_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
+        self.check()?;
+        self.act(|qp, out| qp.post_command(wr, out))
+    }
+
+    /// Posts commands that leave together; those that were posted before one was refused have names.
+    pub fn post_commands(
+        &self,
+        wrs: &[CommandWr<'_>],
+        names: &mut Vec<CommandId>,
+    ) -> Result<(), PostError> {
+        self.check()?;
+        self.act(|qp, out| {
+            for wr in wrs {
+                names.push(qp.post_command(wr, out)?);
+            }
+            Ok(())
+        })
+    }
+
+    /// Posts any other PDU.
+    pub fn post_pdu(&self, wr: &PduWr<'_>) -> Result<(), PostError> {
+        self.check()?;
+        self.act(|qp, out| qp.post_pdu(wr, out))
+    }
+
+    /// Posts a receive.
+    pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        self.check()?;
+        let mut out = Outbox::new();
+        let posted = self.stream.qp.post_receive(wr, &mut out);
+        self.stream.resume(&mut out);
+        self.core.deliver(&mut out);
+        posted
+    }
+
+    /// A call, what may be sent after it, and all that follows.
+    fn act<R>(&self, call: impl FnOnce(&Qp, &mut Outbox) -> R) -> R {
+        let mut out = Outbox::new();
+        let done = call(&self.stream.qp, &mut out);
+        self.stream.send(&mut out);
+        self.core.deliver(&mut out);
+        done
+    }
+
+    /// A forked child has no queue pair, only the memory of one.
+    fn check(&self) -> Result<(), PostError> {
+        if self.core.is_closing() {
+            return Err(PostError::State(QpState::Err));
+        }
+        if self.core.lives() {
+            Ok(())
+        } else {
+            Err(PostError::State(QpState::Reset))
+        }
+    }
+}
+
+impl Drop for IscsiPair {
+    fn drop(&mut self) {
+        if !self.core.lives() {
+            return;
+        }
+        self.stream.close();
+        let destroyed = self.core.function.destroy_upper(self.number());
+        debug_assert!(destroyed.is_ok(), "it is destroyed once");
+    }
+}

@@ -1,0 +1,281 @@
+//! A TCP connection to an iSCSI target and the queue pair it serves, run by whoever runs the connections of the same completion queue.
+//! It promises that bytes move in order whoever moves them, and that it is closed when its queue pair has ended.
+//! It refuses to log in: what is said on it is its consumer's and its queue pair's business.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use verbena_iscsi::Qp;
+use verbena_nic::{Outbox, Receiving, Sending};
+use verbena_stream::Time;
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::group::{Group, Member};
+use crate::shard::next_token;
+use crate::sys::{self, Interest, Poller, Socket};
+
+/// Reads of one turn, before others have theirs.
+const READS: usize = 16;
+/// Reads of a turn of a thread that polls: a head, and the data behind it.
+const POLL_READS: usize = 2;
+
+/// A connection to a target.
+pub(crate) struct IscsiStream {
+    core: Arc<Core>,
+    token: u64,
+    socket: Socket,
+    pub(crate) qp: Arc<Qp>,
+    group: Arc<Group>,
+    watch: Mutex<Watch>,
+    /// The same as in there, for those who would change nothing.
+    wants_room: AtomicBool,
+    deaf: AtomicBool,
+}
+
+/// What the group watches the socket for.
+#[derive(Debug, Default)]
+struct Watch {
+    listed: bool,
+    wants_room: bool,
+    deaf: bool,
+    closed: bool,
+}
+
+/// Dials a target, and waits until it answers or the time is over.
+pub(crate) fn dial(core: &Core, to: SocketAddr, patience: Duration) -> Result<Socket, Error> {
+    let unreachable = |cause| Error::Unreachable { peer: to, cause };
+    let socket = Socket::connect(to, None, None).map_err(unreachable)?;
+    let poller = Poller::new()?;
+    let interest = Interest {
+        read: false,
+        write: true,
+        oneshot: false,
+    };
+    poller.add(&socket, 0, interest)?;
+    let (end, mut ready) = (sys::now() + patience, Vec::new());
+    while !socket.connected().map_err(unreachable)? {
+        let left = end.since(sys::now());
+        if left.is_zero() {
+            let (peer, limit) = (to, patience);
+            return Err(Error::Timeout { peer, limit });
+        }
+        poller.wait(&mut ready, Some(left))?;
+    }
+    if let Some(bytes) = core.config.buffers {
+        socket.set_buffers(Some(bytes))?;
+    }
+    let same_host = to.ip().is_loopback() || socket.same_host();
+    if !core.config.pacing.or(!same_host) {
+        // Who may not choose keeps what the system chose: slower, and as good.
+        let _ = socket.set_unpaced();
+    }
+    // A target that vanished without a word is noticed even if nobody asks it for anything.
+    let _ = socket.keep_alive(core.config.keep_alive);
+    Ok(socket)
+}
+
+impl IscsiStream {
+    /// The queue pair's stream from now on.
+    pub(crate) fn open(
+        core: &Arc<Core>,
+        socket: Socket,
+        qp: Arc<Qp>,
+        group: &Arc<Group>,
+    ) -> Result<Arc<IscsiStream>, Error> {
+        let stream = Arc::new(IscsiStream {
+            core: core.clone(),
+            token: next_token(),
+            socket,
+            qp,
+            group: group.clone(),
+            watch: Mutex::default(),
+            wants_room: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
+        });
+        core.iscsi.add(&stream);
+        group.join(stream.clone());
+        let watched = stream.apply(&mut stream.watch.lock());
+        if let Err(error) = watched {
+            stream.close();
+            return Err(error.into());
+        }
+        Ok(stream)
+    }
+
+    /// Sends what may be sent, unless somebody is at work who will.
+    pub(crate) fn send(&self, out: &mut Outbox) {
+        loop {
+            let sent = self.qp.try_transmit(&mut &self.socket, out);
+            match sent {
+                None => return,
+                Some(Sending::Blocked) => {
+                    self.want_room(true);
+                    return;
+                }
+                // Somebody who found no room after us may have asked for it before we took that back: look again.
+                Some(Sending::Idle) if self.want_room(false) => {}
+                Some(Sending::Idle) => return,
+                Some(Sending::Ended) => return self.close(),
+            }
+        }
+    }
+
+    /// Goes on reading if that was stopped for a receive that is there now.
+    pub(crate) fn resume(&self, out: &mut Outbox) {
+        if self.deaf.load(Ordering::SeqCst) {
+            self.turn(out);
+        }
+    }
+
+    fn read(&self, times: usize, out: &mut Outbox) {
+        let mut left = times;
+        while left > 0 {
+            match self.qp.receive(&mut &self.socket, out) {
+                Receiving::Some(_) => {
+                    left -= 1;
+                    self.listen(true);
+                }
+                Receiving::Dry => {
+                    self.listen(true);
+                    return;
+                }
+                Receiving::Held => {
+                    // A receive may have been posted by one who still saw us listen: look again.
+                    if !self.listen(false) {
+                        return;
+                    }
+                }
+                Receiving::Ended => return self.close(),
+            }
+        }
+    }
+
+    /// Waits for room to write, or no more; true if that is news.
+    fn want_room(&self, wanted: bool) -> bool {
+        if !wanted && !self.wants_room.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut watch = self.watch.lock();
+        if watch.wants_room == wanted {
+            return false;
+        }
+        watch.wants_room = wanted;
+        self.wants_room.store(wanted, Ordering::Release);
+        let _ = self.apply(&mut watch);
+        true
+    }
+
+    /// Watches for input, or not: what cannot be read must not wake anybody. True if that is news.
+    fn listen(&self, wanted: bool) -> bool {
+        if self.deaf.load(Ordering::SeqCst) != wanted {
+            return false;
+        }
+        let mut watch = self.watch.lock();
+        if watch.deaf != wanted {
+            return false;
+        }
+        watch.deaf = !wanted;
+        self.deaf.store(!wanted, Ordering::SeqCst);
+        let _ = self.apply(&mut watch);
+        true
+    }
+
+    fn apply(&self, watch: &mut Watch) -> sys::Result<()> {
+        if watch.closed {
+            return Ok(());
+        }
+        let interest = Interest {
+            read: !watch.deaf,
+            write: watch.wants_room,
+            oneshot: false,
+        };
+        if interest.read || interest.write {
+            self.group.watch(self, interest, watch.listed)?;
+            watch.listed = true;
+        } else if watch.listed {
+            self.group.set_aside(self);
+            watch.listed = false;
+        }
+        Ok(())
+    }
+
+    /// Nobody serves it any more, and the target is told.
+    pub(crate) fn close(&self) {
+        let mut watch = self.watch.lock();
+        if core::mem::replace(&mut watch.closed, true) {
+            return;
+        }
+        self.group.leave(self);
+        drop(watch);
+        self.core.iscsi.remove(self.qp.number());
+        // It may have been broken before.
+        let _ = self.socket.shutdown_write();
+    }
+}
+
+impl Member for IscsiStream {
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn sockets(&self) -> (&Socket, Option<&Socket>) {
+        (&self.socket, None)
+    }
+
+    fn turn(&self, out: &mut Outbox) {
+        self.read(READS, out);
+        self.send(out);
+    }
+
+    fn poll_turn(&self, _: Time, out: &mut Outbox) -> bool {
+        self.read(POLL_READS, out);
+        self.send(out);
+        false
+    }
+
+    fn send_deferred(&self, _: bool, _: &mut Outbox) {}
+}
+
+impl core::fmt::Debug for IscsiStream {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("IscsiStream")
+            .field("qp", &self.qp.number())
+            .finish_non_exhaustive()
+    }
+}
+
+/// All of an engine, by queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct IscsiStreams(RwLock<HashMap<u32, Weak<IscsiStream>>>);
+
+impl IscsiStreams {
+    fn add(&self, stream: &Arc<IscsiStream>) {
+        let number = stream.qp.number();
+        self.0.write().insert(number, Arc::downgrade(stream));
+    }
+
+    fn remove(&self, number: u32) {
+        self.0.write().remove(&number);
+    }
+
+    /// Goes on with the queue pair of this number, which waited for memory (V5).
+    pub(crate) fn resume(&self, number: u32, out: &mut Outbox) {
+        let stream = self.0.read().get(&number).and_then(Weak::upgrade);
+        if let Some(stream) = stream {
+            stream.send(out);
+        }
+    }
+
+    /// Has those whose queue pair ended closed.
+    pub(crate) fn sweep(&self, out: &mut Outbox) {
+        let all: Vec<_> = self.0.read().values().filter_map(Weak::upgrade).collect();
+        for stream in all.iter().filter(|stream| stream.qp.wants_close()) {
+            stream.send(out);
+        }
+    }
+}
