@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array of the program's own, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`Ud`], [`Desk`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`Ud`], [`Iscsi`], [`Desk`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (who owns which buffer until when).
 //!
 //! # Features
@@ -66,6 +66,7 @@ mod error;
 mod function;
 mod handler;
 mod handover;
+mod iscsi;
 mod listener;
 pub mod low;
 #[allow(
@@ -94,6 +95,7 @@ pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
 pub use handover::{Handover, HandoverError, Hatch, Inheritance, Kept, Step, Successor};
+pub use iscsi::{Iscsi, IscsiOptions};
 pub use listener::{Accepting, Berth, Listener, Next, Request};
 pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Tag, Window};
 pub use pd::Pd;

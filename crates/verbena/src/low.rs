@@ -43,6 +43,10 @@ pub use verbena_engine::handler::{Class, Completion, Place};
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::{Beside, Channel};
 pub use verbena_engine::{Manners, Notify, Shutdown};
+pub use verbena_iscsi::{
+    CommandId, CommandWr, Counters as IscsiCounters, Direction, PduWr, PostError as IscsiPostError,
+    Terms, View as IscsiView,
+};
 pub use verbena_mem::{Bind, Room, Ticket, WindowType};
 pub use verbena_nic::eqe::OnChannel;
 pub use verbena_nic::interrupts::{At, Origin};

@@ -1,0 +1,172 @@
+//! An iSCSI queue pair of the low layer (M12): one request carries a SCSI command and its buffers, and the adapter does the rest.
+//! It promises that data moves straight between the connection and the buffers, and that a command ends with its response or with
+//! the queue pair. It refuses to be a session: logging in, and what a response means, is its user's (the crate `verbena-storage`).
+
+use core::fmt;
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use verbena_engine::{IscsiOptions as EngineOptions, IscsiPair};
+use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Terms, View};
+use verbena_nic::qp::Limits;
+use verbena_nic::{OnFailure, QpState, ReceiveWr};
+
+use crate::cq::BareCq;
+use crate::device::{Domain, Inner};
+use crate::error::Error;
+use crate::pd::Pd;
+
+/// What an iSCSI queue pair shall be like.
+///
+/// ```
+/// use verbena::{IscsiOptions, low::Limits};
+/// let options = IscsiOptions {
+///     limits: Limits { sends: 256, receives: 1024, ..Limits::default() },
+///     ..IscsiOptions::default()
+/// };
+/// # assert_eq!(options.limits.sends, 256);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct IscsiOptions {
+    /// How much it holds.
+    pub limits: Limits,
+    /// What a command that cannot be executed does to it.
+    pub on_failure: OnFailure,
+    /// How long a target may take to answer when it is dialled.
+    pub patience: Duration,
+}
+
+impl Default for IscsiOptions {
+    fn default() -> IscsiOptions {
+        IscsiOptions {
+            limits: Limits::default(),
+            on_failure: OnFailure::Reactive,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// An iSCSI queue pair, connected to a target.
+///
+/// Every PDU of the target that is not dropped takes a receive: headers of data, responses, and everything else whole. The
+/// response to a command has its name in `Wc::immediate`.
+///
+/// ```no_run
+/// use verbena::low::{BLANK, RecvWr};
+/// use verbena::{Access, Device, Iscsi, IscsiOptions};
+///
+/// let device = Device::open()?;
+/// let (pd, cq) = (device.pd()?, device.cq(256)?);
+/// let heads = pd.memory(64 * 1024, Access::LOCAL_WRITE)?;
+/// let target = "192.0.2.1:3260".parse().unwrap();
+/// let qp = Iscsi::connect(&pd, &cq, &cq, target, IscsiOptions::default())?;
+/// qp.post_recv(&[RecvWr { id: 0, scatter: &[heads.sge(0, 1024)?] }]).map_err(|(_, e)| e)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Iscsi {
+    pair: IscsiPair,
+    // Dropped after it.
+    _domain: Arc<Domain>,
+}
+
+impl Iscsi {
+    /// Dials a target and waits until it answers. Sends complete in one queue, receives in the same or another.
+    ///
+    /// ```no_run
+    /// # use verbena::{Device, Iscsi, IscsiOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let target = "192.0.2.1:3260".parse().unwrap();
+    /// let qp = Iscsi::connect(&device.pd()?, &cq, &cq, target, IscsiOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connect(
+        pd: &Pd,
+        send: &BareCq,
+        recv: &BareCq,
+        to: SocketAddr,
+        options: IscsiOptions,
+    ) -> Result<Iscsi, Error> {
+        let device = &pd.0.device;
+        let same = |other: &Arc<Inner>| Arc::ptr_eq(other, device);
+        if !same(&send.device) || !same(&recv.device) {
+            return Err(Error::Foreign);
+        }
+        let options = EngineOptions {
+            pd: pd.0.pd,
+            limits: options.limits,
+            on_failure: options.on_failure,
+            patience: options.patience,
+        };
+        let queues = (&send.queue, &recv.queue);
+        let pair = device.engine.connect_iscsi(to, queues, options)?;
+        Ok(Iscsi {
+            pair,
+            _domain: pd.0.clone(),
+        })
+    }
+
+    /// Its number, as completions and events name it.
+    pub fn number(&self) -> u32 {
+        self.pair.number()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> QpState {
+        self.pair.state()
+    }
+
+    /// State, first cause of failure, counters and outstanding work, at one moment.
+    pub fn view(&self) -> View {
+        self.pair.view()
+    }
+
+    /// Login is over: from here on it is in iSCSI mode, on these terms.
+    pub fn begin(&self, terms: Terms) {
+        self.pair.begin(terms);
+    }
+
+    /// The send queue goes on after a command that could not be executed; false if it had not stopped.
+    pub fn restart_sends(&self) -> bool {
+        self.pair.restart_sends()
+    }
+
+    /// Ends it: everything that waits is flushed, and the connection is closed.
+    pub fn fail(&self, cause: &str) {
+        self.pair.fail(cause);
+    }
+
+    /// Posts a command; its name comes back with its response.
+    pub fn post_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
+        self.pair.post_command(wr)
+    }
+
+    /// Posts commands that leave together, and adds their names; those before one that is refused are posted.
+    pub fn post_commands(
+        &self,
+        wrs: &[CommandWr<'_>],
+        names: &mut Vec<CommandId>,
+    ) -> Result<(), PostError> {
+        self.pair.post_commands(wrs, names)
+    }
+
+    /// Posts any other PDU; the adapter fills in its sequence numbers.
+    pub fn post_pdu(&self, wr: &PduWr<'_>) -> Result<(), PostError> {
+        self.pair.post_pdu(wr)
+    }
+
+    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+        wrs.iter().enumerate().try_for_each(|(at, wr)| {
+            let posted = self.pair.post_receive(wr);
+            posted.map_err(|error| (at, error))
+        })
+    }
+}
+
+impl fmt::Debug for Iscsi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Iscsi").field(&self.number()).finish()
+    }
+}
