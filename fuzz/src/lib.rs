@@ -10,11 +10,13 @@ pub mod control;
 pub mod ddp;
 pub mod decode;
 pub mod fpdu;
+pub mod iscsi;
 pub mod pair;
 pub mod push;
 pub mod rdmap;
 pub mod roce_ud;
 pub mod rx;
+pub mod scsi;
 pub mod session;
 pub mod source;
 pub mod startup;
@@ -38,11 +40,13 @@ pub const TARGETS: &[Target] = &[
     target("ddp", ddp::target),
     target("decode", decode::target),
     target("fpdu", fpdu::target),
+    target("iscsi", iscsi::target),
     target("pair", pair::target),
     target("push", push::target),
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
     target("rx", rx::target),
+    target("scsi", scsi::target),
     target("session", session::target),
     target("startup", startup::target),
     target("startup_frame", startup_frame::target),

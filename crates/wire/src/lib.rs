@@ -1,6 +1,6 @@
 //! Every byte format Verbena speaks: MPA, DDP and RDMAP as the RFCs define them, Verbena's own
-//! extensions, the RoCEv2 datagrams used for unreliable queue pairs, and the cells and push-push
-//! messages of channels. Each header is one file
+//! extensions, the RoCEv2 datagrams used for unreliable queue pairs, the cells and push-push
+//! messages of channels, and iSCSI with iSER and the SCSI it carries. Each header is one file
 //! that parses bytes into a value which cannot lie and emits that value back as the same bytes.
 //! Nothing here keeps state, does I/O, or knows what a connection is.
 //!
@@ -15,15 +15,21 @@
 //!   not sent. The other direction also holds for bytes sent by a conforming peer; reserved bits
 //!   are ignored on receive and sent as zero, except in cells and push-push messages, which are
 //!   refused. Terminate documents its two exceptions: error codes
-//!   that read alike, and the layout of a message without returned headers.
+//!   that read alike, and the layout of a message without returned headers. Sense data and the
+//!   pages of SCSI are read in every form and written in one, or not at all.
+//! * An iSCSI header announces what follows it; [`iscsi::Lengths`] reads that from any header,
+//!   also from one that `parse` refuses. No length is trusted beyond the bytes that are there.
 //! * Integers are big-endian on the wire. The exceptions are checksums: the CRC field of an FPDU,
-//!   both CRCs of a cell and the ICRC of a RoCEv2 packet are stored least significant byte first.
+//!   both CRCs of a cell, the digests of iSCSI and the ICRC of a RoCEv2 packet are stored least
+//!   significant byte first.
 //! * `Display` prints one line for people.
 //!
 //! # Reading order
 //!
 //! [`number`] for the vocabulary, [`mpa`] for framing, [`ddp`] for segments, [`rdmap`] for
-//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] stand by themselves.
+//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] stand by themselves. For storage:
+//! [`iscsi`] for the headers and [`iscsi::text`] for the login, [`scsi`] for what commands carry,
+//! [`iser`] for the header that puts both on RDMA.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -6,6 +6,7 @@ mod cells;
 mod codecs;
 mod machines;
 mod sessions;
+mod storage;
 
 use std::io;
 use std::path::Path;
@@ -30,6 +31,8 @@ fn main() -> io::Result<()> {
         ("channel", cells::scripts()),
         ("push", cells::messages()),
         ("session", sessions::sessions()),
+        ("iscsi", storage::headers()),
+        ("scsi", storage::answers()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {
