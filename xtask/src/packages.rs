@@ -155,6 +155,31 @@ const NEEDED: &[Needed] = &[
         "interfaces of the split driver in network namespaces",
     ),
     program(
+        "nbdcopy",
+        "libnbd-bin",
+        "copies, descriptions and a mount of a disk that is exported over NBD",
+    ),
+    program(
+        "qemu-img",
+        "qemu-utils",
+        "qemu's programs on a disk that is exported over NBD",
+    ),
+    program(
+        "mkfs.ext4",
+        "e2fsprogs",
+        "a file system that has gone through an exported disk",
+    ),
+    program(
+        "tgtd",
+        "tgt",
+        "an iSCSI target that is not ours, for the initiator",
+    ),
+    program(
+        "iscsi-inq",
+        "libiscsi-bin",
+        "an initiator that is not ours, beside ours",
+    ),
+    program(
         "valgrind",
         "valgrind",
         "counting the instructions of fixed scenarios",

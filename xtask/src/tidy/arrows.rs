@@ -88,6 +88,7 @@ const ARROWS: &[Arrow] = &[
             WIRE,
         ],
     ),
+    free("verbena-storage", &[VERBENA, WIRE]),
     free("verbena-capi", &[VERBENA, RSOCKET]),
     pure("verbena-shim", &[], &["libc"]),
     pure("verbena-preload", &[], &["libc"]),

@@ -1,0 +1,308 @@
+//! How fast a disk is: requests of one size at one depth, for a while, and what became of them.
+//! It promises that latencies are measured from the start of each request to the moment its completion is seen.
+//! It refuses to judge, and to spare anything: a load with writes destroys what is in its range.
+
+mod latency;
+
+use core::fmt;
+use std::ops::{ControlFlow, Range};
+use std::time::{Duration, Instant};
+
+use crate::blocks::{Blocks, Extent, Place, Request};
+use crate::error::Error;
+use crate::flight::Flight;
+
+pub use latency::Latency;
+
+/// Memory that a load may take.
+const MAX_MEMORY: usize = 1 << 30;
+/// How often whoever watches is asked.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Which blocks come next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// One after the other, and again from the start.
+    Sequential,
+    /// Any.
+    Random,
+}
+
+/// When it is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// After so long.
+    Time(Duration),
+    /// After so many requests.
+    Requests(u64),
+}
+
+/// What a disk is put under.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// The bytes that are touched: whole blocks.
+    pub range: Range<u64>,
+    /// Which come next.
+    pub pattern: Pattern,
+    /// Reads in a hundred requests; the others write.
+    pub reads: u8,
+    /// Bytes per request: whole blocks.
+    pub size: u32,
+    /// Requests at a time.
+    pub depth: usize,
+    /// When it is over.
+    pub limit: Limit,
+    /// Decides what is random.
+    pub seed: u64,
+}
+
+/// What became of a load.
+#[derive(Debug, Clone)]
+pub struct Score {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes per request.
+    pub size: u32,
+    /// From the first request to the last completion.
+    pub elapsed: Duration,
+    /// Processor time of the whole process in that time.
+    pub cpu: Duration,
+    /// How long requests took.
+    pub latency: Latency,
+}
+
+impl Score {
+    /// Bytes moved.
+    pub fn bytes(&self) -> u64 {
+        (self.reads + self.writes) * u64::from(self.size)
+    }
+
+    /// Requests per second.
+    pub fn iops(&self) -> f64 {
+        ratio((self.reads + self.writes) as f64, self.elapsed.as_secs_f64())
+    }
+
+    /// Megabytes (of a million bytes) per second.
+    pub fn megabytes_per_second(&self) -> f64 {
+        ratio(self.bytes() as f64 / 1e6, self.elapsed.as_secs_f64())
+    }
+
+    /// Seconds of a processor per gigabyte (of a milliard bytes).
+    pub fn cpu_per_gigabyte(&self) -> f64 {
+        ratio(self.cpu.as_secs_f64(), self.bytes() as f64 / 1e9)
+    }
+}
+
+fn ratio(of: f64, to: f64) -> f64 {
+    if to > 0.0 { of / to } else { 0.0 }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micro = |time: Duration| time.as_nanos() as f64 / 1e3;
+        let Score { reads, writes, .. } = self;
+        writeln!(
+            f,
+            "{:.0} requests/s, {:.1} MB/s ({reads} reads, {writes} writes in {:.2} s)",
+            self.iops(),
+            self.megabytes_per_second(),
+            self.elapsed.as_secs_f64()
+        )?;
+        writeln!(
+            f,
+            "latency min {:.1} µs, median {:.1} µs, p99 {:.1} µs, max {:.1} µs",
+            micro(self.latency.min()),
+            micro(self.latency.at(0.5)),
+            micro(self.latency.at(0.99)),
+            micro(self.latency.max())
+        )?;
+        write!(f, "{:.3} CPU seconds per GB", self.cpu_per_gigabyte())
+    }
+}
+
+/// A request under way.
+#[derive(Clone, Copy)]
+struct Shot {
+    begun: Instant,
+    read: bool,
+    at: u64,
+}
+
+/// Puts a disk under a load. Whoever watches is told the time now and then, and may end it: what was done until then counts.
+pub fn run<B: Blocks>(
+    blocks: &mut B,
+    load: &Load,
+    watch: &mut dyn FnMut(Duration) -> ControlFlow<()>,
+) -> Result<Score, Error> {
+    let places = places(blocks, load)?;
+    let memory = blocks.memory(load.depth * load.size as usize)?;
+    let mut dice = Dice(load.seed ^ 0x9E37_79B9_7F4A_7C15);
+    fill(&memory, &mut dice)?;
+    let per_place = load.size / blocks.geometry().block_size;
+    let first = load.range.start / u64::from(blocks.geometry().block_size);
+
+    let mut flight = Flight::new(blocks);
+    let mut free: Vec<usize> = (0..load.depth).rev().collect();
+    let begun = Instant::now();
+    let mut shots = vec![
+        Shot {
+            begun,
+            read: true,
+            at: 0
+        };
+        load.depth
+    ];
+    let mut score = Score {
+        reads: 0,
+        writes: 0,
+        size: load.size,
+        elapsed: Duration::ZERO,
+        cpu: Duration::ZERO,
+        latency: Latency::new(),
+    };
+    let cpu = processor_time();
+    let (mut started, mut glanced, mut over) = (0_u64, begun, false);
+    while !over || !flight.is_idle() {
+        let now = Instant::now();
+        if now - glanced >= GLANCE {
+            glanced = now;
+            over |= watch(now - begun).is_break();
+        }
+        over |= match load.limit {
+            Limit::Time(time) => now - begun >= time,
+            Limit::Requests(count) => started >= count,
+        };
+        while !over && flight.has_room() {
+            let Some(slot) = free.pop() else { break };
+            let place = match load.pattern {
+                Pattern::Sequential => started % places,
+                Pattern::Random => dice.below(places),
+            };
+            let read = dice.below(100) < u64::from(load.reads);
+            let at = Extent {
+                lba: first + place * u64::from(per_place),
+                blocks: per_place,
+            };
+            let payload = Place::new(&memory, slot * load.size as usize);
+            let request = match read {
+                true => Request::Read { at, into: payload },
+                false => Request::Write {
+                    at,
+                    from: payload,
+                    fua: false,
+                },
+            };
+            let at = load.range.start + place * u64::from(load.size);
+            let begun = Instant::now();
+            shots[slot] = Shot { begun, read, at };
+            if !flight.submit(slot as u64, request)? {
+                free.push(slot);
+                break;
+            }
+            started += 1;
+            over |= load.limit == Limit::Requests(started);
+        }
+        let mut came = false;
+        for done in flight.reap()? {
+            came = true;
+            let slot = done.id as usize;
+            let Shot { begun, read, at } = shots[slot];
+            let what = if read { "a read" } else { "a write" };
+            done.result
+                .map_err(|failure| Error::Failed { what, at, failure })?;
+            score.latency.add(begun.elapsed());
+            *(if read { &mut score.reads } else { &mut score.writes }) += 1;
+            free.push(slot);
+        }
+        if !came && !flight.is_idle() {
+            flight.wait()?;
+        }
+    }
+    score.elapsed = begun.elapsed();
+    score.cpu = processor_time().saturating_sub(cpu);
+    Ok(score)
+}
+
+/// How many requests fit into the range, if the load makes sense on this disk.
+fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
+    let geometry = blocks.geometry();
+    let wrong = |what: String| Err(Error::Setting(what));
+    let len = load.range.end.saturating_sub(load.range.start);
+    let (block, size) = (geometry.block_size, load.size);
+    if load.range.start > load.range.end || !geometry.holds(load.range.start, len) {
+        let (offset, limit) = (load.range.start, geometry.bytes());
+        return Err(Error::Range { offset, len, limit });
+    }
+    if size == 0 || size % block != 0 || size > geometry.maximal {
+        let most = geometry.maximal;
+        return wrong(format!(
+            "a request of {size} bytes: the disk takes multiples of {block} up to {most}"
+        ));
+    }
+    if load.range.start % u64::from(block) != 0 || len < u64::from(size) {
+        return wrong(format!(
+            "a range of {len} bytes at {}: it begins between blocks of {block} bytes and holds a request of {size}",
+            load.range.start
+        ));
+    }
+    if load.depth == 0 || load.depth > blocks.depth() {
+        let most = blocks.depth();
+        let depth = load.depth;
+        return wrong(format!(
+            "{depth} requests at a time: the disk takes 1 to {most}"
+        ));
+    }
+    if load.depth.saturating_mul(size as usize) > MAX_MEMORY {
+        return wrong(format!(
+            "{} requests of {size} bytes at a time need more than {MAX_MEMORY} bytes of memory",
+            load.depth
+        ));
+    }
+    if load.reads > 100 {
+        return wrong(format!("{} reads in a hundred requests", load.reads));
+    }
+    if load.reads < 100 && geometry.read_only {
+        return Err(Error::ReadOnly);
+    }
+    Ok(len / u64::from(size))
+}
+
+/// Bytes that no target can store in less room.
+fn fill(memory: &verbena::Memory, dice: &mut Dice) -> Result<(), Error> {
+    let mut bytes = [0_u8; 4096];
+    for start in (0..memory.len()).step_by(bytes.len()) {
+        for word in bytes.as_chunks_mut::<8>().0 {
+            *word = dice.roll().to_le_bytes();
+        }
+        let len = bytes.len().min(memory.len() - start);
+        memory.write_at(start, &bytes[..len])?;
+    }
+    Ok(())
+}
+
+/// Numbers that look random and follow from a seed (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.roll()) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+/// What this process has used so far, all threads together.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! How long many things took, in buckets of about three per cent: small whatever comes, and good enough for percentiles.
+//! It promises that the least and the longest are exact.
+//! It refuses to forget: there is one for each measurement.
+
+use std::time::Duration;
+
+/// Buckets per power of two.
+const FINE: u32 = 32;
+const FINE_BITS: u32 = FINE.trailing_zeros();
+const BUCKETS: usize = ((64 - FINE_BITS + 1) * FINE) as usize;
+
+/// Times that something took.
+#[derive(Debug, Clone)]
+pub struct Latency {
+    buckets: Box<[u64; BUCKETS]>,
+    count: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Latency::new()
+    }
+}
+
+impl Latency {
+    /// None yet.
+    pub fn new() -> Latency {
+        Latency {
+            buckets: Box::new([0; BUCKETS]),
+            count: 0,
+            min: u64::MAX,
+            max: 0,
+        }
+    }
+
+    /// One more.
+    pub fn add(&mut self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(nanos)] += 1;
+        self.count += 1;
+        self.min = self.min.min(nanos);
+        self.max = self.max.max(nanos);
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The shortest; zero if there is none.
+    pub fn min(&self) -> Duration {
+        Duration::from_nanos(if self.count == 0 { 0 } else { self.min })
+    }
+
+    /// The longest; zero if there is none.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.max)
+    }
+
+    /// What this share of them did not exceed: 0.5 for the median. At most about three per cent too long.
+    pub fn at(&self, share: f64) -> Duration {
+        let rank = (share.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (at, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= rank {
+                let end = last(at).clamp(self.min, self.max);
+                return Duration::from_nanos(end);
+            }
+        }
+        self.max()
+    }
+}
+
+fn bucket(nanos: u64) -> usize {
+    if nanos < u64::from(FINE) {
+        return nanos as usize;
+    }
+    let power = 63 - nanos.leading_zeros();
+    let inside = (nanos >> (power - FINE_BITS)) as u32 & (FINE - 1);
+    ((power - FINE_BITS + 1) * FINE + inside) as usize
+}
+
+/// The longest time of a bucket.
+fn last(at: usize) -> u64 {
+    let (row, inside) = (at as u32 / FINE, u64::from(at as u32 % FINE));
+    if row == 0 {
+        return inside;
+    }
+    let shift = row - 1;
+    let first = (u64::from(FINE) + inside) << shift;
+    first + ((1_u64 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_in_its_bucket() {
+        for shift in 0..64 {
+            for nanos in [1_u64 << shift, (1 << shift) + 1, (1_u64 << shift) - 1, !0 >> shift] {
+                let at = bucket(nanos);
+                assert!(nanos <= last(at), "{nanos}");
+                assert!(at == 0 || last(at - 1) < nanos, "{nanos}");
+                let wide = last(at) - nanos;
+                assert!(wide <= nanos / u64::from(FINE), "{nanos}");
+            }
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn percentiles_of_a_hundred() {
+        let mut latency = Latency::new();
+        for micro in (1..=100).rev() {
+            latency.add(Duration::from_micros(micro));
+        }
+        let close = |share: f64, micro: u64| {
+            let (got, exact) = (latency.at(share), Duration::from_micros(micro));
+            assert!(got >= exact && got <= exact.mul_f64(1.04), "{share} {got:?}");
+        };
+        close(0.5, 50);
+        close(0.99, 99);
+        close(0.0, 1);
+        assert_eq!(latency.at(1.0), Duration::from_micros(100));
+        assert_eq!(latency.min(), Duration::from_micros(1));
+        assert_eq!((latency.max(), latency.count()), (Duration::from_micros(100), 100));
+    }
+
+    #[test]
+    fn of_none_everything_is_zero() {
+        let none = Latency::new();
+        assert_eq!([none.min(), none.at(0.5), none.max()], [Duration::ZERO; 3]);
+    }
+}

@@ -1,0 +1,91 @@
+//! Requests of one loop that are under way on one disk: how many, and what came back.
+//! It promises that none is under way any more after [`settle`](Flight::settle), so that the disk can be used for something else.
+//! It refuses to know what they are for: ids are the loop's.
+
+use crate::blocks::{Blocks, Done, Request};
+use crate::error::Error;
+
+/// One loop's view of a disk.
+pub(crate) struct Flight<'b, B: Blocks> {
+    pub(crate) blocks: &'b mut B,
+    flying: usize,
+    done: Vec<Done>,
+}
+
+impl<'b, B: Blocks> Flight<'b, B> {
+    pub(crate) fn new(blocks: &'b mut B) -> Flight<'b, B> {
+        Flight {
+            blocks,
+            flying: 0,
+            done: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.flying == 0
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.flying < self.blocks.depth().max(1)
+    }
+
+    /// Starts a request. Whether it was taken: a disk whose depth has shrunk may not, and is asked again later.
+    pub(crate) fn submit(&mut self, id: u64, request: Request) -> Result<bool, Error> {
+        match self.blocks.submit(id, request) {
+            Ok(()) => {
+                self.flying += 1;
+                Ok(true)
+            }
+            // With none under way nothing will ever make room.
+            Err(Error::Full { .. }) if self.flying > 0 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What has been completed since the last call.
+    pub(crate) fn reap(&mut self) -> Result<std::vec::Drain<'_, Done>, Error> {
+        self.blocks.poll(&mut self.done)?;
+        self.flying = self.flying.saturating_sub(self.done.len());
+        Ok(self.done.drain(..))
+    }
+
+    /// Sleeps until something may have completed.
+    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+        self.blocks.wait(&[], None)
+    }
+
+    /// Waits for all that is under way, whatever becomes of it. A disk that is lost has nothing under way.
+    pub(crate) fn settle(&mut self) {
+        while !self.is_idle() {
+            match self.reap().map(|done| done.len()) {
+                Ok(0) if self.wait().is_ok() => {}
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return,
+            }
+        }
+    }
+
+    /// One request, and its end.
+    pub(crate) fn one(
+        &mut self,
+        request: Request,
+        what: &'static str,
+        at: u64,
+    ) -> Result<(), Error> {
+        self.settle();
+        self.submit(0, request)?;
+        loop {
+            if let Some(done) = self.reap()?.next() {
+                let failed = |failure| Error::Failed { what, at, failure };
+                return done.result.map_err(failed);
+            }
+            self.wait()?;
+        }
+    }
+}
+
+impl<B: Blocks> Drop for Flight<'_, B> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}

@@ -1,0 +1,34 @@
+//! Disks that are somewhere else: what a session with a target offers, and what is built on it.
+//! It promises that everything above [`Blocks`] works at any queue depth in one loop, without threads and without copies of payload.
+//! It refuses commands and output: the command line is a thin layer above.
+//!
+//! Reading order: [`Blocks`] (a disk that takes requests) → [`sweep`] (whole ranges at depth) → [`bench`](mod@bench) (how fast) →
+//! [`nbd`] (the disk as a network block device) → [`Address`] (how a disk is named).
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+// The disk of the tests is also used by those outside of this crate, and speaks of it by its name.
+#[cfg(test)]
+extern crate self as verbena_storage;
+
+mod address;
+pub mod bench;
+mod blocks;
+mod error;
+mod flight;
+pub mod nbd;
+mod stop;
+pub mod sweep;
+
+#[cfg(test)]
+#[path = "../tests/common/ram.rs"]
+mod ram;
+
+pub use address::{Address, AddressError, Credentials, Digest, Transport};
+pub use blocks::{Blocks, Done, Extent, Failure, Geometry, Place, Request};
+pub use error::Error;
+pub use stop::Stop;

@@ -1,0 +1,346 @@
+//! One client of an export: what it sends is understood, becomes jobs, and is answered.
+//! It promises bounded memory whatever the client does, and that payload goes between its socket and registered memory directly.
+//! It refuses to know other clients and the disk: jobs wait here until the server starts their pieces.
+
+mod understand;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use verbena::Memory;
+
+use super::Counts;
+use super::codec::{Errno, HEAD, Head, ReplyHead};
+use super::handshake::{Facts, Handshake, LONGEST, greeting};
+use super::job::{Job, Kind};
+use super::outbox::{Outbox, Reply, Sent};
+use super::slots::Slots;
+use super::stage::Stage;
+use crate::blocks::{Failure, Geometry};
+use crate::error::Error;
+
+/// Requests and replies that one client may have under way; then nothing more is read from it.
+pub(super) const MAX_OUTSTANDING: usize = 256;
+/// Calls of the system for one client before the others have their turn.
+const BUDGET: usize = 64;
+/// Bytes of requests that are read at once while no payload is expected.
+const HEADS: usize = 16 * HEAD;
+
+/// How far a client is.
+#[derive(Debug)]
+enum Phase {
+    Greeting(Handshake),
+    Serving,
+    /// Nothing more is wanted from it; it still gets its answers.
+    Leaving,
+    /// Nobody is there any more.
+    Gone,
+}
+
+/// What the next bytes belong to.
+#[derive(Debug)]
+enum Incoming {
+    Head,
+    /// Payload of a job: bytes that have come.
+    Payload {
+        job: usize,
+        got: u32,
+    },
+    /// Payload that nobody wants: bytes that are still to come, and the answer.
+    Discard {
+        left: u32,
+        reply: ReplyHead,
+    },
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: OwnedFd,
+    phase: Phase,
+    /// Reads are answered in chunks.
+    chunks: bool,
+    stage: Stage,
+    incoming: Incoming,
+    /// A request that waits for memory.
+    stalled: Option<Head>,
+    /// The last request carried payload, and the next one may too: read its head alone.
+    payload_follows: bool,
+    memory: Memory,
+    slots: Slots,
+    jobs: Vec<Option<Job>>,
+    /// Places among the jobs that are free.
+    free: Vec<usize>,
+    /// Jobs that have pieces to start.
+    pub(super) pending: VecDeque<usize>,
+    outbox: Outbox,
+    /// The socket may have something, or room.
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// When it must have chosen an export.
+    pub(super) deadline: Option<Instant>,
+    /// Why it was hung up on.
+    pub(super) why: Option<String>,
+}
+
+impl Client {
+    pub(super) fn new(socket: OwnedFd, memory: Memory, deadline: Instant) -> Client {
+        let mut outbox = Outbox::default();
+        outbox.words().extend_from_slice(&greeting());
+        Client {
+            socket,
+            phase: Phase::Greeting(Handshake::new()),
+            chunks: false,
+            stage: Stage::new(),
+            incoming: Incoming::Head,
+            stalled: None,
+            payload_follows: false,
+            memory,
+            slots: Slots::new(),
+            jobs: Vec::new(),
+            free: Vec::new(),
+            pending: VecDeque::new(),
+            outbox,
+            readable: true,
+            writable: true,
+            deadline: Some(deadline),
+            why: None,
+        }
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(super) fn job(&mut self, at: usize) -> Option<&mut Job> {
+        self.jobs.get_mut(at)?.as_mut()
+    }
+
+    /// Nothing is left to be done, and nothing of it is under way.
+    pub(super) fn is_over(&self) -> bool {
+        let idle = self.free.len() == self.jobs.len();
+        match self.phase {
+            Phase::Gone => idle,
+            Phase::Leaving => idle && self.outbox.is_empty(),
+            Phase::Greeting(_) | Phase::Serving => false,
+        }
+    }
+
+    /// Takes no more requests, and answers those that it has.
+    pub(super) fn leave(&mut self) {
+        if !matches!(self.phase, Phase::Gone) {
+            self.phase = Phase::Leaving;
+        }
+        self.deadline = None;
+        self.stalled = None;
+        // Payload that has not come altogether never will.
+        if let Incoming::Payload { job, .. } = self.incoming {
+            self.forget(job);
+        }
+        self.incoming = Incoming::Head;
+    }
+
+    /// Nobody is there any more: what has not been started never will be.
+    pub(super) fn hang_up(&mut self, why: Option<String>) {
+        self.leave();
+        self.phase = Phase::Gone;
+        self.why = self.why.take().or(why);
+        self.outbox.clear(&mut self.slots);
+        self.pending.clear();
+        for at in 0..self.jobs.len() {
+            if self.jobs[at].as_ref().is_some_and(Job::is_idle) {
+                self.forget(at);
+            }
+        }
+    }
+
+    /// Both directions of its socket are closed: what it sent before is read, and then it is seen to be gone.
+    pub(super) fn closed(&mut self) {
+        match self.phase {
+            Phase::Leaving | Phase::Gone => self.hang_up(None),
+            Phase::Greeting(_) | Phase::Serving => (self.readable, self.writable) = (true, true),
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Job> {
+        let job = self.jobs.get_mut(at)?.take()?;
+        self.free.push(at);
+        Some(job)
+    }
+
+    fn forget(&mut self, at: usize) {
+        if let Some(run) = self.remove(at).and_then(|job| job.run) {
+            self.slots.give_back(run);
+        }
+    }
+
+    /// A turn: sends, understands and reads until nothing moves or others must have their turn. Whether it could go on.
+    pub(super) fn turn(
+        &mut self,
+        facts: &Facts,
+        geometry: &Geometry,
+        counts: &mut Counts,
+    ) -> Result<bool, Error> {
+        for _ in 0..BUDGET {
+            let sent = self.transmit()?;
+            let understood = self.understand(facts, geometry, counts)?;
+            let read = self.receive()?;
+            if !(sent || understood || read) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn transmit(&mut self) -> Result<bool, Error> {
+        if !self.writable || matches!(self.phase, Phase::Gone) {
+            return Ok(false);
+        }
+        let socket = self.socket.as_fd();
+        match self
+            .outbox
+            .transmit(socket, &self.memory, &mut self.slots)?
+        {
+            Ok(Sent::Some) => return Ok(true),
+            Ok(Sent::Nothing) => {}
+            Ok(Sent::Blocked) => self.writable = false,
+            Err(error) => self.hang_up(Some(error.to_string())),
+        }
+        Ok(false)
+    }
+
+    /// Requests under way, answered or not.
+    fn is_full(&self) -> bool {
+        self.jobs.len() - self.free.len() + self.outbox.len() >= MAX_OUTSTANDING
+    }
+
+    /// Reads what is wanted next.
+    fn receive(&mut self) -> Result<bool, Error> {
+        if !self.readable || self.stalled.is_some() || self.is_full() {
+            return Ok(false);
+        }
+        let want = match (&self.phase, &self.incoming) {
+            (Phase::Leaving | Phase::Gone, _) => return Ok(false),
+            // One answer at a time, so that whoever does not read them cannot collect them here.
+            (Phase::Greeting(_), _) if !self.outbox.is_empty() => return Ok(false),
+            (Phase::Greeting(_), _) => LONGEST,
+            (_, Incoming::Payload { job, got }) => {
+                let (job, got) = (*job, *got);
+                return self.receive_payload(job, got);
+            }
+            (_, Incoming::Discard { .. }) => LONGEST,
+            (_, Incoming::Head) if self.payload_follows => HEAD,
+            (_, Incoming::Head) => HEADS,
+        };
+        let read = self.stage.fill(self.socket.as_fd(), want);
+        Ok(self.arrived(read).is_some())
+    }
+
+    fn receive_payload(&mut self, at: usize, got: u32) -> Result<bool, Error> {
+        let Some(Some(job)) = self.jobs.get(at) else {
+            return Ok(false);
+        };
+        let start = job.run.as_ref().map_or(0, |run| run.offset()) + got as usize;
+        let left = (job.len - got) as usize;
+        let socket = self.socket.as_fd();
+        let read = self.memory.read_from(socket, &mut [], start, left)?;
+        if let Some(count) = self.arrived(read) {
+            self.advance(at, got + count as u32);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// What a read came to: bytes, or nothing for now or ever.
+    fn arrived(&mut self, read: io::Result<usize>) -> Option<usize> {
+        match read {
+            Ok(0) => match (&self.phase, &self.incoming) {
+                (Phase::Serving, Incoming::Head) if self.stage.is_empty() => self.leave(),
+                _ => self.hang_up(Some("it went away in the middle of something".into())),
+            },
+            Ok(count) => return Some(count),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => self.readable = false,
+                io::ErrorKind::Interrupted => {}
+                _ => self.hang_up(Some(error.to_string())),
+            },
+        }
+        None
+    }
+
+    /// So much payload of a job is there; with all of it the disk can have it.
+    fn advance(&mut self, at: usize, got: u32) {
+        let whole = matches!(&self.jobs[at], Some(job) if job.len == got);
+        self.incoming = if whole {
+            self.pending.push_back(at);
+            Incoming::Head
+        } else {
+            Incoming::Payload { job: at, got }
+        };
+    }
+
+    fn head_of_reply(
+        &self,
+        (cookie, offset, len): (u64, u64, u32),
+        read: bool,
+        result: Result<(), Errno>,
+    ) -> ReplyHead {
+        let chunks = self.chunks;
+        match result {
+            Ok(()) if chunks && read => ReplyHead::data(cookie, offset, len),
+            Err(error) if chunks && read => ReplyHead::failed(cookie, error),
+            _ => ReplyHead::simple(cookie, result.err()),
+        }
+    }
+
+    /// A piece of a job is done; with the last one the client gets its answer.
+    pub(super) fn landed(&mut self, at: usize, result: Result<(), &Failure>, counts: &mut Counts) {
+        let gone = matches!(self.phase, Phase::Gone);
+        let Some(job) = self.job(at) else {
+            return;
+        };
+        job.landed(result);
+        let Some(outcome) = job.outcome() else {
+            if gone && job.is_idle() {
+                self.forget(at);
+            } else if job.is_idle() && !self.pending.contains(&at) {
+                // Its flush is still to come.
+                self.pending.push_back(at);
+            }
+            return;
+        };
+        if gone {
+            return self.forget(at);
+        }
+        counts.count(job, outcome);
+        let Some(mut job) = self.remove(at) else {
+            return;
+        };
+        self.pending.retain(|pending| *pending != at);
+        let read = job.kind == Kind::Read;
+        let head = self.head_of_reply((job.cookie, job.offset, job.len), read, outcome);
+        let run = job.run.take();
+        let payload = match run {
+            Some(run) if read && outcome.is_ok() => Some((run, job.len)),
+            Some(run) => {
+                self.slots.give_back(run);
+                None
+            }
+            None => None,
+        };
+        self.outbox.push(Reply { head, payload });
+    }
+
+    /// Its memory, for the next client.
+    pub(super) fn into_memory(self) -> Memory {
+        self.memory
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,88 @@
+//! Whose place a socket takes, and what is left of it.
+
+use super::*;
+
+/// A folder of this test, gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("verbena-door-{id}-{name}"));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn socket(&self) -> Place {
+        Place::Unix(self.0.join("socket"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_socket_is_for_its_user_and_goes_with_its_server() {
+    let folder = Folder::new("goes");
+    let door = Door::open(&folder.socket()).unwrap();
+    let path = folder.0.join("socket");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(door.accept().unwrap().is_none());
+    let _client = UnixStream::connect(&path).unwrap();
+    assert!(door.accept().unwrap().is_some());
+    drop(door);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_dead_socket_gives_way_and_nothing_else_does() {
+    let folder = Folder::new("dead");
+    let path = folder.0.join("socket");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a dead socket stays");
+    let door = Door::open(&folder.socket()).unwrap();
+    let said = Door::open(&folder.socket()).unwrap_err().to_string();
+    assert!(said.contains("is a socket that somebody serves: remove it"), "{said}");
+    drop(door);
+    for make in [
+        |path: &Path| fs::write(path, "precious").unwrap(),
+        |path: &Path| fs::create_dir(path).unwrap(),
+        |path: &Path| std::os::unix::fs::symlink("elsewhere", path).unwrap(),
+    ] {
+        make(&path);
+        let said = Door::open(&folder.socket()).unwrap_err().to_string();
+        assert!(said.contains("exists and is no socket"), "{said}");
+        assert!(fs::symlink_metadata(&path).is_ok());
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
+    }
+}
+
+#[test]
+fn a_successors_socket_is_not_removed() {
+    let folder = Folder::new("next");
+    let path = folder.0.join("socket");
+    let door = Door::open(&folder.socket()).unwrap();
+    fs::rename(&path, folder.0.join("old")).unwrap();
+    let next = UnixListener::bind(&path).unwrap();
+    drop(door);
+    assert!(path.exists());
+    drop(next);
+}
+
+#[test]
+fn tcp_is_for_this_machine_only() {
+    let door = Door::open(&Place::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    assert!(matches!(door.place().unwrap(), Place::Tcp(at) if at.port() > 0));
+    let said = Door::open(&Place::Tcp("0.0.0.0:0".parse().unwrap())).unwrap_err();
+    assert!(said.to_string().contains("can be reached from other machines"));
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_a_sentence() {
+    let place = Place::Unix("/nonexistent/folder/socket".into());
+    let said = Door::open(&place).unwrap_err().to_string();
+    assert!(said.starts_with("cannot listen on /nonexistent/folder/socket: "), "{said}");
+}

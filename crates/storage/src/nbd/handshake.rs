@@ -1,0 +1,280 @@
+//! What happens before the first request: greeting, options, and the choice of the export (newstyle, fixed).
+//! It promises bounded answers to bounded input at every split, and never reads past the option that ends it.
+//! It refuses sockets: it is given what has come and says what to send.
+
+use super::codec::{
+    FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, answer, info, option,
+};
+
+/// The longest name of an export (the protocol's own limit).
+pub const MAX_NAME: usize = 4096;
+/// The longest option that is read; longer ones are refused but skipped.
+const MAX_OPTION: usize = MAX_NAME + 256;
+/// The longest option that is skipped. Whoever sends more is not worth the reading.
+const MAX_SKIPPED: u32 = 64 << 10;
+/// Options that a client may try; each costs it bytes, and us an answer.
+const MAX_OPTIONS: u32 = 128;
+/// Bytes in front of an option's data.
+const OPTION_HEAD: usize = 16;
+/// What must fit into the buffer of whoever collects input.
+pub(super) const LONGEST: usize = OPTION_HEAD + MAX_OPTION;
+/// Zeroes behind the answer to an old client.
+const ZEROES: usize = 124;
+
+/// What clients are told about the export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// Transmission flags, without those that depend on the client.
+    pub(super) flags: u16,
+    /// Block sizes: the least, the best, the most.
+    pub(super) sizes: [u32; 3],
+    /// Added to the flags for clients that take chunks.
+    pub(super) chunk_flags: u16,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The client's flags come next.
+    Flags,
+    /// An option comes next.
+    Option,
+    /// So much of an option that was refused is still to come.
+    Skip(u32),
+}
+
+/// How it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The client has chosen, and sends requests from now on.
+    Go {
+        /// Reads are answered in chunks.
+        chunks: bool,
+    },
+    /// The client wants no more.
+    Abort,
+}
+
+/// What a client may not do; it is hung up on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Violation {
+    #[error("flags {0:#x} that nobody offered")]
+    Flags(u32),
+    #[error("an option begins with {0:#018x}")]
+    Magic(u64),
+    #[error("option {option} of {len} bytes")]
+    Long { option: u32, len: u32 },
+    #[error("more than {MAX_OPTIONS} options")]
+    Options,
+    #[error("an export that is not here, asked for in the old way that has no other answer")]
+    Export,
+}
+
+/// The negotiation with one client.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    state: State,
+    options: u32,
+    zeroes: bool,
+    chunks: bool,
+}
+
+/// What the server says first.
+pub(super) fn greeting() -> [u8; 18] {
+    let mut out = [0; 18];
+    out[..8].copy_from_slice(&GREETING.to_be_bytes());
+    out[8..16].copy_from_slice(&OPTION.to_be_bytes());
+    out[16..].copy_from_slice(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+    out
+}
+
+impl Handshake {
+    pub(super) fn new() -> Handshake {
+        Handshake {
+            state: State::Flags,
+            options: 0,
+            zeroes: true,
+            chunks: false,
+        }
+    }
+
+    /// Looks at what has come and takes at most one thing from it: bytes taken (0: more are needed) and how it ends, if it
+    /// does. What is to be sent is added to `out`.
+    pub(super) fn take(
+        &mut self,
+        input: &[u8],
+        facts: &Facts,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<Verdict>), Violation> {
+        match self.state {
+            State::Flags => {
+                let Some(flags) = number(input, 0) else {
+                    return Ok((0, None));
+                };
+                if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+                    return Err(Violation::Flags(flags));
+                }
+                self.zeroes = flags & u32::from(NO_ZEROES) == 0;
+                self.state = State::Option;
+                Ok((4, None))
+            }
+            State::Skip(left) => {
+                let now = left.min(u32::try_from(input.len()).unwrap_or(left));
+                self.state = match left - now {
+                    0 => State::Option,
+                    left => State::Skip(left),
+                };
+                Ok((now as usize, None))
+            }
+            State::Option => self.option(input, facts, out),
+        }
+    }
+
+    fn option(
+        &mut self,
+        input: &[u8],
+        facts: &Facts,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<Verdict>), Violation> {
+        let (Some(high), Some(low)) = (number(input, 0), number(input, 4)) else {
+            return Ok((0, None));
+        };
+        let magic = u64::from(high) << 32 | u64::from(low);
+        if magic != OPTION {
+            return Err(Violation::Magic(magic));
+        }
+        let (Some(option), Some(len)) = (number(input, 8), number(input, 12)) else {
+            return Ok((0, None));
+        };
+        if len as usize > MAX_OPTION {
+            if len > MAX_SKIPPED || option == option::EXPORT_NAME {
+                return Err(Violation::Long { option, len });
+            }
+            self.count()?;
+            reply(out, option, answer::TOO_BIG, &[]);
+            self.state = State::Skip(len);
+            return Ok((OPTION_HEAD, None));
+        }
+        let end = OPTION_HEAD + len as usize;
+        let Some(data) = input.get(OPTION_HEAD..end) else {
+            return Ok((0, None));
+        };
+        self.count()?;
+        Ok((end, self.decide(option, data, facts, out)?))
+    }
+
+    fn count(&mut self) -> Result<(), Violation> {
+        self.options += 1;
+        (self.options <= MAX_OPTIONS)
+            .then_some(())
+            .ok_or(Violation::Options)
+    }
+
+    /// What is done about one option.
+    fn decide(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        facts: &Facts,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Verdict>, Violation> {
+        let go = Verdict::Go {
+            chunks: self.chunks,
+        };
+        match option {
+            option::EXPORT_NAME => {
+                if !facts.is_named(data) {
+                    return Err(Violation::Export);
+                }
+                out.extend_from_slice(&facts.bytes.to_be_bytes());
+                out.extend_from_slice(&self.flags(facts).to_be_bytes());
+                out.extend_from_slice(&[0; ZEROES][..if self.zeroes { ZEROES } else { 0 }]);
+                return Ok(Some(go));
+            }
+            option::ABORT => {
+                reply(out, option, answer::ACK, &[]);
+                return Ok(Some(Verdict::Abort));
+            }
+            option::LIST if data.is_empty() => {
+                let name = facts.name.as_bytes();
+                let len = (name.len() as u32).to_be_bytes();
+                reply(out, option, answer::SERVER, &[&len, name]);
+                reply(out, option, answer::ACK, &[]);
+            }
+            option::STRUCTURED_REPLY if data.is_empty() => {
+                self.chunks = true;
+                reply(out, option, answer::ACK, &[]);
+            }
+            option::INFO | option::GO => match choice(data) {
+                Some((name, wants)) if facts.is_named(name) => {
+                    self.inform(option, wants, facts, out);
+                    return Ok((option == option::GO).then_some(go));
+                }
+                Some(_) => reply(out, option, answer::UNKNOWN, &[]),
+                None => reply(out, option, answer::INVALID, &[]),
+            },
+            option::LIST | option::STRUCTURED_REPLY => reply(out, option, answer::INVALID, &[]),
+            _ => reply(out, option, answer::UNSUPPORTED, &[]),
+        }
+        Ok(None)
+    }
+
+    /// Says what the export is like: always its size and block sizes, its name on request.
+    fn inform(&self, option: u32, wants: &[u8], facts: &Facts, out: &mut Vec<u8>) {
+        let (bytes, flags) = (facts.bytes.to_be_bytes(), self.flags(facts).to_be_bytes());
+        let export = [&info::EXPORT.to_be_bytes()[..], &bytes, &flags];
+        reply(out, option, answer::INFO, &export);
+        let [least, best, most] = facts.sizes.map(u32::to_be_bytes);
+        let sizes = [&info::BLOCK_SIZE.to_be_bytes()[..], &least, &best, &most];
+        reply(out, option, answer::INFO, &sizes);
+        let mut kinds = wants.as_chunks::<2>().0.iter();
+        if kinds.any(|kind| *kind == info::NAME.to_be_bytes()) {
+            let name = [&info::NAME.to_be_bytes()[..], facts.name.as_bytes()];
+            reply(out, option, answer::INFO, &name);
+        }
+        reply(out, option, answer::ACK, &[]);
+    }
+
+    fn flags(&self, facts: &Facts) -> u16 {
+        facts.flags | if self.chunks { facts.chunk_flags } else { 0 }
+    }
+}
+
+impl Facts {
+    /// Nobody has to know the name of the only export: the empty name means it as well.
+    fn is_named(&self, name: &[u8]) -> bool {
+        name.is_empty() || name == self.name.as_bytes()
+    }
+}
+
+/// The name and the kinds of information of `INFO` and `GO`, if the data are as long as they say.
+fn choice(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = number(data, 0)? as usize;
+    let after = data.get(4..)?;
+    let (name, rest) = after.split_at_checked(len)?;
+    let (count, wants) = rest.split_at_checked(2)?;
+    let count = u16::from_be_bytes([count[0], count[1]]);
+    (wants.len() == 2 * usize::from(count)).then_some((name, wants))
+}
+
+fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend_from_slice(&OPTION_REPLY.to_be_bytes());
+    out.extend_from_slice(&option.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&(len as u32).to_be_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Four bytes of what has come, if they have.
+fn number(input: &[u8], at: usize) -> Option<u32> {
+    let four = input.get(at..at + 4)?.first_chunk()?;
+    Some(u32::from_be_bytes(*four))
+}
+
+#[cfg(test)]
+mod tests;

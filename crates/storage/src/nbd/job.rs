@@ -1,0 +1,185 @@
+//! One request of a client on its way through the disk: judged once, cut into pieces that the disk takes, joined again.
+//! It promises that a piece never leaves its request, and that the first error is the one that is told.
+//! It refuses to know who asked, and over what.
+
+use verbena::Memory;
+
+use super::codec::{Command, Errno, Head};
+use super::slots::Run;
+use crate::blocks::{Extent, Failure, Geometry, Place, Request};
+
+/// The most payload of one request: what clients are told, and what they are held to.
+pub(super) const MAX_REQUEST: u32 = 4 << 20;
+
+/// What is done with the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write { fua: bool },
+    Zero,
+    Trim,
+    Flush,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) cookie: u64,
+    pub(super) kind: Kind,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    /// Where its payload lies, for those that have some.
+    pub(super) run: Option<Run>,
+    /// Bytes that the disk has been asked for.
+    started: u32,
+    /// Pieces under way.
+    flying: u32,
+    /// A flush is still to come, once all pieces are done.
+    flush: bool,
+    error: Option<Errno>,
+}
+
+/// What a client wants, if it may.
+pub(super) fn judge(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Errno> {
+    let command = head.command.ok_or(Errno::Inval)?;
+    let (kind, flush) = match command {
+        Command::Read => (Kind::Read, false),
+        Command::Write { fua } => (Kind::Write { fua }, false),
+        // Neither has a bit for it on the disk: a flush behind it says the same.
+        Command::Trim { fua } if geometry.can_unmap => (Kind::Trim, fua),
+        // Blocks that are zeroed keep their place in any case, so a hole is never made.
+        Command::Zero { fua, no_hole: _ } => (Kind::Zero, fua),
+        Command::Flush => return Ok((Kind::Flush, true)),
+        Command::Trim { .. } | Command::Disconnect => return Err(Errno::Inval),
+    };
+    let changes = kind != Kind::Read;
+    if changes && geometry.read_only {
+        return Err(Errno::Perm);
+    }
+    let payload = matches!(kind, Kind::Read | Kind::Write { .. });
+    if head.len == 0 || (payload && head.len > MAX_REQUEST) {
+        return Err(Errno::Inval);
+    }
+    if !geometry.holds(head.offset, head.len.into()) {
+        let grows = matches!(kind, Kind::Write { .. } | Kind::Zero);
+        return Err(if grows { Errno::NoSpace } else { Errno::Inval });
+    }
+    // The least block size was told; whoever did not ask for it is told now.
+    let aligned = geometry.extent(head.offset, head.len.into());
+    aligned.map(|_| (kind, flush)).ok_or(Errno::Inval)
+}
+
+/// What pieces are made of.
+pub(super) struct Material<'a> {
+    pub(super) geometry: Geometry,
+    /// The client's memory.
+    pub(super) memory: &'a Memory,
+    /// Zeroes for disks that cannot make their own.
+    pub(super) zeroes: &'a Memory,
+}
+
+impl Job {
+    pub(super) fn new(head: &Head, (kind, flush): (Kind, bool), run: Option<Run>) -> Job {
+        let len = if kind == Kind::Flush { 0 } else { head.len };
+        Job {
+            cookie: head.cookie,
+            kind,
+            offset: head.offset,
+            len,
+            run,
+            started: 0,
+            flying: 0,
+            flush,
+            error: None,
+        }
+    }
+
+    /// The next piece, and its bytes; `None` while there is nothing to start.
+    pub(super) fn next(&self, material: &Material<'_>) -> Option<(Request, u32)> {
+        let left = self.len - self.started;
+        if self.error.is_some() {
+            return None;
+        }
+        if left == 0 {
+            return (self.flush && self.flying == 0).then_some((Request::Flush, 0));
+        }
+        let geometry = &material.geometry;
+        let most = match self.kind {
+            Kind::Zero if !geometry.can_zero => geometry.piece(material.zeroes.len() as u32),
+            Kind::Zero | Kind::Trim => {
+                let bulk = geometry.bulk.max(1).saturating_mul(geometry.block_size);
+                // Cut off at the end of numbers it may end inside of a block.
+                bulk / geometry.block_size.max(1) * geometry.block_size
+            }
+            Kind::Read | Kind::Write { .. } | Kind::Flush => geometry.piece(MAX_REQUEST),
+        };
+        let bytes = left.min(most);
+        let offset = self.offset + u64::from(self.started);
+        let at = geometry.extent(offset, bytes.into())?;
+        Some((self.request(at, material), bytes))
+    }
+
+    fn request(&self, at: Extent, material: &Material<'_>) -> Request {
+        let start = self.run.as_ref().map_or(0, Run::offset);
+        let place = || Place::new(material.memory, start + self.started as usize);
+        match self.kind {
+            Kind::Read => Request::Read { at, into: place() },
+            Kind::Write { fua } => Request::Write {
+                at,
+                from: place(),
+                fua,
+            },
+            Kind::Zero if material.geometry.can_zero => Request::Zero(at),
+            Kind::Zero => Request::Write {
+                at,
+                from: Place::new(material.zeroes, 0),
+                fua: false,
+            },
+            Kind::Trim => Request::Unmap(at),
+            Kind::Flush => Request::Flush,
+        }
+    }
+
+    /// The piece that [`next`](Job::next) named is under way.
+    pub(super) fn started(&mut self, bytes: u32) {
+        self.flying += 1;
+        self.started += bytes;
+        if bytes == 0 {
+            self.flush = false;
+        }
+    }
+
+    /// A piece is done.
+    pub(super) fn landed(&mut self, result: Result<(), &Failure>) {
+        self.flying = self.flying.saturating_sub(1);
+        if let Err(failure) = result {
+            self.error.get_or_insert(errno(failure));
+        }
+    }
+
+    /// Nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.flying == 0
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn outcome(&self) -> Option<Result<(), Errno>> {
+        if self.flying > 0 {
+            return None;
+        }
+        match self.error {
+            Some(error) => Some(Err(error)),
+            None => (self.started == self.len && !self.flush).then_some(Ok(())),
+        }
+    }
+}
+
+/// What a client is told about a disk's failure.
+fn errno(failure: &Failure) -> Errno {
+    match failure {
+        Failure::ReadOnly => Errno::Perm,
+        Failure::NoSpace => Errno::NoSpace,
+        Failure::Refused(_) => Errno::Inval,
+        Failure::Medium(_) | Failure::Lost(_) => Errno::Io,
+    }
+}

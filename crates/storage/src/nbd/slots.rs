@@ -1,0 +1,62 @@
+//! Which parts of a client's memory are taken: runs of units, found first-fit so that few pages are ever touched.
+//! It promises that runs which are out never overlap, and that giving one back twice changes nothing.
+//! It refuses to know the memory itself: it counts.
+
+use std::ops::Range;
+
+/// Bytes per unit: small requests take one.
+const UNIT: usize = 32 << 10;
+const UNITS: usize = 512;
+/// All of it, in bytes.
+pub(super) const TOTAL: usize = UNIT * UNITS;
+
+/// A run of bytes, some of which may be more than was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    units: Range<usize>,
+}
+
+impl Run {
+    /// The first byte.
+    pub(super) fn offset(&self) -> usize {
+        self.units.start * UNIT
+    }
+}
+
+/// What is taken.
+#[derive(Debug)]
+pub(super) struct Slots {
+    taken: [bool; UNITS],
+}
+
+impl Slots {
+    pub(super) fn new() -> Slots {
+        Slots {
+            taken: [false; UNITS],
+        }
+    }
+
+    /// A run of at least so many bytes, if there is one.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<Run> {
+        let need = bytes.div_ceil(UNIT).max(1);
+        let mut start = 0;
+        for at in 0..UNITS {
+            if self.taken[at] {
+                start = at + 1;
+            } else if at + 1 - start == need {
+                let units = start..at + 1;
+                self.taken[units.clone()].fill(true);
+                return Some(Run { units });
+            }
+        }
+        None
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "who gives a run back has it no more")]
+    pub(super) fn give_back(&mut self, run: Run) {
+        self.taken[run.units].fill(false);
+    }
+}
+
+#[cfg(test)]
+mod tests;

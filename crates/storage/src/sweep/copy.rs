@@ -1,0 +1,261 @@
+//! From one disk to another, both at depth: read here, then written or compared there.
+//! It promises one copy in memory at the most, and none where both disks take the same memory.
+//! It refuses places that can never lie between blocks of both.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use verbena::Memory;
+
+use super::ends::Ends;
+use super::stream::same;
+use super::{Pace, Slots, Tally, Watch, check, writable};
+use crate::blocks::{Blocks, Place, Request};
+use crate::error::Error;
+use crate::flight::Flight;
+
+/// How soon to look again at two disks of which one cannot be waited for beside the other.
+const SOON: Duration = Duration::from_millis(1);
+
+/// Copies a range of one disk to a place on another. Bytes copied.
+pub fn copy<A: Blocks, B: Blocks>(
+    from: &mut A,
+    range: Range<u64>,
+    to: &mut B,
+    at: u64,
+    pace: Pace,
+    watch: &mut Watch<'_>,
+) -> Result<u64, Error> {
+    writable(&to.geometry())?;
+    pass(from, range, to, at, pace, watch, Second::Write)
+}
+
+/// Compares a range of one disk with a place on another, which should be the same. Bytes compared.
+pub fn compare<A: Blocks, B: Blocks>(
+    from: &mut A,
+    range: Range<u64>,
+    to: &mut B,
+    at: u64,
+    pace: Pace,
+    watch: &mut Watch<'_>,
+) -> Result<u64, Error> {
+    pass(from, range, to, at, pace, watch, Second::Compare)
+}
+
+/// What is done on the second disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Second {
+    Write,
+    Compare,
+}
+
+fn pass<A: Blocks, B: Blocks>(
+    from: &mut A,
+    range: Range<u64>,
+    to: &mut B,
+    at: u64,
+    pace: Pace,
+    watch: &mut Watch<'_>,
+    second: Second,
+) -> Result<u64, Error> {
+    let (here, there) = (from.geometry(), to.geometry());
+    check(&here, &range)?;
+    let total = range.end - range.start;
+    check(&there, &(at..at.saturating_add(total)))?;
+    // Blocks are powers of two: what is whole for the larger is whole for the smaller.
+    let block = u64::from(here.block_size.max(there.block_size).max(1));
+    if range.start.abs_diff(at) % block != 0 {
+        let (from, to) = (range.start, at);
+        return Err(Error::Skew { from, to, block });
+    }
+    let mut pace = pace;
+    pace.piece = match pace.piece {
+        0 => 0,
+        piece => piece.max(block as u32),
+    };
+    let mut slots = Slots::new(from, pace)?;
+    slots.piece = there.piece(slots.piece).max(block as u32);
+    if slots.piece > here.piece(u32::MAX) || slots.piece > there.piece(u32::MAX) {
+        let what = format!("blocks of {block} bytes are more than one request of the other disk");
+        return Err(Error::Setting(what));
+    }
+    slots.piece -= slots.piece % block as u32;
+    let shared = second == Second::Write && to.takes(&slots.memory);
+    let other = match shared {
+        true => None,
+        false => Some(to.memory(slots.depth * slots.piece as usize)?),
+    };
+    let mut job = Pass {
+        from: Flight::new(from),
+        to: Flight::new(to),
+        slots,
+        other,
+        second,
+        here: range.start,
+        there: at,
+        tally: Tally::new(total, watch),
+    };
+    let start = range.start.next_multiple_of(block).min(range.end);
+    let end = (range.end / block * block).max(start);
+    job.part(range.start..start)?;
+    job.whole(start..end)?;
+    job.part(end..range.end)?;
+    Ok(total)
+}
+
+struct Pass<'a, 'w, 'x, 'y, A: Blocks, B: Blocks> {
+    from: Flight<'x, A>,
+    to: Flight<'y, B>,
+    slots: Slots,
+    /// The second disk's memory, if it needs its own.
+    other: Option<Memory>,
+    second: Second,
+    /// Two places that mean the same.
+    here: u64,
+    there: u64,
+    tally: Tally<'a, 'w>,
+}
+
+impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
+    fn there(&self, here: u64) -> u64 {
+        self.there + (here - self.here)
+    }
+
+    /// Less than a block at an end.
+    fn part(&mut self, range: Range<u64>) -> Result<(), Error> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let len = range.end - range.start;
+        let mut bytes = vec![0; len as usize];
+        Ends::new(&mut self.from)?.peek(range.start, &mut bytes)?;
+        let there = self.there(range.start);
+        let mut ends = Ends::new(&mut self.to)?;
+        match self.second {
+            Second::Write => ends.poke(there, &bytes)?,
+            Second::Compare => {
+                let mut found = vec![0; len as usize];
+                ends.peek(there, &mut found)?;
+                same(there, &bytes, &found)?;
+            }
+        }
+        self.tally.add(len)
+    }
+
+    /// Whole blocks, at depth.
+    fn whole(&mut self, range: Range<u64>) -> Result<(), Error> {
+        let mut free: Vec<usize> = (0..self.slots.depth).rev().collect();
+        let mut held: Vec<Range<u64>> = vec![0..0; self.slots.depth];
+        let mut ready: VecDeque<usize> = VecDeque::new();
+        let mut next = range.start;
+        while free.len() < held.len() || next < range.end {
+            while next < range.end && self.from.has_room() {
+                let Some(slot) = free.pop() else { break };
+                let end = (next + u64::from(self.slots.piece)).min(range.end);
+                if !self.fetch(slot, next..end)? {
+                    free.push(slot);
+                    break;
+                }
+                held[slot] = next..end;
+                next = end;
+            }
+            let mut moved = false;
+            for done in self.from.reap()? {
+                moved = true;
+                let slot = done.id as usize;
+                let (what, at) = ("a read", held[slot].start);
+                done.result
+                    .map_err(|failure| Error::Failed { what, at, failure })?;
+                ready.push_back(slot);
+            }
+            while let Some(&slot) = ready.front() {
+                if !self.to.has_room() || !self.hand_over(slot, held[slot].clone())? {
+                    break;
+                }
+                ready.pop_front();
+            }
+            let mut bytes = 0;
+            let landed: Vec<_> = self.to.reap()?.collect();
+            for done in landed {
+                let slot = done.id as usize;
+                let part = held[slot].clone();
+                let (what, at) = ("a request", self.there(part.start));
+                done.result
+                    .map_err(|failure| Error::Failed { what, at, failure })?;
+                self.finish(slot, part.clone())?;
+                bytes += part.end - part.start;
+                free.push(slot);
+            }
+            if bytes > 0 {
+                self.tally.add(bytes)?;
+            } else if !moved {
+                self.wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, slot: usize, part: Range<u64>) -> Result<bool, Error> {
+        let geometry = self.from.blocks.geometry();
+        let Some(at) = geometry.extent(part.start, part.end - part.start) else {
+            return Err(Error::Setting("the disk's blocks do not fit".into()));
+        };
+        let into = Place::new(&self.slots.memory, self.slots.offset(slot));
+        self.from.submit(slot as u64, Request::Read { at, into })
+    }
+
+    /// What was read goes to the second disk. Whether it was taken.
+    fn hand_over(&mut self, slot: usize, part: Range<u64>) -> Result<bool, Error> {
+        let geometry = self.to.blocks.geometry();
+        let len = part.end - part.start;
+        let Some(at) = geometry.extent(self.there(part.start), len) else {
+            return Err(Error::Setting("the disk's blocks do not fit".into()));
+        };
+        let offset = self.slots.offset(slot);
+        let memory = self.other.as_ref().unwrap_or(&self.slots.memory);
+        let place = Place::new(memory, offset);
+        let request = match (self.second, &self.other) {
+            (Second::Compare, _) => Request::Read { at, into: place },
+            (Second::Write, other) => {
+                if let Some(other) = other {
+                    let mut bytes = vec![0; len as usize];
+                    self.slots.memory.read_at(offset, &mut bytes)?;
+                    other.write_at(offset, &bytes)?;
+                }
+                Request::Write {
+                    at,
+                    from: place,
+                    fua: false,
+                }
+            }
+        };
+        self.to.submit(slot as u64, request)
+    }
+
+    /// What the second disk gave is looked at.
+    fn finish(&mut self, slot: usize, part: Range<u64>) -> Result<(), Error> {
+        let (Second::Compare, Some(other)) = (self.second, &self.other) else {
+            return Ok(());
+        };
+        let len = (part.end - part.start) as usize;
+        let (mut expected, mut found) = (vec![0; len], vec![0; len]);
+        let offset = self.slots.offset(slot);
+        self.slots.memory.read_at(offset, &mut expected)?;
+        other.read_at(offset, &mut found)?;
+        same(self.there(part.start), &expected, &found)
+    }
+
+    /// Sleeps until either disk may have something.
+    fn wait(&mut self) -> Result<(), Error> {
+        match (self.from.is_idle(), self.to.is_idle()) {
+            (true, true) => Ok(()),
+            (true, false) => self.to.wait(),
+            (false, true) => self.from.wait(),
+            (false, false) => match self.to.blocks.arm()? {
+                Some(bell) => self.from.blocks.wait(&[bell], None),
+                None => self.from.blocks.wait(&[], Some(SOON)),
+            },
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Parts of blocks, at the ends of a range: read whole, changed, and written back, one after the other.
+//! It promises that the rest of a block stays what it was.
+//! It refuses to be quick: a range has two ends, however long it is.
+
+use verbena::Memory;
+
+use crate::blocks::{Blocks, Extent, Place, Request};
+use crate::error::Error;
+use crate::flight::Flight;
+
+/// Parts of blocks of one disk, with memory for one block.
+pub(super) struct Ends<'f, 'b, B: Blocks> {
+    flight: &'f mut Flight<'b, B>,
+    scratch: Memory,
+    block: usize,
+}
+
+impl<'f, 'b, B: Blocks> Ends<'f, 'b, B> {
+    pub(super) fn new(flight: &'f mut Flight<'b, B>) -> Result<Ends<'f, 'b, B>, Error> {
+        let block = flight.blocks.geometry().block_size.max(1) as usize;
+        Ok(Ends {
+            scratch: flight.blocks.memory(block)?,
+            flight,
+            block,
+        })
+    }
+
+    fn load(&mut self, lba: u64, at: u64) -> Result<(), Error> {
+        let into = Place::new(&self.scratch, 0);
+        let extent = Extent { lba, blocks: 1 };
+        let request = Request::Read { at: extent, into };
+        self.flight.one(request, "a read", at)
+    }
+
+    fn store(&mut self, lba: u64, at: u64) -> Result<(), Error> {
+        let from = Place::new(&self.scratch, 0);
+        let request = Request::Write {
+            at: Extent { lba, blocks: 1 },
+            from,
+            fua: false,
+        };
+        self.flight.one(request, "a write", at)
+    }
+
+    /// The block of a byte, the place in it, and how many bytes there are until its end but no more than `most`.
+    fn part(&self, at: u64, most: usize) -> (u64, usize, usize) {
+        let inside = (at % self.block as u64) as usize;
+        (
+            at / self.block as u64,
+            inside,
+            most.min(self.block - inside),
+        )
+    }
+
+    /// Copies bytes out of the disk.
+    pub(super) fn peek(&mut self, mut at: u64, mut into: &mut [u8]) -> Result<(), Error> {
+        while !into.is_empty() {
+            let (lba, inside, len) = self.part(at, into.len());
+            self.load(lba, at)?;
+            let (now, later) = into.split_at_mut(len);
+            self.scratch.read_at(inside, now)?;
+            into = later;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into the disk.
+    pub(super) fn poke(&mut self, mut at: u64, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let (lba, inside, len) = self.part(at, bytes.len());
+            if len < self.block {
+                self.load(lba, at)?;
+            }
+            let (now, later) = bytes.split_at(len);
+            self.scratch.write_at(inside, now)?;
+            self.store(lba, at)?;
+            bytes = later;
+            at += len as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! A range of a disk into a sink: requests complete in any order, bytes leave in theirs.
+//! It promises that whole blocks are read once each, ends included.
+//! It refuses to hold more than its slots: a late request holds up those behind it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::{Pace, Sink, Slots, Tally, Watch, check};
+use crate::blocks::{Blocks, Place, Request};
+use crate::error::Error;
+use crate::flight::Flight;
+
+/// One request, in the order of the disk.
+struct Piece {
+    /// The bytes of it that are wanted.
+    wanted: Range<u64>,
+    /// The first byte of its first block.
+    start: u64,
+    ready: bool,
+}
+
+/// Reads a range into a sink. Bytes read.
+pub fn read<B: Blocks>(
+    blocks: &mut B,
+    range: Range<u64>,
+    sink: &mut dyn Sink,
+    pace: Pace,
+    watch: &mut Watch<'_>,
+) -> Result<u64, Error> {
+    let geometry = blocks.geometry();
+    check(&geometry, &range)?;
+    let total = range.end - range.start;
+    let slots = Slots::new(blocks, pace)?;
+    let mut flight = Flight::new(blocks);
+    let mut tally = Tally::new(total, watch);
+    let block = u64::from(geometry.block_size.max(1));
+
+    let mut window: VecDeque<Piece> = VecDeque::new();
+    // The number of the first piece in the window; a piece's slot follows from its number.
+    let mut first = 0_u64;
+    let mut next = range.start / block * block;
+    while next < range.end || !window.is_empty() {
+        while next < range.end && window.len() < slots.depth && flight.has_room() {
+            let cover = range.end.div_ceil(block) * block - next;
+            let len = cover.min(u64::from(slots.piece));
+            let Some(at) = geometry.extent(next, len) else {
+                return Err(Error::Setting("the disk's blocks do not fit".into()));
+            };
+            let id = first + window.len() as u64;
+            let slot = (id % slots.depth as u64) as usize;
+            let into = Place::new(&slots.memory, slots.offset(slot));
+            if !flight.submit(id, Request::Read { at, into })? {
+                break;
+            }
+            window.push_back(Piece {
+                wanted: next.max(range.start)..(next + len).min(range.end),
+                start: next,
+                ready: false,
+            });
+            next += len;
+        }
+        let mut came = false;
+        for done in flight.reap()? {
+            came = true;
+            let piece = done.id.checked_sub(first);
+            let Some(piece) = piece.and_then(|at| window.get_mut(at as usize)) else {
+                continue;
+            };
+            let at = piece.wanted.start;
+            let what = "a read";
+            done.result
+                .map_err(|failure| Error::Failed { what, at, failure })?;
+            piece.ready = true;
+        }
+        while window.front().is_some_and(|piece| piece.ready) {
+            let Some(piece) = window.pop_front() else {
+                break;
+            };
+            let slot = (first % slots.depth as u64) as usize;
+            first += 1;
+            let skip = (piece.wanted.start - piece.start) as usize;
+            let len = (piece.wanted.end - piece.wanted.start) as usize;
+            let offset = slots.offset(slot) + skip;
+            sink.put(piece.wanted.start, &slots.memory, offset, len)?;
+            tally.add(len as u64)?;
+        }
+        if !came && !flight.is_idle() {
+            flight.wait()?;
+        }
+    }
+    Ok(total)
+}

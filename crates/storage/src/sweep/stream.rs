@@ -1,0 +1,168 @@
+//! Where a pass gets its bytes from and where it puts them, in order: descriptors, and anything that reads or writes.
+//! It promises that bytes of descriptors go to and from registered memory directly.
+//! It refuses descriptors that do not block: a pass has nothing else to do.
+
+use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
+
+use verbena::Memory;
+
+use crate::error::Error;
+
+/// Bytes that are copied at a time, where they must be.
+const COPY: usize = 64 << 10;
+
+/// Takes the bytes of a disk, in order.
+pub trait Sink {
+    /// Takes `len` bytes at `offset` of the memory, which are those at `at` of the disk.
+    fn put(&mut self, at: u64, memory: &Memory, offset: usize, len: usize) -> Result<(), Error>;
+}
+
+/// Gives bytes for a disk, in order.
+pub trait Source {
+    /// Puts `len` bytes at `offset` of the memory; fewer only if there are no more.
+    fn fill(&mut self, memory: &Memory, offset: usize, len: usize) -> Result<usize, Error>;
+}
+
+/// A descriptor to write to: a file, a pipe. No copy is made.
+#[derive(Debug)]
+pub struct Outlet<'fd>(pub BorrowedFd<'fd>);
+
+/// A descriptor to read from: a file, a pipe. No copy is made.
+#[derive(Debug)]
+pub struct Inlet<'fd>(pub BorrowedFd<'fd>);
+
+impl Sink for Outlet<'_> {
+    fn put(&mut self, _: u64, memory: &Memory, offset: usize, len: usize) -> Result<(), Error> {
+        let mut sent = 0;
+        while sent < len {
+            match memory.write_to(self.0, &[], offset + sent, len - sent)? {
+                Ok(0) => return Err(output(io::ErrorKind::WriteZero.into())),
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(output(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for Inlet<'_> {
+    fn fill(&mut self, memory: &Memory, offset: usize, len: usize) -> Result<usize, Error> {
+        let mut got = 0;
+        while got < len {
+            match memory.read_from(self.0, &mut [], offset + got, len - got)? {
+                Ok(0) => break,
+                Ok(count) => got += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(input(error)),
+            }
+        }
+        Ok(got)
+    }
+}
+
+fn output(error: io::Error) -> Error {
+    Error::io("the output")(error)
+}
+
+fn input(error: io::Error) -> Error {
+    Error::io("the input")(error)
+}
+
+/// Anything that writes; a copy is made.
+pub struct Writer<W>(pub W);
+
+/// Anything that reads; a copy is made.
+pub struct Reader<R>(pub R);
+
+impl<W: Write> Sink for Writer<W> {
+    fn put(&mut self, _: u64, memory: &Memory, offset: usize, len: usize) -> Result<(), Error> {
+        let mut copy = vec![0; len.min(COPY)];
+        for start in (0..len).step_by(COPY) {
+            let part = &mut copy[..COPY.min(len - start)];
+            memory.read_at(offset + start, part)?;
+            self.0.write_all(part).map_err(output)?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Source for Reader<R> {
+    fn fill(&mut self, memory: &Memory, offset: usize, len: usize) -> Result<usize, Error> {
+        let mut copy = vec![0; len.min(COPY)];
+        for start in (0..len).step_by(COPY) {
+            let part = &mut copy[..COPY.min(len - start)];
+            let got = full(&mut self.0, part)?;
+            memory.write_at(offset + start, &part[..got])?;
+            if got < part.len() {
+                return Ok(start + got);
+            }
+        }
+        Ok(len)
+    }
+}
+
+/// Reads until the buffer is full or there is no more.
+fn full(reader: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
+    let mut got = 0;
+    while got < into.len() {
+        match reader.read(&mut into[got..]) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(input(error)),
+        }
+    }
+    Ok(got)
+}
+
+/// A sink that keeps nothing: it compares the disk with what a reader gives, and ends at the first difference.
+pub struct Check<R> {
+    reader: R,
+    good: u64,
+}
+
+impl<R: Read> Check<R> {
+    /// Compares with what comes from here.
+    pub fn new(reader: R) -> Check<R> {
+        Check { reader, good: 0 }
+    }
+}
+
+impl<R: Read> Sink for Check<R> {
+    fn put(&mut self, at: u64, memory: &Memory, offset: usize, len: usize) -> Result<(), Error> {
+        let (mut disk, mut input) = (vec![0; len.min(COPY)], vec![0; len.min(COPY)]);
+        for start in (0..len).step_by(COPY) {
+            let part = COPY.min(len - start);
+            let (disk, input) = (&mut disk[..part], &mut input[..part]);
+            memory.read_at(offset + start, disk)?;
+            let got = full(&mut self.reader, input)?;
+            same(at + start as u64, &input[..got], &disk[..got])?;
+            self.good += got as u64;
+            if got < part {
+                return Err(Error::Short {
+                    got: self.good,
+                    wanted: self.good - got as u64 + (len - start) as u64,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing if both are the same, and otherwise the first difference.
+pub(super) fn same(at: u64, expected: &[u8], found: &[u8]) -> Result<(), Error> {
+    if expected == found {
+        return Ok(());
+    }
+    let mut pairs = expected.iter().zip(found).enumerate();
+    match pairs.find(|(_, (expected, found))| expected != found) {
+        None => Ok(()),
+        Some((first, (&expected, &found))) => Err(Error::Differs {
+            at: at + first as u64,
+            expected,
+            found,
+        }),
+    }
+}

@@ -1,0 +1,149 @@
+//! A source into a range of a disk, in order from the source and in any order to the disk.
+//! It promises that bytes outside of the range stay what they were, and that a source may end early.
+//! It refuses to flush: whoever wants that asks for it once, at the end.
+
+use std::ops::Range;
+
+use super::ends::Ends;
+use super::{Pace, Slots, Source, Tally, Watch, check, writable};
+use crate::blocks::{Blocks, Place, Request};
+use crate::error::Error;
+use crate::flight::Flight;
+
+/// Writes a source into a range, and ends where either ends. Bytes written.
+pub fn write<B: Blocks>(
+    blocks: &mut B,
+    range: Range<u64>,
+    source: &mut dyn Source,
+    pace: Pace,
+    watch: &mut Watch<'_>,
+) -> Result<u64, Error> {
+    let geometry = blocks.geometry();
+    check(&geometry, &range)?;
+    writable(&geometry)?;
+    let slots = Slots::new(blocks, pace)?;
+    let mut flight = Flight::new(blocks);
+    let mut tally = Tally::new(range.end - range.start, watch);
+    let block = u64::from(geometry.block_size.max(1));
+
+    let first_block = range.start.next_multiple_of(block).min(range.end);
+    let mut at = range.start;
+    if first_block > at {
+        at += part(&mut flight, source, &slots, at..first_block)?;
+        tally.add(at - range.start)?;
+        if at < first_block {
+            return Ok(at - range.start);
+        }
+    }
+    let last_block = (range.end / block * block).max(at);
+    let (written, rest) = whole(&mut flight, source, &slots, at..last_block, &mut tally)?;
+    at += written;
+    // What is left of a source that ended inside of a block.
+    if let Some(rest) = rest {
+        Ends::new(&mut flight)?.poke(at, &rest)?;
+        tally.add(rest.len() as u64)?;
+        return Ok(at + rest.len() as u64 - range.start);
+    }
+    if last_block < range.end {
+        let end = part(&mut flight, source, &slots, at..range.end)?;
+        tally.add(end)?;
+        at += end;
+    }
+    Ok(at - range.start)
+}
+
+/// Less than a block. Bytes that the source had.
+fn part<B: Blocks>(
+    flight: &mut Flight<'_, B>,
+    source: &mut dyn Source,
+    slots: &Slots,
+    range: Range<u64>,
+) -> Result<u64, Error> {
+    let len = (range.end - range.start) as usize;
+    let got = source.fill(&slots.memory, 0, len)?;
+    let mut bytes = vec![0; got];
+    slots.memory.read_at(0, &mut bytes)?;
+    Ends::new(flight)?.poke(range.start, &bytes)?;
+    Ok(got as u64)
+}
+
+/// Whole blocks, at depth. Bytes written, and if the source has ended, the part of a block that it ended with.
+fn whole<B: Blocks>(
+    flight: &mut Flight<'_, B>,
+    source: &mut dyn Source,
+    slots: &Slots,
+    range: Range<u64>,
+    tally: &mut Tally<'_, '_>,
+) -> Result<(u64, Option<Vec<u8>>), Error> {
+    let geometry = flight.blocks.geometry();
+    let block = geometry.block_size.max(1) as usize;
+    let mut free: Vec<usize> = (0..slots.depth).rev().collect();
+    let mut under_way: Vec<Range<u64>> = vec![0..0; slots.depth];
+    let mut next = range.start;
+    let mut rest = None;
+    // Filled, and not taken by the disk yet.
+    let mut filled: Option<(usize, u64)> = None;
+    loop {
+        while flight.has_room() {
+            let (slot, len) = match filled.take() {
+                Some(filled) => filled,
+                None => {
+                    if next >= range.end || rest.is_some() {
+                        break;
+                    }
+                    let Some(slot) = free.pop() else { break };
+                    let want = (range.end - next).min(u64::from(slots.piece)) as usize;
+                    let got = source.fill(&slots.memory, slots.offset(slot), want)?;
+                    let even = got / block * block;
+                    if got < want {
+                        let mut end = vec![0; got - even];
+                        let offset = slots.offset(slot) + even;
+                        slots.memory.read_at(offset, &mut end)?;
+                        rest = Some(end);
+                    }
+                    if even == 0 {
+                        free.push(slot);
+                        break;
+                    }
+                    (slot, even as u64)
+                }
+            };
+            let Some(at) = geometry.extent(next, len) else {
+                return Err(Error::Setting("the disk's blocks do not fit".into()));
+            };
+            let from = Place::new(&slots.memory, slots.offset(slot));
+            let request = Request::Write {
+                at,
+                from,
+                fua: false,
+            };
+            if !flight.submit(slot as u64, request)? {
+                filled = Some((slot, len));
+                break;
+            }
+            under_way[slot] = next..next + len;
+            next += len;
+        }
+        let ended = (next >= range.end || rest.is_some()) && filled.is_none();
+        if ended && flight.is_idle() {
+            return Ok((next - range.start, rest));
+        }
+        let mut bytes = 0;
+        for done in flight.reap()? {
+            let slot = done.id as usize;
+            let Some(part) = under_way.get(slot).cloned() else {
+                continue;
+            };
+            let (what, at) = ("a write", part.start);
+            done.result
+                .map_err(|failure| Error::Failed { what, at, failure })?;
+            free.push(slot);
+            bytes += part.end - part.start;
+        }
+        if bytes > 0 {
+            tally.add(bytes)?;
+        } else if !flight.is_idle() {
+            flight.wait()?;
+        }
+    }
+}

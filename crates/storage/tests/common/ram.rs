@@ -1,0 +1,249 @@
+//! A disk in memory for tests: completes late, out of order and with failures, as it is told.
+//! Blocks move only when a request completes, so whoever reuses its memory too early is found out.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use verbena::{Access, Device, Memory};
+use verbena_storage::{Blocks, Done, Error, Extent, Failure, Geometry, Request};
+
+/// A disk in memory.
+pub struct Ram {
+    device: Device,
+    pub geometry: Geometry,
+    pub bytes: Vec<u8>,
+    pub depth: usize,
+    /// Polls that a request takes.
+    pub delay: u32,
+    /// The state of the dice that choose who is next; 0 keeps the order.
+    pub dice: u64,
+    /// Requests that touch these blocks fail.
+    pub bad: Vec<(Range<u64>, Failure)>,
+    /// Requests after which the disk is lost.
+    pub life: Option<usize>,
+    /// What happened, for a look afterwards.
+    pub seen: Seen,
+    flying: Vec<(u64, Request, u32)>,
+}
+
+/// What a disk has seen.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub reads: usize,
+    pub writes: usize,
+    pub fua: usize,
+    pub flushes: usize,
+    pub unmaps: usize,
+    pub zeroes: usize,
+    /// Most requests that were under way at once.
+    pub deepest: usize,
+}
+
+#[allow(dead_code, reason = "not every test uses all of it")]
+impl Ram {
+    /// A disk of zeroes.
+    pub fn new(blocks: u64, block_size: u32) -> Ram {
+        let bytes = vec![0; (blocks * u64::from(block_size)) as usize];
+        Ram {
+            device: Device::open().expect("an adapter"),
+            geometry: Geometry {
+                blocks,
+                block_size,
+                read_only: false,
+                can_unmap: true,
+                can_zero: true,
+                optimal: 0,
+                maximal: 1 << 20,
+                bulk: 4096,
+            },
+            bytes,
+            depth: 32,
+            delay: 0,
+            dice: 0,
+            bad: Vec::new(),
+            life: None,
+            seen: Seen::default(),
+            flying: Vec::new(),
+        }
+    }
+
+    /// The same, full of bytes that differ everywhere.
+    pub fn filled(blocks: u64, block_size: u32, seed: u64) -> Ram {
+        let mut ram = Ram::new(blocks, block_size);
+        ram.bytes = noise(ram.bytes.len(), seed);
+        ram
+    }
+
+    /// Late, and in any order.
+    pub fn unruly(mut self, delay: u32, dice: u64) -> Ram {
+        self.delay = delay;
+        self.dice = dice;
+        self
+    }
+
+    /// The same memory as another disk can use.
+    pub fn beside(mut self, other: &Ram) -> Ram {
+        self.device = other.device.clone();
+        self
+    }
+
+    fn roll(&mut self, of: usize) -> usize {
+        if self.dice == 0 {
+            return 0;
+        }
+        self.dice = next(self.dice);
+        (self.dice >> 33) as usize % of
+    }
+
+    fn bytes_of(&self, at: Extent) -> Option<Range<usize>> {
+        let end = at.lba.checked_add(u64::from(at.blocks))?;
+        let size = u64::from(self.geometry.block_size);
+        (end <= self.geometry.blocks).then(|| (at.lba * size) as usize..(end * size) as usize)
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<(), Failure> {
+        let at = match request {
+            Request::Read { at, .. } | Request::Write { at, .. } => *at,
+            Request::Unmap(at) | Request::Zero(at) => *at,
+            Request::Flush => {
+                self.seen.flushes += 1;
+                return Ok(());
+            }
+        };
+        let end = at.lba + u64::from(at.blocks);
+        let hit = |(range, _): &&(Range<u64>, Failure)| at.lba < range.end && range.start < end;
+        if let Some((_, failure)) = self.bad.iter().find(hit) {
+            return Err(failure.clone());
+        }
+        let refused = |what: &str| Failure::Refused(format!("{what}: {at:?}"));
+        let range = self.bytes_of(at).ok_or_else(|| refused("out of range"))?;
+        let fits = match request {
+            Request::Read { .. } | Request::Write { .. } => {
+                range.len() <= self.geometry.maximal as usize
+            }
+            _ => at.blocks <= self.geometry.bulk,
+        };
+        if range.is_empty() || !fits {
+            return Err(refused("length"));
+        }
+        if self.geometry.read_only && !matches!(request, Request::Read { .. }) {
+            return Err(Failure::ReadOnly);
+        }
+        let seen = &mut self.seen;
+        match request {
+            Request::Read { into, .. } => {
+                seen.reads += 1;
+                let put = into.memory.write_at(into.offset, &self.bytes[range]);
+                put.map_err(|e| Failure::Refused(e.to_string()))?;
+            }
+            Request::Write { from, fua, .. } => {
+                seen.writes += 1;
+                seen.fua += usize::from(*fua);
+                let got = from.memory.read_at(from.offset, &mut self.bytes[range]);
+                got.map_err(|e| Failure::Refused(e.to_string()))?;
+            }
+            Request::Unmap(_) if self.geometry.can_unmap => {
+                seen.unmaps += 1;
+                self.bytes[range].fill(0);
+            }
+            Request::Zero(_) if self.geometry.can_zero => {
+                seen.zeroes += 1;
+                self.bytes[range].fill(0);
+            }
+            Request::Unmap(_) | Request::Zero(_) => return Err(refused("no such command")),
+            Request::Flush => {}
+        }
+        Ok(())
+    }
+}
+
+impl Blocks for Ram {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn memory(&mut self, len: usize) -> Result<Memory, Error> {
+        Ok(self.device.memory(len, Access::ALL)?)
+    }
+
+    fn takes(&self, _: &Memory) -> bool {
+        true
+    }
+
+    fn submit(&mut self, id: u64, request: Request) -> Result<(), Error> {
+        let depth = self.depth;
+        if self.flying.len() >= depth {
+            return Err(Error::Full { depth });
+        }
+        assert!(self.flying.iter().all(|f| f.0 != id), "id {id} twice");
+        self.flying.push((id, request, self.delay));
+        self.seen.deepest = self.seen.deepest.max(self.flying.len());
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), Error> {
+        for flying in &mut self.flying {
+            flying.2 = flying.2.saturating_sub(1);
+        }
+        // Not all at once, so that completions trickle in.
+        let mut ripe = (self.flying.iter().filter(|f| f.2 == 0).count()).div_ceil(2);
+        while ripe > 0 {
+            ripe -= 1;
+            let roll = self.roll(ripe + 1);
+            let nth = self.flying.iter().enumerate().filter(|(_, f)| f.2 == 0);
+            let Some(at) = nth.map(|(at, _)| at).nth(roll) else {
+                break;
+            };
+            let (id, request, _) = self.flying.remove(at);
+            if let Some(life) = &mut self.life {
+                *life = life.checked_sub(1).ok_or_else(|| {
+                    self.flying.clear();
+                    Error::Setting("the disk was lost".into())
+                })?;
+            }
+            let result = self.carry_out(&request);
+            done.push(Done { id, result });
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, beside: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<(), Error> {
+        if !self.flying.is_empty() {
+            return Ok(());
+        }
+        let mut fds: Vec<PollFd<'_>> = beside
+            .iter()
+            .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+            .collect();
+        assert!(!fds.is_empty() || timeout.is_some(), "asleep for ever");
+        let timeout = timeout.map(|t| Timespec::try_from(t).expect("a time"));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => panic!("poll: {error}"),
+        }
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+fn next(state: u64) -> u64 {
+    let mixed = state ^ (state << 13);
+    let mixed = mixed ^ (mixed >> 7);
+    mixed ^ (mixed << 17)
+}
+
+/// Bytes that differ everywhere.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state = next(state);
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

@@ -1,0 +1,361 @@
+//! Programs that others wrote, on a disk that is exported over NBD: libnbd's, qemu's, and a file system that went through.
+//! Where one is not installed, that is said, and in CI it fails.
+
+#[path = "common/ram.rs"]
+mod ram;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread::JoinHandle;
+
+use ram::{Ram, noise};
+use verbena_storage::nbd::{Counts, Export, Options, Place};
+use verbena_storage::{Failure, Stop};
+
+/// A folder of one test, gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("verbena-nbd-{id}-{name}"));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a plain path").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A disk that is being served.
+struct Served {
+    uri: String,
+    stop: Stop,
+    thread: JoinHandle<(Ram, Counts, Vec<String>)>,
+}
+
+impl Served {
+    fn new(mut ram: Ram, place: &Place, read_only: bool) -> Served {
+        let name = String::new();
+        let export = Export::bind(place, Options { name, read_only }).expect("a door");
+        let (uri, stop) = (export.uri().expect("a place"), Stop::new().expect("a flag"));
+        let pulled = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            let mut say = |text: &str| said.push(text.to_owned());
+            let counts = export.serve(&mut ram, &pulled, &mut say).expect("served");
+            (ram, counts, said)
+        });
+        Served { uri, stop, thread }
+    }
+
+    fn on(folder: &Folder, ram: Ram) -> Served {
+        Served::new(ram, &Place::Unix(folder.0.join("nbd.sock")), false)
+    }
+
+    /// The disk as its clients left it; nobody was hung up on.
+    fn end(self) -> (Ram, Counts) {
+        self.stop.pull();
+        let (ram, counts, said) = self.thread.join().expect("the server's thread");
+        assert_eq!(said, [""; 0]);
+        (ram, counts)
+    }
+}
+
+/// Runs a program, or says that it is not there.
+fn run(program: &str, package: &str, args: &[&str]) -> Option<Output> {
+    match Command::new(program).args(args).output() {
+        Ok(output) => Some(output),
+        Err(error) => {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "{program} must be installed here (Debian package {package}): {error}"
+            );
+            eprintln!("SKIPPED: {program} is not installed (Debian package {package})");
+            None
+        }
+    }
+}
+
+/// What it printed, if it is there; it succeeds.
+fn good(program: &str, package: &str, args: &[&str]) -> Option<String> {
+    let output = run(program, package, args)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {args:?}: {text}{said}");
+    Some(text)
+}
+
+fn nbd(program: &str, args: &[&str]) -> Option<String> {
+    good(program, "libnbd-bin", args)
+}
+
+fn qemu(program: &str, args: &[&str]) -> Option<String> {
+    good(program, "qemu-utils", args)
+}
+
+/// Disks that differ in what clients must care about.
+fn disks(bytes: u64) -> [Ram; 3] {
+    let plain = Ram::new(bytes / 512, 512);
+    let mut late = Ram::new(bytes / 4096, 4096).unruly(3, 7);
+    late.geometry.can_unmap = false;
+    late.geometry.can_zero = false;
+    let mut narrow = Ram::new(bytes / 512, 512).unruly(1, 11);
+    narrow.geometry.maximal = 64 << 10;
+    narrow.geometry.bulk = 100;
+    narrow.depth = 3;
+    [plain, late, narrow]
+}
+
+#[test]
+fn nbdinfo_sees_what_the_disk_is_like() {
+    let folder = Folder::new("info");
+    let served = Served::on(&folder, Ram::new(20480, 512));
+    let uri = served.uri.clone();
+    let Some(text) = nbd("nbdinfo", &["--json", "--no-content", &uri]) else {
+        return;
+    };
+    for part in [
+        "\"export-size\": 10485760",
+        "\"is_read_only\": false",
+        "\"can_flush\": true",
+        "\"can_fua\": true",
+        "\"can_trim\": true",
+        "\"can_zero\": true",
+        "\"can_multi_conn\": false",
+        "\"block_minimum\": 512",
+        "\"block_preferred\": 4096",
+        "\"block_maximum\": 4194304",
+        "\"protocol\": \"newstyle-fixed\"",
+        "\"structured\": true",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    // It also looks at the content, over connections of its own, and lists exports.
+    assert!(nbd("nbdinfo", &["--content", &uri]).is_some());
+    assert!(nbd("nbdinfo", &["--list", &uri]).is_some());
+    let (_, counts) = served.end();
+    assert!(counts.clients >= 3, "{counts:?}");
+
+    let mut ram = Ram::new(2560, 4096);
+    ram.geometry.can_unmap = false;
+    let place = Place::Tcp("127.0.0.1:0".parse().expect("an address"));
+    let served = Served::new(ram, &place, true);
+    let text = nbd("nbdinfo", &["--json", "--no-content", &served.uri]).unwrap_or_default();
+    for part in [
+        "\"is_read_only\": true",
+        "\"can_trim\": false",
+        "\"can_zero\": false",
+        "\"block_minimum\": 4096",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    served.end();
+}
+
+#[test]
+fn nbdcopy_moves_a_file_there_and_back() {
+    let folder = Folder::new("copy");
+    let (file, back) = (folder.file("file"), folder.file("back"));
+    let bytes = noise(24 << 20, 1);
+    fs::write(&file, &bytes).expect("a file");
+    for ram in disks(24 << 20) {
+        let served = Served::on(&folder, ram);
+        let uri = served.uri.clone();
+        // Without --flush nothing may be lost either: the server flushes when it ends.
+        let deep = ["--requests=64", "--synchronous", "--request-size=1048576"];
+        let Some(_) = nbd("nbdcopy", &[deep[0], &file, &uri]) else {
+            return;
+        };
+        nbd("nbdcopy", &[&uri, &back]);
+        assert!(fs::read(&back).expect("a file") == bytes, "there and back");
+        nbd("nbdcopy", &[deep[1], deep[2], "--flush", &file, &uri]);
+        nbd("nbdcopy", &[deep[2], &uri, &back]);
+        assert!(fs::read(&back).expect("a file") == bytes, "by another way");
+        let (ram, counts) = served.end();
+        assert!(ram.bytes == bytes, "on the disk");
+        assert!(ram.seen.flushes >= 2, "{:?}", ram.seen);
+        assert!(ram.seen.deepest > 1, "{:?}", ram.seen);
+        assert_eq!((counts.failed, counts.refused), (0, 0));
+        assert_eq!(counts.read, 48 << 20);
+        // Payload does not go through us: only what came along with another request's head was copied.
+        assert!(counts.copied < counts.written / 100, "{counts:?}");
+    }
+}
+
+#[test]
+fn qemu_img_converts_to_and_from() {
+    let folder = Folder::new("convert");
+    let (file, image) = (folder.file("file"), folder.file("image.qcow2"));
+    // With holes, which it makes with zeroes of its own.
+    let mut bytes = noise(16 << 20, 2);
+    bytes[1 << 20..3 << 20].fill(0);
+    bytes[9 << 20..15 << 20].fill(0);
+    fs::write(&file, &bytes).expect("a file");
+    for mut ram in disks(16 << 20) {
+        ram.bytes = noise(16 << 20, 3);
+        let served = Served::on(&folder, ram);
+        let uri = served.uri.clone();
+        let to = ["convert", "-n", "-f", "raw", "-O", "raw", &file, &uri];
+        if qemu("qemu-img", &to).is_none() {
+            return;
+        }
+        let from = ["convert", "-m", "16", "-W", "-f", "raw", "-O", "qcow2"];
+        qemu("qemu-img", &[&from[..], &[&uri, &image]].concat());
+        let compare = ["compare", "-f", "raw", "-F"];
+        qemu("qemu-img", &[&compare[..], &["qcow2", &uri, &image]].concat());
+        qemu("qemu-img", &[&compare[..], &["raw", &uri, &file]].concat());
+        let (ram, counts) = served.end();
+        assert!(ram.bytes == bytes);
+        assert_eq!((counts.failed, counts.refused), (0, 0));
+    }
+}
+
+#[test]
+fn qemu_io_writes_zeroes_discards_and_flushes() {
+    let folder = Folder::new("io");
+    for ram in disks(16 << 20) {
+        let unmaps = ram.geometry.can_unmap;
+        let served = Served::on(&folder, ram);
+        let uri = served.uri.clone();
+        let commands = [
+            "write -P 0xab 0 3M",
+            "write -f -P 0xcd 4096 8k",
+            "write -z 1M 512k",
+            "write -z -u 2M 64k",
+            "discard 2560k 64k",
+            "flush",
+            "read -P 0xab 0 4096",
+            "read -P 0xcd 4096 8k",
+            "read -P 0xab 12288 4096",
+            "read -P 0 1M 512k",
+            "read -P 0 2M 64k",
+            "aio_write -P 1 4M 1M",
+            "aio_write -P 2 5M 1M",
+            "aio_write -P 3 6M 1M",
+            "aio_flush",
+            "read -P 2 5M 1M",
+        ];
+        let mut args = vec!["-f", "raw", "-t", "none"];
+        args.extend(commands.iter().flat_map(|command| ["-c", command]));
+        args.push(&uri);
+        let Some(text) = qemu("qemu-io", &args) else {
+            return;
+        };
+        assert!(!text.to_lowercase().contains("fail"), "{text}");
+        let (ram, counts) = served.end();
+        assert_eq!(ram.bytes[4096], 0xcd);
+        assert_eq!(ram.bytes[(6 << 20) + 5], 3);
+        assert!(ram.seen.flushes > 0 && ram.seen.fua > 0, "{:?}", ram.seen);
+        assert_eq!(ram.seen.unmaps > 0, unmaps);
+        assert_eq!(counts.failed, 0);
+    }
+}
+
+#[test]
+fn a_file_system_survives_the_way() {
+    let folder = Folder::new("ext4");
+    let content = folder.0.join("content");
+    fs::create_dir(&content).expect("a folder");
+    for at in 0..50 {
+        let file = content.join(format!("file {at}"));
+        fs::write(file, noise(at * 3001, at as u64)).expect("a file");
+    }
+    let (image, back) = (folder.file("image"), folder.file("back"));
+    fs::write(&image, vec![0; 32 << 20]).expect("a file");
+    let make = ["-q", "-F", "-d", content.to_str().expect("a path"), &image];
+    if good("mkfs.ext4", "e2fsprogs", &make).is_none() {
+        return;
+    }
+    let served = Served::on(&folder, Ram::new(8192, 4096).unruly(2, 5));
+    if nbd("nbdcopy", &[&image, &served.uri]).is_none() {
+        return;
+    }
+    nbd("nbdcopy", &[&served.uri, &back]);
+    good("e2fsck", "e2fsprogs", &["-f", "-n", &back]);
+    let show = "cat \"/file 49\"";
+    let output = run("debugfs", "e2fsprogs", &["-R", show, &back]).expect("with mkfs.ext4");
+    assert!(output.stdout == noise(49 * 3001, 49), "a file in it");
+    served.end();
+}
+
+#[test]
+fn what_fails_on_the_disk_fails_in_the_program() {
+    let folder = Folder::new("fails");
+    let mut ram = Ram::filled(20480, 512, 9);
+    ram.bad = vec![
+        (1000..1001, Failure::Medium("unreadable".into())),
+        (9000..9010, Failure::NoSpace),
+    ];
+    let served = Served::on(&folder, ram);
+    let read = |at: &str| run("qemu-io", "qemu-utils", &["-f", "raw", "-c", at, &served.uri]);
+    let Some(output) = read("read 512000 512") else {
+        return;
+    };
+    let text = |output: &Output| {
+        let both = [&output.stdout[..], &output.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    };
+    assert!(text(&output).contains("Input/output error"), "{output:?}");
+    let output = read("write 4608000 4096").expect("as before");
+    assert!(text(&output).contains("No space left on device"), "{output:?}");
+    // What lies beside is as good as ever.
+    let output = read("read 512512 512").expect("as before");
+    assert!(text(&output).contains("read 512/512 bytes"), "{output:?}");
+    let back = folder.file("back");
+    let output = run("nbdcopy", "libnbd-bin", &[&served.uri, &back]);
+    assert!(output.is_none_or(|output| !output.status.success()));
+    let (_, counts) = served.end();
+    assert!(counts.failed >= 2, "{counts:?}");
+}
+
+/// A mounted export, unmounted in the end.
+struct Mounted(std::process::Child, String);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.1).status();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_mounted_export_is_a_file_like_others() {
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: mounting needs /dev/fuse and root");
+        return;
+    }
+    let folder = Folder::new("fuse");
+    let served = Served::on(&folder, Ram::new(8192, 4096).unruly(1, 3));
+    let file = folder.file("disk");
+    fs::write(&file, "").expect("a file");
+    let child = Command::new("nbdfuse").args([&file, &served.uri]).spawn();
+    let Ok(child) = child else {
+        assert!(run("nbdfuse", "libnbd-bin", &["--version"]).is_none());
+        return;
+    };
+    let mut mounted = Mounted(child, file.clone());
+    // There is nothing to be told by: the mount is there when the file has a size, and else the program has ended.
+    while fs::metadata(&file).map_or(0, |about| about.len()) == 0 {
+        if let Some(status) = mounted.0.try_wait().expect("a child") {
+            eprintln!("SKIPPED: nbdfuse cannot mount here: {status}");
+            return;
+        }
+        std::thread::yield_now();
+    }
+    good("mkfs.ext4", "e2fsprogs", &["-q", "-F", "-b", "4096", &file]);
+    good("e2fsck", "e2fsprogs", &["-f", "-n", &file]);
+    drop(mounted);
+    let (ram, counts) = served.end();
+    assert_eq!(ram.bytes[1024 + 56..1024 + 58], [0x53, 0xef], "the magic of ext4");
+    assert_eq!((counts.failed, counts.refused), (0, 0));
+}
