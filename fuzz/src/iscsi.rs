@@ -26,7 +26,7 @@ pub fn target(data: &[u8]) {
 fn header(bhs: &Bhs) {
     let lengths = Lengths::of(bhs);
     let total = lengths.total(true, true);
-    assert!(total >= BHS_LEN && total % 4 == 0 && pad(lengths.data) < 4);
+    assert!(total >= BHS_LEN && total.is_multiple_of(4) && pad(lengths.data) < 4);
     let ours = FromInitiator::parse(bhs);
     let theirs = FromTarget::parse(bhs);
     assert!(ours.is_err() || theirs.is_err(), "both sides send it");

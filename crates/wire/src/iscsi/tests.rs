@@ -109,6 +109,8 @@ fn numbers_wrap() {
     assert!(sn_lt(1, 2) && sn_lt(last, 0) && sn_lt(last, 5) && sn_lt(0, (1 << 31) - 1));
     assert!(!sn_lt(2, 1) && !sn_lt(0, last) && !sn_lt(7, 7));
     assert!(sn_le(7, 7) && sn_le(last, 0) && !sn_le(0, last));
+    // Half the space apart neither is ahead.
+    assert!(!sn_le(0, 1 << 31) && !sn_le(1 << 31, 0) && !sn_lt(0, 1 << 31));
 }
 
 /// RFC 7143 §4.2.2.1.
