@@ -132,6 +132,18 @@ impl CompletionQueue {
         self.0.cq.poll(out)
     }
 
+    /// Whether a poll would find something; what feeds an empty queue is served as a poll does.
+    pub fn peek(&self) -> bool {
+        if !self.0.core.lives() {
+            return false;
+        }
+        if !self.0.cq.is_empty() {
+            return true;
+        }
+        self.0.each_group(Group::polled_empty);
+        !self.0.cq.is_empty()
+    }
+
     /// Asks for one notification; poll once more afterwards, since what waits already does not notify.
     pub fn arm(&self, arm: Arm) {
         if !self.0.core.lives() {

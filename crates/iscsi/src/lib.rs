@@ -10,6 +10,7 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+pub mod login;
 pub mod qp;
 pub mod terms;
 pub mod wr;

@@ -81,7 +81,10 @@ impl Score {
 
     /// Requests per second.
     pub fn iops(&self) -> f64 {
-        ratio((self.reads + self.writes) as f64, self.elapsed.as_secs_f64())
+        ratio(
+            (self.reads + self.writes) as f64,
+            self.elapsed.as_secs_f64(),
+        )
     }
 
     /// Megabytes (of a million bytes) per second.
@@ -213,7 +216,11 @@ pub fn run<B: Blocks>(
             done.result
                 .map_err(|failure| Error::Failed { what, at, failure })?;
             score.latency.add(begun.elapsed());
-            *(if read { &mut score.reads } else { &mut score.writes }) += 1;
+            *(if read {
+                &mut score.reads
+            } else {
+                &mut score.writes
+            }) += 1;
             free.push(slot);
         }
         if !came && !flight.is_idle() {

@@ -5,6 +5,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use verbena_iscsi::login::LoginError;
 
 use crate::address::AddressError;
 use crate::blocks::Failure;
@@ -56,6 +59,31 @@ pub enum Error {
         /// The larger block.
         block: u64,
     },
+    /// The adapter refused what we asked of the connection.
+    #[error("the connection to the target: {0}")]
+    Link(String),
+    /// A login came to nothing.
+    #[error("logging in at {address}: {why}")]
+    Login {
+        /// Where.
+        address: String,
+        /// Why.
+        why: Box<LoginError>,
+    },
+    /// The target did something wrong, or nothing of use.
+    #[error("the target: {0}")]
+    Target(String),
+    /// The target does not answer.
+    #[error("the target gave us no {what} within {limit:?}")]
+    Silent {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        limit: Duration,
+    },
+    /// The connection to the target is gone.
+    #[error("the connection to the target is lost: {0}")]
+    Lost(String),
     /// A setting that makes no sense.
     #[error("{0}")]
     Setting(String),

@@ -21,8 +21,10 @@ mod blocks;
 mod error;
 mod flight;
 pub mod nbd;
+pub mod session;
 mod stop;
 pub mod sweep;
+mod unit;
 
 #[cfg(test)]
 #[path = "../tests/common/ram.rs"]
@@ -31,4 +33,6 @@ mod ram;
 pub use address::{Address, AddressError, Credentials, Digest, Transport};
 pub use blocks::{Blocks, Done, Extent, Failure, Geometry, Place, Request};
 pub use error::Error;
+pub use session::Session;
 pub use stop::Stop;
+pub use unit::{Identity, Unit};

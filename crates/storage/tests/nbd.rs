@@ -211,7 +211,10 @@ fn qemu_img_converts_to_and_from() {
         let from = ["convert", "-m", "16", "-W", "-f", "raw", "-O", "qcow2"];
         qemu("qemu-img", &[&from[..], &[&uri, &image]].concat());
         let compare = ["compare", "-f", "raw", "-F"];
-        qemu("qemu-img", &[&compare[..], &["qcow2", &uri, &image]].concat());
+        qemu(
+            "qemu-img",
+            &[&compare[..], &["qcow2", &uri, &image]].concat(),
+        );
         qemu("qemu-img", &[&compare[..], &["raw", &uri, &file]].concat());
         let (ram, counts) = served.end();
         assert!(ram.bytes == bytes);
@@ -296,7 +299,13 @@ fn what_fails_on_the_disk_fails_in_the_program() {
         (9000..9010, Failure::NoSpace),
     ];
     let served = Served::on(&folder, ram);
-    let read = |at: &str| run("qemu-io", "qemu-utils", &["-f", "raw", "-c", at, &served.uri]);
+    let read = |at: &str| {
+        run(
+            "qemu-io",
+            "qemu-utils",
+            &["-f", "raw", "-c", at, &served.uri],
+        )
+    };
     let Some(output) = read("read 512000 512") else {
         return;
     };
@@ -306,7 +315,10 @@ fn what_fails_on_the_disk_fails_in_the_program() {
     };
     assert!(text(&output).contains("Input/output error"), "{output:?}");
     let output = read("write 4608000 4096").expect("as before");
-    assert!(text(&output).contains("No space left on device"), "{output:?}");
+    assert!(
+        text(&output).contains("No space left on device"),
+        "{output:?}"
+    );
     // What lies beside is as good as ever.
     let output = read("read 512512 512").expect("as before");
     assert!(text(&output).contains("read 512/512 bytes"), "{output:?}");
@@ -356,6 +368,10 @@ fn a_mounted_export_is_a_file_like_others() {
     good("e2fsck", "e2fsprogs", &["-f", "-n", &file]);
     drop(mounted);
     let (ram, counts) = served.end();
-    assert_eq!(ram.bytes[1024 + 56..1024 + 58], [0x53, 0xef], "the magic of ext4");
+    assert_eq!(
+        ram.bytes[1024 + 56..1024 + 58],
+        [0x53, 0xef],
+        "the magic of ext4"
+    );
     assert_eq!((counts.failed, counts.refused), (0, 0));
 }

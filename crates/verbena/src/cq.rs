@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbena_engine::CompletionQueue;
-use verbena_engine::sys::Channel;
+use verbena_engine::sys::{Beside, Channel};
+use verbena_engine::{CompletionQueue, Watched};
 use verbena_nic::{Arm, Wc};
 
 use crate::device::Inner;
@@ -61,6 +61,25 @@ impl Cq {
     /// ```
     pub fn take_notification(&self) -> Result<bool, Error> {
         Ok(self.bare.queue.wait(&self.channel)?)
+    }
+
+    /// Sleeps until the armed queue tells of a completion, one of the program's own descriptors is ready, or the time is over;
+    /// what feeds the queue is served meanwhile. True if it told; the others are marked in any case.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let cq = verbena::Device::open()?.cq(64)?;
+    /// cq.arm(verbena::low::Arm::Next);
+    /// assert!(cq.peek() || !cq.sleep(&mut [], Some(Duration::from_millis(1)))?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn sleep(
+        &self,
+        others: &mut [Beside<'_>],
+        timeout: Option<Duration>,
+    ) -> Result<bool, Error> {
+        let cq = || [self.watched()];
+        Ok(Watched::wait_beside(&self.channel, cq, others, timeout)?)
     }
 
     /// Takes completions, and waits for one if there is none: polls for a little while, then sleeps.

@@ -99,7 +99,12 @@ impl<'a, B: Blocks> Server<'a, B> {
         while !stop.pulled() {
             let busy = self.turn(say)?;
             if !busy {
-                let first = self.clients.iter().flatten().filter_map(|c| c.deadline).min();
+                let first = self
+                    .clients
+                    .iter()
+                    .flatten()
+                    .filter_map(|c| c.deadline)
+                    .min();
                 self.sleep(first)?;
             }
             self.expire();

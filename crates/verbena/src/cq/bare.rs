@@ -87,6 +87,17 @@ impl BareCq {
         self.queue.poll(out)
     }
 
+    /// Whether a poll would find something; what feeds an empty queue is served as a poll does.
+    ///
+    /// ```
+    /// # let cq = verbena::Device::open()?.cq(64)?;
+    /// assert!(!cq.peek());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn peek(&self) -> bool {
+        self.queue.peek()
+    }
+
     /// Asks for one notification; poll once more afterwards, since what waits already does not notify.
     ///
     /// ```

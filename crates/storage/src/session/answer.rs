@@ -1,0 +1,202 @@
+//! What comes from a target and what is done about it: responses, pings, rejections, and what it wants by itself.
+//! It promises that a target which breaks a rule is left at once, with the rule as the reason. It refuses to dial: that is recovery's.
+
+use std::time::{Duration, Instant};
+
+use verbena::Status;
+use verbena::low::Direction;
+use verbena_wire::iscsi::{
+    AsyncEvent, AsyncMessage, Bhs, FromTarget, Lun, NO_TAG, NopIn, NopOut, Reject, Residual,
+    TaskOutcome,
+};
+
+use super::Session;
+use super::link::News;
+use super::outcome::Outcome;
+
+/// Times that a command is sent again because its unit wanted attention.
+const ATTENTIONS: u32 = 5;
+/// Times that a command is sent again because its unit was busy, and how long in between.
+const BUSY: (u32, Duration) = (200, Duration::from_millis(10));
+
+/// Requests of the session that are not commands.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    tag: u8,
+    /// The tag of a ping that waits for its answer, and since when.
+    pub(super) ping: Option<(u32, Instant)>,
+    answers: Vec<(u32, TaskOutcome)>,
+    /// Logout was asked for.
+    pub(super) leaving: bool,
+    /// And granted.
+    pub(super) left: bool,
+}
+
+impl Control {
+    /// A task tag that no command has: those of commands have an index, which begins with 1.
+    pub(super) fn next_tag(&mut self) -> u32 {
+        self.tag = self.tag.checked_add(1).unwrap_or(2).max(2);
+        self.tag.into()
+    }
+
+    pub(super) fn answer(&self, tag: u32) -> Option<TaskOutcome> {
+        let found = self.answers.iter().find(|(of, _)| *of == tag);
+        found.map(|(_, outcome)| *outcome)
+    }
+
+    pub(super) fn take_answer(&mut self, tag: u32) -> Option<TaskOutcome> {
+        let outcome = self.answer(tag);
+        self.answers.retain(|(of, _)| *of != tag);
+        outcome
+    }
+
+    /// The connection is gone, and with it whatever was asked on it.
+    pub(super) fn forget(&mut self) {
+        self.ping = None;
+        self.answers.clear();
+    }
+}
+
+impl Session {
+    pub(super) fn take(&mut self, news: News) {
+        match news {
+            News::Response {
+                task,
+                bhs,
+                data,
+                came,
+            } => self.respond(task, &bhs, &data, came),
+            News::Failed { task, status } => self.failed(task, status),
+            News::Pdu { bhs, data } => self.hear(&bhs, &data),
+            News::Ended(why) => self.lose(&why),
+        }
+    }
+
+    /// A command has its response.
+    fn respond(&mut self, number: u32, bhs: &Bhs, data: &[u8], came: Option<u32>) {
+        let outcome = match Outcome::read(bhs, data) {
+            Ok(outcome) => outcome,
+            Err(why) => return self.break_off(number, &format!("a response: {why}")),
+        };
+        let Some(task) = self.tasks.get_mut(number) else {
+            return;
+        };
+        // RFC 7143 §11.4.5: what is missing is said to be missing. A target that says nothing has not read it all.
+        let read = task.command.direction == Direction::Read;
+        if let (Outcome::Good(residual), Some(came), true) = (&outcome, came, read) {
+            let owed = match residual {
+                Residual::Underflow(less) => task.command.len.saturating_sub(*less),
+                Residual::None | Residual::Overflow(_) => task.command.len,
+            };
+            if came < owed {
+                let why = format!("good status after {came} of {owed} bytes");
+                return self.break_off(number, &why);
+            }
+        }
+        let (tries, safe) = (task.tries, task.command.safe);
+        if outcome.is_attention() && safe && tries < ATTENTIONS {
+            task.tries += 1;
+            task.sent = false;
+            self.ready.push_back(number);
+        } else if outcome.is_busy() && safe && tries < BUSY.0 {
+            task.tries += 1;
+            task.sent = false;
+            self.later.push((Instant::now() + BUSY.1, number));
+        } else {
+            self.finish(number, outcome);
+        }
+    }
+
+    /// The target broke a rule with the response to this command, which the adapter knows no more.
+    fn break_off(&mut self, number: u32, why: &str) {
+        self.orphan(number, why);
+        self.give_up(why);
+    }
+
+    /// The adapter did not send a command, or will have no response to it.
+    fn failed(&mut self, number: u32, status: Status) {
+        match status {
+            Status::WrFlushErr => self.orphan(number, "the connection was lost"),
+            status => {
+                let why = format!("the adapter refused it: {status:?}");
+                self.finish(number, Outcome::Unsent(why));
+            }
+        }
+    }
+
+    /// Any other PDU.
+    fn hear(&mut self, bhs: &Bhs, data: &[u8]) {
+        let pdu = match FromTarget::parse(bhs) {
+            Ok(pdu) => pdu,
+            Err(why) => return self.give_up(&format!("the target's PDU: {why}")),
+        };
+        match pdu {
+            FromTarget::NopIn(nop) => self.pinged(&nop, data),
+            FromTarget::TaskResponse(task) => {
+                self.control.answers.push((task.itt, task.response));
+            }
+            FromTarget::LogoutResponse(_) if self.control.leaving => self.control.left = true,
+            FromTarget::AsyncMessage(message) => self.told(&message),
+            FromTarget::Reject(reject) => self.rejected(&reject, data),
+            // Data that was not asked for, or not there; a login or a text that nobody began.
+            pdu => self.give_up(&format!("the target sent what it may not: {pdu}")),
+        }
+    }
+
+    fn pinged(&mut self, nop: &NopIn, data: &[u8]) {
+        if let Some((tag, _)) = self.control.ping
+            && nop.itt == tag
+        {
+            self.control.ping = None;
+        }
+        if nop.wants_answer() {
+            let answer = NopOut {
+                immediate: true,
+                data_len: 0,
+                lun: nop.lun,
+                itt: NO_TAG,
+                ttt: nop.ttt,
+                cmd_sn: 0,
+                exp_stat_sn: 0,
+            };
+            // RFC 7143 §11.18: the answer to a target's ping has no data. If it cannot be sent, the link has ended.
+            let _ = (data, self.say(&answer.emit(), &[]));
+        }
+    }
+
+    /// RFC 7143 §11.9: the target wants something by itself.
+    fn told(&mut self, message: &AsyncMessage) {
+        match message.event {
+            AsyncEvent::LogoutRequest | AsyncEvent::ConnectionDrop | AsyncEvent::SessionDrop => {
+                self.give_up(&format!("the target asks us to go: {message}"));
+            }
+            // Of units and of single commands: what matters comes with their statuses.
+            _ => {}
+        }
+    }
+
+    fn rejected(&mut self, reject: &Reject, data: &[u8]) {
+        let what = Reject::header(data).ok().and_then(|bhs| {
+            let pdu = verbena_wire::iscsi::FromInitiator::parse(bhs).ok()?;
+            Some(pdu.to_string())
+        });
+        let what = what.unwrap_or_else(|| "something".to_owned());
+        self.give_up(&format!("the target rejected {what}: {}", reject.reason));
+    }
+
+    pub(super) fn send_ping(&mut self) {
+        let itt = self.control.next_tag();
+        let ping = NopOut {
+            immediate: true,
+            data_len: 0,
+            lun: Lun::default(),
+            itt,
+            ttt: NO_TAG,
+            cmd_sn: 0,
+            exp_stat_sn: 0,
+        };
+        if self.say(&ping.emit(), &[]).is_ok() {
+            self.control.ping = Some((itt, Instant::now()));
+        }
+    }
+}

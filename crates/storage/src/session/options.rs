@@ -1,0 +1,74 @@
+//! How a session shall be: names, wishes and how long it is patient.
+//! The defaults promise errors in bounded time: a target that is gone is noticed within seconds and given up after half a minute.
+//! They refuse nothing: what makes no sense is refused when the session is opened.
+
+use std::time::Duration;
+
+use verbena_iscsi::login::{Chap, DigestWish, IserOffer, Offer, Purpose};
+
+use crate::address::{Address, Credentials, Digest, Transport};
+
+/// How a session shall be.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Who we are.
+    pub initiator: String,
+    /// Commands under way at once.
+    pub depth: usize,
+    /// How long a target may take to answer when it is dialled, and for each step of the login.
+    pub login: Duration,
+    /// How long a command may take. Then the connection is given up, and what is safe to repeat is repeated on the next one.
+    pub command: Duration,
+    /// How long a silent target is trusted before it is asked for a sign of life; as long again for the sign.
+    pub silence: Duration,
+    /// For how long a lost connection is tried again, before everything that waits for it fails.
+    pub reconnect: Duration,
+    /// Bytes of one burst, and of one PDU.
+    pub burst: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            initiator: "iqn.2026-11.org.verbena:initiator".to_owned(),
+            depth: 64,
+            login: Duration::from_secs(5),
+            command: Duration::from_secs(30),
+            silence: Duration::from_secs(5),
+            reconnect: Duration::from_secs(30),
+            burst: 1 << 20,
+        }
+    }
+}
+
+impl Options {
+    /// What a login offers.
+    pub(super) fn offer(&self, address: &Address, purpose: Purpose) -> Offer {
+        let digest = |wish: Digest| match wish {
+            Digest::Either => DigestWish::None,
+            Digest::None => DigestWish::None,
+            Digest::Crc32c => DigestWish::Required,
+        };
+        let chap = |who: &Option<Credentials>| {
+            let who = who.as_ref()?;
+            Some(Chap::new(who.user.clone(), who.password.clone()))
+        };
+        let iser = (address.transport == Transport::Iser).then(IserOffer::default);
+        // A discovery has no data but text, whose answers fit a receive.
+        let max_recv = match purpose {
+            Purpose::Discovery => 8192,
+            Purpose::Target(_) => self.burst.max(8192),
+        };
+        Offer {
+            header_digest: digest(address.header_digest),
+            data_digest: digest(address.data_digest),
+            max_recv,
+            max_burst: self.burst,
+            first_burst: self.burst.min(256 << 10),
+            chap: chap(&address.credentials),
+            mutual: chap(&address.target_credentials),
+            iser,
+            ..Offer::new(self.initiator.clone(), purpose)
+        }
+    }
+}

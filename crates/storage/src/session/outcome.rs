@@ -1,0 +1,109 @@
+//! How a command ended, in the target's words and in ours.
+//! It promises a sentence for people, and for disks one of the few ways a request can fail. It refuses to decide what is tried again.
+
+use core::fmt;
+
+use verbena_wire::Malformed;
+use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, Residual, ScsiResponse, Service};
+use verbena_wire::scsi::{Sense, SenseKey, Status};
+
+use crate::blocks::Failure;
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// As asked, but for so many bytes.
+    Good(Residual),
+    /// The unit has something to say.
+    Check(Sense),
+    /// Another status than good.
+    Status(Status),
+    /// The target could not carry it out at all.
+    TargetFailed,
+    /// It was not sent, for this reason.
+    Unsent(String),
+    /// It was lost with the connection, and may have happened or not.
+    Lost(String),
+}
+
+impl Outcome {
+    /// Reads a response.
+    pub(super) fn read(bhs: &Bhs, data: &[u8]) -> Result<Outcome, Malformed> {
+        let (status, residual) = match FromTarget::parse(bhs)? {
+            FromTarget::DataIn(DataIn {
+                status: Some(status),
+                residual,
+                ..
+            }) => (status, residual),
+            FromTarget::ScsiResponse(ScsiResponse {
+                response: Service::Completed,
+                status,
+                residual,
+                ..
+            }) => (status, residual),
+            _ => return Ok(Outcome::TargetFailed),
+        };
+        match Status::from_code(status) {
+            Status::Good => Ok(Outcome::Good(residual)),
+            Status::CheckCondition => {
+                let sense = Sense::parse(ScsiResponse::sense(data)?)?;
+                Ok(Outcome::Check(sense))
+            }
+            status => Ok(Outcome::Status(status)),
+        }
+    }
+
+    /// The unit was reset, or something of it changed: what was asked for did not happen, and may be asked for again.
+    pub(super) fn is_attention(&self) -> bool {
+        matches!(self, Outcome::Check(sense) if sense.key == SenseKey::UnitAttention)
+    }
+
+    /// The unit has too much to do.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Outcome::Status(Status::Busy | Status::TaskSetFull | Status::TaskAborted)
+        )
+    }
+
+    /// As a disk's request ends.
+    pub fn into_result(self) -> Result<(), Failure> {
+        match &self {
+            Outcome::Good(Residual::None | Residual::Underflow(0)) => Ok(()),
+            Outcome::Good(Residual::Underflow(n)) => Err(Failure::Refused(format!(
+                "{n} bytes are missing from its answer"
+            ))),
+            Outcome::Good(Residual::Overflow(n)) => Err(Failure::Refused(format!(
+                "it has {n} bytes more than were asked for"
+            ))),
+            Outcome::Check(sense) => Err(failure_of(sense)),
+            Outcome::Lost(why) => Err(Failure::Lost(why.clone())),
+            Outcome::Status(_) | Outcome::TargetFailed | Outcome::Unsent(_) => {
+                Err(Failure::Refused(self.to_string()))
+            }
+        }
+    }
+}
+
+fn failure_of(sense: &Sense) -> Failure {
+    match (sense.key, sense.asc) {
+        (SenseKey::DataProtect, 0x27) if sense.ascq == 7 => Failure::NoSpace,
+        (SenseKey::DataProtect, _) => Failure::ReadOnly,
+        (SenseKey::MediumError | SenseKey::HardwareError, _) => Failure::Medium(sense.to_string()),
+        _ => Failure::Refused(sense.to_string()),
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Good(Residual::None) => f.write_str("good"),
+            Outcome::Good(residual) => write!(f, "good, {residual}"),
+            Outcome::Check(sense) => write!(f, "check condition: {sense}"),
+            Outcome::Status(status) => write!(f, "{status}"),
+            Outcome::TargetFailed => f.write_str("the target could not carry it out"),
+            Outcome::Unsent(why) => write!(f, "not sent: {why}"),
+            Outcome::Lost(why) => write!(f, "lost: {why}"),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A link on TCP: an iSCSI queue pair (M12), whose requests are commands with their buffers.
+//! It promises a receive for every PDU that comes: each is posted again as soon as it was looked at.
+//! It refuses PDUs longer than a login may need: of those only the beginning is passed on.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use verbena::low::{
+    Arm, BLANK, Beside, CommandWr, Direction, Flags, IscsiPostError, Limits, PduWr, QpState,
+    RecvWr, Sge, WcOp,
+};
+use verbena::{Access, Cq, Device, Iscsi, IscsiOptions, Memory, Pd, Status};
+use verbena_iscsi::login::Settled;
+use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Lengths, Opcode};
+
+use super::link::{Link, Moved, News, Order, Text};
+use crate::error::Error;
+
+/// Room of one receive: the longest header, and the data of a login's response.
+const ROOM: usize = 48 + 1020 + 8192;
+/// Completions taken at once.
+const AT_ONCE: usize = 64;
+/// How long a sleeper polls before it sleeps: about what waking it would take.
+const SPIN: Duration = Duration::from_micros(50);
+/// Requests that are not commands, beside those that are.
+const CONTROL: usize = 32;
+/// The number of requests whose completion nobody waits for.
+const NOBODY: u64 = u64::MAX;
+
+/// A link on TCP.
+pub(crate) struct Tcp {
+    // Dropped first: what it still moves lies in the memory below.
+    qp: Iscsi,
+    cq: Cq,
+    receives: Memory,
+    /// The session's numbers by the adapter's.
+    tasks: HashMap<u32, u32>,
+    /// Bytes that came for commands whose end has not, by their tags.
+    came: HashMap<u32, u32>,
+    ended: bool,
+}
+
+impl Tcp {
+    pub(crate) fn connect(
+        device: &Device,
+        pd: &Pd,
+        to: SocketAddr,
+        (depth, patience): (usize, Duration),
+    ) -> Result<Tcp, Error> {
+        // A response and the header of its data for each command, and some for what comes unasked.
+        let (sends, receives) = (depth + CONTROL, 2 * depth + CONTROL);
+        let cq = device.cq(sends + receives)?;
+        let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
+        let options = IscsiOptions {
+            limits: Limits {
+                sends,
+                receives,
+                ..Limits::default()
+            },
+            patience,
+            ..IscsiOptions::default()
+        };
+        let qp = Iscsi::connect(pd, &cq, &cq, to, options)?;
+        let mut link = Tcp {
+            qp,
+            cq,
+            receives: memory,
+            tasks: HashMap::new(),
+            came: HashMap::new(),
+            ended: false,
+        };
+        for slot in 0..receives as u64 {
+            link.post(slot)?;
+        }
+        Ok(link)
+    }
+
+    fn post(&mut self, slot: u64) -> Result<(), Error> {
+        let scatter = [self.receives.sge(slot as usize * ROOM, ROOM)?];
+        let wr = RecvWr {
+            id: slot,
+            scatter: &scatter,
+        };
+        self.qp.post_recv(&[wr]).map_err(|(_, why)| refused(why))
+    }
+
+    /// A PDU came into a receive.
+    fn take(&mut self, slot: u64, len: usize, command: Option<u32>) -> Result<Option<News>, Error> {
+        let at = slot as usize * ROOM;
+        let mut bhs: Bhs = [0; BHS_LEN];
+        self.receives.read_at(at, &mut bhs)?;
+        // The adapter passes up a header alone where the data is in its place already.
+        let mut data = Text::new();
+        if len > BHS_LEN {
+            data.resize(len - BHS_LEN, 0);
+            self.receives.read_at(at + BHS_LEN, &mut data)?;
+        }
+        let task = command.and_then(|name| self.tasks.remove(&name));
+        Ok(match task {
+            Some(task) => {
+                let came = Some(self.came_for(&bhs));
+                Some(News::Response {
+                    task,
+                    bhs,
+                    data,
+                    came,
+                })
+            }
+            None if len == BHS_LEN && self.moved_some(&bhs) => None,
+            None => Some(News::Pdu { bhs, data }),
+        })
+    }
+
+    /// Bytes that came for the command that this is the end of.
+    fn came_for(&mut self, bhs: &Bhs) -> u32 {
+        let before = if self.came.is_empty() {
+            0
+        } else {
+            self.came.remove(&tag(bhs)).unwrap_or(0)
+        };
+        let now = match Opcode::of(bhs) {
+            Some(Opcode::DataIn) => Lengths::of(bhs).data,
+            _ => 0,
+        };
+        before.saturating_add(now)
+    }
+
+    /// A header alone: its data is in its place, or was asked for. One that failed a check comes whole; without data the two
+    /// cannot be told apart, and nothing moved.
+    fn moved_some(&mut self, bhs: &Bhs) -> bool {
+        match Opcode::of(bhs) {
+            Some(Opcode::R2t) => true,
+            Some(Opcode::DataIn) => {
+                let len = Lengths::of(bhs).data;
+                let sum = self.came.entry(tag(bhs)).or_default();
+                *sum = sum.saturating_add(len);
+                len > 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The initiator task tag.
+fn tag(bhs: &Bhs) -> u32 {
+    let bytes = bhs.get(16..20).and_then(|bytes| bytes.try_into().ok());
+    u32::from_be_bytes(bytes.unwrap_or_default())
+}
+
+fn refused(why: IscsiPostError) -> Error {
+    Error::Link(why.to_string())
+}
+
+impl Link for Tcp {
+    fn begin(&mut self, settled: &Settled) {
+        self.qp.begin(settled.terms);
+    }
+
+    fn order(&mut self, order: &Order<'_>) -> Result<(), Error> {
+        let data: Option<Sge> = match order.place {
+            Some(place) => Some(place.memory.sge(place.offset, order.len as usize)?),
+            None => None,
+        };
+        let wr = CommandWr {
+            id: order.task.into(),
+            flags: Flags::NONE,
+            lun: order.lun,
+            device: order.device,
+            cdb: order.cdb.bytes(),
+            attribute: Attribute::Simple,
+            direction: if order.len == 0 {
+                Direction::None
+            } else {
+                order.direction
+            },
+            data: data.as_slice(),
+        };
+        let name = self.qp.post_command(&wr).map_err(refused)?;
+        self.tasks.insert(name.0, order.task);
+        Ok(())
+    }
+
+    fn say(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error> {
+        let wr = PduWr {
+            id: NOBODY,
+            flags: Flags::NONE,
+            bhs: *bhs,
+            data,
+        };
+        self.qp.post_pdu(&wr).map_err(refused)
+    }
+
+    fn poll(&mut self, news: &mut Vec<News>) -> bool {
+        let mut completions = [BLANK; AT_ONCE];
+        let n = self.cq.poll(&mut completions);
+        for wc in completions.iter().take(n) {
+            match (wc.op, wc.status) {
+                (WcOp::Receive, Status::Success | Status::LocLenErr) => {
+                    match self.take(wc.id, wc.len as usize, wc.immediate) {
+                        Ok(one) => news.extend(one),
+                        Err(error) => self.end(&error.to_string()),
+                    }
+                    if let Err(error) = self.post(wc.id) {
+                        self.end(&error.to_string());
+                    }
+                }
+                (WcOp::Receive, _) => {}
+                (_, status) if wc.id != NOBODY && status != Status::Success => {
+                    let task = wc.id as u32;
+                    self.tasks.retain(|_, one| *one != task);
+                    news.push(News::Failed { task, status });
+                }
+                _ => {}
+            }
+        }
+        match self.qp.state() {
+            QpState::Err if n < AT_ONCE && !self.ended => {
+                self.ended = true;
+                let cause = self.qp.view().cause;
+                news.push(News::Ended(cause.unwrap_or_default()));
+            }
+            // A command that could not be executed was told; those behind it were flushed and may be sent again.
+            QpState::Sqe => {
+                self.qp.restart_sends();
+            }
+            _ => {}
+        }
+        n > 0
+    }
+
+    fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
+        let end = Instant::now() + SPIN.min(timeout);
+        while Instant::now() < end {
+            if self.cq.peek() {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        self.cq.arm(Arm::Next);
+        if self.cq.peek() {
+            return Ok(());
+        }
+        let mut others: Vec<Beside<'_>> = beside.iter().map(|fd| Beside::read(*fd)).collect();
+        self.cq.sleep(&mut others, Some(timeout))?;
+        Ok(())
+    }
+
+    fn arm(&mut self) -> BorrowedFd<'_> {
+        self.cq.arm(Arm::Next);
+        self.cq.as_fd()
+    }
+
+    fn end(&mut self, why: &str) {
+        self.qp.fail(why);
+    }
+
+    fn moved(&self) -> Moved {
+        let counters = self.qp.view().counters;
+        Moved {
+            placed: counters.placed,
+            copied: counters.copied,
+            gathered: counters.gathered,
+        }
+    }
+}
