@@ -155,6 +155,21 @@ const NEEDED: &[Needed] = &[
         "interfaces of the split driver in network namespaces",
     ),
     program(
+        "tgtd",
+        "tgt",
+        "a target for the iSCSI initiator, over TCP and over iSER on the drop-in libraries",
+    ),
+    program(
+        "iscsi-ls",
+        "libiscsi-bin",
+        "another initiator at the same target, to tell whose fault it is, and on the drop-in libraries",
+    ),
+    program(
+        "setpriv",
+        "util-linux",
+        "ending programs of tests with the tests that started them",
+    ),
+    program(
         "valgrind",
         "valgrind",
         "counting the instructions of fixed scenarios",
