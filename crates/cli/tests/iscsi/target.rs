@@ -25,6 +25,9 @@ const ISER_LAST: u16 = 32_767;
 /// How many ports for iSER are tried before somebody else is to blame.
 const TRIES: u32 = 20;
 
+/// The initiator that targets over iSER let in.
+pub const INITIATOR: &str = "iqn.2026-01.test.verbena:initiator";
+
 /// What the fixture starts, with its Debian package.
 const PROGRAMS: [(&str, &str); 5] = [
     ("tgtd", "tgt"),
@@ -201,7 +204,7 @@ impl Tgt {
             .push(all.iter().map(ToString::to_string).collect());
     }
 
-    /// A target without units, open to everybody.
+    /// A target without units, open to everybody; over iSER to [`INITIATOR`] alone.
     pub fn target(&mut self) -> Target {
         self.targets += 1;
         let target = Target {
@@ -213,6 +216,10 @@ impl Tgt {
         self.tell(&[&new[..], &["--targetname", &target.name]].concat());
         let bind = ["--mode", "target", "--op", "bind", "--tid", &tid];
         self.tell(&[&bind[..], &["--initiator-address", "ALL"]].concat());
+        if let Carrier::Iser(_) = self.carrier {
+            // There tgtd wants the name on a list too, and says "target not found" to others; "ALL" is no name.
+            self.tell(&[&bind[..], &["--initiator-name", INITIATOR]].concat());
+        }
         target
     }
 
