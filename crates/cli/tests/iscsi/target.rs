@@ -28,6 +28,10 @@ const TRIES: u32 = 20;
 /// The initiator that targets over iSER let in.
 pub const INITIATOR: &str = "iqn.2026-01.test.verbena:initiator";
 
+/// How `verbena` runs a program. tgtd takes commands only after the completion of its last login response; in the `roce`
+/// personality that waits for the peer's acknowledgement, which may come after the peer's first command.
+const ON_VERBENA: [&str; 4] = ["run", "--personality", "iwarp", "--"];
+
 /// What the fixture starts, with its Debian package.
 const PROGRAMS: [(&str, &str); 5] = [
     ("tgtd", "tgt"),
@@ -144,7 +148,7 @@ impl Tgt {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
         if let Carrier::Iser(verbena) = &self.carrier {
-            command.arg(verbena).args(["run", "--"]);
+            command.arg(verbena).args(ON_VERBENA);
         }
         command.args(["tgtd", "-f", "-t", "4"]);
         let tcp = own_place(self.number);
@@ -330,7 +334,7 @@ impl Tgt {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", LONGEST]);
         if let Carrier::Iser(verbena) = &self.carrier {
-            command.arg(verbena).args(["run", "--"]);
+            command.arg(verbena).args(ON_VERBENA);
         }
         let ran = command.args(words).output().unwrap();
         (ran.status.success(), both(&ran))
