@@ -116,7 +116,9 @@ enum Problem {
     Escape,
     #[error("the {0} is empty or longer than {MAX_SECRET} bytes")]
     Secret(&'static str),
-    #[error("`{0}` is no target name: they begin with iqn., eui. or naa. and have letters, digits and - . : only")]
+    #[error(
+        "`{0}` is no target name: they begin with iqn., eui. or naa. and have letters, digits and - . : only"
+    )]
     Target(String),
     #[error("the target name has {0} bytes, more than {MAX_NAME}")]
     LongTarget(usize),
@@ -124,11 +126,11 @@ enum Problem {
     Lun(String),
     #[error("something follows the LUN: `{0}`")]
     Beyond(String),
-    #[error("in `{0}` a percent sign is not followed by two hexadecimal digits, or the bytes are not UTF-8")]
-    Percent(String),
     #[error(
-        "`{0}` is no option (target_user, target_password, header_digest and data_digest are)"
+        "in `{0}` a percent sign is not followed by two hexadecimal digits, or the bytes are not UTF-8"
     )]
+    Percent(String),
+    #[error("`{0}` is no option (target_user, target_password, header_digest and data_digest are)")]
     Option(String),
     #[error("`{0}` is no digest (crc32c or none)")]
     Digest(String),

@@ -39,12 +39,19 @@ fn a_disk_by_all_its_parts() {
 
 #[test]
 fn a_portal_and_a_target_are_addresses_too() {
-    for portal in ["iser://192.0.2.1", "iser://192.0.2.1/", "ISER://192.0.2.1:3260"] {
+    for portal in [
+        "iser://192.0.2.1",
+        "iser://192.0.2.1/",
+        "ISER://192.0.2.1:3260",
+    ] {
         let address = good(portal);
         assert_eq!((address.transport, address.port), (Transport::Iser, 3260));
         assert_eq!((address.target, address.lun), (None, None));
     }
-    for target in ["iscsi://h/eui.02004567A425678D", "iscsi://h/eui.02004567a425678d/"] {
+    for target in [
+        "iscsi://h/eui.02004567A425678D",
+        "iscsi://h/eui.02004567a425678d/",
+    ] {
         let address = good(target);
         assert_eq!(address.target.as_deref(), Some("eui.02004567a425678d"));
         assert_eq!(address.lun, None);
@@ -58,7 +65,10 @@ fn ipv6_stands_in_brackets() {
     assert_eq!(good("iscsi://[fe80::1%eth0]").host, "fe80::1%eth0");
     assert!(bad("iscsi://2001:db8::1/iqn.x/1").contains("needs brackets, as in [2001:db8::1]"));
     for wrong in ["[1.2.3.4]", "[::1", "[::1]3260", "[]"] {
-        assert!(bad(&format!("iscsi://{wrong}/")).contains("no IPv6"), "{wrong}");
+        assert!(
+            bad(&format!("iscsi://{wrong}/")).contains("no IPv6"),
+            "{wrong}"
+        );
     }
 }
 
@@ -66,9 +76,15 @@ fn ipv6_stands_in_brackets() {
 fn percent_signs_stand_for_bytes() {
     let address = good("iscsi://u%p%40ss%25@h/iqn.2024-01.org.example%3Ad%c3%a9/1");
     assert_eq!(address.credentials, login("u", "p@ss%"));
-    assert_eq!(address.target.as_deref(), Some("iqn.2024-01.org.example:dé"));
+    assert_eq!(
+        address.target.as_deref(),
+        Some("iqn.2024-01.org.example:dé")
+    );
     for wrong in ["iqn.%", "iqn.%4", "iqn.%zz", "iqn.%ff"] {
-        assert!(bad(&format!("iscsi://h/{wrong}/1")).contains("percent sign"), "{wrong}");
+        assert!(
+            bad(&format!("iscsi://h/{wrong}/1")).contains("percent sign"),
+            "{wrong}"
+        );
     }
     // The last at sign divides, since a host has none.
     assert_eq!(good("iscsi://u%p@q@h").credentials, login("u", "p@q"));
@@ -103,15 +119,27 @@ fn what_is_wrong_is_said_and_the_right_form_shown() {
         ("iscsi://h/iqn.x/1/2", "follows the LUN: `2`"),
         ("iscsi://h/iqn.x/1?speed=high", "`speed` is no option"),
         ("iscsi://h/iqn.x/1?data_digest=md5", "`md5` is no digest"),
-        ("iscsi://h/iqn.x/1?data_digest=none&data_digest=none", "twice"),
+        (
+            "iscsi://h/iqn.x/1?data_digest=none&data_digest=none",
+            "twice",
+        ),
         ("iscsi://u%p@h/iqn.x/1?target_user=t", "go together"),
-        ("iscsi://h/i?target_user=t&target_password=p", "no target name"),
-        ("iscsi://h/iqn.x?target_user=t&target_password=p", "go together"),
+        (
+            "iscsi://h/i?target_user=t&target_password=p",
+            "no target name",
+        ),
+        (
+            "iscsi://h/iqn.x?target_user=t&target_password=p",
+            "go together",
+        ),
     ];
     for (text, part) in cases {
         let said = bad(text);
         assert!(said.contains(part), "{text}: {said}");
-        assert!(said.contains("iscsi://[user%password@]host[:port]/"), "{said}");
+        assert!(
+            said.contains("iscsi://[user%password@]host[:port]/"),
+            "{said}"
+        );
     }
 }
 

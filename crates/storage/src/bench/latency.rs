@@ -101,7 +101,12 @@ mod tests {
     #[test]
     fn every_time_is_in_its_bucket() {
         for shift in 0..64 {
-            for nanos in [1_u64 << shift, (1 << shift) + 1, (1_u64 << shift) - 1, !0 >> shift] {
+            for nanos in [
+                1_u64 << shift,
+                (1 << shift) + 1,
+                (1_u64 << shift) - 1,
+                !0 >> shift,
+            ] {
                 let at = bucket(nanos);
                 assert!(nanos <= last(at), "{nanos}");
                 assert!(at == 0 || last(at - 1) < nanos, "{nanos}");
@@ -120,14 +125,20 @@ mod tests {
         }
         let close = |share: f64, micro: u64| {
             let (got, exact) = (latency.at(share), Duration::from_micros(micro));
-            assert!(got >= exact && got <= exact.mul_f64(1.04), "{share} {got:?}");
+            assert!(
+                got >= exact && got <= exact.mul_f64(1.04),
+                "{share} {got:?}"
+            );
         };
         close(0.5, 50);
         close(0.99, 99);
         close(0.0, 1);
         assert_eq!(latency.at(1.0), Duration::from_micros(100));
         assert_eq!(latency.min(), Duration::from_micros(1));
-        assert_eq!((latency.max(), latency.count()), (Duration::from_micros(100), 100));
+        assert_eq!(
+            (latency.max(), latency.count()),
+            (Duration::from_micros(100), 100)
+        );
     }
 
     #[test]

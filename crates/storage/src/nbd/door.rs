@@ -126,7 +126,11 @@ fn clear(path: &Path) -> Result<(), Error> {
     let about = match fs::symlink_metadata(path) {
         Ok(about) => about,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io(format!("cannot look at {}", path.display()))(error)),
+        Err(error) => {
+            return Err(Error::io(format!("cannot look at {}", path.display()))(
+                error,
+            ));
+        }
     };
     if !about.file_type().is_socket() {
         return occupied("exists and is no socket");

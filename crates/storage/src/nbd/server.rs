@@ -99,7 +99,12 @@ impl<'a, B: Blocks> Server<'a, B> {
         while !stop.pulled() {
             let busy = self.turn(say)?;
             if !busy {
-                let first = self.clients.iter().flatten().filter_map(|c| c.deadline).min();
+                let first = self
+                    .clients
+                    .iter()
+                    .flatten()
+                    .filter_map(|c| c.deadline)
+                    .min();
                 self.sleep(first)?;
             }
             self.expire();
@@ -133,7 +138,8 @@ impl<'a, B: Blocks> Server<'a, B> {
         }
         busy |= self.start()?;
         busy |= self.land()?;
-        self.part(say);
+        // Whoever waits at the door may come in now.
+        busy |= self.part(say) && self.knocked;
         Ok(busy)
     }
 
@@ -284,16 +290,19 @@ impl<'a, B: Blocks> Server<'a, B> {
         Ok(any)
     }
 
-    /// Lets go of clients that are done. Their sockets leave the epoll set when they are closed.
-    fn part(&mut self, say: &mut dyn FnMut(&str)) {
+    /// Lets go of clients that are done. Their sockets leave the epoll set when they are closed. Whether any left.
+    fn part(&mut self, say: &mut dyn FnMut(&str)) -> bool {
+        let mut any = false;
         for place in &mut self.clients {
             if let Some(client) = place.take_if(|client| client.is_over()) {
                 if let Some(why) = &client.why {
                     say(&format!("a client was hung up on: {why}"));
                 }
                 self.spare.push(client.into_memory());
+                any = true;
             }
         }
+        any
     }
 
     /// Hangs up on who takes too long to say what it wants.

@@ -52,7 +52,10 @@ impl Slots {
         None
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "who gives a run back has it no more")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "who gives a run back has it no more"
+    )]
     pub(super) fn give_back(&mut self, run: Run) {
         self.taken[run.units].fill(false);
     }

@@ -49,7 +49,10 @@ fn what_is_no_request_is_not_guessed_at() {
     let mut bytes = Head::emit(0, 0, 1, 0, 512);
     bytes[3] = 0x14;
     let said = Head::parse(&bytes).unwrap_err().to_string();
-    assert_eq!(said, "a request begins with 0x25609514 instead of 0x25609513");
+    assert_eq!(
+        said,
+        "a request begins with 0x25609514 instead of 0x25609513"
+    );
 }
 
 #[test]

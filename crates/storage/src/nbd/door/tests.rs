@@ -29,7 +29,10 @@ fn a_socket_is_for_its_user_and_goes_with_its_server() {
     let folder = Folder::new("goes");
     let door = Door::open(&folder.socket()).unwrap();
     let path = folder.0.join("socket");
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     assert!(door.accept().unwrap().is_none());
     let _client = UnixStream::connect(&path).unwrap();
     assert!(door.accept().unwrap().is_some());
@@ -45,7 +48,10 @@ fn a_dead_socket_gives_way_and_nothing_else_does() {
     assert!(path.exists(), "a dead socket stays");
     let door = Door::open(&folder.socket()).unwrap();
     let said = Door::open(&folder.socket()).unwrap_err().to_string();
-    assert!(said.contains("is a socket that somebody serves: remove it"), "{said}");
+    assert!(
+        said.contains("is a socket that somebody serves: remove it"),
+        "{said}"
+    );
     drop(door);
     for make in [
         |path: &Path| fs::write(path, "precious").unwrap(),
@@ -77,12 +83,18 @@ fn tcp_is_for_this_machine_only() {
     let door = Door::open(&Place::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     assert!(matches!(door.place().unwrap(), Place::Tcp(at) if at.port() > 0));
     let said = Door::open(&Place::Tcp("0.0.0.0:0".parse().unwrap())).unwrap_err();
-    assert!(said.to_string().contains("can be reached from other machines"));
+    assert!(
+        said.to_string()
+            .contains("can be reached from other machines")
+    );
 }
 
 #[test]
 fn a_folder_that_is_not_there_is_a_sentence() {
     let place = Place::Unix("/nonexistent/folder/socket".into());
     let said = Door::open(&place).unwrap_err().to_string();
-    assert!(said.starts_with("cannot listen on /nonexistent/folder/socket: "), "{said}");
+    assert!(
+        said.starts_with("cannot listen on /nonexistent/folder/socket: "),
+        "{said}"
+    );
 }
