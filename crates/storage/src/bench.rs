@@ -270,7 +270,7 @@ fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
             "a request of {size} bytes: the disk takes multiples of {block} up to {most}"
         ));
     }
-    if load.range.start % u64::from(block) != 0 || len < u64::from(size) {
+    if !load.range.start.is_multiple_of(u64::from(block)) || len < u64::from(size) {
         return wrong(format!(
             "a range of {len} bytes at {}: it begins between blocks of {block} bytes and holds a request of {size}",
             load.range.start

@@ -16,7 +16,7 @@ use super::codec::{Errno, HEAD, Head, ReplyHead};
 use super::handshake::{Facts, Handshake, LONGEST, greeting};
 use super::job::{Job, Kind};
 use super::outbox::{Outbox, Reply, Sent};
-use super::slots::Slots;
+use super::slots::{Run, Slots};
 use super::stage::Stage;
 use crate::blocks::{Failure, Geometry};
 use crate::error::Error;
@@ -242,7 +242,7 @@ impl Client {
         let Some(Some(job)) = self.jobs.get(at) else {
             return Ok(false);
         };
-        let start = job.run.as_ref().map_or(0, |run| run.offset()) + got as usize;
+        let start = job.run.as_ref().map_or(0, Run::offset) + got as usize;
         let left = (job.len - got) as usize;
         let socket = self.socket.as_fd();
         let read = self.memory.read_from(socket, &mut [], start, left)?;

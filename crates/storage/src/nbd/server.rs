@@ -117,7 +117,9 @@ impl<'a, B: Blocks> Server<'a, B> {
                 let clients = self.clients.iter_mut().flatten();
                 clients.for_each(|client| client.hang_up(Some("it takes no answers".into())));
             }
-            if !self.turn(say)? {
+            let busy = self.turn(say)?;
+            // The last one may just have left.
+            if !busy && self.clients.iter().any(Option::is_some) {
                 self.sleep(Some(last.max(Instant::now() + Duration::from_millis(100))))?;
             }
         }

@@ -69,8 +69,11 @@ impl Host {
     }
 
     fn end(self) -> (Ram, Counts, Vec<String>) {
+        let begun = std::time::Instant::now();
         self.stop.pull();
         let (ram, ended, said) = self.thread.join().unwrap();
+        let prompt = begun.elapsed() < Duration::from_secs(4);
+        assert!(prompt, "nobody is waited for who has left");
         assert!(!self.path.exists(), "the socket is gone");
         (ram, ended.unwrap(), said)
     }
