@@ -206,7 +206,7 @@ impl Client {
             Ok(Sent::Some) => return Ok(true),
             Ok(Sent::Nothing) => {}
             Ok(Sent::Blocked) => self.writable = false,
-            Err(error) => self.hang_up(Some(error.to_string())),
+            Err(error) => self.hang_up(reason(&error)),
         }
         Ok(false)
     }
@@ -264,7 +264,7 @@ impl Client {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => self.readable = false,
                 io::ErrorKind::Interrupted => {}
-                _ => self.hang_up(Some(error.to_string())),
+                _ => self.hang_up(reason(&error)),
             },
         }
         None
@@ -337,6 +337,13 @@ impl Client {
     pub(super) fn into_memory(self) -> Memory {
         self.memory
     }
+}
+
+/// Why a socket is of no use any more, if that is worth saying: whoever leaves without taking its answers may do so.
+fn reason(error: &io::Error) -> Option<String> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    let left = matches!(error.kind(), BrokenPipe | ConnectionReset);
+    (!left).then(|| error.to_string())
 }
 
 impl AsFd for Client {
