@@ -10,6 +10,8 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+pub mod login;
 pub mod terms;
 
+pub use login::{Login, LoginError, Offer, Progress, Settled};
 pub use terms::Terms;

@@ -1,0 +1,354 @@
+//! The operational keys of one login: what we offer, what the target makes of it, and what it asks us. It promises terms that both
+//! sides hold, and refuses an answer that a key's rule does not allow. Stages and PDUs are not known here.
+
+use verbena_wire::iscsi::text;
+
+use super::error::{LoginError, clip};
+use super::offer::{DigestWish, IserOffer, Offer, Purpose};
+use super::rules::{Key, RULES, Rule, SIZES, When, is_refusal, ranged};
+use crate::Terms;
+
+#[cfg(test)]
+mod tests;
+
+/// What was agreed on for a connection that runs on RDMA (RFC 7145 §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IserTerms {
+    /// Most bytes of data in a control PDU to us.
+    pub max_recv: u32,
+    /// Most bytes of data in a control PDU to the target.
+    pub max_send: u32,
+    /// PDUs that the target may send us without being asked, 0 for any number: buffers to have ready.
+    pub unexpected_here: u32,
+    /// PDUs that we may send the target without being asked, 0 for any number.
+    pub unexpected_there: u32,
+    /// Most bytes of additional headers that the target takes, 0 for any number.
+    pub max_ahs: u32,
+}
+
+/// How far a key came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Nobody spoke of it.
+    Open,
+    /// We offered our value.
+    Offered,
+    /// Both sides hold this.
+    Agreed(u32),
+}
+
+#[derive(Debug)]
+struct Item {
+    rule: &'static Rule,
+    /// What we want.
+    ours: u32,
+    stand: Stand,
+}
+
+#[derive(Debug)]
+struct DigestItem {
+    name: &'static str,
+    wish: DigestWish,
+    offered: bool,
+    agreed: bool,
+}
+
+/// The answers that we owe the target.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    /// To be sent.
+    pub(super) text: Vec<u8>,
+    /// A key that is not settled until they are.
+    pub(super) owed: Option<String>,
+}
+
+impl Reply {
+    fn owe(&mut self, key: &str, value: &str) {
+        text::push(&mut self.text, key, value);
+        self.owed.get_or_insert_with(|| key.to_owned());
+    }
+
+    /// A key that means nothing to us (RFC 7143 §6.2). What is an answer itself gets none.
+    pub(super) fn not_understood(&mut self, key: &str, value: &str) {
+        if !is_refusal(value) {
+            text::push(&mut self.text, key, "NotUnderstood");
+        }
+    }
+}
+
+/// The keys of one login.
+#[derive(Debug)]
+pub(super) struct Bargain {
+    items: Vec<Item>,
+    digests: [DigestItem; 2],
+    /// MaxRecvDataSegmentLength: ours, and the target's.
+    max_recv: u32,
+    max_send: u32,
+    iser: Option<IserOffer>,
+    unexpected_there: u32,
+    max_ahs: u32,
+}
+
+const TASK_REPORTING: &str = "TaskReporting";
+/// Keys that we have one answer to, whatever is offered.
+const FIXED: [&str; 5] = [
+    TASK_REPORTING,
+    "IFMarker",
+    "OFMarker",
+    "IFMarkInt",
+    "OFMarkInt",
+];
+
+static TABLE: [Rule; RULES.len()] = RULES;
+
+impl Bargain {
+    pub(super) fn new(offer: &Offer) -> Bargain {
+        let iser = offer.iser();
+        let known = TABLE
+            .iter()
+            .filter(|r| r.when != When::Iser || iser.is_some());
+        let item = |rule: &'static Rule| Item {
+            rule,
+            ours: wish(offer, rule),
+            stand: Stand::Open,
+        };
+        let digest = |name, wish| DigestItem {
+            name,
+            // RFC 7145 §6.1: on RDMA there are none.
+            wish: iser.map_or(wish, |_| DigestWish::None),
+            offered: false,
+            agreed: false,
+        };
+        Bargain {
+            items: known.map(item).collect(),
+            digests: [
+                digest("HeaderDigest", offer.header_digest),
+                digest("DataDigest", offer.data_digest),
+            ],
+            max_recv: offer.max_recv,
+            max_send: Terms::DEFAULT.max_send,
+            iser,
+            unexpected_there: 0,
+            max_ahs: 256,
+        }
+    }
+
+    /// Appends everything that we speak of first.
+    pub(super) fn offer(&mut self, purpose: &Purpose, out: &mut Vec<u8>) {
+        let (digests, items) = (&mut self.digests, &mut self.items);
+        for item in items {
+            let speak = match item.rule.when {
+                When::Always | When::Iser => true,
+                // RFC 7143 §13: irrelevant when only targets are searched.
+                When::Normal => *purpose != Purpose::Discovery,
+                When::Asked => false,
+            };
+            if speak && item.stand == Stand::Open {
+                text::push(out, item.rule.name, &item.rule.write(item.ours));
+                item.stand = Stand::Offered;
+            }
+        }
+        for digest in digests {
+            text::push(out, digest.name, digest.wish.list());
+            digest.offered = true;
+        }
+        match self.iser {
+            Some(iser) => {
+                let unexpected = iser.unexpected.to_string();
+                text::push(out, "MaxOutstandingUnexpectedPDUs", &unexpected);
+            }
+            // RFC 7145 §6.1: ignored on RDMA.
+            None => text::push(out, "MaxRecvDataSegmentLength", &self.max_recv.to_string()),
+        }
+    }
+
+    /// Takes what the target says of a key, if it is one that is known here.
+    pub(super) fn take(
+        &mut self,
+        key: &str,
+        value: &str,
+        reply: &mut Reply,
+    ) -> Result<bool, LoginError> {
+        if let Some(item) = self.items.iter_mut().find(|i| i.rule.name == key) {
+            return item.take(value, reply).map(|()| true);
+        }
+        if let Some(digest) = self.digests.iter_mut().find(|d| d.name == key) {
+            return digest.take(value, reply).map(|()| true);
+        }
+        if self.declared(key, value)? {
+            return Ok(true);
+        }
+        if !FIXED.contains(&key) {
+            return Ok(false);
+        }
+        if !is_refusal(value) {
+            // RFC 7143 §13.23, §13.25: tasks are reported as the default says, and markers are gone.
+            let ours = value
+                .split(',')
+                .find(|v| key == TASK_REPORTING && *v == "RFC3720");
+            reply.owe(key, ours.unwrap_or("Reject"));
+        }
+        Ok(true)
+    }
+
+    /// Whether a key is one of this stage.
+    pub(super) fn knows(&self, key: &str) -> bool {
+        let items = self.items.iter().map(|i| i.rule.name);
+        let digests = self.digests.iter().map(|d| d.name);
+        items.chain(digests).chain(FIXED).any(|name| name == key)
+    }
+
+    /// What the target says of itself, at any time and without an answer.
+    pub(super) fn declared(&mut self, key: &str, value: &str) -> Result<bool, LoginError> {
+        let iser = self.iser.is_some();
+        match key {
+            "MaxRecvDataSegmentLength" => {
+                if !is_refusal(value) {
+                    self.max_send = ranged(key, value, &SIZES)?;
+                }
+            }
+            "MaxOutstandingUnexpectedPDUs" if iser => {
+                if !is_refusal(value) {
+                    self.unexpected_there = ranged(key, value, &(0..=u32::MAX))?;
+                }
+                if self.unexpected_there == 1 {
+                    return Err(LoginError::value(key, value, "0 or at least 2"));
+                }
+            }
+            "MaxAHSLength" if iser => {
+                if !is_refusal(value) {
+                    self.max_ahs = ranged(key, value, &(0..=u32::MAX))?;
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What holds for a key.
+    pub(super) fn value(&self, key: Key) -> u32 {
+        let item = self.items.iter().find(|i| i.rule.key == key);
+        item.map_or(0, Item::value)
+    }
+
+    /// The terms, and those of iSER.
+    pub(super) fn settle(&self) -> Result<(Terms, Option<IserTerms>), LoginError> {
+        let iser = self.iser.map(|offer| self.settle_iser(offer)).transpose()?;
+        let [header, data] = &self.digests;
+        for digest in [header, data] {
+            if digest.wish == DigestWish::Required && !digest.agreed {
+                return Err(LoginError::NoDigest { key: digest.name });
+            }
+        }
+        let max_burst = self.value(Key::MaxBurst);
+        let terms = Terms {
+            header_digest: header.agreed,
+            data_digest: data.agreed,
+            max_recv: iser.map_or(self.max_recv, |t| t.max_recv),
+            max_send: iser.map_or(self.max_send, |t| t.max_send),
+            max_burst,
+            // RFC 7143 §13.14: it must not exceed the other, which a target may have made smaller.
+            first_burst: self.value(Key::FirstBurst).min(max_burst),
+            immediate_data: self.value(Key::ImmediateData) != 0,
+            initial_r2t: self.value(Key::InitialR2t) != 0,
+            max_r2t: u16::try_from(self.value(Key::MaxR2t)).unwrap_or(u16::MAX),
+        };
+        Ok((terms, iser))
+    }
+
+    fn settle_iser(&self, offer: IserOffer) -> Result<IserTerms, LoginError> {
+        if self.value(Key::RdmaExtensions) == 0 {
+            return Err(LoginError::NoIser);
+        }
+        Ok(IserTerms {
+            max_recv: self.value(Key::InitiatorRecv),
+            max_send: self.value(Key::TargetRecv),
+            unexpected_here: offer.unexpected,
+            unexpected_there: self.unexpected_there,
+            max_ahs: self.max_ahs,
+        })
+    }
+}
+
+impl Item {
+    fn take(&mut self, value: &str, reply: &mut Reply) -> Result<(), LoginError> {
+        if is_refusal(value) {
+            // The key stays as it is: both sides go on with its default.
+            return Ok(());
+        }
+        let theirs = self.rule.read(value)?;
+        let both = self.rule.combine(self.ours, theirs);
+        if self.stand == Stand::Open {
+            reply.owe(self.rule.name, &self.rule.write(both));
+        } else if both != theirs {
+            return Err(LoginError::Inadmissible {
+                key: self.rule.name,
+                offered: self.rule.write(self.ours),
+                got: clip(value),
+            });
+        }
+        self.stand = Stand::Agreed(both);
+        Ok(())
+    }
+
+    /// What holds: an offer without an answer is combined with the default, so that we hold to the stricter of both.
+    fn value(&self) -> u32 {
+        match self.stand {
+            Stand::Open => self.rule.default,
+            Stand::Offered => self.rule.combine(self.ours, self.rule.default),
+            Stand::Agreed(value) => value,
+        }
+    }
+}
+
+impl DigestItem {
+    fn take(&mut self, value: &str, reply: &mut Reply) -> Result<(), LoginError> {
+        if is_refusal(value) {
+            return Ok(());
+        }
+        let ours = self.wish.list();
+        let is_ours = |choice: &&str| ours.split(',').any(|o| o == *choice);
+        if !self.offered {
+            // As the answering side we choose what comes first in the target's list.
+            let choice = value.split(',').find(is_ours);
+            reply.owe(self.name, choice.unwrap_or("Reject"));
+            self.agreed = choice == Some("CRC32C");
+            return Ok(());
+        }
+        if !is_ours(&value) {
+            return Err(match self.wish {
+                DigestWish::Required if value == "None" => LoginError::NoDigest { key: self.name },
+                _ => LoginError::Inadmissible {
+                    key: self.name,
+                    offered: ours.to_owned(),
+                    got: clip(value),
+                },
+            });
+        }
+        self.agreed = value == "CRC32C";
+        Ok(())
+    }
+}
+
+/// What we want of a key.
+fn wish(offer: &Offer, rule: &Rule) -> u32 {
+    let iser = offer.iser().unwrap_or_default();
+    match rule.key {
+        Key::RdmaExtensions => 1,
+        Key::InitiatorRecv => iser.max_recv,
+        Key::TargetRecv => iser.max_send,
+        Key::InitialR2t => offer.initial_r2t.into(),
+        Key::ImmediateData => offer.immediate_data.into(),
+        Key::MaxBurst => offer.max_burst,
+        Key::FirstBurst => offer.first_burst,
+        Key::MaxR2t => offer.max_r2t.into(),
+        Key::Time2Wait => offer.time2wait.into(),
+        Key::Time2Retain => offer.time2retain.into(),
+        // One connection, data in order, no recovery: what this initiator does.
+        Key::MaxConnections
+        | Key::PduInOrder
+        | Key::SequenceInOrder
+        | Key::RecoveryLevel
+        | Key::ProtocolLevel => rule.default,
+    }
+}

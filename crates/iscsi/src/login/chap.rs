@@ -1,0 +1,313 @@
+//! CHAP (RFC 1994, RFC 7143 §12.1.3): we prove to know a secret, and the target may have to prove that it knows another. It promises
+//! that a secret is never shown or sent, that a proof is compared in constant time, and that our own challenge is never answered.
+//! Where challenges come from is not known here: the caller has the randomness.
+
+use core::fmt;
+
+use md5::Md5;
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+use verbena_wire::Malformed;
+use verbena_wire::iscsi::text;
+
+use super::error::{Blame, clip};
+
+#[cfg(test)]
+mod tests;
+
+/// Most bytes of a challenge or a response (RFC 7143 §6.1, large binary values).
+const MAX_BINARY: usize = 1024;
+/// Bytes of randomness that a login takes: CHAP_I and then CHAP_C of our own challenge.
+pub const CHALLENGE_LEN: usize = 33;
+
+/// What only the owner of a name knows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// Takes the bytes of a secret. RFC 7143 §9.2.1 wants at least 12 of them where nobody encrypts the connection.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
+        Secret(bytes.into())
+    }
+
+    /// Whether there is nothing to know.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(not shown)")
+    }
+}
+
+/// A name and its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chap {
+    /// CHAP_N.
+    pub user: String,
+    /// What CHAP_R is made with.
+    pub secret: Secret,
+}
+
+impl Chap {
+    /// A name and its secret.
+    pub fn new(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Chap {
+        Chap {
+            user: user.into(),
+            secret: Secret::new(secret),
+        }
+    }
+}
+
+/// How a response is made of a challenge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// 5: what every target knows.
+    Md5,
+    /// 6.
+    Sha1,
+    /// 7.
+    Sha256,
+}
+
+impl Algorithm {
+    /// In the order we like them.
+    pub const ALL: [Algorithm; 3] = [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5];
+
+    /// Its number among the authentication algorithms of PPP.
+    pub const fn code(self) -> u8 {
+        match self {
+            Algorithm::Md5 => 5,
+            Algorithm::Sha1 => 6,
+            Algorithm::Sha256 => 7,
+        }
+    }
+
+    /// The response to a challenge (RFC 1994 §4.1): the hash of identifier, secret and challenge.
+    pub fn response(self, id: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
+        match self {
+            Algorithm::Md5 => hash::<Md5>(id, secret, challenge),
+            Algorithm::Sha1 => hash::<Sha1>(id, secret, challenge),
+            Algorithm::Sha256 => hash::<Sha256>(id, secret, challenge),
+        }
+    }
+}
+
+fn hash<D: Digest>(id: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
+    let hash = D::new().chain_update([id]).chain_update(&secret.0);
+    hash.chain_update(challenge).finalize().to_vec()
+}
+
+/// Why CHAP failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ChapError {
+    /// Keys of a step that must come together did not.
+    #[error("the target's step of CHAP lacks {key}")]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// None of the algorithms we offered.
+    #[error("the target wants CHAP_A={got}, which was not offered")]
+    Algorithm {
+        /// What came.
+        got: String,
+    },
+    /// A value that cannot be read.
+    #[error("the target sent a {key} that cannot be read: {why}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with it.
+        why: Malformed,
+    },
+    /// A challenge or response of an impossible size.
+    #[error("the target sent a {key} of {got} bytes; 1 to {MAX_BINARY} are possible")]
+    Size {
+        /// The key.
+        key: &'static str,
+        /// Its bytes.
+        got: usize,
+    },
+    /// Our own challenge came back (RFC 7143 §9.2.1).
+    #[error("the target's challenge is our own one: somebody reflects what we say")]
+    Reflected,
+    /// Another name than the one expected.
+    #[error("the target calls itself \"{got}\", not as the mutual credentials say")]
+    Name {
+        /// What it calls itself.
+        got: String,
+    },
+    /// The proof is wrong.
+    #[error(
+        "the target does not know the mutual secret: it is another target, or one of the two secrets is mistyped"
+    )]
+    Proof,
+    /// There was no proof.
+    #[error("the target shall prove who it is, and did not")]
+    Unproven,
+}
+
+impl ChapError {
+    /// Who has to do something about it.
+    pub fn blame(&self) -> Blame {
+        match self {
+            ChapError::Algorithm { .. } => Blame::Neither,
+            _ => Blame::Target,
+        }
+    }
+}
+
+/// The keys of one step, as they came.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    algorithm: Option<String>,
+    id: Option<String>,
+    challenge: Option<String>,
+    name: Option<String>,
+    response: Option<String>,
+}
+
+impl Said {
+    /// Takes a key, if it is one of CHAP.
+    pub(super) fn take(&mut self, key: &str, value: &str) -> bool {
+        let place = match key {
+            "CHAP_A" => &mut self.algorithm,
+            "CHAP_I" => &mut self.id,
+            "CHAP_C" => &mut self.challenge,
+            "CHAP_N" => &mut self.name,
+            "CHAP_R" => &mut self.response,
+            _ => return false,
+        };
+        *place = Some(value.to_owned());
+        true
+    }
+
+    /// Whether it has keys of a challenge.
+    pub(super) fn challenges(&self) -> bool {
+        self.algorithm.is_some() || self.id.is_some() || self.challenge.is_some()
+    }
+
+    /// Whether it has keys of a proof.
+    pub(super) fn proves(&self) -> bool {
+        self.name.is_some() || self.response.is_some()
+    }
+}
+
+/// One exchange of challenges and proofs.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    own: Chap,
+    /// What the target has to know, if it shall prove itself.
+    mutual: Option<Chap>,
+    id: u8,
+    challenge: [u8; CHALLENGE_LEN - 1],
+    algorithm: Option<Algorithm>,
+    proven: bool,
+}
+
+impl Exchange {
+    pub(super) fn new(own: Chap, mutual: Option<Chap>, random: [u8; CHALLENGE_LEN]) -> Exchange {
+        let [id, challenge @ ..] = random;
+        Exchange {
+            own,
+            mutual,
+            id,
+            challenge,
+            algorithm: None,
+            proven: false,
+        }
+    }
+
+    /// Our offer of algorithms.
+    pub(super) fn offer(text: &mut Vec<u8>) {
+        let codes = Algorithm::ALL.map(|a| a.code().to_string());
+        text::push(text, "CHAP_A", &codes.join(","));
+    }
+
+    /// Answers the target's challenge, with our own if it shall prove itself too.
+    pub(super) fn answer(&mut self, said: &Said, out: &mut Vec<u8>) -> Result<(), ChapError> {
+        let algorithm = chosen(required("CHAP_A", &said.algorithm)?)?;
+        let id = identifier(required("CHAP_I", &said.id)?)?;
+        let challenge = bytes("CHAP_C", required("CHAP_C", &said.challenge)?)?;
+        // RFC 7143 §9.2.1: a challenge that we would send ourselves is not answered.
+        if self.mutual.is_some() && challenge == self.challenge {
+            return Err(ChapError::Reflected);
+        }
+        self.algorithm = Some(algorithm);
+        let response = algorithm.response(id, &self.own.secret, &challenge);
+        text::push(out, "CHAP_N", &self.own.user);
+        text::push(out, "CHAP_R", &text::hex(&response));
+        if self.mutual.is_some() {
+            text::push(out, "CHAP_I", &self.id.to_string());
+            text::push(out, "CHAP_C", &text::hex(&self.challenge));
+        }
+        Ok(())
+    }
+
+    /// Judges the target's proof.
+    pub(super) fn judge(&mut self, said: &Said) -> Result<(), ChapError> {
+        let (Some(mutual), Some(algorithm)) = (&self.mutual, self.algorithm) else {
+            return Err(ChapError::Unproven);
+        };
+        let name = required("CHAP_N", &said.name)?;
+        let response = bytes("CHAP_R", required("CHAP_R", &said.response)?)?;
+        let expected = algorithm.response(self.id, &mutual.secret, &self.challenge);
+        // The proof first, so that a stranger does not learn which name would be right.
+        if !bool::from(expected.ct_eq(&response)) {
+            return Err(ChapError::Proof);
+        }
+        if name != mutual.user {
+            return Err(ChapError::Name { got: clip(name) });
+        }
+        self.proven = true;
+        Ok(())
+    }
+
+    /// Whether the target shall prove itself.
+    pub(super) fn is_mutual(&self) -> bool {
+        self.mutual.is_some()
+    }
+
+    /// Whether the security stage may end: whoever had to prove something did.
+    pub(super) fn is_done(&self) -> bool {
+        self.algorithm.is_some() && (self.proven || self.mutual.is_none())
+    }
+}
+
+fn required<'a>(key: &'static str, value: &'a Option<String>) -> Result<&'a str, ChapError> {
+    value.as_deref().ok_or(ChapError::Missing { key })
+}
+
+fn chosen(value: &str) -> Result<Algorithm, ChapError> {
+    let code = text::number(value).ok();
+    let found = Algorithm::ALL
+        .into_iter()
+        .find(|a| Some(u64::from(a.code())) == code);
+    found.ok_or_else(|| ChapError::Algorithm { got: clip(value) })
+}
+
+/// CHAP_I: one byte.
+fn identifier(value: &str) -> Result<u8, ChapError> {
+    let key = "CHAP_I";
+    let number = text::number(value).map_err(|why| ChapError::Value { key, why })?;
+    u8::try_from(number).map_err(|_| ChapError::Value {
+        key,
+        why: Malformed::Text {
+            what: "a number above 255",
+            at: 0,
+        },
+    })
+}
+
+fn bytes(key: &'static str, value: &str) -> Result<Vec<u8>, ChapError> {
+    let bytes = text::binary(value).map_err(|why| ChapError::Value { key, why })?;
+    match bytes.len() {
+        1..=MAX_BINARY => Ok(bytes),
+        got => Err(ChapError::Size { key, got }),
+    }
+}

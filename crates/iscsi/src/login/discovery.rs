@@ -1,0 +1,241 @@
+//! The question which targets there are (SendTargets, RFC 7143 Appendix C): one text request, and as many more as the answer takes.
+//! It promises names and portals that can be used, and an end: so many bytes, exchanges, targets and portals. The session it runs in,
+//! and its numbers, are not known here.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use thiserror::Error;
+use verbena_wire::Malformed;
+use verbena_wire::iscsi::{Lun, NO_TAG, TextRequest, TextResponse, text};
+
+use super::error::clip;
+use super::offer::MAX_NAME;
+use super::portal::Portal;
+
+#[cfg(test)]
+mod tests;
+
+/// Most bytes of an answer.
+pub const MAX_ANSWER: usize = 1 << 20;
+/// Most responses it may come in.
+const MAX_RESPONSES: u32 = 1024;
+/// Most targets.
+pub const MAX_TARGETS: usize = 4096;
+/// Most portals of one target.
+pub const MAX_PORTALS: usize = 64;
+
+/// A target that there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetRecord {
+    /// Its name.
+    pub name: String,
+    /// Where it is. None: where the question was asked.
+    pub addresses: Vec<Portal>,
+}
+
+/// How the question goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// There is more: ask [`Discovery::next`].
+    Again,
+    /// All targets, in the order they came.
+    Done(Vec<TargetRecord>),
+}
+
+/// Why the question was not answered. The target is to blame for all but the last.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DiscoveryError {
+    /// Not the answer to our question.
+    #[error("the target answers task {got:#x}, expected {expected:#x}")]
+    Task {
+        /// Ours.
+        expected: u32,
+        /// What came.
+        got: u32,
+    },
+    /// There is more, but no tag to ask for it with.
+    #[error("the target's answer goes on, without a tag to ask for the rest")]
+    NoTag,
+    /// The text cannot be read.
+    #[error("the target sent text that cannot be read: {0}")]
+    Text(#[from] Malformed),
+    /// More than we keep.
+    #[error("the target lists more than {limit} {what}")]
+    TooMuch {
+        /// The limit.
+        limit: usize,
+        /// Of what.
+        what: &'static str,
+    },
+    /// A name that no target can have.
+    #[error("the target lists \"{name}\", which is no name of a target")]
+    Name {
+        /// The beginning of it.
+        name: String,
+    },
+    /// An address that cannot be read, or that belongs to no target.
+    #[error("the target lists the address \"{address}\", {why}")]
+    Address {
+        /// The beginning of it.
+        address: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// It does not answer such questions.
+    #[error("the target does not answer SendTargets: {answer}")]
+    Refused {
+        /// What it says instead.
+        answer: String,
+    },
+    /// A response after the end.
+    #[error("this question was answered, or failed: ask another")]
+    Over,
+}
+
+/// The question under way.
+#[derive(Debug)]
+pub struct Discovery {
+    itt: u32,
+    ttt: u32,
+    lun: Lun,
+    heard: Vec<u8>,
+    responses: u32,
+    over: bool,
+}
+
+impl Discovery {
+    /// Asks for all targets, under this task tag.
+    pub fn new(itt: u32) -> Discovery {
+        Discovery {
+            itt,
+            ttt: NO_TAG,
+            lun: Lun::default(),
+            heard: Vec::new(),
+            responses: 0,
+            over: false,
+        }
+    }
+
+    /// The next request and its text. CmdSN and ExpStatSN are left to whoever counts them.
+    pub fn next(&self) -> (TextRequest, Vec<u8>) {
+        let mut text = Vec::new();
+        if self.responses == 0 {
+            text::push(&mut text, "SendTargets", "All");
+        }
+        let request = TextRequest {
+            immediate: false,
+            is_final: true,
+            more: false,
+            data_len: text.len() as u32,
+            lun: self.lun,
+            itt: self.itt,
+            ttt: self.ttt,
+            cmd_sn: 0,
+            exp_stat_sn: 0,
+        };
+        (request, text)
+    }
+
+    /// Takes a response and its text.
+    pub fn take(&mut self, response: &TextResponse, data: &[u8]) -> Result<Found, DiscoveryError> {
+        let found = self.turn(response, data);
+        self.over = !matches!(found, Ok(Found::Again));
+        found
+    }
+
+    fn turn(&mut self, response: &TextResponse, data: &[u8]) -> Result<Found, DiscoveryError> {
+        if self.over {
+            return Err(DiscoveryError::Over);
+        }
+        if response.itt != self.itt {
+            return Err(DiscoveryError::Task {
+                expected: self.itt,
+                got: response.itt,
+            });
+        }
+        self.responses += 1;
+        limit(self.responses as usize, MAX_RESPONSES as usize, "responses")?;
+        limit(self.heard.len() + data.len(), MAX_ANSWER, "bytes")?;
+        self.heard.extend_from_slice(data);
+        if response.is_final && !response.more {
+            return read(&self.heard).map(Found::Done);
+        }
+        // RFC 7143 §11.11.4: whoever has more to say gives a tag to ask for it.
+        if response.ttt == NO_TAG {
+            return Err(DiscoveryError::NoTag);
+        }
+        (self.ttt, self.lun) = (response.ttt, response.lun);
+        Ok(Found::Again)
+    }
+}
+
+fn limit(got: usize, limit: usize, what: &'static str) -> Result<(), DiscoveryError> {
+    match got > limit {
+        true => Err(DiscoveryError::TooMuch { limit, what }),
+        false => Ok(()),
+    }
+}
+
+/// Reads the whole answer: names, each followed by its addresses.
+fn read(answer: &[u8]) -> Result<Vec<TargetRecord>, DiscoveryError> {
+    let mut records: Vec<TargetRecord> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut current = None;
+    for pair in text::Pairs::new(answer) {
+        match pair? {
+            ("TargetName", name) => {
+                let place = match places.entry(name) {
+                    // A target may be listed again, with other addresses.
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(new) => {
+                        limit(records.len() + 1, MAX_TARGETS, "targets")?;
+                        records.push(record(name)?);
+                        *new.insert(records.len() - 1)
+                    }
+                };
+                current = Some(place);
+            }
+            ("TargetAddress", address) => {
+                let target = current.and_then(|at| records.get_mut(at));
+                add(target, address)?;
+            }
+            ("SendTargets", answer) => {
+                let answer = clip(answer);
+                return Err(DiscoveryError::Refused { answer });
+            }
+            // Aliases and whatever a vendor adds.
+            _ => {}
+        }
+    }
+    Ok(records)
+}
+
+fn record(name: &str) -> Result<TargetRecord, DiscoveryError> {
+    let odd = |c: char| c.is_control() || c.is_whitespace();
+    if name.is_empty() || name.len() > MAX_NAME || name.contains(odd) {
+        return Err(DiscoveryError::Name { name: clip(name) });
+    }
+    Ok(TargetRecord {
+        name: name.to_owned(),
+        addresses: Vec::new(),
+    })
+}
+
+fn add(target: Option<&mut TargetRecord>, address: &str) -> Result<(), DiscoveryError> {
+    let wrong = |why| DiscoveryError::Address {
+        address: clip(address),
+        why,
+    };
+    let target = target.ok_or_else(|| wrong("before any name"))?;
+    let portal = Portal::parse(address).ok_or_else(|| wrong("which is none"))?;
+    if !target.addresses.contains(&portal) {
+        limit(
+            target.addresses.len() + 1,
+            MAX_PORTALS,
+            "portals of a target",
+        )?;
+        target.addresses.push(portal);
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Errors in words: every status has its blame, and what a peer said is cut short.
+
+use super::*;
+
+#[test]
+fn every_status_says_who_has_to_act() {
+    let rows = [
+        (0x0200, Blame::Offer, "see its log"),
+        (0x0201, Blame::Offer, "secret is wrong"),
+        (0x0202, Blame::Offer, "not allowed"),
+        (0x0203, Blame::Offer, "no target of that name"),
+        (0x0204, Blame::Offer, "removed"),
+        (0x0205, Blame::Neither, "version 0"),
+        (0x0206, Blame::Room, "no more connections"),
+        (0x0207, Blame::Offer, "misses a key"),
+        (0x0208, Blame::Room, "no more connections"),
+        (0x0209, Blame::Offer, "type of session"),
+        (0x020a, Blame::Offer, "see its log"),
+        (0x020b, Blame::Offer, "see its log"),
+        (0x0277, Blame::Offer, "blames us"),
+        (0x0300, Blame::Target, "something failed"),
+        (0x0301, Blame::Room, "does not serve"),
+        (0x0302, Blame::Room, "no room"),
+        (0x0377, Blame::Target, "not known"),
+        (0x0103, Blame::Target, "not known"),
+        (0xff00, Blame::Target, "not known"),
+    ];
+    for (code, blame, words) in rows {
+        let error = LoginError::refused(LoginStatus::from_code(code), true);
+        assert_eq!(error.blame(), blame, "{code:#06x}");
+        assert!(error.to_string().contains(words), "{code:#06x}: {error}");
+    }
+    let bare = LoginError::refused(LoginStatus::AuthenticationFailed, false);
+    assert!(bare.to_string().contains("give a user name"), "{bare}");
+}
+
+#[test]
+fn a_long_value_is_cut_and_escaped() {
+    let error = LoginError::value("Key", &"\n\u{1b}é".repeat(500), "short");
+    let text = error.to_string();
+    assert!(text.chars().count() < 600, "{text}");
+    assert!(!text.contains(char::is_control), "{text}");
+}

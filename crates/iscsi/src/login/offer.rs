@@ -1,0 +1,267 @@
+//! What we want of a target: names, wishes and credentials. An offer promises nothing until a login takes it, which refuses values
+//! that no target could accept. What the target makes of it is not known here.
+
+use verbena_wire::iscsi::text;
+
+use super::chap::Chap;
+use super::error::LoginError;
+use super::rules;
+
+#[cfg(test)]
+mod tests;
+
+/// Most bytes of an iSCSI name (RFC 7143 §4.2.7.1).
+pub const MAX_NAME: usize = 223;
+/// Most bytes of other text that we declare.
+const MAX_WORDS: usize = 255;
+
+/// What the session is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// Commands to the target of this name.
+    Target(String),
+    /// The question which targets there are.
+    Discovery,
+}
+
+/// What we think of digests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DigestWish {
+    /// No.
+    #[default]
+    None,
+    /// If the target can.
+    Preferred,
+    /// Or no session at all.
+    Required,
+}
+
+impl DigestWish {
+    /// As an offer, in order of preference.
+    pub(super) const fn list(self) -> &'static str {
+        match self {
+            DigestWish::None => "None",
+            DigestWish::Preferred => "CRC32C,None",
+            DigestWish::Required => "CRC32C",
+        }
+    }
+}
+
+/// What else is said when the connection runs on RDMA (RFC 7145 §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IserOffer {
+    /// InitiatorRecvDataSegmentLength: most bytes of data in a control PDU to us.
+    pub max_recv: u32,
+    /// TargetRecvDataSegmentLength: most bytes of data in a control PDU to the target.
+    pub max_send: u32,
+    /// MaxOutstandingUnexpectedPDUs: PDUs that the target may send without being asked, 0 for any number, but not 1.
+    pub unexpected: u32,
+}
+
+impl Default for IserOffer {
+    /// Room for 64 PDUs of 8 KiB that nobody asked for: data itself does not move in PDUs.
+    fn default() -> IserOffer {
+        IserOffer {
+            max_recv: 8192,
+            max_send: 262_144,
+            unexpected: 64,
+        }
+    }
+}
+
+/// What we want.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// InitiatorName: who we are.
+    pub initiator: String,
+    /// InitiatorAlias: the same for people.
+    pub alias: Option<String>,
+    /// What the session is for.
+    pub purpose: Purpose,
+    /// HeaderDigest. None of them on RDMA, which has its own.
+    pub header_digest: DigestWish,
+    /// DataDigest.
+    pub data_digest: DigestWish,
+    /// MaxRecvDataSegmentLength: most bytes of data in a PDU to us.
+    pub max_recv: u32,
+    /// MaxBurstLength: most bytes that the target asks for, or sends, in one go.
+    pub max_burst: u32,
+    /// FirstBurstLength: most bytes that may leave without being asked for.
+    pub first_burst: u32,
+    /// ImmediateData: they may leave with the command.
+    pub immediate_data: bool,
+    /// InitialR2T: what does not leave with the command waits to be asked for.
+    pub initial_r2t: bool,
+    /// MaxOutstandingR2T.
+    pub max_r2t: u16,
+    /// DefaultTime2Wait: seconds before a lost session may be taken up again.
+    pub time2wait: u16,
+    /// DefaultTime2Retain: seconds for which a lost session is kept.
+    pub time2retain: u16,
+    /// The connection runs on RDMA.
+    pub iser: Option<IserOffer>,
+    /// Pass through the security stage without credentials too: one exchange more, which some targets insist on.
+    pub two_step: bool,
+    /// How we prove who we are.
+    pub chap: Option<Chap>,
+    /// How the target has to prove who it is: its name and another secret.
+    pub mutual: Option<Chap>,
+}
+
+impl Offer {
+    /// The usual offer. Bursts of 1 MiB take a quarter of the round trips of the default, and four of them fit a usual socket's
+    /// buffer; what leaves without being asked for is the size up to which a round trip costs more than the bytes.
+    pub fn new(initiator: impl Into<String>, purpose: Purpose) -> Offer {
+        Offer {
+            initiator: initiator.into(),
+            alias: None,
+            purpose,
+            header_digest: DigestWish::None,
+            data_digest: DigestWish::None,
+            max_recv: 262_144,
+            max_burst: 1 << 20,
+            first_burst: 256 << 10,
+            immediate_data: true,
+            initial_r2t: false,
+            max_r2t: 1,
+            time2wait: 2,
+            time2retain: 0,
+            iser: None,
+            two_step: false,
+            chap: None,
+            mutual: None,
+        }
+    }
+
+    /// Who we are and whom we want: in the first request, whatever its stage (RFC 7143 §6.3).
+    pub(super) fn names(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        text::push(&mut text, "InitiatorName", &self.initiator);
+        if let Some(alias) = &self.alias {
+            text::push(&mut text, "InitiatorAlias", alias);
+        }
+        match &self.purpose {
+            Purpose::Target(name) => {
+                text::push(&mut text, "SessionType", "Normal");
+                text::push(&mut text, "TargetName", name);
+            }
+            Purpose::Discovery => text::push(&mut text, "SessionType", "Discovery"),
+        }
+        text
+    }
+
+    /// Whether the login begins with the security stage.
+    pub(super) fn has_security_stage(&self) -> bool {
+        self.two_step || self.chap.is_some()
+    }
+
+    /// The methods of authentication, in order of preference. A target that shall prove itself has no choice.
+    pub(super) fn methods(&self) -> &'static str {
+        match (&self.chap, &self.mutual) {
+            (Some(_), Some(_)) => "CHAP",
+            (Some(_), None) => "CHAP,None",
+            (None, _) => "None",
+        }
+    }
+
+    /// iSER is for sessions that carry commands (RFC 7145 §6.3).
+    pub(super) fn iser(&self) -> Option<IserOffer> {
+        self.iser.filter(|_| self.purpose != Purpose::Discovery)
+    }
+
+    /// Refuses what no target could accept.
+    pub(super) fn check(&self) -> Result<(), LoginError> {
+        name("InitiatorName", &self.initiator)?;
+        if let Purpose::Target(target) = &self.purpose {
+            name("TargetName", target)?;
+        }
+        if let Some(alias) = &self.alias {
+            words("InitiatorAlias", alias)?;
+        }
+        self.check_numbers()?;
+        self.check_credentials()
+    }
+
+    fn check_numbers(&self) -> Result<(), LoginError> {
+        let mut sizes = vec![
+            ("MaxRecvDataSegmentLength", self.max_recv),
+            ("MaxBurstLength", self.max_burst),
+            ("FirstBurstLength", self.first_burst),
+        ];
+        if let Some(iser) = self.iser {
+            sizes.push(("InitiatorRecvDataSegmentLength", iser.max_recv));
+            sizes.push(("TargetRecvDataSegmentLength", iser.max_send));
+            refuse(
+                iser.unexpected == 1,
+                "MaxOutstandingUnexpectedPDUs",
+                "it is 0 or at least 2",
+            )?;
+        }
+        for (what, size) in sizes {
+            refuse(!rules::SIZES.contains(&size), what, "it is 512 to 16777215")?;
+        }
+        refuse(
+            self.first_burst > self.max_burst,
+            "FirstBurstLength",
+            "it is at most MaxBurstLength",
+        )?;
+        refuse(self.max_r2t == 0, "MaxOutstandingR2T", "it is at least 1")?;
+        let times = [
+            ("DefaultTime2Wait", self.time2wait),
+            ("DefaultTime2Retain", self.time2retain),
+        ];
+        for (what, time) in times {
+            refuse(
+                u32::from(time) > rules::MAX_TIME,
+                what,
+                "it is at most 3600 seconds",
+            )?;
+        }
+        let digests = [self.header_digest, self.data_digest].contains(&DigestWish::Required);
+        refuse(
+            digests && self.iser().is_some(),
+            "a required digest",
+            "there are none on RDMA",
+        )
+    }
+
+    fn check_credentials(&self) -> Result<(), LoginError> {
+        for chap in [&self.chap, &self.mutual].into_iter().flatten() {
+            words("the CHAP user name", &chap.user)?;
+            let empty = chap.secret.is_empty();
+            refuse(empty, "the CHAP secret", "it is empty")?;
+        }
+        let what = "mutual CHAP";
+        match (&self.chap, &self.mutual) {
+            (None, Some(_)) => refuse(true, what, "it needs credentials of our own too"),
+            // RFC 7143 §9.2.1: one secret for both directions can be reflected.
+            (Some(own), Some(mutual)) => refuse(
+                own.secret == mutual.secret,
+                what,
+                "the secrets of both directions must differ",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn refuse(wrong: bool, what: &'static str, why: &'static str) -> Result<(), LoginError> {
+    match wrong {
+        true => Err(LoginError::Offer { what, why }),
+        false => Ok(()),
+    }
+}
+
+fn name(what: &'static str, text: &str) -> Result<(), LoginError> {
+    words(what, text)?;
+    refuse(text.len() > MAX_NAME, what, "it has more than 223 bytes")?;
+    let spaces = text.contains(char::is_whitespace);
+    refuse(spaces, what, "it has spaces")
+}
+
+fn words(what: &'static str, text: &str) -> Result<(), LoginError> {
+    refuse(text.is_empty(), what, "it is empty")?;
+    refuse(text.len() > MAX_WORDS, what, "it has more than 255 bytes")?;
+    let controls = text.contains(char::is_control);
+    refuse(controls, what, "it has control characters")
+}

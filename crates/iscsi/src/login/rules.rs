@@ -1,0 +1,187 @@
+//! The keys of a session and how two values become one (RFC 7143 §13, RFC 7145 §6), as a table. Booleans are 0 and 1, so that AND is
+//! the least of two values and OR the most. What either side says is not known here.
+
+use core::ops::RangeInclusive;
+
+use verbena_wire::iscsi::MAX_DATA;
+use verbena_wire::iscsi::text;
+
+use super::error::LoginError;
+
+#[cfg(test)]
+mod tests;
+
+/// What lengths of data can be.
+pub(super) const SIZES: RangeInclusive<u32> = 512..=MAX_DATA;
+/// Most seconds of the times of a session.
+pub(super) const MAX_TIME: u32 = 3600;
+
+const BOOLEAN: RangeInclusive<u32> = 0..=1;
+const COUNT: RangeInclusive<u32> = 1..=65535;
+const TIME: RangeInclusive<u32> = 0..=MAX_TIME;
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Boolean,
+    Number,
+}
+
+/// Which of two values holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pick {
+    Least,
+    Most,
+}
+
+/// When we speak of a key first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// In every session.
+    Always,
+    /// In sessions that carry commands.
+    Normal,
+    /// When the connection runs on RDMA; else it is not known at all.
+    Iser,
+    /// Never: only if the target does.
+    Asked,
+}
+
+/// The keys that both sides have a value for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    RdmaExtensions,
+    InitiatorRecv,
+    TargetRecv,
+    MaxConnections,
+    InitialR2t,
+    ImmediateData,
+    MaxBurst,
+    FirstBurst,
+    MaxR2t,
+    Time2Wait,
+    Time2Retain,
+    PduInOrder,
+    SequenceInOrder,
+    RecoveryLevel,
+    ProtocolLevel,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone)]
+pub(super) struct Rule {
+    pub(super) key: Key,
+    pub(super) name: &'static str,
+    pub(super) form: Form,
+    pub(super) pick: Pick,
+    pub(super) range: RangeInclusive<u32>,
+    /// What holds if nobody speaks of it.
+    pub(super) default: u32,
+    pub(super) when: When,
+}
+
+const fn number(
+    key: Key,
+    name: &'static str,
+    pick: Pick,
+    range: RangeInclusive<u32>,
+    default: u32,
+    when: When,
+) -> Rule {
+    Rule {
+        key,
+        name,
+        form: Form::Number,
+        pick,
+        range,
+        default,
+        when,
+    }
+}
+
+const fn boolean(key: Key, name: &'static str, pick: Pick, default: bool, when: When) -> Rule {
+    Rule {
+        key,
+        name,
+        form: Form::Boolean,
+        pick,
+        range: BOOLEAN,
+        default: default as u32,
+        when,
+    }
+}
+
+/// The table, in the order in which keys are offered: RDMAExtensions before what depends on it.
+#[rustfmt::skip]
+pub(super) const RULES: [Rule; 15] = {
+    use {Key as K, Pick::*, When::*};
+    [
+        boolean(K::RdmaExtensions, "RDMAExtensions", Least, false, Iser),
+        number(K::InitiatorRecv, "InitiatorRecvDataSegmentLength", Least, SIZES, 8192, Iser),
+        number(K::TargetRecv, "TargetRecvDataSegmentLength", Least, SIZES, 8192, Iser),
+        number(K::MaxConnections, "MaxConnections", Least, COUNT, 1, Normal),
+        boolean(K::InitialR2t, "InitialR2T", Most, true, Normal),
+        boolean(K::ImmediateData, "ImmediateData", Least, true, Normal),
+        number(K::MaxBurst, "MaxBurstLength", Least, SIZES, 262_144, Normal),
+        number(K::FirstBurst, "FirstBurstLength", Least, SIZES, 65_536, Normal),
+        number(K::MaxR2t, "MaxOutstandingR2T", Least, COUNT, 1, Normal),
+        number(K::Time2Wait, "DefaultTime2Wait", Most, TIME, 2, Always),
+        number(K::Time2Retain, "DefaultTime2Retain", Least, TIME, 20, Always),
+        boolean(K::PduInOrder, "DataPDUInOrder", Most, true, Normal),
+        boolean(K::SequenceInOrder, "DataSequenceInOrder", Most, true, Normal),
+        number(K::RecoveryLevel, "ErrorRecoveryLevel", Least, 0..=2, 0, Always),
+        number(K::ProtocolLevel, "iSCSIProtocolLevel", Least, 0..=31, 1, Asked),
+    ]
+};
+
+impl Rule {
+    /// What holds if one side says `a` and the other `b`.
+    pub(super) fn combine(&self, a: u32, b: u32) -> u32 {
+        match self.pick {
+            Pick::Least => a.min(b),
+            Pick::Most => a.max(b),
+        }
+    }
+
+    /// Reads a value.
+    pub(super) fn read(&self, value: &str) -> Result<u32, LoginError> {
+        match self.form {
+            Form::Number => ranged(self.name, value, &self.range),
+            Form::Boolean => text::yes_no(value)
+                .map(u32::from)
+                .map_err(|_| LoginError::value(self.name, value, "Yes or No")),
+        }
+    }
+
+    /// Writes one.
+    pub(super) fn write(&self, value: u32) -> String {
+        match self.form {
+            Form::Number => value.to_string(),
+            Form::Boolean => text::from_bool(value != 0).to_owned(),
+        }
+    }
+}
+
+/// A number within a range, or an error with both.
+pub(super) fn ranged(
+    name: &str,
+    value: &str,
+    range: &RangeInclusive<u32>,
+) -> Result<u32, LoginError> {
+    let number = text::number(value).ok().and_then(|n| u32::try_from(n).ok());
+    let wants = match (*range.start(), *range.end()) {
+        (512, MAX_DATA) => "a number from 512 to 16777215",
+        (0, MAX_TIME) => "a number from 0 to 3600",
+        (1, 65535) => "a number from 1 to 65535",
+        (0, 2) => "a number from 0 to 2",
+        (0, 65535) => "a number from 0 to 65535",
+        _ => "a number within its range",
+    };
+    let fits = number.filter(|n| range.contains(n));
+    fits.ok_or_else(|| LoginError::value(name, value, wants))
+}
+
+/// One of the three answers that are no value (RFC 7143 §6.2).
+pub(super) fn is_refusal(value: &str) -> bool {
+    matches!(value, "NotUnderstood" | "Irrelevant" | "Reject")
+}

@@ -1,0 +1,52 @@
+//! The table of steps, whole.
+
+use super::*;
+
+#[test]
+fn every_step_and_every_answer() {
+    use Event::*;
+    use State::*;
+    let events = [ChoseNone, ChoseChap, Challenged, Stayed, Moved];
+    let table = [
+        (
+            Method,
+            [
+                Some(Leave),
+                Some(Algorithms),
+                None,
+                Some(Method),
+                Some(Operate),
+            ],
+        ),
+        (
+            Algorithms,
+            [None, None, Some(Prove), Some(Algorithms), None],
+        ),
+        (Prove, [None, None, None, Some(Leave), Some(Operate)]),
+        (Leave, [None, None, None, Some(Leave), Some(Operate)]),
+        (Operate, [None, None, None, Some(Operate), Some(Full)]),
+        (Full, [None; 5]),
+        (Over, [None; 5]),
+    ];
+    assert_eq!(table.map(|(state, _)| state), State::ALL);
+    for (state, row) in table {
+        for (event, expected) in events.into_iter().zip(row) {
+            assert_eq!(state.next(event), expected, "{state:?} {event:?}");
+        }
+    }
+}
+
+/// No request asks for a stage at or before its own, and the target can only move where we ask for it.
+#[test]
+fn stages_go_forward_only() {
+    for state in State::ALL {
+        for open in [false, true] {
+            if let Some(next) = state.asks_for(open) {
+                assert!(next.code() > state.stage().code(), "{state:?}");
+                let moved = state.next(Event::Moved).map(State::stage);
+                assert_eq!(moved, Some(next), "{state:?}");
+            }
+        }
+    }
+    assert_eq!(State::Method.asks_for(true), None);
+}

@@ -1,0 +1,82 @@
+//! Text in pieces, both ways, and its limits.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn long_text_leaves_in_pieces_and_waits_for_each_answer() {
+    let text: Vec<u8> = (0..20_000u32).map(|i| i as u8).collect();
+    let mut talk = Talk::default();
+    talk.say(text.clone());
+    let mut sent = Vec::new();
+    for more in [true, true, false] {
+        let (chunk, goes_on) = talk.chunk();
+        assert_eq!((goes_on, talk.is_last()), (more, !more));
+        assert_eq!(talk.chunk().0, chunk, "asking twice changes nothing");
+        sent.extend_from_slice(chunk);
+        assert_eq!(talk.hear(false, b"").unwrap().is_some(), !more);
+    }
+    assert_eq!(sent, text);
+    assert_eq!(talk.chunk(), (&b""[..], false));
+}
+
+/// A text of exactly one PDU does not announce another.
+#[test]
+fn a_full_piece_is_the_last_one() {
+    let mut talk = Talk::default();
+    talk.say(vec![1; MAX_CHUNK]);
+    assert!(talk.is_last());
+    talk.say(vec![1; MAX_CHUNK + 1]);
+    assert!(!talk.is_last());
+}
+
+#[test]
+fn text_while_ours_goes_on_is_refused() {
+    for (more, data) in [(true, &b""[..]), (false, b"A=1\0")] {
+        let mut talk = Talk::default();
+        talk.say(vec![1; MAX_CHUNK + 1]);
+        assert_eq!(talk.hear(more, data), Err(LoginError::Interrupted));
+    }
+}
+
+#[test]
+fn nothing_is_said_while_the_target_goes_on() {
+    let mut talk = Talk::default();
+    talk.say(b"A=1\0".to_vec());
+    assert_eq!(talk.hear(true, b"B="), Ok(None));
+    assert_eq!((talk.chunk(), talk.is_last()), ((&b""[..], false), false));
+    assert_eq!(talk.hear(false, b"2\0"), Ok(Some(b"B=2\0".to_vec())));
+    assert!(talk.is_last());
+}
+
+#[test]
+fn there_is_an_end_of_bytes_and_of_exchanges() {
+    let mut talk = Talk::default();
+    assert_eq!(talk.hear(true, &[1; MAX_TEXT]), Ok(None));
+    let limit = MAX_TEXT;
+    assert_eq!(
+        talk.hear(false, &[1]),
+        Err(LoginError::TooMuchText { limit })
+    );
+    let mut talk = Talk::default();
+    for _ in 0..MAX_EXCHANGES {
+        talk.hear(true, b"").unwrap();
+    }
+    let limit = MAX_EXCHANGES;
+    assert_eq!(talk.hear(true, b""), Err(LoginError::TooLong { limit }));
+}
+
+proptest! {
+    #[test]
+    fn any_cut_is_put_together(text: Vec<u8>, cuts in prop::collection::vec(0usize..100, 0..20)) {
+        let mut talk = Talk::default();
+        let mut rest = &text[..];
+        for cut in cuts {
+            let (piece, behind) = rest.split_at(cut.min(rest.len()));
+            prop_assert_eq!(talk.hear(true, piece), Ok(None));
+            rest = behind;
+        }
+        prop_assert_eq!(talk.hear(false, rest), Ok(Some(text.clone())));
+    }
+}

@@ -1,0 +1,264 @@
+//! Single responses and what becomes of them: keys as a table, headers that do not fit, and addresses of targets that moved.
+
+use super::*;
+
+/// What one operational answer leads to, as words.
+fn outcome(key: &str, value: &str) -> String {
+    let mut login = login(offer());
+    match login.take(&agreeing(&login), &said(&[(key, value)])) {
+        Ok(Progress::Done(Settled {
+            terms,
+            time2wait,
+            time2retain,
+            ..
+        })) => match key {
+            "HeaderDigest" => terms.header_digest.to_string(),
+            "InitialR2T" => terms.initial_r2t.to_string(),
+            "ImmediateData" => terms.immediate_data.to_string(),
+            "MaxBurstLength" => format!("{} {}", terms.max_burst, terms.first_burst),
+            "FirstBurstLength" => terms.first_burst.to_string(),
+            "MaxOutstandingR2T" => terms.max_r2t.to_string(),
+            "MaxRecvDataSegmentLength" => terms.max_send.to_string(),
+            "DefaultTime2Wait" => time2wait.to_string(),
+            "DefaultTime2Retain" => time2retain.to_string(),
+            _ => "fine".into(),
+        },
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => {
+            assert_eq!(login.take(&response(&login), b""), Err(LoginError::Over));
+            error.to_string()
+        }
+    }
+}
+
+#[test]
+fn every_key_combines_by_its_rule() {
+    let rows = [
+        ("HeaderDigest", "None", "false"),
+        ("HeaderDigest", "Reject", "false"),
+        ("HeaderDigest", "CRC32C", "offer of None"),
+        ("InitialR2T", "Yes", "true"),
+        ("InitialR2T", "No", "false"),
+        // Without an answer the default holds.
+        ("InitialR2T", "NotUnderstood", "true"),
+        ("InitialR2T", "yes", "should be Yes or No"),
+        ("ImmediateData", "No", "false"),
+        ("ImmediateData", "Irrelevant", "true"),
+        ("MaxBurstLength", "4096", "4096 4096"),
+        ("MaxBurstLength", "0x100000", "1048576 65536"),
+        ("MaxBurstLength", "Reject", "262144 65536"),
+        ("MaxBurstLength", "1048577", "against the rule"),
+        (
+            "MaxBurstLength",
+            "511",
+            "MaxBurstLength=511, which should be a number from 512",
+        ),
+        ("MaxBurstLength", "16777216", "should be a number from 512"),
+        ("MaxBurstLength", "", "should be a number"),
+        ("MaxBurstLength", "-1", "should be a number"),
+        (
+            "MaxBurstLength",
+            "99999999999999999999999",
+            "should be a number",
+        ),
+        ("FirstBurstLength", "262144", "262144"),
+        ("FirstBurstLength", "512", "512"),
+        ("MaxOutstandingR2T", "1", "1"),
+        ("MaxOutstandingR2T", "0", "from 1 to 65535"),
+        ("MaxOutstandingR2T", "2", "against the rule"),
+        ("MaxConnections", "1", "fine"),
+        ("MaxConnections", "2", "against the rule"),
+        ("ErrorRecoveryLevel", "0", "fine"),
+        ("ErrorRecoveryLevel", "1", "against the rule"),
+        ("ErrorRecoveryLevel", "3", "from 0 to 2"),
+        ("DataPDUInOrder", "Yes", "fine"),
+        ("DataPDUInOrder", "No", "against the rule"),
+        ("DataSequenceInOrder", "No", "against the rule"),
+        ("DefaultTime2Wait", "3600", "3600"),
+        ("DefaultTime2Wait", "1", "against the rule"),
+        ("DefaultTime2Wait", "3601", "from 0 to 3600"),
+        ("DefaultTime2Retain", "0", "0"),
+        ("DefaultTime2Retain", "1", "against the rule"),
+        ("MaxRecvDataSegmentLength", "512", "512"),
+        ("MaxRecvDataSegmentLength", "16777215", "16777215"),
+        ("MaxRecvDataSegmentLength", "NotUnderstood", "8192"),
+        ("MaxRecvDataSegmentLength", "511", "from 512"),
+        ("TargetPortalGroupTag", "65536", "from 0 to 65535"),
+        ("InitiatorAlias", "NotUnderstood", "fine"),
+        ("InitiatorName", "iqn.x", "may not send now"),
+        ("AuthMethod", "None", "may not send now"),
+        ("CHAP_A", "5", "may not send now"),
+        ("X-unknown", "1", "fine"),
+        ("RDMAExtensions", "Yes", "fine"),
+        // There is nobody left to send the answer to.
+        ("IFMarker", "Yes", "without an answer"),
+    ];
+    for (key, value, expected) in rows {
+        let got = outcome(key, value);
+        assert!(got.contains(expected), "{key}={value}: {got}");
+    }
+}
+
+#[test]
+fn a_key_is_negotiated_once() {
+    let mut one = login(offer());
+    let twice = said(&[("MaxBurstLength", "4096"), ("MaxBurstLength", "4096")]);
+    let key = || "MaxBurstLength".to_owned();
+    let repeated = Err(LoginError::Repeated { key: key() });
+    assert_eq!(one.take(&agreeing(&one), &twice), repeated);
+    let mut one = login(offer());
+    let once = said(&[("MaxBurstLength", "4096"), ("TargetAlias", "a")]);
+    assert_eq!(one.take(&response(&one), &once), Ok(Progress::Again));
+    assert_eq!(one.take(&agreeing(&one), &once), repeated);
+}
+
+/// Declarations may come in any stage; operational keys may not.
+#[test]
+fn the_security_stage_is_for_security() {
+    let two_step = || {
+        login(Offer {
+            two_step: true,
+            ..offer()
+        })
+    };
+    let mut one = two_step();
+    let max = said(&[("MaxRecvDataSegmentLength", "4096"), ("AuthMethod", "None")]);
+    assert_eq!(one.take(&agreeing(&one), &max), Ok(Progress::Again));
+    let Ok(Progress::Done(settled)) = one.take(&agreeing(&one), b"") else {
+        panic!("not done");
+    };
+    assert_eq!(settled.terms.max_send, 4096);
+    for key in ["InitialR2T", "HeaderDigest", "IFMarker"] {
+        let mut one = two_step();
+        let error = one
+            .take(&response(&one), &said(&[(key, "No")]))
+            .unwrap_err();
+        assert_eq!(error, LoginError::misplaced(key));
+    }
+}
+
+#[test]
+fn headers_that_do_not_fit_are_refused() {
+    type Change = fn(&mut LoginResponse);
+    let rows: [(Change, &str); 8] = [
+        (|r| r.itt = 2, "task tag 0x2, expected 0x1"),
+        (
+            |r| r.isid[5] = 9,
+            "ISID 0x80aabbcc0009, expected 0x80aabbcc0001",
+        ),
+        (|r| r.version_active = 1, "version 1"),
+        (
+            |r| r.csg = Stage::Security,
+            "from stage security to full-feature",
+        ),
+        (
+            |r| r.nsg = Some(Stage::Operational),
+            "from stage operational to operational",
+        ),
+        (|r| r.nsg = Some(Stage::Unknown(2)), "unknown"),
+        (|r| r.more = true, "which it was not asked to"),
+        (|r| r.tsih = 0, "TSIH"),
+    ];
+    for (change, expected) in rows {
+        let mut login = login(offer());
+        let mut response = agreeing(&login);
+        change(&mut response);
+        let error = login.take(&response, b"").unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(error.blame(), Blame::Target);
+    }
+}
+
+/// Whoever was not asked to leave the stage may not.
+#[test]
+fn the_target_cannot_skip_the_proof() {
+    let chap = Some(Chap::new("host", "a secret of ours"));
+    let mut one = login(Offer { chap, ..offer() });
+    let rush = LoginResponse {
+        nsg: Some(Stage::Operational),
+        ..response(&one)
+    };
+    assert!(matches!(
+        one.take(&rush, b""),
+        Err(LoginError::Stage { .. })
+    ));
+}
+
+#[test]
+fn keys_of_chap_have_their_places() {
+    let chap = || Some(Chap::new("host", "a secret of ours"));
+    let begin = || {
+        login(Offer {
+            chap: chap(),
+            ..offer()
+        })
+    };
+    let steps: [&[(&str, &str)]; 5] = [
+        &[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "0x00")],
+        &[("AuthMethod", "CHAP"), ("CHAP_A", "5")],
+        &[
+            ("AuthMethod", "CHAP"),
+            ("CHAP_N", "disk"),
+            ("CHAP_R", "0x00"),
+        ],
+        &[("AuthMethod", "CHAP"), ("CHAP_X", "0x00")],
+        &[("AuthMethod", "None"), ("CHAP_R", "0x00")],
+    ];
+    for step in steps {
+        let mut login = begin();
+        let error = login.take(&response(&login), &said(step)).unwrap_err();
+        assert!(
+            matches!(error, LoginError::Misplaced { .. }),
+            "{step:?}: {error}"
+        );
+    }
+    // A proof that nobody asked for.
+    let mut login = begin();
+    for step in [&[("AuthMethod", "CHAP")][..], steps[0]] {
+        assert_eq!(
+            login.take(&response(&login), &said(step)),
+            Ok(Progress::Again)
+        );
+    }
+    let error = login.take(&agreeing(&login), &said(&[("CHAP_N", "disk")]));
+    assert!(
+        matches!(error, Err(LoginError::Misplaced { .. })),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_target_that_moved_says_where() {
+    let rows = [
+        (0x0101, "10.1.2.3:3261", Some(("10.1.2.3", 3261, false))),
+        (0x0102, "[2001:db8::7]", Some(("2001:db8::7", 3260, true))),
+        (0x0101, "", None),
+        (0x0101, "nowhere at all", None),
+    ];
+    for (status, address, expected) in rows {
+        let mut login = login(offer());
+        let status = LoginStatus::from_code(status);
+        let response = LoginResponse {
+            status,
+            ..response(&login)
+        };
+        let got = login.take(&response, &said(&[("TargetAddress", address)]));
+        match (got, expected) {
+            (Ok(Progress::Moved { address, permanent }), Some(expected)) => {
+                assert_eq!((address.host.as_str(), address.port, permanent), expected);
+            }
+            (Err(LoginError::Nowhere { .. }), None) => {}
+            (got, _) => panic!("{address}: {got:?}"),
+        }
+    }
+}
+
+#[test]
+fn text_that_cannot_be_read_is_the_targets_fault() {
+    for data in [&b"MaxBurstLength=1"[..], b"=1\0", b"no pair\0", b"\xff=1\0"] {
+        let mut login = login(offer());
+        let error = login.take(&response(&login), data).unwrap_err();
+        assert!(matches!(error, LoginError::Text(_)), "{error}");
+        assert_eq!(error.blame(), Blame::Target);
+    }
+}

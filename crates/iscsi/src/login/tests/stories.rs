@@ -1,0 +1,377 @@
+//! Whole logins against the scripted target, in both forms.
+
+use super::super::chap::Algorithm;
+use super::target::Target;
+use super::*;
+use crate::Terms;
+
+fn done(progress: Result<Progress, LoginError>) -> Settled {
+    match progress {
+        Ok(Progress::Done(settled)) => settled,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn own() -> Chap {
+    Chap::new("host", "a secret of ours")
+}
+
+fn theirs() -> Chap {
+    Chap::new("disk", "a secret of theirs")
+}
+
+#[test]
+fn one_step_without_credentials() {
+    let mut target = Target::default();
+    let settled = done(target.run(&mut login(offer())));
+    assert_eq!(target.exchanges, 1);
+    let expected = Settled {
+        terms: Terms {
+            max_recv: 262_144,
+            initial_r2t: false,
+            ..Terms::DEFAULT
+        },
+        iser: None,
+        tsih: 7,
+        target_alias: Some("the disk".into()),
+        portal_group: Some(1),
+        time2wait: 5,
+        time2retain: 0,
+        proof: Proof::None,
+    };
+    assert_eq!(settled, expected);
+}
+
+#[test]
+fn two_steps_without_credentials() {
+    let mut target = Target::default();
+    let two_step = true;
+    let settled = done(target.run(&mut login(Offer {
+        two_step,
+        ..offer()
+    })));
+    assert_eq!(target.exchanges, 2);
+    assert_eq!(target.said("AuthMethod"), Some("None"));
+    assert_eq!(settled.terms.max_burst, 262_144);
+}
+
+/// Every algorithm, both ways of writing bytes, one and two ways, and cut at every few bytes.
+#[test]
+fn chap_in_all_its_forms() {
+    for algorithm in Algorithm::ALL {
+        for base64 in [false, true] {
+            for mutual in [None, Some(theirs())] {
+                for cut in [11, 100, 8192] {
+                    let mut target = Target {
+                        account: Some(own()),
+                        own: Some(theirs()),
+                        algorithm,
+                        base64,
+                        cut,
+                        ..Target::default()
+                    };
+                    let proof = match mutual {
+                        Some(_) => Proof::Mutual,
+                        None => Proof::Initiator,
+                    };
+                    let offer = Offer {
+                        chap: Some(own()),
+                        mutual: mutual.clone(),
+                        ..offer()
+                    };
+                    let settled = done(target.run(&mut login(offer)));
+                    assert_eq!(settled.proof, proof, "{algorithm:?}");
+                    assert_eq!(settled.terms.first_burst, 65536);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_target_without_accounts_may_pass_over_chap() {
+    let chap = Some(own());
+    let settled = done(Target::default().run(&mut login(Offer { chap, ..offer() })));
+    assert_eq!(settled.proof, Proof::None);
+}
+
+#[test]
+fn but_not_if_it_shall_prove_itself() {
+    let (chap, mutual) = (Some(own()), Some(theirs()));
+    let offer = Offer {
+        chap,
+        mutual,
+        ..offer()
+    };
+    let error = Target::default().run(&mut login(offer)).unwrap_err();
+    let (offered, got) = ("CHAP", "Reject".into());
+    assert_eq!(error, LoginError::NoMethod { offered, got });
+    assert_eq!(error.blame(), Blame::Neither);
+}
+
+#[test]
+fn a_wrong_secret_is_our_fault() {
+    for wrong in [
+        Chap::new("host", "mistyped"),
+        Chap::new("hos", "a secret of ours"),
+    ] {
+        let mut target = Target {
+            account: Some(own()),
+            ..Target::default()
+        };
+        let chap = Some(wrong);
+        let error = target
+            .run(&mut login(Offer { chap, ..offer() }))
+            .unwrap_err();
+        assert_eq!(error.blame(), Blame::Offer);
+        assert!(error.to_string().contains("secret is wrong"), "{error}");
+    }
+}
+
+#[test]
+fn a_target_that_wants_credentials_says_so_in_either_form() {
+    for two_step in [false, true] {
+        let account = Some(own());
+        let mut target = Target {
+            account,
+            ..Target::default()
+        };
+        let error = target
+            .run(&mut login(Offer {
+                two_step,
+                ..offer()
+            }))
+            .unwrap_err();
+        let words = if two_step {
+            "no way of auth"
+        } else {
+            "give a user name"
+        };
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_target_that_cannot_prove_itself_is_refused() {
+    let rows = [
+        (Some(Chap::new("disk", "mistyped")), ChapError::Proof),
+        // Whoever knows only our own secret reflects what we prove with.
+        (
+            Some(Chap::new("disk", "a secret of ours")),
+            ChapError::Proof,
+        ),
+        (
+            Some(Chap::new("dusk", "a secret of theirs")),
+            ChapError::Name { got: "dusk".into() },
+        ),
+        (None, ChapError::Unproven),
+    ];
+    for (says, expected) in rows {
+        let mut target = Target {
+            account: Some(own()),
+            own: says,
+            ..Target::default()
+        };
+        let (chap, mutual) = (Some(own()), Some(theirs()));
+        let mut login = login(Offer {
+            chap,
+            mutual,
+            ..offer()
+        });
+        assert_eq!(target.run(&mut login), Err(expected.into()));
+    }
+}
+
+/// RFC 7143 §9.2.1.
+#[test]
+fn our_own_challenge_is_not_answered() {
+    let mut target = Target {
+        account: Some(own()),
+        own: Some(theirs()),
+        challenge: vec![0x5a; CHALLENGE_LEN - 1],
+        ..Target::default()
+    };
+    let (chap, mutual) = (Some(own()), Some(theirs()));
+    let mut login = login(Offer {
+        chap,
+        mutual,
+        ..offer()
+    });
+    assert_eq!(target.run(&mut login), Err(ChapError::Reflected.into()));
+    assert_eq!(target.said("CHAP_R"), None);
+}
+
+#[test]
+fn digests_agreed_refused_and_required() {
+    use DigestWish::{None as No, Preferred, Required};
+    for (wish, digests, expected) in [
+        (No, true, Some(false)),
+        (No, false, Some(false)),
+        (Preferred, true, Some(true)),
+        (Preferred, false, Some(false)),
+        (Required, true, Some(true)),
+        (Required, false, None),
+    ] {
+        let offer = Offer {
+            header_digest: wish,
+            data_digest: wish,
+            ..offer()
+        };
+        let mut target = Target {
+            digests,
+            ..Target::default()
+        };
+        match (target.run(&mut login(offer)), expected) {
+            (Ok(Progress::Done(Settled { terms, .. })), Some(agreed)) => {
+                assert_eq!((terms.header_digest, terms.data_digest), (agreed, agreed));
+            }
+            (Err(error), None) => {
+                assert_eq!(
+                    error,
+                    LoginError::NoDigest {
+                        key: "HeaderDigest"
+                    }
+                );
+            }
+            (other, _) => panic!("{wish:?} {digests}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn iser_terms_and_a_target_without_them() {
+    let iser = Some(IserOffer::default());
+    let offer = Offer {
+        iser,
+        header_digest: DigestWish::Preferred,
+        ..offer()
+    };
+    let asks = vec![
+        ("MaxOutstandingUnexpectedPDUs", "16"),
+        ("MaxAHSLength", "64"),
+    ];
+    let mut target = Target {
+        asks,
+        ..Target::default()
+    };
+    let settled = done(target.run(&mut login(offer.clone())));
+    assert_eq!(
+        target.heard[3].0, "RDMAExtensions",
+        "before all that depends on it"
+    );
+    assert_eq!(target.said("HeaderDigest"), Some("None"));
+    assert_eq!(target.said("MaxRecvDataSegmentLength"), None);
+    let expected = IserTerms {
+        max_recv: 8192,
+        max_send: 65536,
+        unexpected_here: 64,
+        unexpected_there: 16,
+        max_ahs: 64,
+    };
+    assert_eq!(settled.iser, Some(expected));
+    assert_eq!(
+        (settled.terms.max_recv, settled.terms.max_send),
+        (8192, 65536)
+    );
+    let mut target = Target {
+        iser: false,
+        ..Target::default()
+    };
+    assert_eq!(target.run(&mut login(offer)), Err(LoginError::NoIser));
+}
+
+#[test]
+fn a_discovery_session_says_only_what_matters() {
+    let offer = Offer {
+        purpose: Purpose::Discovery,
+        iser: Some(IserOffer::default()),
+        ..offer()
+    };
+    let mut target = Target::default();
+    let settled = done(target.run(&mut login(offer)));
+    assert_eq!(target.said("SessionType"), Some("Discovery"));
+    for absent in [
+        "TargetName",
+        "MaxBurstLength",
+        "InitialR2T",
+        "RDMAExtensions",
+    ] {
+        assert_eq!(target.said(absent), None, "{absent}");
+    }
+    assert_eq!((settled.iser, settled.terms.max_recv), (None, 262_144));
+}
+
+#[test]
+fn what_the_target_asks_is_answered() {
+    let asks = vec![
+        ("MaxRecvDataSegmentLength", "131072"),
+        ("X-org.example.colour", "green"),
+        ("X#Odd", "NotUnderstood"),
+        ("IFMarker", "No"),
+        ("TaskReporting", "FastAbort,RFC3720"),
+        ("iSCSIProtocolLevel", "2"),
+        ("MaxConnections", "4"),
+    ];
+    let purpose = Purpose::Discovery;
+    let mut target = Target {
+        asks,
+        cut: 9,
+        ..Target::default()
+    };
+    let settled = done(target.run(&mut login(Offer { purpose, ..offer() })));
+    assert_eq!(settled.terms.max_send, 131_072);
+    let answers = [
+        ("X-org.example.colour", Some("NotUnderstood")),
+        ("X#Odd", None),
+        ("IFMarker", Some("Reject")),
+        ("TaskReporting", Some("RFC3720")),
+        ("iSCSIProtocolLevel", Some("1")),
+        ("MaxConnections", Some("1")),
+    ];
+    for (key, answer) in answers {
+        assert_eq!(target.said(key), answer, "{key}");
+    }
+}
+
+/// Long names and aliases fit one PDU, so long text of ours needs many answers.
+#[test]
+fn our_answers_go_on_over_several_requests() {
+    let mut login = login(offer());
+    let mut asks = Vec::new();
+    for i in 0..400 {
+        text::push(
+            &mut asks,
+            &format!("X-org.example.a-key-of-some-length-{i}"),
+            "?",
+        );
+    }
+    assert_eq!(login.take(&response(&login), &asks), Ok(Progress::Again));
+    let mut sent = Vec::new();
+    loop {
+        let (request, text) = login.next();
+        sent.extend_from_slice(&text);
+        assert_eq!(request.nsg.is_none(), request.more, "T only with the end");
+        if !request.more {
+            break;
+        }
+        assert_eq!(text.len(), 8192);
+        assert_eq!(login.take(&response(&login), b""), Ok(Progress::Again));
+    }
+    let answers = text::Pairs::new(&sent).map(Result::unwrap);
+    assert_eq!(answers.filter(|(_, v)| *v == "NotUnderstood").count(), 400);
+    done(login.take(&agreeing(&login), b""));
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let (chap, mutual) = (Some(own()), Some(theirs()));
+    let login = login(Offer {
+        chap,
+        mutual,
+        ..offer()
+    });
+    let shown = format!("{login:?}");
+    assert!(!shown.contains("a secret of"), "{shown}");
+    let bytes = format!("{:?}", b"a secret of ours");
+    assert!(!shown.contains(bytes.trim_matches(['[', ']'])), "{shown}");
+}
