@@ -4,6 +4,7 @@
 
 mod cells;
 mod codecs;
+mod logins;
 mod machines;
 mod sessions;
 mod storage;
@@ -33,6 +34,7 @@ fn main() -> io::Result<()> {
         ("session", sessions::sessions()),
         ("iscsi", storage::headers()),
         ("scsi", storage::answers()),
+        ("login", logins::logins()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {
