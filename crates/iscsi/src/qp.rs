@@ -204,3 +204,6 @@ impl Upper for Qp {
         !retired
     }
 }
+
+#[cfg(test)]
+mod tests;
