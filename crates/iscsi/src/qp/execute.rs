@@ -192,7 +192,7 @@ impl Inner {
         self.counters.commands += 1;
         command.stag = Some(stag);
         if behind {
-            command.bursts = 1;
+            // RFC 7143 §13.17: nobody asked for it, so it is not counted.
             self.bursts.push_front(Burst {
                 slot,
                 itt: stag.get(),

@@ -4,7 +4,7 @@
 
 use verbena_mem::{Access, Reach};
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, R2t, ScsiResponse};
+use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, NO_TAG, R2t, ScsiResponse};
 
 use super::Init;
 use super::command::Command;
@@ -81,7 +81,9 @@ impl Inner {
         let (slot, command) = self.reached(init, pdu.itt, range, Access::REMOTE_READ)?;
         // RFC 7143 §13.13, §13.17: no more at once, and no longer, than was agreed on.
         let agreed = pdu.len <= self.terms.max_burst && command.bursts < self.terms.max_r2t;
-        (command.direction == Direction::Write && agreed).then_some(slot)
+        // RFC 7143 §11.8.5: it has a tag of the target's, which tells its data from what nobody asked for.
+        let tagged = pdu.ttt != NO_TAG;
+        (command.direction == Direction::Write && agreed && tagged).then_some(slot)
     }
 
     /// Six of the seven checks of M12: valid, type, domain, instance, bounds, right.

@@ -5,7 +5,7 @@
 use parking_lot::Mutex;
 use verbena_mem::Sources;
 use verbena_nic::{Carrier, Moved, Outbox, QpState, Sending, Status};
-use verbena_wire::iscsi::{Bhs, is_immediate};
+use verbena_wire::iscsi::{Bhs, NO_TAG, is_immediate};
 
 use super::Init;
 use super::execute::Begun;
@@ -98,10 +98,10 @@ impl Inner {
             return false;
         };
         let pdu = burst.next(self.terms.max_send, exp_stat_sn);
-        let (slot, is_over) = (burst.slot, burst.left == 0);
+        let (slot, is_over, was_asked) = (burst.slot, burst.left == 0, burst.ttt != NO_TAG);
         if is_over {
             self.bursts.pop_front();
-            if let Some(command) = self.commands.get_mut(slot) {
+            if let Some(command) = self.commands.get_mut(slot).filter(|_| was_asked) {
                 command.bursts = command.bursts.saturating_sub(1);
             }
         }
@@ -118,8 +118,9 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let mut bhs = pdu.bhs;
-        let len = (pdu.data.len() as u32).to_be_bytes();
-        put(&mut bhs, 5, len.get(1..).unwrap_or_default());
+        // No additional header, and less data than would need the byte before its length: that is checked when it is posted.
+        let lengths = (pdu.data.len() as u32).to_be_bytes();
+        put(&mut bhs, 4, &lengths);
         put(&mut bhs, 24, &self.cmd_sn.to_be_bytes());
         put(&mut bhs, 28, &self.expected_status().to_be_bytes());
         if !is_immediate(&bhs) {
