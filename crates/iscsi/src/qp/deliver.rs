@@ -26,8 +26,13 @@ impl Inner {
     ) -> bool {
         let whole = body.head + body.len;
         match body.verdict {
-            // The receive is there for the next one.
-            Verdict::Drop => true,
+            Verdict::Drop => {
+                // The receive is there for the next one, and counts for whoever posts a command.
+                if let Some(receive) = self.claimed.take() {
+                    queues.lock().receives.put_back(receive);
+                }
+                true
+            }
             Verdict::Up => self.complete_receive(init, queues, whole, None, out),
             Verdict::R2t { slot, pdu } => {
                 self.take_on(slot, &pdu);
@@ -71,10 +76,6 @@ impl Inner {
     ) -> bool {
         if pdu.status.is_none() {
             return self.header_up(init, queues, body, None, out);
-        }
-        if !self.is_next_status(pdu.stat_sn) {
-            self.counters.dropped += 1;
-            return true;
         }
         self.note_status(pdu.stat_sn);
         match self.end_command(init, queues, slot, out) {

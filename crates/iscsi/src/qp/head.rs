@@ -44,10 +44,7 @@ impl Inner {
             return self.up(&pdu);
         }
         match pdu {
-            FromTarget::DataIn(data) => match self.check_data_in(init, &data) {
-                Some(slot) => Verdict::DataIn { slot, pdu: data },
-                None => self.refused(),
-            },
+            FromTarget::DataIn(data) => self.judge_data_in(init, data),
             FromTarget::R2t(r2t) => match self.check_r2t(init, &r2t) {
                 Some(slot) => Verdict::R2t { slot, pdu: r2t },
                 None => self.refused(),
@@ -55,6 +52,27 @@ impl Inner {
             FromTarget::ScsiResponse(response) => self.check_response(init, &response),
             pdu => self.up(&pdu),
         }
+    }
+
+    /// M12: one with status is a response as well, and nothing of it is placed if it is out of sequence.
+    fn judge_data_in(&mut self, init: &Init, pdu: DataIn) -> Verdict {
+        let in_sequence = pdu.status.is_none() || self.is_next_status(pdu.stat_sn);
+        match self.check_data_in(init, &pdu) {
+            Some(slot) if in_sequence => Verdict::DataIn { slot, pdu },
+            Some(_) => self.dropped(),
+            None => {
+                if pdu.status.is_some() && in_sequence {
+                    // Its number has come, whatever else is wrong with it: the next one is the next.
+                    self.note_status(pdu.stat_sn);
+                }
+                self.refused()
+            }
+        }
+    }
+
+    fn dropped(&mut self) -> Verdict {
+        self.counters.dropped += 1;
+        Verdict::Drop
     }
 
     fn refused(&mut self) -> Verdict {
@@ -114,11 +132,15 @@ impl Inner {
             .find_command(Stag::new(pdu.itt), init.upper.pd);
         let slot = found.ok().and_then(|wqe| self.own(init, wqe));
         let stat_sn = pdu.stat_sn;
+        if !self.is_next_status(stat_sn) {
+            return self.dropped();
+        }
         match slot.map(|(slot, _)| slot) {
-            Some(slot) if self.is_next_status(stat_sn) => Verdict::Response { slot, stat_sn },
-            _ => {
-                self.counters.dropped += 1;
-                Verdict::Drop
+            Some(slot) => Verdict::Response { slot, stat_sn },
+            None => {
+                // Its number has come, whatever it names.
+                self.note_status(stat_sn);
+                self.dropped()
             }
         }
     }

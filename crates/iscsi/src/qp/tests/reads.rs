@@ -49,7 +49,7 @@ fn one_data_in_with_status_is_all_of_a_read() {
         let bytes = pattern(3, LEN);
         let pdu = rig.target.data_in_status(itt, 0, &bytes);
         rig.deliver(&pdu);
-        assert_eq!(rig.bytes(), expected(&bytes));
+        assert!(rig.bytes() == expected(&bytes));
         let [up] = &rig.up()[..] else {
             panic!("one header")
         };
@@ -84,7 +84,7 @@ fn many_data_ins_in_any_order_and_a_response_of_its_own() {
         wire.extend(rig.target.response(itt));
         headers.push(wire[wire.len() - BHS_LEN..].to_vec());
         rig.deliver(&wire);
-        assert_eq!(rig.bytes(), expected(&bytes), "{way:?}");
+        assert!(rig.bytes() == expected(&bytes), "{way:?}");
         let ups = rig.up();
         let got: Vec<Vec<u8>> = ups.iter().map(|up| up.bytes.clone()).collect();
         assert_eq!(got, headers, "each header, in order");
@@ -231,7 +231,7 @@ fn nothing_is_copied_on_the_way_in() {
                 rig.target.data_in_status(itt, 4000, &bytes[4000..]),
             ];
             rig.deliver(&wire.concat());
-            assert_eq!(rig.bytes(), expected(&bytes));
+            assert!(rig.bytes() == expected(&bytes));
             let counters = rig.qp.view().counters;
             assert_eq!((counters.placed, counters.copied), (LEN as u64, 0));
             assert_eq!(counters.pdus_in, 7);
