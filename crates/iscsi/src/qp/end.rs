@@ -119,20 +119,25 @@ impl Inner {
         cause: &str,
         out: &mut Outbox,
     ) {
-        let (sends, urgent, mut receives, retired) = {
+        let (before, sends, urgent, mut receives, retired) = {
             let mut queues = queues.lock();
-            if core::mem::replace(&mut queues.state, QpState::Err) == QpState::Err {
+            let before = core::mem::replace(&mut queues.state, QpState::Err);
+            if before == QpState::Err {
                 return;
             }
             let none = verbena_nic::ReceiveQueue::new(0, 0);
             (
+                before,
                 core::mem::take(&mut queues.sends),
                 core::mem::take(&mut queues.urgent),
                 core::mem::replace(&mut queues.receives, none),
                 queues.retired,
             )
         };
-        self.cause.get_or_insert_with(|| cause.to_owned());
+        // What stopped the send queue is the cause, unless it was started again since.
+        if before != QpState::Sqe {
+            self.cause = Some(cause.to_owned());
+        }
         self.frames.clear();
         self.bursts.clear();
         self.intake = Intake::new();

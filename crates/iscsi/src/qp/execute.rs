@@ -242,10 +242,11 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
+        self.count_command(queues);
         self.complete_send(init, queues, command.id, unfit.status(), true, out);
         match init.on_failure {
             OnFailure::Reactive => {
-                self.cause.get_or_insert(cause);
+                self.cause = Some(cause);
                 let stopped = {
                     let mut queues = queues.lock();
                     queues.state = QpState::Sqe;

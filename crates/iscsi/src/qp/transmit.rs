@@ -33,7 +33,11 @@ impl Inner {
                 more = self.frame_next(init, queues, out);
             }
             if self.frames.is_empty() {
-                return Sending::Idle;
+                // A request may have ended it.
+                return match queues.lock().state {
+                    QpState::Err => Sending::Ended,
+                    _ => Sending::Idle,
+                };
             }
             let (refused, bytes, moved) = {
                 let mut sources = Sources::new();
