@@ -3,11 +3,12 @@
 //! with its response. A PDU that does not fit its receive is cut, and the receive says so.
 
 use parking_lot::Mutex;
-use verbena_nic::{Event, Outbox, Status, Wc, WcOp};
+use verbena_nic::{Outbox, Status, Wc, WcOp};
 use verbena_wire::iscsi::{BHS_LEN, DataIn, R2t};
 
 use super::Init;
 use super::burst::Burst;
+use super::frame::Refused;
 use super::head::Verdict;
 use super::inner::Inner;
 use super::intake::Body;
@@ -97,8 +98,8 @@ impl Inner {
             self.bursts.retain(|burst| burst.slot != slot);
             let disowned = self.frames.disown(&init.upper, &self.commands, slot);
             if let Err(refusal) = disowned {
-                let cause = format!("the buffers of a command: {refusal}");
-                self.end(init, queues, &cause, out);
+                // Half of a PDU has left, and the other half is not there to be copied.
+                self.memory_gone(init, queues, &Refused { slot, refusal }, out);
                 return Err(());
             }
         }
@@ -188,10 +189,7 @@ impl Inner {
             immediate: command.map(|command| command.0),
             ..Wc::BLANK
         };
-        if !init.upper.recv_cq.push(wc, out) {
-            out.push(Event::QpFatal {
-                qp: init.upper.number,
-            });
-        }
+        // A queue that has no room has said so; its queue pairs are failed by whoever holds the outbox.
+        init.upper.recv_cq.push(wc, out);
     }
 }

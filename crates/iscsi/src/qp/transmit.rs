@@ -89,14 +89,14 @@ impl Inner {
             self.frame_pdu(init, queues, pdu, out);
             return true;
         }
-        if self.frame_burst(init) {
+        if self.frame_burst(init, queues, out) {
             return true;
         }
         matches!(self.begin_next(init, queues, out), Begun::Framed)
     }
 
     /// The next PDU of the data that was asked for first; false if none was.
-    fn frame_burst(&mut self, init: &Init) -> bool {
+    fn frame_burst(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> bool {
         let exp_stat_sn = self.expected_status();
         let Some(burst) = self.bursts.front_mut() else {
             return false;
@@ -109,7 +109,10 @@ impl Inner {
                 command.bursts = command.bursts.saturating_sub(1);
             }
         }
-        self.frame_data(init, &pdu.emit(), (slot, pdu.offset, pdu.data_len));
+        let range = (slot, pdu.offset, pdu.data_len);
+        if let Err(refused) = self.frame_data(init, &pdu.emit(), range) {
+            self.memory_gone(init, queues, &refused, out);
+        }
         true
     }
 
@@ -137,7 +140,8 @@ impl Inner {
         self.complete_send(init, queues, pdu.id, Status::Success, signaled, out);
     }
 
-    fn memory_gone(
+    /// Data that the target waits for cannot be read any more: the stream cannot go on.
+    pub(super) fn memory_gone(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
