@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::Limits;
-use verbena_nic::{Cq, Event, Flags, Hand, OnFailure, Outbox, QpState, Receiving, ReceiveWr};
+use verbena_nic::{Cq, Event, Flags, Hand, OnFailure, Outbox, QpState, ReceiveWr, Receiving};
 use verbena_nic::{Sending, Sge, Status, UpperInit, Wc};
 use verbena_wire::iscsi::{Attribute, Bhs, Lun};
 use verbena_wire::scsi::{Cdb, DeviceType};

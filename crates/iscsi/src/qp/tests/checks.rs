@@ -173,10 +173,7 @@ fn four_instance_an_old_tag_is_no_tag() {
         assert!(!old.contains(&itt));
         old.push(itt);
     }
-    let again = old
-        .iter()
-        .filter(|itt| **itt >> 8 == old[19] >> 8)
-        .count();
+    let again = old.iter().filter(|itt| **itt >> 8 == old[19] >> 8).count();
     assert!(again > 1, "the same place, another instance");
     (both.rig.up(), both.rig.sent(), both.rig.heard());
     for itt in old {
@@ -229,7 +226,8 @@ fn turn(both: &Both, itt: u32, direction: Direction) {
     both.rig.qp.desk.serve(
         |inner| {
             let stag = Some(Stag::new(itt));
-            let found = (0..9).find(|slot| inner.commands.get(*slot).is_some_and(|c| c.stag == stag));
+            let found =
+                (0..9).find(|slot| inner.commands.get(*slot).is_some_and(|c| c.stag == stag));
             inner.commands.get_mut(found.unwrap()).unwrap().direction = direction;
         },
         |_| (),
@@ -351,7 +349,10 @@ fn an_r2t_that_makes_no_sense() {
     let mut full = r2t(both.write.1, 3, 0, 10).emit();
     full[7] = 4;
     both.rig.receive(2);
-    let wire = [both.rig.target.pdu(&empty, &[]), both.rig.target.pdu(&full, &[1, 2, 3, 4])];
+    let wire = [
+        both.rig.target.pdu(&empty, &[]),
+        both.rig.target.pdu(&full, &[1, 2, 3, 4]),
+    ];
     both.rig.deliver(&wire.concat());
     let ups = both.rig.up();
     assert_eq!(ups[0].bytes, wire[0]);

@@ -82,7 +82,14 @@ fn a_response_before_any_data_is_sent() {
 fn loose(rig: &Rig) -> (Buffer, Sge) {
     let buffer = Buffer::new(&rig.tpt, 3000, PD, Access::ALL).unwrap();
     let (at, stag) = (buffer.at(), buffer.stag());
-    (buffer, Sge { at, len: 3000, stag })
+    (
+        buffer,
+        Sge {
+            at,
+            len: 3000,
+            stag,
+        },
+    )
 }
 
 #[test]
@@ -177,7 +184,10 @@ fn data_that_came_along_is_copied() {
         let kept = [rig.sge(10, 700), rig.sge(2000, 300)];
         // Two PDUs come while no command reads and no receive waits: both are staged.
         let bytes = pattern(3, 1000);
-        let wire = [rig.target.nop(), rig.target.data_in_status(guess, 0, &bytes)];
+        let wire = [
+            rig.target.nop(),
+            rig.target.data_in_status(guess, 0, &bytes),
+        ];
         rig.come(&wire.concat());
         assert!(rig.inbox.is_empty());
         rig.receive_of(1000);
@@ -331,7 +341,9 @@ fn busy() -> Rig {
     assert_eq!(rig.send_some(1000), Sending::Blocked);
     let pdu = rig.target.data_in_status(read, 0, &[1; 5000]);
     rig.come(&pdu[..2000]);
-    rig.qp.desk.serve(|inner| inner.window.max_cmd_sn = 2, |_| ());
+    rig.qp
+        .desk
+        .serve(|inner| inner.window.max_cmd_sn = 2, |_| ());
     rig.post(3, Direction::None, &[]);
     rig.post_pdu(4, [0; 48], &[]);
     let mut urgent = [0; 48];
@@ -485,7 +497,10 @@ fn a_completion_queue_overflows() {
         while let Receiving::Some(_) = qp.receive(&mut hand, &mut out) {}
         function.settle(&mut out);
         assert_eq!(qp.state(), QpState::Err);
-        let fatal = out.events().iter().filter(|event| matches!(event, Event::QpFatal { .. }));
+        let fatal = out
+            .events()
+            .iter()
+            .filter(|event| matches!(event, Event::QpFatal { .. }));
         assert_eq!(fatal.count(), 1, "{small}");
         assert_eq!(qp.view().cause.unwrap(), "a completion queue overflowed");
         let view = qp.view();

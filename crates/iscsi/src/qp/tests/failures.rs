@@ -74,7 +74,10 @@ fn case(wrong: Wrong, on_failure: OnFailure) -> Case {
     let mut sge = rig.sge(0, 100);
     let mut data = vec![sge];
     match wrong {
-        Wrong::Mode => rig.qp.desk.serve(|inner| inner.full_feature = false, |_| ()),
+        Wrong::Mode => rig
+            .qp
+            .desk
+            .serve(|inner| inner.full_feature = false, |_| ()),
         Wrong::Wraps => {
             sge.at = u64::MAX - 10;
             data = vec![sge];
@@ -109,11 +112,7 @@ fn case(wrong: Wrong, on_failure: OnFailure) -> Case {
     rig.post(3, Direction::None, &[]);
     rig.post_pdu(4, nop(false), b"later");
     rig.events();
-    Case {
-        rig,
-        good,
-        kept,
-    }
+    Case { rig, good, kept }
 }
 
 fn nop(immediate: bool) -> Bhs {
@@ -138,7 +137,10 @@ fn option_1_the_send_queue_stops_and_all_else_goes_on() {
         assert_eq!(rig.state(), QpState::Sqe, "{wrong:?}");
         assert!(!rig.qp.wants_close());
         let cause = rig.qp.view().cause.unwrap();
-        assert!(cause.contains(says) && cause.contains("command 2"), "{cause}");
+        assert!(
+            cause.contains(says) && cause.contains("command 2"),
+            "{cause}"
+        );
         let flushed = Status::WrFlushErr;
         assert_eq!(rig.sent(), [(2, status), (3, flushed), (4, flushed)]);
         assert!(rig.heard().is_empty(), "nothing is sent of it");

@@ -177,7 +177,10 @@ fn what_is_not_understood_goes_up_whole() {
                 rig.deliver(&wire);
                 let whole = [head, data].concat();
                 let ups = poll(&rig.qp.init().recv_cq);
-                assert_eq!((ups[0].status, ups[0].len), (Status::Success, whole.len() as u32));
+                assert_eq!(
+                    (ups[0].status, ups[0].len),
+                    (Status::Success, whole.len() as u32)
+                );
                 assert_eq!(rig.memory.read(at, whole.len()), whole);
                 assert_eq!(ups[0].immediate, None, "{opcode:#x} ends nothing");
             }

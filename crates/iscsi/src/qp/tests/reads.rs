@@ -5,11 +5,7 @@ use verbena_wire::iscsi::{BHS_LEN, DataIn, FromInitiator, Residual, ScsiResponse
 
 /// The buffers of most tests: three pieces, out of order, at odd places.
 fn scattered(rig: &Rig) -> [Sge; 3] {
-    [
-        rig.sge(5001, 1003),
-        rig.sge(100, 7),
-        rig.sge(20_000, 3990),
-    ]
+    [rig.sge(5001, 1003), rig.sge(100, 7), rig.sge(20_000, 3990)]
 }
 
 const LEN: usize = 5000;

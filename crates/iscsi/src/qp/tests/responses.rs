@@ -14,7 +14,10 @@ fn assert_dropped(rig: &mut Rig, pdu: &[u8]) {
     let after = rig.qp.view();
     assert_eq!(after.counters.dropped, before.counters.dropped + 1);
     assert_eq!(after.receives, before.receives);
-    assert_eq!((after.commands, after.sends), (before.commands, before.sends));
+    assert_eq!(
+        (after.commands, after.sends),
+        (before.commands, before.sends)
+    );
     assert_eq!(after.state, QpState::Rts);
     assert_eq!((rig.up(), rig.sent()), (vec![], vec![]));
     assert!(rig.bytes() == memory);
@@ -179,7 +182,10 @@ fn without_a_receive_nothing_is_read() {
         let nop = [&[0x40, 0x80][..], &[0; 14], &[0xff; 8], &[0; 24]].concat();
         rig.post_pdu(3, *nop.first_chunk().unwrap(), b"x");
         rig.flow();
-        assert!(matches!(rig.heard().last().unwrap().pdu, FromInitiator::NopOut(_)));
+        assert!(matches!(
+            rig.heard().last().unwrap().pdu,
+            FromInitiator::NopOut(_)
+        ));
         rig.receive(1);
         assert_eq!(rig.up().len(), 1);
         assert_eq!(rig.read(), Receiving::Held);
@@ -248,7 +254,12 @@ fn a_receive_that_is_too_small_says_so_and_the_stream_goes_on() {
 fn a_receive_of_several_pieces() {
     for way in Way::ALL {
         let mut rig = Rig::on_way(way);
-        let scatter = [rig.sge(10, 5), rig.sge(1000, 50), rig.sge(0, 2), rig.sge(3000, 500)];
+        let scatter = [
+            rig.sge(10, 5),
+            rig.sge(1000, 50),
+            rig.sge(0, 2),
+            rig.sge(3000, 500),
+        ];
         let id = 77;
         let wr = ReceiveWr {
             id,
@@ -261,7 +272,10 @@ fn a_receive_of_several_pieces() {
         rig.deliver(&pdu);
         let got: Vec<u8> = scatter
             .iter()
-            .flat_map(|sge| rig.memory.read((sge.at - rig.memory.at()) as usize, sge.len as usize))
+            .flat_map(|sge| {
+                rig.memory
+                    .read((sge.at - rig.memory.at()) as usize, sge.len as usize)
+            })
             .collect();
         assert_eq!(got[..248], pdu[..248]);
         let wc = poll(&rig.qp.init().recv_cq);

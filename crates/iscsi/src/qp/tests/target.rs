@@ -2,7 +2,9 @@
 //! It promises to check what every PDU of an initiator must have, digests and padding among it. It refuses to be clever: what it
 //! says, when, and how wrongly, is the test's business.
 
-use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, DataIn, FromInitiator, Lengths, LoginResponse};
+use verbena_wire::iscsi::{
+    BHS_LEN, Bhs, DIGEST_LEN, DataIn, FromInitiator, Lengths, LoginResponse,
+};
 use verbena_wire::iscsi::{LoginStatus, Lun, NO_TAG, NopIn, R2t, Residual, ScsiResponse, Service};
 use verbena_wire::iscsi::{Stage, Window, digest, pad};
 

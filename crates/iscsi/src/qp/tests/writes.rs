@@ -261,7 +261,11 @@ fn several_commands_are_served_in_the_order_they_are_asked() {
         assert_burst(&heard[3..], &all, (b, 3), &[(1500, 1000), (2500, 500)]);
         // Data tells the target which statuses came.
         let expected = rig.target.stat_sn;
-        assert!(heard.iter().all(|sent| data_out(sent).exp_stat_sn == expected));
+        assert!(
+            heard
+                .iter()
+                .all(|sent| data_out(sent).exp_stat_sn == expected)
+        );
         assert_eq!(rig.memory.read(50_000, 999), [7; 999]);
         assert_eq!(rig.memory.read(50_999, 1001), [8; 1001]);
     }
@@ -270,10 +274,9 @@ fn several_commands_are_served_in_the_order_they_are_asked() {
 #[test]
 fn nothing_leaves_beyond_the_window_but_what_is_for_immediate_delivery() {
     let mut rig = Rig::new(Setup::default());
-    rig.qp.desk.serve(
-        |inner| inner.window.max_cmd_sn = 2,
-        |_| (),
-    );
+    rig.qp
+        .desk
+        .serve(|inner| inner.window.max_cmd_sn = 2, |_| ());
     rig.target.window.max_cmd_sn = 2;
     rig.receive(8);
     for id in 1..=4 {
@@ -396,7 +399,10 @@ fn a_write_is_what_a_real_target_takes() {
     let heard = rig.heard();
     let req = "01a10000 00000000 0001000000000000 00000008 00004000 00000007 00000008 \
                2a00 00000008 00 0020 00 000000000000";
-    assert_eq!(heard[0].bhs[..], with_tag(&req.replace("               ", " ")));
+    assert_eq!(
+        heard[0].bhs[..],
+        with_tag(&req.replace("               ", " "))
+    );
     let r2t = "31800000 00000000 0001000000000000 00000008 d00ae6c1 00000008 00000008 00000088 \
                00000000 00000000 00004000";
     rig.deliver(&with_tag(r2t));
@@ -413,7 +419,10 @@ fn a_write_is_what_a_real_target_takes() {
     }
     // The target of H.6 said the window 8..=0x88 with it.
     rig.qp.desk.look(|inner| {
-        assert_eq!((inner.window.exp_cmd_sn, inner.window.max_cmd_sn), (8, 0x88));
+        assert_eq!(
+            (inner.window.exp_cmd_sn, inner.window.max_cmd_sn),
+            (8, 0x88)
+        );
     });
 }
 
@@ -421,7 +430,9 @@ fn a_write_is_what_a_real_target_takes() {
 #[test]
 fn other_requests_are_what_a_real_target_takes() {
     let mut rig = Rig::new(Setup::default());
-    rig.qp.desk.serve(|inner| inner.exp_stat_sn = Some(2), |_| ());
+    rig.qp
+        .desk
+        .serve(|inner| inner.exp_stat_sn = Some(2), |_| ());
     rig.receive(1);
     rig.post(1, Direction::None, &[]);
     let reset = TaskRequest {
