@@ -10,6 +10,7 @@ pub mod control;
 pub mod ddp;
 pub mod decode;
 pub mod fpdu;
+pub mod iscsi_qp;
 pub mod pair;
 pub mod push;
 pub mod rdmap;
@@ -38,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     target("ddp", ddp::target),
     target("decode", decode::target),
     target("fpdu", fpdu::target),
+    target("iscsi_qp", iscsi_qp::target),
     target("pair", pair::target),
     target("push", push::target),
     target("rdmap", rdmap::target),

@@ -4,6 +4,7 @@
 
 mod cells;
 mod codecs;
+mod iscsi;
 mod machines;
 mod sessions;
 
@@ -30,6 +31,7 @@ fn main() -> io::Result<()> {
         ("channel", cells::scripts()),
         ("push", cells::messages()),
         ("session", sessions::sessions()),
+        ("iscsi_qp", iscsi::conversations()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

@@ -378,5 +378,5 @@ pub(super) fn poll(cq: &Cq) -> Vec<Wc> {
 
 /// Bytes that tell where they belong.
 pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|i| ((i + seed) * 31 >> 3) as u8).collect()
+    (0..len).map(|i| (((i + seed) * 31) >> 3) as u8).collect()
 }

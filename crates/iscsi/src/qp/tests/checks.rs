@@ -175,7 +175,8 @@ fn four_instance_an_old_tag_is_no_tag() {
     }
     let again = old.iter().filter(|itt| **itt >> 8 == old[19] >> 8).count();
     assert!(again > 1, "the same place, another instance");
-    (both.rig.up(), both.rig.sent(), both.rig.heard());
+    let seen = (both.rig.up().len(), both.rig.sent().len());
+    assert_eq!((seen, both.rig.heard().len()), ((20, 20), 20));
     for itt in old {
         both.assert_both_refused(itt, (0, 1));
     }

@@ -159,8 +159,8 @@ fn what_is_not_understood_goes_up_whole() {
                 (head[4], head[7]) = (words, len);
                 head[16..20].copy_from_slice(&tag);
                 head[24..28].copy_from_slice(&rig.target.stat_sn.to_be_bytes());
-                for at in 48..head.len() {
-                    head[at] = at as u8;
+                for (at, byte) in head.iter_mut().enumerate().skip(48) {
+                    *byte = at as u8;
                 }
                 let data = pattern(opcode.into(), len.into());
                 let mut wire = head.clone();
