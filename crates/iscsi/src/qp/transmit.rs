@@ -76,7 +76,8 @@ impl Inner {
                 }
                 return Sending::Blocked;
             }
-            if sent < bytes {
+            // None named is none sent: whatever the reason, turning here under the lock would not help.
+            if sent < bytes || bytes == 0 {
                 return Sending::Blocked;
             }
         }
