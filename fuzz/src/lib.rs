@@ -11,6 +11,7 @@ pub mod ddp;
 pub mod decode;
 pub mod fpdu;
 pub mod iscsi;
+pub mod iscsi_qp;
 pub mod login;
 pub mod pair;
 pub mod push;
@@ -43,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     target("fpdu", fpdu::target),
     target("iscsi", iscsi::target),
     target("login", login::target),
+    target("iscsi_qp", iscsi_qp::target),
     target("pair", pair::target),
     target("push", push::target),
     target("rdmap", rdmap::target),

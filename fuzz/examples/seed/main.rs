@@ -4,6 +4,7 @@
 
 mod cells;
 mod codecs;
+mod iscsi;
 mod logins;
 mod machines;
 mod sessions;
@@ -35,6 +36,7 @@ fn main() -> io::Result<()> {
         ("iscsi", storage::headers()),
         ("scsi", storage::answers()),
         ("login", logins::logins()),
+        ("iscsi_qp", iscsi::conversations()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {
