@@ -102,9 +102,8 @@ fn connect_to(
     to: SocketAddr,
     options: &Options,
 ) -> Result<Box<dyn Link>, Error> {
-    let how = (options.depth, options.login);
     match transport {
-        Transport::Iscsi => Ok(Box::new(Tcp::connect(device, pd, to, how)?)),
+        Transport::Iscsi => Ok(Box::new(Tcp::connect(device, pd, to, options)?)),
         Transport::Iser => Err(Error::Setting("iSER is not there yet".to_owned())),
     }
 }

@@ -2,8 +2,10 @@
 //! The defaults promise errors in bounded time: a target that is gone is noticed within seconds and given up after half a minute.
 //! They refuse nothing: what makes no sense is refused when the session is opened.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use verbena::Handler;
 use verbena_iscsi::login::{Chap, DigestWish, IserOffer, Offer, Purpose};
 
 use crate::address::{Address, Credentials, Digest, Transport};
@@ -25,6 +27,9 @@ pub struct Options {
     pub reconnect: Duration,
     /// Bytes of one burst, and of one PDU.
     pub burst: u32,
+    /// The completion handler that the session's queue is served by, with its processors and its class (N4 to N6); none: the
+    /// adapter's usual one.
+    pub handler: Option<Arc<Handler>>,
 }
 
 impl Default for Options {
@@ -37,6 +42,7 @@ impl Default for Options {
             silence: Duration::from_secs(5),
             reconnect: Duration::from_secs(30),
             burst: 1 << 20,
+            handler: None,
         }
     }
 }

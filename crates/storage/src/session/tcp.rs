@@ -16,6 +16,7 @@ use verbena_iscsi::login::Settled;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Lengths, Opcode};
 
 use super::link::{Link, Moved, News, Order, Text};
+use super::options::Options;
 use crate::error::Error;
 
 /// Room of one receive: the longest header, and the data of a login's response.
@@ -47,22 +48,27 @@ impl Tcp {
         device: &Device,
         pd: &Pd,
         to: SocketAddr,
-        (depth, patience): (usize, Duration),
+        options: &Options,
     ) -> Result<Tcp, Error> {
+        let depth = options.depth;
         // A response and the header of its data for each command, and some for what comes unasked.
         let (sends, receives) = (depth + CONTROL, 2 * depth + CONTROL);
-        let cq = device.cq(sends + receives)?;
+        let entries = sends + receives;
+        let cq = match &options.handler {
+            Some(handler) => device.cq_with(entries, handler)?,
+            None => device.cq(entries)?,
+        };
         let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
-        let options = IscsiOptions {
+        let how = IscsiOptions {
             limits: Limits {
                 sends,
                 receives,
                 ..Limits::default()
             },
-            patience,
+            patience: options.login,
             ..IscsiOptions::default()
         };
-        let qp = Iscsi::connect(pd, &cq, &cq, to, options)?;
+        let qp = Iscsi::connect(pd, &cq, &cq, to, how)?;
         let mut link = Tcp {
             qp,
             cq,
