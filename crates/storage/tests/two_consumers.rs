@@ -19,6 +19,7 @@ use verbena_storage::{Blocks, Extent, Place, Request, Unit};
 
 const LOAD: Duration = Duration::from_secs(2);
 const WORDS: usize = 8;
+const GOODBYE: [u8; WORDS] = [0xff; WORDS];
 
 /// What a handler was told of, and where it ran.
 #[derive(Default)]
@@ -184,7 +185,7 @@ fn a_service_and_an_initiator_on_one_adapter() {
     let (service_cq, unit, client, service) = (service.cq.number(), &mut unit, &client, service);
     let (messages, blocks) = std::thread::scope(|scope| {
         scope.spawn(move || {
-            while let Some(words) = service.hear() {
+            while let Some(words) = service.hear().filter(|words| *words != GOODBYE) {
                 service.say(words.map(|byte| !byte));
             }
         });
@@ -197,7 +198,7 @@ fn a_service_and_an_initiator_on_one_adapter() {
             messages += 1;
         }
         stop.store(true, Ordering::Relaxed);
-        client.qp.modify(verbena::low::QpState::Err);
+        client.say(GOODBYE);
         (messages, reader.join().unwrap())
     });
     println!("{messages} messages answered and {blocks} blocks read in {LOAD:?}");
