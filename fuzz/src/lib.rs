@@ -11,6 +11,8 @@ pub mod ddp;
 pub mod decode;
 pub mod fpdu;
 pub mod iscsi;
+pub mod iscsi_qp;
+pub mod login;
 pub mod pair;
 pub mod push;
 pub mod rdmap;
@@ -41,6 +43,8 @@ pub const TARGETS: &[Target] = &[
     target("decode", decode::target),
     target("fpdu", fpdu::target),
     target("iscsi", iscsi::target),
+    target("login", login::target),
+    target("iscsi_qp", iscsi_qp::target),
     target("pair", pair::target),
     target("push", push::target),
     target("rdmap", rdmap::target),

@@ -172,12 +172,17 @@ const NEEDED: &[Needed] = &[
     program(
         "tgtd",
         "tgt",
-        "an iSCSI target that is not ours, for the initiator",
+        "a target for the iSCSI initiator, over TCP and over iSER on the drop-in libraries",
     ),
     program(
-        "iscsi-inq",
+        "iscsi-ls",
         "libiscsi-bin",
-        "an initiator that is not ours, beside ours",
+        "another initiator at the same target, to tell whose fault it is, and on the drop-in libraries",
+    ),
+    program(
+        "setpriv",
+        "util-linux",
+        "ending programs of tests with the tests that started them",
     ),
     program(
         "valgrind",

@@ -267,7 +267,8 @@ impl IscsiStreams {
     pub(crate) fn resume(&self, number: u32, out: &mut Outbox) {
         let stream = self.0.read().get(&number).and_then(Weak::upgrade);
         if let Some(stream) = stream {
-            stream.send(out);
+            // What it waits for may be memory of a receive.
+            stream.turn(out);
         }
     }
 

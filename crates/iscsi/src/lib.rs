@@ -15,6 +15,7 @@ pub mod qp;
 pub mod terms;
 pub mod wr;
 
+pub use login::{Login, LoginError, Offer, Progress, Settled};
 pub use qp::{Counters, Qp, View};
 pub use terms::Terms;
 pub use wr::{CommandId, CommandWr, Direction, PduWr, PostError};

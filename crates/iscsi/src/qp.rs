@@ -61,7 +61,7 @@ pub(crate) struct Init {
 pub struct View {
     /// Where it stands.
     pub state: QpState,
-    /// Why it failed, in one sentence; the first cause.
+    /// Why it failed or its send queue stopped, in one sentence; the first cause.
     pub cause: Option<String>,
     /// What it has done.
     pub counters: Counters,
@@ -103,9 +103,10 @@ impl Qp {
     pub fn view(&self) -> View {
         self.desk.look(|inner| {
             let queues = self.queues.lock();
+            let failed = matches!(queues.state, QpState::Sqe | QpState::Err);
             View {
                 state: queues.state,
-                cause: inner.cause.clone(),
+                cause: inner.cause.clone().filter(|_| failed),
                 counters: inner.counters,
                 sends: queues.sends_outstanding,
                 commands: queues.commands_outstanding,
@@ -204,3 +205,6 @@ impl Upper for Qp {
         !retired
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -187,6 +187,7 @@ fn is_about_one(errno: Errno) -> bool {
             | Errno::NETUNREACH
             | Errno::HOSTDOWN
             | Errno::NETDOWN
+            | Errno::NONET
             | Errno::ADDRNOTAVAIL
             | Errno::AFNOSUPPORT
             | Errno::PERM

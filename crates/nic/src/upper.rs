@@ -1,6 +1,7 @@
 //! Queue pairs of upper-layer drivers: siblings of RDMA's on one adapter, with a protocol of their own (M12).
 //! The adapter promises them what it promises its own: a number that no other queue pair has, parts that stay while it lives, a share
-//! of the limits. It refuses to know what they say: it tells them when a completion queue failed, when memory is there, and when to go.
+//! of the limits. It refuses to know what they say: it tells them when a completion queue failed and when to go. When memory is there
+//! that they wait for (V5), whoever has their streams tells them.
 
 use core::fmt;
 use std::sync::Arc;

@@ -203,7 +203,10 @@ pub trait Carrier: fmt::Debug {
     /// Packets that leave on a pair that is not acknowledged may be lost on the way.
     fn can_lose(&self) -> bool;
 
-    /// Registers memory for all its pairs.
+    /// What is made from now on belongs together: pairs reach memory that was made since the same call, and no other's.
+    fn separate(&mut self) -> Result<()>;
+
+    /// Registers memory for the pairs that it belongs together with.
     fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>>;
 
     /// Makes a pair. Receives may be posted at once.

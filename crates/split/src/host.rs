@@ -94,6 +94,12 @@ pub(crate) fn packet_size(offloads: bool) -> u32 {
     (VNET + longest).next_multiple_of(64) as u32
 }
 
+/// The largest MTU whose frames, with two tags, fit packets of this size; one that fills its room counts as too long.
+pub(crate) fn packet_mtu(size: u32) -> u32 {
+    const AROUND: u32 = VNET as u32 + 14 + 2 * 4 + 1;
+    size.saturating_sub(AROUND)
+}
+
 /// The longest frame that anybody calls an Ethernet frame.
 const JUMBO: usize = 9216;
 
@@ -352,8 +358,8 @@ impl Host {
         match self.phase {
             Phase::Apart if self.again.0 <= now => self.dial(now),
             Phase::Dialling | Phase::Starting | Phase::Up => {
-                let heard = self.link.as_ref().map_or(now, Link::heard);
-                let silent = now.saturating_duration_since(heard);
+                let silent = self.link.as_mut().map(|link| link.silent(now));
+                let silent = silent.unwrap_or_default();
                 if silent > self.options.patience {
                     self.lose(&format!("silent for {silent:.1?}"));
                 } else if self.phase == Phase::Up && now > self.probed + QUIET {

@@ -29,6 +29,8 @@ const POOL: u32 = 1;
 /// How often a lossy carrier is told again what it may have lost; rarer while nothing comes, up to [`REFRESH_MOST`].
 const REFRESH: Duration = Duration::from_millis(50);
 const REFRESH_MOST: Duration = Duration::from_secs(1);
+/// Drivers look more often how long a peer is silent, if the system lets them.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What a link shall be like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,8 +119,10 @@ pub struct Link {
     current: Vec<u8>,
     arrived: VecDeque<(u32, u32)>,
     events: VecDeque<LinkEvent>,
-    /// When something came last, and when a lossy carrier is asked again.
-    heard: Instant,
+    /// When somebody last looked how long the peer is silent, and how long it was then.
+    looked: Instant,
+    silent: Duration,
+    /// When a lossy carrier is asked again.
     refresh: Option<(Instant, Duration)>,
 }
 
@@ -153,6 +157,8 @@ impl Link {
         };
         // P5: only A is unacknowledged.
         let acknowledged = arrangement != Arrangement::Sends;
+        // One host's pairs must not reach what was lent to another, whatever handle they name.
+        carrier.separate()?;
         // Memory goes by itself if something after it fails; pairs are the carrier's, and are taken back.
         let pool = carrier.memory(elements as usize * size as usize, reach)?;
         let receives = Slots::new(carrier, descriptors, longest)?;
@@ -182,7 +188,8 @@ impl Link {
             current: Vec::new(),
             arrived: VecDeque::new(),
             events: VecDeque::new(),
-            heard: now,
+            looked: now,
+            silent: Duration::ZERO,
             refresh: lossy.then_some((now + REFRESH, REFRESH)),
         };
         match link.complete(carrier, acknowledged) {
@@ -254,9 +261,13 @@ impl Link {
         Ok(true)
     }
 
-    /// When something came last.
-    pub fn heard(&self) -> Instant {
-        self.heard
+    /// How long the peer has given no sign of life. A pause in which nobody looked counts for half a second at most: who was
+    /// held up has neither asked nor listened, and the silence may be his own.
+    pub fn silent(&mut self, now: Instant) -> Duration {
+        let pause = now.saturating_duration_since(self.looked);
+        self.silent += pause.min(PAUSE);
+        self.looked = now;
+        self.silent
     }
 
     /// What the session counted.
@@ -336,9 +347,9 @@ impl Link {
         }
     }
 
-    /// Something came.
+    /// A sign of life came.
     fn hear(&mut self, now: Instant) {
-        self.heard = now;
+        (self.looked, self.silent) = (now, Duration::ZERO);
         if let Some(refresh) = &mut self.refresh {
             // Sooner again, but never later: what was lost stays lost, however much comes the other way.
             *refresh = (refresh.0.min(now + REFRESH), REFRESH);

@@ -265,8 +265,8 @@ impl Unit {
     /// Whatever depends on time, and on what others did to the LAN's interface.
     fn look_around(&mut self, now: Instant) -> Result<(), UnitError> {
         let mut gone = Vec::new();
-        for (id, guest) in &self.guests {
-            let silent = now.saturating_duration_since(guest.link.heard());
+        for (id, guest) in &mut self.guests {
+            let silent = guest.link.silent(now);
             let young = matches!(guest.standing, Standing::Up | Standing::Leaving);
             if !young && now > guest.since + FORMING {
                 gone.push((*id, "it never said what it is".to_owned()));

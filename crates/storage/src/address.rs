@@ -245,7 +245,7 @@ fn path_of(path: &str) -> Result<(Option<String>, Option<u16>), Problem> {
     let mut parts = path.splitn(3, '/');
     let target = match parts.next() {
         None | Some("") => None,
-        Some(name) => Some(target_of(decoded(name)?)?),
+        Some(name) => Some(target_of(&decoded(name)?)?),
     };
     let lun = match parts.next() {
         None | Some("") => None,
@@ -262,7 +262,7 @@ fn path_of(path: &str) -> Result<(Option<String>, Option<u16>), Problem> {
 }
 
 /// RFC 7143 §4.2.7: three kinds of names, in lower case.
-fn target_of(name: String) -> Result<String, Problem> {
+fn target_of(name: &str) -> Result<String, Problem> {
     let name = name.to_lowercase();
     let kind = ["iqn.", "eui.", "naa."];
     // The underscore is not in the RFC, but in names that people give.

@@ -56,6 +56,28 @@ pub struct Load {
     pub seed: u64,
 }
 
+impl Load {
+    fn is_mixed(&self) -> bool {
+        (1..100).contains(&self.reads)
+    }
+
+    /// Bytes of memory that it takes: reads have their own, so that writes do not repeat what was read.
+    fn memory(&self) -> usize {
+        let kinds = if self.is_mixed() { 2 } else { 1 };
+        self.depth.saturating_mul(self.size as usize * kinds)
+    }
+
+    /// Where the payload of a slot lies.
+    fn offset(&self, slot: usize, read: bool) -> usize {
+        let second = if self.is_mixed() && read {
+            self.depth
+        } else {
+            0
+        };
+        (second + slot) * self.size as usize
+    }
+}
+
 /// What became of a load.
 #[derive(Debug, Clone)]
 pub struct Score {
@@ -140,7 +162,7 @@ pub fn run<B: Blocks>(
     watch: &mut dyn FnMut(Duration) -> ControlFlow<()>,
 ) -> Result<Score, Error> {
     let places = places(blocks, load)?;
-    let memory = blocks.memory(load.depth * load.size as usize)?;
+    let memory = blocks.memory(load.memory())?;
     let mut dice = Dice(load.seed ^ 0x9E37_79B9_7F4A_7C15);
     fill(&memory, &mut dice)?;
     let per_place = load.size / blocks.geometry().block_size;
@@ -188,7 +210,7 @@ pub fn run<B: Blocks>(
                 lba: first + place * u64::from(per_place),
                 blocks: per_place,
             };
-            let payload = Place::new(&memory, slot * load.size as usize);
+            let payload = Place::new(&memory, load.offset(slot, read));
             let request = match read {
                 true => Request::Read { at, into: payload },
                 false => Request::Write {
@@ -248,7 +270,7 @@ fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
             "a request of {size} bytes: the disk takes multiples of {block} up to {most}"
         ));
     }
-    if load.range.start % u64::from(block) != 0 || len < u64::from(size) {
+    if !load.range.start.is_multiple_of(u64::from(block)) || len < u64::from(size) {
         return wrong(format!(
             "a range of {len} bytes at {}: it begins between blocks of {block} bytes and holds a request of {size}",
             load.range.start
@@ -261,7 +283,7 @@ fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
             "{depth} requests at a time: the disk takes 1 to {most}"
         ));
     }
-    if load.depth.saturating_mul(size as usize) > MAX_MEMORY {
+    if load.memory() > MAX_MEMORY {
         return wrong(format!(
             "{} requests of {size} bytes at a time need more than {MAX_MEMORY} bytes of memory",
             load.depth

@@ -42,19 +42,21 @@ impl<'b, B: Blocks> Flight<'b, B> {
         }
     }
 
-    /// What has been completed since the last call.
+    /// What has been completed since the last call. A disk that is lost has nothing under way any more.
     pub(crate) fn reap(&mut self) -> Result<std::vec::Drain<'_, Done>, Error> {
-        self.blocks.poll(&mut self.done)?;
+        let polled = self.blocks.poll(&mut self.done);
+        polled.inspect_err(|_| self.flying = 0)?;
         self.flying = self.flying.saturating_sub(self.done.len());
         Ok(self.done.drain(..))
     }
 
     /// Sleeps until something may have completed.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
-        self.blocks.wait(&[], None)
+        let waited = self.blocks.wait(&[], None);
+        waited.inspect_err(|_| self.flying = 0)
     }
 
-    /// Waits for all that is under way, whatever becomes of it. A disk that is lost has nothing under way.
+    /// Waits for all that is under way, whatever becomes of it.
     pub(crate) fn settle(&mut self) {
         while !self.is_idle() {
             match self.reap().map(|done| done.len()) {

@@ -243,7 +243,7 @@ impl Session {
         })?;
         let outcome = self.control.take_answer(itt);
         match outcome {
-            Some(outcome) if outcome == TaskOutcome::Complete => {}
+            Some(TaskOutcome::Complete) => {}
             Some(outcome) => return Err(Error::Target(format!("reset of unit {lun}: {outcome}"))),
             None => return Err(Error::Lost("the answer to a reset".to_owned())),
         }

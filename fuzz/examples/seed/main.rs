@@ -4,6 +4,8 @@
 
 mod cells;
 mod codecs;
+mod iscsi;
+mod logins;
 mod machines;
 mod sessions;
 mod storage;
@@ -33,6 +35,8 @@ fn main() -> io::Result<()> {
         ("session", sessions::sessions()),
         ("iscsi", storage::headers()),
         ("scsi", storage::answers()),
+        ("login", logins::logins()),
+        ("iscsi_qp", iscsi::conversations()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

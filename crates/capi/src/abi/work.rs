@@ -15,7 +15,8 @@ use super::memory::{ibv_mw, ibv_mw_bind_info};
 
 /// A piece of registered memory.
 #[derive(Clone, Copy)]
-#[repr(C)]
+// Programs keep them in packed structures of theirs too, as libiscsi does: no address is a wrong one.
+#[repr(C, packed)]
 pub struct ibv_sge {
     pub addr: u64,
     pub length: u32,

@@ -208,3 +208,63 @@ fn a_lan_of_the_units_own_and_a_host_with_two_units() {
         assert!(!first.is_over() && !host.is_over());
     });
 }
+
+/// The unit's own LAN hands over super-frames; hosts whose buffers are too small for them get pieces, and not nothing.
+#[test]
+fn super_frames_are_cut_for_small_buffers() {
+    let name = "faults::super_frames_are_cut_for_small_buffers";
+    privileged(name, || {
+        let world = World::new(Way::Iwarp, 1);
+        let start = |space, line: &str, log| {
+            let mut command = world.verbena();
+            let words = command.args(line.split(' '));
+            Running::start(space, words, &world.folder.file(log))
+        };
+        let line = "unit --lan-tap own0 --no-offloads --listen 0.0.0.0";
+        let unit = start(&world.unit, line, "own.log");
+        unit.says("hosts connect to");
+        world.unit.ip("addr add 192.168.8.1/24 dev own0");
+        world.unit.ip("link set own0 up");
+        let host = start(
+            world.host(1),
+            "host --connect 10.77.1.1 --tap own1",
+            "own1.log",
+        );
+        host.says("dials");
+        world.host(1).ip("addr add 192.168.8.2/24 dev own1");
+        world.host(1).ip("link set own1 up");
+        until("it is up", || world.status("host", "own1")["link"] == true);
+        ping(&world.unit, "192.168.8.2", 10);
+        let _server = world.serve_iperf3_at(world.host(1));
+        let line =
+            "for i in 1 2 3 4 5; do iperf3 -c 192.168.8.2 -n 20M && exit 0; sleep 1; done; exit 1";
+        let began = std::time::Instant::now();
+        crate::program::sh(&world.unit, line);
+        let took = began.elapsed();
+        assert!(took < std::time::Duration::from_secs(20), "{took:?}");
+    });
+}
+
+/// A LAN whose frames are longer than the buffers: hosts get an MTU that passes.
+#[test]
+fn an_mtu_that_no_buffer_holds_is_not_taken() {
+    let name = "faults::an_mtu_that_no_buffer_holds_is_not_taken";
+    privileged(name, || {
+        let world = World::new(Way::Iwarp, 2);
+        world.set_lan_mtu(16_000);
+        let unit = world.start_unit(&["--no-offloads"]);
+        let host = world.bring_up(1, "b");
+        let pings = |n: usize| {
+            let mtu = world.status("host", &format!("net{n}"))["mtu"].as_u64();
+            let size = mtu.unwrap() - 28;
+            let line = format!("ping -q -c 5 -i 0.2 -W 2 -M do -s {size} {LAN}");
+            crate::program::sh(world.host(n), &line);
+            assert!((9000..16_000).contains(&size), "{size}");
+        };
+        pings(1);
+        drop((host, unit));
+        let _unit = world.start_unit(&[]);
+        let _host = world.bring_up_with(2, &["--no-offloads"]);
+        pings(2);
+    });
+}

@@ -103,3 +103,21 @@ fn one_of_two(way: Way, arrangement: &str) {
     let _one = world.bring_up(1, "c");
     ping(world.host(1), LAN, 100);
 }
+
+/// The address that a unit gave is the interface's own from then on: others know the host by it.
+#[test]
+fn an_address_that_a_unit_gave_stays() {
+    privileged("killed::an_address_that_a_unit_gave_stays", || {
+        let world = World::new(Way::Iwarp, 1);
+        let mut unit = world.start_unit(&[]);
+        let _host = world.bring_up_with(1, &["--mac", "unit"]);
+        let mac = || world.status("host", "net1")["mac"].clone();
+        let before = mac();
+        unit.kill();
+        until("the host sees it", || !world.has_carrier(1));
+        let _unit = world.start_unit(&[]);
+        world.until_up(1);
+        assert_eq!(mac(), before);
+        ping(world.host(1), LAN, 20);
+    });
+}

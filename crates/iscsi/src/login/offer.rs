@@ -109,8 +109,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The usual offer. Bursts of 1 MiB take a quarter of the round trips of the default, and four of them fit a usual socket's
-    /// buffer; what leaves without being asked for is the size up to which a round trip costs more than the bytes.
+    /// The usual offer. Bursts of 1 MiB take a quarter of the round trips of the protocol's default, and 256 KiB that need not be
+    /// asked for save small writes theirs. Both are choices, not measured.
     pub fn new(initiator: impl Into<String>, purpose: Purpose) -> Offer {
         Offer {
             initiator: initiator.into(),

@@ -3,11 +3,12 @@
 //! with its response. A PDU that does not fit its receive is cut, and the receive says so.
 
 use parking_lot::Mutex;
-use verbena_nic::{Event, Outbox, Status, Wc, WcOp};
+use verbena_nic::{Outbox, Status, Wc, WcOp};
 use verbena_wire::iscsi::{BHS_LEN, DataIn, R2t};
 
 use super::Init;
 use super::burst::Burst;
+use super::frame::Refused;
 use super::head::Verdict;
 use super::inner::Inner;
 use super::intake::Body;
@@ -26,8 +27,13 @@ impl Inner {
     ) -> bool {
         let whole = body.head + body.len;
         match body.verdict {
-            // The receive is there for the next one.
-            Verdict::Drop => true,
+            Verdict::Drop => {
+                // The receive is there for the next one, and counts for whoever posts a command.
+                if let Some(receive) = self.claimed.take() {
+                    queues.lock().receives.put_back(receive);
+                }
+                true
+            }
             Verdict::Up => self.complete_receive(init, queues, whole, None, out),
             Verdict::R2t { slot, pdu } => {
                 self.take_on(slot, &pdu);
@@ -72,10 +78,6 @@ impl Inner {
         if pdu.status.is_none() {
             return self.header_up(init, queues, body, None, out);
         }
-        if !self.is_next_status(pdu.stat_sn) {
-            self.counters.dropped += 1;
-            return true;
-        }
         self.note_status(pdu.stat_sn);
         match self.end_command(init, queues, slot, out) {
             Ok(command) => self.header_up(init, queues, body, command, out),
@@ -96,8 +98,8 @@ impl Inner {
             self.bursts.retain(|burst| burst.slot != slot);
             let disowned = self.frames.disown(&init.upper, &self.commands, slot);
             if let Err(refusal) = disowned {
-                let cause = format!("the buffers of a command: {refusal}");
-                self.end(init, queues, &cause, out);
+                // Half of a PDU has left, and the other half is not there to be copied.
+                self.memory_gone(init, queues, &Refused { slot, refusal }, out);
                 return Err(());
             }
         }
@@ -187,10 +189,7 @@ impl Inner {
             immediate: command.map(|command| command.0),
             ..Wc::BLANK
         };
-        if !init.upper.recv_cq.push(wc, out) {
-            out.push(Event::QpFatal {
-                qp: init.upper.number,
-            });
-        }
+        // A queue that has no room has said so; its queue pairs are failed by whoever holds the outbox.
+        init.upper.recv_cq.push(wc, out);
     }
 }

@@ -90,8 +90,8 @@ impl Inner {
     /// M12: the entry is destroyed.
     fn release(&mut self, init: &Init, command: &Command) {
         if let Some(stag) = command.stag {
-            let gone = init.upper.tpt.deregister(stag);
-            debug_assert!(gone.is_ok(), "an entry is destroyed once");
+            // Refused only if its owner, who sees its tag in every header, has removed it by that: then it is gone as well.
+            let _ = init.upper.tpt.deregister(stag);
         }
     }
 
@@ -119,20 +119,25 @@ impl Inner {
         cause: &str,
         out: &mut Outbox,
     ) {
-        let (sends, urgent, mut receives, retired) = {
+        let (before, sends, urgent, mut receives, retired) = {
             let mut queues = queues.lock();
-            if core::mem::replace(&mut queues.state, QpState::Err) == QpState::Err {
+            let before = core::mem::replace(&mut queues.state, QpState::Err);
+            if before == QpState::Err {
                 return;
             }
             let none = verbena_nic::ReceiveQueue::new(0, 0);
             (
+                before,
                 core::mem::take(&mut queues.sends),
                 core::mem::take(&mut queues.urgent),
                 core::mem::replace(&mut queues.receives, none),
                 queues.retired,
             )
         };
-        self.cause.get_or_insert_with(|| cause.to_owned());
+        // What stopped the send queue is the cause, unless it was started again since.
+        if before != QpState::Sqe {
+            self.cause = Some(cause.to_owned());
+        }
         self.frames.clear();
         self.bursts.clear();
         self.intake = Intake::new();

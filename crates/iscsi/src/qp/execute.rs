@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use verbena_mem::{Access, Command as Entry, Misuse, Refusal};
 use verbena_nic::{Event, OnFailure, Outbox, QpState, Status};
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{NO_TAG, ScsiCommand};
+use verbena_wire::iscsi::{Bhs, NO_TAG, ScsiCommand};
 use verbena_wire::scsi::{self, DeviceType};
 
 use super::Init;
 use super::burst::Burst;
 use super::command::Command;
-use super::frame::Frame;
+use super::frame::{Frame, Refused};
 use super::inner::Inner;
 use super::queues::{Queues, Request};
 use super::segments;
@@ -101,10 +101,7 @@ impl Inner {
         out: &mut Outbox,
     ) -> Begun {
         match self.check(init, &mut command) {
-            Ok(stag) => {
-                self.frame_command(init, command, stag);
-                Begun::Framed
-            }
+            Ok(stag) => self.frame_command(init, queues, command, stag, out),
             Err(Unfit::Memory(Refusal::Pending { stag })) => {
                 let upper = &init.upper;
                 queues.lock().sends.push_front(Request::Command(command));
@@ -158,7 +155,14 @@ impl Inner {
     }
 
     /// The command's PDU, with as much of its data as may go along, and what goes unasked behind it (RFC 7143 §11.3).
-    fn frame_command(&mut self, init: &Init, mut command: Command, stag: Stag) {
+    fn frame_command(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        mut command: Command,
+        stag: Stag,
+        out: &mut Outbox,
+    ) -> Begun {
         let (terms, slot) = (self.terms, self.commands.next());
         let writes = command.direction == Direction::Write;
         let unsolicited = if writes {
@@ -192,7 +196,7 @@ impl Inner {
         self.counters.commands += 1;
         command.stag = Some(stag);
         if behind {
-            command.bursts = 1;
+            // RFC 7143 §13.17: nobody asked for it, so it is not counted.
             self.bursts.push_front(Burst {
                 slot,
                 itt: stag.get(),
@@ -204,16 +208,22 @@ impl Inner {
             });
         }
         self.commands.add(command);
-        self.frame_data(init, &pdu.emit(), (slot, 0, immediate));
+        match self.frame_data(init, &pdu.emit(), (slot, 0, immediate)) {
+            Ok(()) => Begun::Framed,
+            Err(refused) => {
+                self.memory_gone(init, queues, &refused, out);
+                Begun::Nothing
+            }
+        }
     }
 
     /// A PDU with data of a command.
     pub(super) fn frame_data(
         &mut self,
         init: &Init,
-        bhs: &verbena_wire::iscsi::Bhs,
+        bhs: &Bhs,
         (slot, offset, len): (u32, u32, u32),
-    ) {
+    ) -> Result<(), Refused> {
         let terms = &self.terms;
         let digests = (terms.header_digest, terms.data_digest);
         let frame = if len == 0 {
@@ -221,15 +231,15 @@ impl Inner {
         } else if terms.data_digest {
             let mut copy = Vec::with_capacity(len as usize);
             if let Some(command) = self.commands.get(slot) {
-                // What may not be read any more leaves as zeros, under a digest that says so: the target must not wait for it.
-                let _ = segments::append(&init.upper, &command.data, (offset, len), &mut copy);
+                segments::append(&init.upper, &command.data, (offset, len), &mut copy)
+                    .map_err(|refusal| Refused { slot, refusal })?;
             }
-            copy.resize(len as usize, 0);
             Frame::owned(bhs, copy, digests)
         } else {
             Frame::placed(bhs, (slot, offset, len), terms.header_digest)
         };
         self.frames.push(frame);
+        Ok(())
     }
 
     /// A command that cannot be executed: options 1 and 2.
@@ -242,10 +252,11 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
+        self.count_command(queues);
         self.complete_send(init, queues, command.id, unfit.status(), true, out);
         match init.on_failure {
             OnFailure::Reactive => {
-                self.cause.get_or_insert(cause);
+                self.cause = Some(cause);
                 let stopped = {
                     let mut queues = queues.lock();
                     queues.state = QpState::Sqe;

@@ -4,7 +4,7 @@
 
 use verbena_mem::{Access, Reach};
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, R2t, ScsiResponse};
+use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, NO_TAG, R2t, ScsiResponse};
 
 use super::Init;
 use super::command::Command;
@@ -44,10 +44,7 @@ impl Inner {
             return self.up(&pdu);
         }
         match pdu {
-            FromTarget::DataIn(data) => match self.check_data_in(init, &data) {
-                Some(slot) => Verdict::DataIn { slot, pdu: data },
-                None => self.refused(),
-            },
+            FromTarget::DataIn(data) => self.judge_data_in(init, data),
             FromTarget::R2t(r2t) => match self.check_r2t(init, &r2t) {
                 Some(slot) => Verdict::R2t { slot, pdu: r2t },
                 None => self.refused(),
@@ -55,6 +52,27 @@ impl Inner {
             FromTarget::ScsiResponse(response) => self.check_response(init, &response),
             pdu => self.up(&pdu),
         }
+    }
+
+    /// M12: one with status is a response as well, and nothing of it is placed if it is out of sequence.
+    fn judge_data_in(&mut self, init: &Init, pdu: DataIn) -> Verdict {
+        let in_sequence = pdu.status.is_none() || self.is_next_status(pdu.stat_sn);
+        match self.check_data_in(init, &pdu) {
+            Some(slot) if in_sequence => Verdict::DataIn { slot, pdu },
+            Some(_) => self.dropped(),
+            None => {
+                if pdu.status.is_some() && in_sequence {
+                    // Its number has come, whatever else is wrong with it: the next one is the next.
+                    self.note_status(pdu.stat_sn);
+                }
+                self.refused()
+            }
+        }
+    }
+
+    fn dropped(&mut self) -> Verdict {
+        self.counters.dropped += 1;
+        Verdict::Drop
     }
 
     fn refused(&mut self) -> Verdict {
@@ -81,7 +99,9 @@ impl Inner {
         let (slot, command) = self.reached(init, pdu.itt, range, Access::REMOTE_READ)?;
         // RFC 7143 §13.13, §13.17: no more at once, and no longer, than was agreed on.
         let agreed = pdu.len <= self.terms.max_burst && command.bursts < self.terms.max_r2t;
-        (command.direction == Direction::Write && agreed).then_some(slot)
+        // RFC 7143 §11.8.5: it has a tag of the target's, which tells its data from what nobody asked for.
+        let tagged = pdu.ttt != NO_TAG;
+        (command.direction == Direction::Write && agreed && tagged).then_some(slot)
     }
 
     /// Six of the seven checks of M12: valid, type, domain, instance, bounds, right.
@@ -112,11 +132,15 @@ impl Inner {
             .find_command(Stag::new(pdu.itt), init.upper.pd);
         let slot = found.ok().and_then(|wqe| self.own(init, wqe));
         let stat_sn = pdu.stat_sn;
+        if !self.is_next_status(stat_sn) {
+            return self.dropped();
+        }
         match slot.map(|(slot, _)| slot) {
-            Some(slot) if self.is_next_status(stat_sn) => Verdict::Response { slot, stat_sn },
-            _ => {
-                self.counters.dropped += 1;
-                Verdict::Drop
+            Some(slot) => Verdict::Response { slot, stat_sn },
+            None => {
+                // Its number has come, whatever it names.
+                self.note_status(stat_sn);
+                self.dropped()
             }
         }
     }

@@ -253,8 +253,9 @@ impl Inner {
         if self.claimed.is_none() {
             self.claimed = queues.lock().receives.take();
         }
-        if self.claimed.is_none() {
-            return Some(Flow::Held);
+        match &self.claimed {
+            Some(receive) if !segments::wait(&init.upper, &receive.scatter) => {}
+            _ => return Some(Flow::Held),
         }
         self.counters.pdus_in += 1;
         let verdict = self.judge(init, &bhs);

@@ -63,6 +63,20 @@ pub(super) fn check(init: &UpperInit, data: &[Sge], needs: Access) -> Result<(),
     Ok(())
 }
 
+/// Memory to be written is promised and not there yet (V5): true if we wait for it and will be told.
+pub(super) fn wait(init: &UpperInit, data: &[Sge]) -> bool {
+    // Whoever posted an STag had it from the table, so that a table without any pending entry needs no closer look.
+    while init.tpt.has_pending()
+        && let Err(Refusal::Pending { stag }) = check(init, data, Access::LOCAL_WRITE)
+    {
+        if init.tpt.wait(stag, init.number) {
+            return true;
+        }
+        // It was settled at this very moment; another may be pending.
+    }
+    false
+}
+
 /// Names the places of a range; bytes named, which may be fewer than asked for.
 pub(super) fn targets<'a>(
     init: &'a UpperInit,

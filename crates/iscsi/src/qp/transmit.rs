@@ -5,7 +5,7 @@
 use parking_lot::Mutex;
 use verbena_mem::Sources;
 use verbena_nic::{Carrier, Moved, Outbox, QpState, Sending, Status};
-use verbena_wire::iscsi::{Bhs, is_immediate};
+use verbena_wire::iscsi::{Bhs, NO_TAG, is_immediate};
 
 use super::Init;
 use super::execute::Begun;
@@ -33,7 +33,11 @@ impl Inner {
                 more = self.frame_next(init, queues, out);
             }
             if self.frames.is_empty() {
-                return Sending::Idle;
+                // A request may have ended it.
+                return match queues.lock().state {
+                    QpState::Err => Sending::Ended,
+                    _ => Sending::Idle,
+                };
             }
             let (refused, bytes, moved) = {
                 let mut sources = Sources::new();
@@ -72,7 +76,8 @@ impl Inner {
                 }
                 return Sending::Blocked;
             }
-            if sent < bytes {
+            // None named is none sent: whatever the reason, turning here under the lock would not help.
+            if sent < bytes || bytes == 0 {
                 return Sending::Blocked;
             }
         }
@@ -85,27 +90,30 @@ impl Inner {
             self.frame_pdu(init, queues, pdu, out);
             return true;
         }
-        if self.frame_burst(init) {
+        if self.frame_burst(init, queues, out) {
             return true;
         }
         matches!(self.begin_next(init, queues, out), Begun::Framed)
     }
 
     /// The next PDU of the data that was asked for first; false if none was.
-    fn frame_burst(&mut self, init: &Init) -> bool {
+    fn frame_burst(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> bool {
         let exp_stat_sn = self.expected_status();
         let Some(burst) = self.bursts.front_mut() else {
             return false;
         };
         let pdu = burst.next(self.terms.max_send, exp_stat_sn);
-        let (slot, is_over) = (burst.slot, burst.left == 0);
+        let (slot, is_over, was_asked) = (burst.slot, burst.left == 0, burst.ttt != NO_TAG);
         if is_over {
             self.bursts.pop_front();
-            if let Some(command) = self.commands.get_mut(slot) {
+            if let Some(command) = self.commands.get_mut(slot).filter(|_| was_asked) {
                 command.bursts = command.bursts.saturating_sub(1);
             }
         }
-        self.frame_data(init, &pdu.emit(), (slot, pdu.offset, pdu.data_len));
+        let range = (slot, pdu.offset, pdu.data_len);
+        if let Err(refused) = self.frame_data(init, &pdu.emit(), range) {
+            self.memory_gone(init, queues, &refused, out);
+        }
         true
     }
 
@@ -118,8 +126,9 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let mut bhs = pdu.bhs;
-        let len = (pdu.data.len() as u32).to_be_bytes();
-        put(&mut bhs, 5, len.get(1..).unwrap_or_default());
+        // No additional header, and less data than would need the byte before its length: that is checked when it is posted.
+        let lengths = (pdu.data.len() as u32).to_be_bytes();
+        put(&mut bhs, 4, &lengths);
         put(&mut bhs, 24, &self.cmd_sn.to_be_bytes());
         put(&mut bhs, 28, &self.expected_status().to_be_bytes());
         if !is_immediate(&bhs) {
@@ -132,7 +141,8 @@ impl Inner {
         self.complete_send(init, queues, pdu.id, Status::Success, signaled, out);
     }
 
-    fn memory_gone(
+    /// Data that the target waits for cannot be read any more: the stream cannot go on.
+    pub(super) fn memory_gone(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,

@@ -95,3 +95,23 @@ fn the_way_has_a_length() {
     let v4 = longest_unbroken(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))).unwrap();
     assert_eq!(v4, LONGEST, "of the loopback interface");
 }
+
+/// Whoever can send an ICMP message must not end a driver with it: all that the kernel makes of one, of either family.
+#[test]
+fn whatever_icmp_says_is_about_one_datagram() {
+    let said = [
+        Errno::NETUNREACH,
+        Errno::HOSTUNREACH,
+        Errno::NOPROTOOPT,
+        Errno::CONNREFUSED,
+        Errno::MSGSIZE,
+        Errno::OPNOTSUPP,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::ACCESS,
+        Errno::PROTO,
+    ];
+    for errno in said {
+        assert!(is_about_one(errno), "{errno:?}");
+    }
+}

@@ -54,6 +54,11 @@ impl Inner {
     ) -> Sending {
         self.now = self.now.max(now);
         loop {
+            // RC.md, acknowledgement: a request may be the answer to what is acknowledged. Its peer would see its own request
+            // complete only after the answer had come, as no adapter has it, and programs act on the completion first.
+            if self.begun < self.sends.len() {
+                self.frame_acks();
+            }
             let mut more = true;
             while more
                 && self.outgo.len() < init.transfer.batch.max(1)

@@ -44,8 +44,6 @@ const ACKNOWLEDGED: Qpn = Qpn::wrapping(1);
 const UNACKNOWLEDGED: Qpn = Qpn::wrapping(2);
 /// Numbers below are not given to pairs.
 const FIRST_PAIR: u32 = 16;
-/// All memory and pairs of a carrier belong together.
-const DOMAIN: Pd = Pd(1);
 /// Registrations of a carrier.
 const REGISTRATIONS: u32 = 1 << 16;
 /// Completions taken at once.
@@ -57,6 +55,8 @@ pub struct CellCarrier {
     line: Line,
     port: Port,
     tpt: Arc<Tpt>,
+    /// Of the memory and the pairs that are made now.
+    domain: Pd,
     /// Of all pairs: it has room for all that can complete between two looks at it.
     cq: Arc<Cq>,
     /// The adapter's moments count from here.
@@ -138,6 +138,7 @@ impl CellCarrier {
             line,
             port,
             tpt: Arc::new(Tpt::new(1..REGISTRATIONS, Policy::Verbs, random()?)),
+            domain: Pd(1),
             cq: Arc::new(cq),
             epoch: Instant::now(),
             due: None,

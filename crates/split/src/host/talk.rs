@@ -7,7 +7,7 @@ use std::time::Instant;
 use verbena_lan::Offloads;
 use verbena_wire::push::{Operation, Status};
 
-use super::{AGAIN, Happening, Host, LEAVE, MacChoice, Phase, Told};
+use super::{AGAIN, Happening, Host, LEAVE, MacChoice, Phase, Told, packet_mtu};
 use crate::link::{Link, LinkEvent};
 use crate::service::{Ask, Counts, Terms, flag, mac};
 
@@ -103,8 +103,10 @@ impl Host {
             },
             Ask::GetMac => match mac(data).filter(|mac| mac.is_station()) {
                 Some(mac) => {
-                    if let Err(error) = self.tap.interface().set_mac(mac) {
-                        self.journal.note(&error.to_string());
+                    match self.tap.interface().set_mac(mac) {
+                        // It is kept: others know it, and a unit that comes back would suggest another.
+                        Ok(()) => self.options.mac = MacChoice::Own,
+                        Err(error) => self.journal.note(&error.to_string()),
                     }
                     self.tell_changes();
                     self.ask(Ask::GetLink);
@@ -132,7 +134,9 @@ impl Host {
             Ok(granted) => self.granted = granted,
             Err(error) => self.journal.note(&error.to_string()),
         }
-        let mtu = self.options.mtu.unwrap_or(terms.mtu);
+        // Longer frames than our buffers hold would be lost one by one.
+        let most = terms.mtu.min(packet_mtu(self.options.size()));
+        let mtu = self.options.mtu.unwrap_or(most);
         if self.tap.interface().mtu() != Ok(mtu)
             && let Err(error) = self.tap.interface().set_mtu(mtu)
         {

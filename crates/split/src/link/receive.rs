@@ -13,7 +13,10 @@ use crate::carrier::Carrier;
 impl Link {
     /// A completion of one of its pairs.
     pub fn handle(&mut self, carrier: &mut dyn Carrier, wc: &Wc, now: Instant) -> Result<(), Lost> {
-        if matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) {
+        // What was sent and acknowledged tells as much of the peer as what it sends: one who only takes is not silent.
+        let came = matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm);
+        let acknowledged = self.options.arrangement != Arrangement::Sends;
+        if wc.status == Status::Success && (came || acknowledged) {
             self.hear(now);
         }
         if self.is_open() {

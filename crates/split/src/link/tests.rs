@@ -4,9 +4,11 @@
 
 use std::time::{Duration, Instant};
 
+use verbena_nic::wr::Remote;
 use verbena_push::{Arrangement, Refused};
 use verbena_wire::push::{Operation, Status};
 
+use super::perform::{PACKET, id};
 use super::{Link, LinkEvent, LinkOptions, Lost};
 use crate::carrier::address::Address;
 use crate::carrier::{Carrier, News, open};
@@ -283,4 +285,69 @@ fn the_end_of_a_link_is_heard() {
             assert!(start.elapsed() < PATIENCE, "never heard");
         }
     });
+}
+
+/// A host may name any handle; only what was lent to it is within its reach.
+#[test]
+fn a_peer_reaches_nothing_of_anothers() {
+    for scheme in SCHEMES {
+        let mut sides = pair(scheme, Arrangement::Writes, 8);
+        let [host, unit] = &mut sides;
+        let options = *unit.link.options();
+        let other = Link::new(&mut *unit.carrier, options, Instant::now()).unwrap();
+        let to = Remote {
+            stag: other.pool.handle(),
+            to: other.pool.at(),
+        };
+        let slot = host.link.packets.fill(b"mine").unwrap();
+        let piece = host.link.packets.piece(slot, 0, 4);
+        let data = host.link.pair(1).unwrap();
+        let posted = host
+            .carrier
+            .post_write(data, id(PACKET, slot), piece, to, None);
+        posted.unwrap();
+        until(&mut sides, |[host, _]| host.ended || host.lost.is_some());
+        let mut there = [0; 4];
+        assert!(other.pool.read(0, &mut there));
+        assert_eq!(there, [0; 4], "{scheme}");
+        other.close(&mut *sides[1].carrier);
+    }
+}
+
+#[test]
+fn who_only_takes_is_not_silent() {
+    for scheme in SCHEMES {
+        for arrangement in [Arrangement::Writes, Arrangement::Single] {
+            let mut sides = pair(scheme, arrangement, 8);
+            let start = Instant::now();
+            until(&mut sides, |_| start.elapsed() > Duration::from_millis(100));
+            let [host, _] = &mut sides;
+            let long = host.link.silent(Instant::now() + Duration::from_secs(5));
+            assert!(long >= Duration::from_millis(400), "{long:?}");
+            let before = host.link.counters().messages_in;
+            host.send(&made(1)).unwrap();
+            until(&mut sides, |[host, _]| host.link.is_still());
+            let [host, _] = &mut sides;
+            let silent = host.link.silent(Instant::now());
+            assert!(silent < Duration::from_millis(400), "{scheme}: {silent:?}");
+            assert_eq!(host.link.counters().messages_in, before, "it said nothing");
+        }
+    }
+}
+
+/// Whoever was held up for a minute has not listened for a minute, either.
+#[test]
+fn a_pause_of_ones_own_is_no_silence() {
+    let [mut host, _unit] = pair("udp", Arrangement::Single, 8);
+    let mut now = Instant::now();
+    host.link.silent(now);
+    now += Duration::from_secs(60);
+    let silent = host.link.silent(now);
+    assert!(silent <= Duration::from_secs(1), "{silent:?}");
+    for _ in 0..30 {
+        now += Duration::from_millis(100);
+        host.link.silent(now);
+    }
+    let silent = host.link.silent(now);
+    assert!(silent >= Duration::from_secs(3), "{silent:?}");
 }

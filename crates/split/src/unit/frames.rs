@@ -57,7 +57,8 @@ impl Unit {
             let Some(guest) = self.guests.get_mut(&id) else {
                 break;
             };
-            let port = guest.port;
+            // Until it has set an address the switch would believe any.
+            let port = guest.port.filter(|_| guest.mac.is_some());
             let ways = Ways {
                 switch: &mut self.switch,
                 lan: &self.lan,
@@ -81,7 +82,7 @@ impl Unit {
                 Fate::Lan(put) => self.count_put(&put),
                 Fate::Nowhere => {}
                 Fate::Copied(vnet) => self.spread(&vnet),
-                // It sends before it has begun, or something that is no frame.
+                // It sends before it has an address, or something that is no frame.
                 Fate::Unfit => guest.unfit += 1,
             }
         }
@@ -214,6 +215,8 @@ impl Ways<'_> {
         let Some(Ok(vnet)) = vnet else {
             return Fate::Unfit;
         };
+        // Only what was summed here, or by the LAN's card, need not be summed again.
+        let vnet = vnet.unclaimed();
         let Rooms { packet, to, .. } = self.rooms;
         let counted = len - VNET;
         let verdict = self

@@ -7,6 +7,7 @@ use verbena_wire::push::{Operation, Status};
 
 use super::guest::Standing;
 use super::{GuestId, Unit, UnitError, suggestion};
+use crate::host::{packet_mtu, packet_size};
 use crate::link::LinkEvent;
 use crate::service::{Ask, Terms};
 
@@ -71,21 +72,26 @@ impl Unit {
     }
 
     fn initialise(&mut self, id: GuestId, terms: Terms) -> Reply {
-        let mtu = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
+        let mtu = self.most_mtu()?;
         let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
-        if guest.port.is_some() {
-            return Err(Status::NotAllowed);
-        }
-        let added = self.switch.add(Role::Host { own: None });
-        let port = added.map_err(|_| Status::NotAllowed)?;
+        let port = match guest.port {
+            // Said again: where channels lose messages, the answer may have been lost.
+            Some(port) if guest.standing == Standing::Starting => port,
+            Some(_) => return Err(Status::NotAllowed),
+            None => {
+                let added = self.switch.add(Role::Host { own: None });
+                added.map_err(|_| Status::NotAllowed)?
+            }
+        };
         guest.port = Some(port);
         guest.standing = Standing::Starting;
-        guest.takes = terms.takes;
-        self.ports.insert(port, id);
+        // What is not taken from hosts is not left to them either: the packets of such a unit are too short for super-frames.
         let takes = match self.options.offloads {
             true => Offloads::ALL,
             false => Offloads::NONE,
         };
+        guest.takes = terms.takes.and(takes);
+        self.ports.insert(port, id);
         Ok(Terms { takes, mtu }.to_bytes().to_vec())
     }
 
@@ -133,9 +139,14 @@ impl Unit {
         Ok(Vec::new())
     }
 
+    /// Longer packets would be lost on the LAN one by one, or for want of room in what hosts are lent.
+    fn most_mtu(&self) -> Result<u32, Status> {
+        let mtu = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
+        Ok(mtu.min(packet_mtu(packet_size(self.options.offloads))))
+    }
+
     fn set_mtu(&mut self, mtu: u32) -> Reply {
-        let most = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
-        // Longer packets would be lost on the LAN one by one.
+        let most = self.most_mtu()?;
         match (LEAST_MTU..=most).contains(&mtu) {
             true => Ok(Vec::new()),
             false => Err(Status::BadData),

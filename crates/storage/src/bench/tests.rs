@@ -1,1 +1,169 @@
-//! Tests.
+//! Loads on a disk in memory: what is touched, what is counted, what is refused.
+
+use super::*;
+use crate::blocks::Failure;
+use crate::ram::Ram;
+
+fn load() -> Load {
+    Load {
+        range: 8192..40960,
+        pattern: Pattern::Random,
+        reads: 70,
+        size: 4096,
+        depth: 8,
+        limit: Limit::Requests(1000),
+        seed: 1,
+    }
+}
+
+fn on(_: Duration) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+#[test]
+fn a_mixed_load_touches_its_range_only() {
+    let mut ram = Ram::new(128, 512).unruly(2, 5);
+    let score = run(&mut ram, &load(), &mut on).unwrap();
+    assert_eq!(score.reads + score.writes, 1000);
+    assert!((600..800).contains(&score.reads), "{}", score.reads);
+    assert_eq!(
+        (ram.seen.reads as u64, ram.seen.writes as u64),
+        (score.reads, score.writes)
+    );
+    assert_eq!(ram.seen.deepest, 8);
+    assert_eq!(score.bytes(), 4_096_000);
+    assert_eq!(score.latency.count(), 1000);
+    assert!(ram.bytes[..8192].iter().all(|byte| *byte == 0));
+    assert!(ram.bytes[40960..].iter().all(|byte| *byte == 0));
+    // Every place was written, with bytes that do not repeat.
+    assert!(
+        ram.bytes[8192..40960]
+            .chunks(4096)
+            .all(|part| part.iter().any(|byte| *byte != 0))
+    );
+    let text = score.to_string();
+    for part in ["requests/s", "MB/s", "median", "p99", "CPU seconds per GB"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_sequential_load_goes_round_and_reads_only_if_told() {
+    let mut ram = Ram::new(128, 512);
+    let load = Load {
+        pattern: Pattern::Sequential,
+        reads: 0,
+        limit: Limit::Requests(7),
+        ..load()
+    };
+    run(&mut ram, &load, &mut on).unwrap();
+    // Seven of eight places.
+    assert!(
+        ram.bytes[8192..36864]
+            .chunks(4096)
+            .all(|part| part.iter().any(|byte| *byte != 0))
+    );
+    assert!(ram.bytes[36864..].iter().all(|byte| *byte == 0));
+    let before = ram.bytes.clone();
+    ram.geometry.read_only = true;
+    let load = Load { reads: 100, ..load };
+    let score = run(&mut ram, &load, &mut on).unwrap();
+    assert_eq!((score.reads, score.writes), (7, 0));
+    assert!(ram.bytes == before);
+}
+
+#[test]
+fn time_and_whoever_watches_end_it() {
+    let mut ram = Ram::new(128, 512);
+    let time = Duration::from_millis(20);
+    let limit = Limit::Time(time);
+    let score = run(&mut ram, &Load { limit, ..load() }, &mut on).unwrap();
+    assert!(score.elapsed >= time && score.iops() > 0.0);
+    assert!(score.latency.min() <= score.latency.at(0.5));
+    assert!(score.latency.at(0.99) <= score.latency.max());
+    let limit = Limit::Time(Duration::from_secs(3600));
+    let mut enough = |_: Duration| ControlFlow::Break(());
+    let score = run(&mut ram, &Load { limit, ..load() }, &mut enough).unwrap();
+    assert!(score.elapsed < Duration::from_secs(60));
+}
+
+#[test]
+fn what_makes_no_sense_is_a_sentence() {
+    let mut ram = Ram::new(128, 512);
+    let mut said = |load: Load| run(&mut ram, &load, &mut on).unwrap_err().to_string();
+    let (first, last) = (2, 1);
+    let cases = [
+        (
+            Load {
+                range: 0..65537,
+                ..load()
+            },
+            "the disk ends at 65536",
+        ),
+        (
+            Load {
+                range: first..last,
+                ..load()
+            },
+            "the disk ends at 65536",
+        ),
+        (
+            Load {
+                range: 0..4095,
+                ..load()
+            },
+            "holds a request of 4096",
+        ),
+        (
+            Load {
+                range: 1..65536,
+                ..load()
+            },
+            "begins between blocks of 512",
+        ),
+        (Load { size: 0, ..load() }, "multiples of 512 up to 1048576"),
+        (
+            Load {
+                size: 513,
+                ..load()
+            },
+            "multiples of 512",
+        ),
+        (
+            Load {
+                size: 2 << 20,
+                ..load()
+            },
+            "up to 1048576",
+        ),
+        (Load { depth: 0, ..load() }, "the disk takes 1 to 32"),
+        (
+            Load {
+                depth: 33,
+                ..load()
+            },
+            "the disk takes 1 to 32",
+        ),
+        (
+            Load {
+                reads: 101,
+                ..load()
+            },
+            "101 reads in a hundred",
+        ),
+    ];
+    for (load, part) in cases {
+        let text = said(load);
+        assert!(text.contains(part), "{text}");
+    }
+    ram.geometry.read_only = true;
+    let ended = run(&mut ram, &load(), &mut on);
+    assert!(matches!(ended, Err(Error::ReadOnly)));
+    ram.geometry.read_only = false;
+    ram.bad = vec![(16..17, Failure::NoSpace)];
+    let said = run(&mut ram, &Load { reads: 0, ..load() }, &mut on).unwrap_err();
+    assert!(
+        said.to_string().starts_with("a write at byte 8192: "),
+        "{said}"
+    );
+}

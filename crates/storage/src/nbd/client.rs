@@ -16,7 +16,7 @@ use super::codec::{Errno, HEAD, Head, ReplyHead};
 use super::handshake::{Facts, Handshake, LONGEST, greeting};
 use super::job::{Job, Kind};
 use super::outbox::{Outbox, Reply, Sent};
-use super::slots::Slots;
+use super::slots::{Run, Slots};
 use super::stage::Stage;
 use crate::blocks::{Failure, Geometry};
 use crate::error::Error;
@@ -206,7 +206,7 @@ impl Client {
             Ok(Sent::Some) => return Ok(true),
             Ok(Sent::Nothing) => {}
             Ok(Sent::Blocked) => self.writable = false,
-            Err(error) => self.hang_up(Some(error.to_string())),
+            Err(error) => self.hang_up(reason(&error)),
         }
         Ok(false)
     }
@@ -242,7 +242,7 @@ impl Client {
         let Some(Some(job)) = self.jobs.get(at) else {
             return Ok(false);
         };
-        let start = job.run.as_ref().map_or(0, |run| run.offset()) + got as usize;
+        let start = job.run.as_ref().map_or(0, Run::offset) + got as usize;
         let left = (job.len - got) as usize;
         let socket = self.socket.as_fd();
         let read = self.memory.read_from(socket, &mut [], start, left)?;
@@ -264,7 +264,7 @@ impl Client {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => self.readable = false,
                 io::ErrorKind::Interrupted => {}
-                _ => self.hang_up(Some(error.to_string())),
+                _ => self.hang_up(reason(&error)),
             },
         }
         None
@@ -337,6 +337,13 @@ impl Client {
     pub(super) fn into_memory(self) -> Memory {
         self.memory
     }
+}
+
+/// Why a socket is of no use any more, if that is worth saying: whoever leaves without taking its answers may do so.
+fn reason(error: &io::Error) -> Option<String> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    let left = matches!(error.kind(), BrokenPipe | ConnectionReset);
+    (!left).then(|| error.to_string())
 }
 
 impl AsFd for Client {

@@ -117,7 +117,9 @@ impl<'a, B: Blocks> Server<'a, B> {
                 let clients = self.clients.iter_mut().flatten();
                 clients.for_each(|client| client.hang_up(Some("it takes no answers".into())));
             }
-            if !self.turn(say)? {
+            let busy = self.turn(say)?;
+            // The last one may just have left.
+            if !busy && self.clients.iter().any(Option::is_some) {
                 self.sleep(Some(last.max(Instant::now() + Duration::from_millis(100))))?;
             }
         }
@@ -138,7 +140,8 @@ impl<'a, B: Blocks> Server<'a, B> {
         }
         busy |= self.start()?;
         busy |= self.land()?;
-        self.part(say);
+        // Whoever waits at the door may come in now.
+        busy |= self.part(say) && self.knocked;
         Ok(busy)
     }
 
@@ -289,16 +292,19 @@ impl<'a, B: Blocks> Server<'a, B> {
         Ok(any)
     }
 
-    /// Lets go of clients that are done. Their sockets leave the epoll set when they are closed.
-    fn part(&mut self, say: &mut dyn FnMut(&str)) {
+    /// Lets go of clients that are done. Their sockets leave the epoll set when they are closed. Whether any left.
+    fn part(&mut self, say: &mut dyn FnMut(&str)) -> bool {
+        let mut any = false;
         for place in &mut self.clients {
             if let Some(client) = place.take_if(|client| client.is_over()) {
                 if let Some(why) = &client.why {
                     say(&format!("a client was hung up on: {why}"));
                 }
                 self.spare.push(client.into_memory());
+                any = true;
             }
         }
+        any
     }
 
     /// Hangs up on who takes too long to say what it wants.

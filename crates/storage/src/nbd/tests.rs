@@ -1,1 +1,440 @@
-//! Tests.
+//! Clients that speak bytes: what they may do, what they may not, and what the server does about those who leave.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::client::MAX_OUTSTANDING;
+use super::codec::Head;
+use super::*;
+use crate::blocks::Failure;
+use crate::ram::{Ram, noise};
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISC: u16 = 2;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const ZERO: u16 = 6;
+const FUA: u16 = 1;
+
+type Ended = (Ram, Result<Counts, Error>, Vec<String>);
+
+/// A server in a thread of its own.
+struct Host {
+    path: PathBuf,
+    stop: Stop,
+    thread: JoinHandle<Ended>,
+}
+
+impl Host {
+    fn new(name: &str, mut ram: Ram) -> Host {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("verbena-nbd-{id}-{name}.sock"));
+        let export = Export::bind(&Place::Unix(path.clone()), Options::default()).unwrap();
+        let stop = Stop::new().unwrap();
+        let pulled = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            let mut say = |text: &str| said.push(text.to_owned());
+            let ended = export.serve(&mut ram, &pulled, &mut say);
+            (ram, ended, said)
+        });
+        Host { path, stop, thread }
+    }
+
+    fn client(&self) -> Raw {
+        let mut stream = UnixStream::connect(&self.path).unwrap();
+        // A test that would hang fails instead.
+        let patience = Some(Duration::from_secs(60));
+        stream.set_read_timeout(patience).unwrap();
+        stream.set_write_timeout(patience).unwrap();
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).unwrap();
+        assert_eq!(greeting, *b"NBDMAGICIHAVEOPT\0\x03");
+        Raw(stream)
+    }
+
+    /// One that has chosen the export, the old way.
+    fn chosen(&self) -> Raw {
+        let mut client = self.client();
+        client
+            .0
+            .write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")
+            .unwrap();
+        client.0.read_exact(&mut [0; 10]).unwrap();
+        client
+    }
+
+    fn end(self) -> (Ram, Counts, Vec<String>) {
+        let begun = std::time::Instant::now();
+        self.stop.pull();
+        let (ram, ended, said) = self.thread.join().unwrap();
+        let prompt = begun.elapsed() < Duration::from_secs(4);
+        assert!(prompt, "nobody is waited for who has left");
+        assert!(!self.path.exists(), "the socket is gone");
+        (ram, ended.unwrap(), said)
+    }
+}
+
+struct Raw(UnixStream);
+
+impl Raw {
+    fn ask(&mut self, kind: u16, flags: u16, cookie: u64, offset: u64, len: u32) {
+        let head = Head::emit(kind, flags, cookie, offset, len);
+        self.0.write_all(&head).unwrap();
+    }
+
+    /// The next simple reply: error and cookie.
+    fn reply(&mut self) -> (u32, u64) {
+        let mut head = [0; 16];
+        self.0.read_exact(&mut head).unwrap();
+        assert_eq!(head[..4], 0x6744_6698_u32.to_be_bytes());
+        let error = u32::from_be_bytes(*head[4..].first_chunk().unwrap());
+        (error, u64::from_be_bytes(*head[8..].first_chunk().unwrap()))
+    }
+
+    fn data(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Whether the server has hung up.
+    fn is_cut(&mut self) -> bool {
+        match self.0.read(&mut [0; 1]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    /// A small read that works.
+    fn is_served(&mut self) -> bool {
+        self.ask(READ, 0, 99, 0, 512);
+        self.reply() == (0, 99) && self.data(512).len() == 512
+    }
+}
+
+#[test]
+fn requests_are_pipelined_and_answered_as_they_complete() {
+    let mut ram = Ram::filled(4096, 512, 1).unruly(3, 77);
+    ram.geometry.maximal = 4096;
+    let host = Host::new("pipelined", ram);
+    let mut client = host.chosen();
+    let payload = noise(64 << 10, 2);
+    for at in 0..16_u64 {
+        let part = &payload[at as usize * 4096..][..4096];
+        client.ask(WRITE, 0, at, at * 4096, 4096);
+        client.0.write_all(part).unwrap();
+    }
+    let mut cookies: Vec<u64> = (0..16)
+        .map(|_| client.reply())
+        .map(|(error, cookie)| {
+            assert_eq!(error, 0);
+            cookie
+        })
+        .collect();
+    cookies.sort_unstable();
+    assert!(cookies.iter().copied().eq(0..16));
+    // One long read, cut into pieces that come back in any order, beside short ones.
+    client.ask(READ, 0, 1, 0, 64 << 10);
+    for at in 2..10 {
+        client.ask(READ, 0, at, at * 512, 512);
+    }
+    for _ in 0..9 {
+        let (error, cookie) = client.reply();
+        assert_eq!(error, 0);
+        let range = match cookie {
+            1 => 0..64 << 10,
+            at => at as usize * 512..at as usize * 512 + 512,
+        };
+        assert!(client.data(range.len()) == payload[range]);
+    }
+    client.ask(DISC, 0, 0, 0, 0);
+    assert!(client.is_cut());
+    let (ram, counts, said) = host.end();
+    assert!(ram.seen.deepest > 4, "{:?}", ram.seen);
+    assert_eq!(
+        (counts.written, counts.refused, counts.failed),
+        (64 << 10, 0, 0)
+    );
+    assert_eq!(counts.read, (64 << 10) + 8 * 512);
+    // Nobody asked for a flush, and there was one at the end.
+    assert_eq!(ram.seen.flushes, 1);
+    assert_eq!(said, [""; 0]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_the_next_request_works() {
+    let host = Host::new("refused", Ram::new(16384, 512));
+    let end = 16384 * 512;
+    let mut client = host.chosen();
+    let cases = [
+        (READ, 0, 0, 0, 22),
+        (READ, 0, 1, 512, 22),
+        (READ, 0, 0, 511, 22),
+        (READ, 0, end, 512, 22),
+        (READ, 0, u64::MAX - 511, 512, 22),
+        (READ, 0, 0, MAX_REQUEST + 512, 22),
+        (READ, 0, 0, u32::MAX, 22),
+        (READ, 1 << 9, 0, 512, 22),
+        (WRITE, 0, end - 512, 1024, 28),
+        (WRITE, 0, 5, 512, 22),
+        (WRITE, 0, 0, MAX_REQUEST + 512, 22),
+        (WRITE, 1 << 9, 0, 512, 22),
+        (WRITE, 0, 0, 0, 22),
+        (TRIM, 0, end, 512, 22),
+        (ZERO, 0, end, 512, 28),
+        (ZERO, 4, 0, 512, 22),
+        (5, 0, 0, 512, 22),
+        (7, 0, 0, 512, 22),
+        (99, 0, 0, 512, 22),
+    ];
+    for (at, (kind, flags, offset, len, error)) in cases.into_iter().enumerate() {
+        client.ask(kind, flags, at as u64, offset, len);
+        if kind == WRITE {
+            client.0.write_all(&vec![0xee; len as usize]).unwrap();
+        }
+        assert_eq!(client.reply(), (error, at as u64), "case {at}");
+        assert!(client.is_served());
+    }
+    drop(client);
+    let (ram, counts, _) = host.end();
+    assert_eq!(counts.refused, cases.len() as u64);
+    assert!(
+        ram.bytes.iter().all(|byte| *byte == 0),
+        "nothing was written"
+    );
+    assert_eq!(ram.seen.flushes, 0, "and nothing flushed");
+}
+
+#[test]
+fn a_disk_that_is_write_protected_says_so() {
+    let mut ram = Ram::new(64, 512);
+    ram.geometry.read_only = true;
+    let host = Host::new("protected", ram);
+    let mut client = host.chosen();
+    client.ask(WRITE, 0, 1, 0, 512);
+    client.0.write_all(&[1; 512]).unwrap();
+    assert_eq!(client.reply(), (1, 1));
+    for kind in [TRIM, ZERO] {
+        client.ask(kind, 0, 2, 0, 512);
+        assert_eq!(client.reply(), (1, 2));
+    }
+    client.ask(FLUSH, 0, 3, 0, 0);
+    assert_eq!(client.reply(), (0, 3));
+    drop(client);
+    host.end();
+}
+
+#[test]
+fn chunks_carry_reads_and_their_failures() {
+    let mut ram = Ram::filled(64, 512, 5);
+    ram.bad = vec![(9..10, Failure::Medium("scratched".into()))];
+    let expected = ram.bytes[512..1024].to_vec();
+    let host = Host::new("chunks", ram);
+    let mut client = host.client();
+    let go = b"\0\0\0\x03IHAVEOPT\0\0\0\x08\0\0\0\0IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
+    client.0.write_all(go).unwrap();
+    client.data(20 + 20 + 12 + 20 + 14 + 20);
+    client.ask(READ, 4, 7, 512, 512);
+    let head = client.data(28);
+    assert_eq!(head[..8], [0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 1]);
+    assert_eq!(
+        head[8..],
+        [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 2, 8, 0, 0, 0, 0, 0, 0, 2, 0]
+    );
+    assert_eq!(client.data(512), expected);
+    for (offset, error) in [(4608, 5), (1, 22)] {
+        client.ask(READ, 0, 8, offset, 512);
+        let head = client.data(26);
+        assert_eq!(head[4..8], [0, 1, 0x80, 1]);
+        assert_eq!(head[16..], [0, 0, 0, 6, 0, 0, 0, error, 0, 0]);
+    }
+    client.ask(FLUSH, 0, 9, 0, 0);
+    assert_eq!(client.reply(), (0, 9));
+    drop(client);
+    host.end();
+}
+
+#[test]
+fn zeroes_and_holes_with_and_without_the_disks_help() {
+    for (name, helps) in [("helps", true), ("helpless", false)] {
+        let mut ram = Ram::filled(8192, 512, 6).unruly(2, 9);
+        (ram.geometry.can_zero, ram.geometry.can_unmap) = (helps, helps);
+        (ram.geometry.bulk, ram.geometry.maximal) = (1000, 128 << 10);
+        let host = Host::new(name, ram);
+        let mut client = host.chosen();
+        client.ask(ZERO, FUA, 1, 512, 2 << 20);
+        assert_eq!(client.reply(), (0, 1));
+        client.ask(TRIM, FUA, 2, 3 << 20, 1 << 20);
+        assert_eq!(client.reply(), (if helps { 0 } else { 22 }, 2));
+        drop(client);
+        let (ram, _, _) = host.end();
+        assert!(
+            ram.bytes[512..512 + (2 << 20)]
+                .iter()
+                .all(|byte| *byte == 0)
+        );
+        assert!(ram.bytes[..512].iter().any(|byte| *byte != 0));
+        let hole = ram.bytes[3 << 20..].iter().all(|byte| *byte == 0);
+        assert_eq!(hole, helps);
+        let seen = (ram.seen.zeroes, ram.seen.writes, ram.seen.unmaps);
+        assert_eq!(seen, if helps { (5, 0, 3) } else { (0, 16, 0) });
+        // Each with its flush, once all its pieces are done, and one more at the end.
+        assert_eq!(ram.seen.flushes, if helps { 3 } else { 2 });
+    }
+}
+
+#[test]
+fn whoever_cannot_be_followed_is_hung_up_on_and_others_are_served() {
+    let host = Host::new("hostile", Ram::new(64, 512));
+    let mut good = host.chosen();
+    let mut bad = host.chosen();
+    bad.0.write_all(&[0x11; 28]).unwrap();
+    assert!(bad.is_cut());
+    let mut long = host.chosen();
+    long.ask(WRITE, 0, 1, 0, u32::MAX);
+    assert!(long.is_cut());
+    let mut flags = host.client();
+    flags.0.write_all(&[0xff; 4]).unwrap();
+    assert!(flags.is_cut());
+    for seed in 0..40 {
+        let mut noisy = if seed % 2 == 0 {
+            host.client()
+        } else {
+            host.chosen()
+        };
+        // It may be hung up on while it still sends.
+        let _ = noisy.0.write_all(&noise(5000, seed));
+        assert!(good.is_served());
+    }
+    // In the middle of a head, and of payload.
+    let mut partly = host.chosen();
+    partly
+        .0
+        .write_all(&Head::emit(READ, 0, 0, 0, 512)[..20])
+        .unwrap();
+    drop(partly);
+    let mut partly = host.chosen();
+    partly.ask(WRITE, 0, 0, 0, 4096);
+    partly.0.write_all(&[1; 1000]).unwrap();
+    drop(partly);
+    assert!(good.is_served());
+    drop(good);
+    let (ram, counts, said) = host.end();
+    assert_eq!((ram.seen.writes, counts.failed), (0, 0));
+    assert!(
+        said.iter()
+            .any(|text| text.contains("a request begins with 0x11111111"))
+    );
+    assert!(
+        said.iter()
+            .any(|text| text.contains("a write of 4294967295 bytes"))
+    );
+}
+
+#[test]
+fn whoever_takes_no_answers_holds_up_nobody_else_and_little_memory() {
+    let host = Host::new("greedy", Ram::filled(16384, 512, 3));
+    let mut greedy = host.chosen();
+    greedy.0.set_nonblocking(true).unwrap();
+    let head = Head::emit(READ, 0, 0, 0, 64 << 10);
+    // Until its socket takes no more requests, or it has sent far more than it may have under way.
+    for _ in 0..20 * MAX_OUTSTANDING {
+        if greedy.0.write(&head).map_or(0, |count| count) < head.len() {
+            break;
+        }
+    }
+    let mut good = host.chosen();
+    for _ in 0..100 {
+        assert!(good.is_served());
+    }
+    drop((greedy, good));
+    let (ram, counts, _) = host.end();
+    let most = MAX_OUTSTANDING + 16 + 100;
+    assert!(ram.seen.reads <= most, "{:?}", ram.seen);
+    assert!(counts.requests <= most as u64, "{counts:?}");
+}
+
+#[test]
+fn clients_that_leave_early_leave_nothing_behind() {
+    let host = Host::new("early", Ram::filled(16384, 512, 3).unruly(5, 3));
+    for at in 0..40 {
+        let mut client = host.chosen();
+        for cookie in 0..8 {
+            client.ask(READ, 0, cookie, cookie * (64 << 10), 64 << 10);
+        }
+        client.ask(ZERO, FUA, 9, 0, 1 << 20);
+        if at % 2 == 0 {
+            client.reply();
+        }
+    }
+    assert!(host.chosen().is_served());
+    let (_, counts, _) = host.end();
+    assert_eq!(counts.clients, 41);
+}
+
+#[test]
+fn what_was_asked_for_before_the_end_is_answered() {
+    let host = Host::new("farewell", Ram::filled(4096, 512, 3).unruly(50, 3));
+    let mut client = host.chosen();
+    assert!(client.is_served());
+    client.ask(WRITE, 0, 1, 0, 4096);
+    client.0.write_all(&[7; 4096]).unwrap();
+    client.ask(READ, 0, 2, 8192, 512);
+    // Its answer shows that what came before has been read.
+    let mut answers = vec![client.reply()];
+    if answers[0].1 == 2 {
+        client.data(512);
+    }
+    host.stop.pull();
+    answers.push(client.reply());
+    if answers[1].1 == 2 {
+        client.data(512);
+    }
+    answers.sort_unstable();
+    assert_eq!(answers, [(0, 1), (0, 2)]);
+    assert!(client.is_cut());
+    let (ram, _, _) = host.end();
+    assert!(ram.bytes[..4096].iter().all(|byte| *byte == 7));
+    assert_eq!(ram.seen.flushes, 1);
+}
+
+#[test]
+fn a_disk_that_is_lost_ends_the_export_with_its_reason() {
+    let mut ram = Ram::new(64, 512);
+    ram.life = Some(3);
+    let host = Host::new("lost", ram);
+    let mut client = host.chosen();
+    for _ in 0..3 {
+        assert!(client.is_served());
+    }
+    client.ask(READ, 0, 1, 0, 512);
+    assert!(client.is_cut());
+    let (_, ended, _) = host.thread.join().unwrap();
+    assert_eq!(ended.unwrap_err().to_string(), "the disk was lost");
+    assert!(!host.path.exists());
+}
+
+#[test]
+fn more_clients_than_fit_wait_at_the_door() {
+    let host = Host::new("many", Ram::new(64, 512));
+    let mut clients: Vec<Raw> = (0..16).map(|_| host.chosen()).collect();
+    let mut late = UnixStream::connect(&host.path).unwrap();
+    late.set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    assert!(clients.iter_mut().all(Raw::is_served));
+    late.set_nonblocking(true).unwrap();
+    assert!(
+        late.read(&mut [0; 18]).is_err(),
+        "nothing is said to it yet"
+    );
+    late.set_nonblocking(false).unwrap();
+    clients.pop();
+    late.read_exact(&mut [0; 18]).unwrap();
+    drop((clients, late));
+    host.end();
+}

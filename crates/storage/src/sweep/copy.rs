@@ -65,7 +65,7 @@ fn pass<A: Blocks, B: Blocks>(
     check(&there, &(at..at.saturating_add(total)))?;
     // Blocks are powers of two: what is whole for the larger is whole for the smaller.
     let block = u64::from(here.block_size.max(there.block_size).max(1));
-    if range.start.abs_diff(at) % block != 0 {
+    if !range.start.abs_diff(at).is_multiple_of(block) {
         let (from, to) = (range.start, at);
         return Err(Error::Skew { from, to, block });
     }

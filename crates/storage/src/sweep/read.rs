@@ -30,6 +30,9 @@ pub fn read<B: Blocks>(
     let geometry = blocks.geometry();
     check(&geometry, &range)?;
     let total = range.end - range.start;
+    if total == 0 {
+        return Ok(0);
+    }
     let slots = Slots::new(blocks, pace)?;
     let mut flight = Flight::new(blocks);
     let mut tally = Tally::new(total, watch);

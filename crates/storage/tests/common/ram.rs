@@ -3,51 +3,55 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena::{Access, Device, Memory};
 use verbena_storage::{Blocks, Done, Error, Extent, Failure, Geometry, Request};
 
+/// The adapter of all disks.
+static DEVICE: LazyLock<Device> = LazyLock::new(|| Device::open().expect("an adapter"));
+
 /// A disk in memory.
-pub struct Ram {
-    device: Device,
-    pub geometry: Geometry,
-    pub bytes: Vec<u8>,
-    pub depth: usize,
+pub(crate) struct Ram {
+    pub(crate) geometry: Geometry,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) depth: usize,
     /// Polls that a request takes.
-    pub delay: u32,
+    pub(crate) delay: u32,
     /// The state of the dice that choose who is next; 0 keeps the order.
-    pub dice: u64,
+    pub(crate) dice: u64,
     /// Requests that touch these blocks fail.
-    pub bad: Vec<(Range<u64>, Failure)>,
+    pub(crate) bad: Vec<(Range<u64>, Failure)>,
     /// Requests after which the disk is lost.
-    pub life: Option<usize>,
+    pub(crate) life: Option<usize>,
+    /// Takes no memory but its own.
+    pub(crate) foreign: bool,
     /// What happened, for a look afterwards.
-    pub seen: Seen,
+    pub(crate) seen: Seen,
     flying: Vec<(u64, Request, u32)>,
 }
 
 /// What a disk has seen.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Seen {
-    pub reads: usize,
-    pub writes: usize,
-    pub fua: usize,
-    pub flushes: usize,
-    pub unmaps: usize,
-    pub zeroes: usize,
+pub(crate) struct Seen {
+    pub(crate) reads: usize,
+    pub(crate) writes: usize,
+    pub(crate) fua: usize,
+    pub(crate) flushes: usize,
+    pub(crate) unmaps: usize,
+    pub(crate) zeroes: usize,
     /// Most requests that were under way at once.
-    pub deepest: usize,
+    pub(crate) deepest: usize,
 }
 
 #[allow(dead_code, reason = "not every test uses all of it")]
 impl Ram {
     /// A disk of zeroes.
-    pub fn new(blocks: u64, block_size: u32) -> Ram {
+    pub(crate) fn new(blocks: u64, block_size: u32) -> Ram {
         let bytes = vec![0; (blocks * u64::from(block_size)) as usize];
         Ram {
-            device: Device::open().expect("an adapter"),
             geometry: Geometry {
                 blocks,
                 block_size,
@@ -64,28 +68,23 @@ impl Ram {
             dice: 0,
             bad: Vec::new(),
             life: None,
+            foreign: false,
             seen: Seen::default(),
             flying: Vec::new(),
         }
     }
 
     /// The same, full of bytes that differ everywhere.
-    pub fn filled(blocks: u64, block_size: u32, seed: u64) -> Ram {
+    pub(crate) fn filled(blocks: u64, block_size: u32, seed: u64) -> Ram {
         let mut ram = Ram::new(blocks, block_size);
         ram.bytes = noise(ram.bytes.len(), seed);
         ram
     }
 
     /// Late, and in any order.
-    pub fn unruly(mut self, delay: u32, dice: u64) -> Ram {
+    pub(crate) fn unruly(mut self, delay: u32, dice: u64) -> Ram {
         self.delay = delay;
         self.dice = dice;
-        self
-    }
-
-    /// The same memory as another disk can use.
-    pub fn beside(mut self, other: &Ram) -> Ram {
-        self.device = other.device.clone();
         self
     }
 
@@ -165,11 +164,11 @@ impl Blocks for Ram {
     }
 
     fn memory(&mut self, len: usize) -> Result<Memory, Error> {
-        Ok(self.device.memory(len, Access::ALL)?)
+        Ok(DEVICE.memory(len, Access::ALL)?)
     }
 
     fn takes(&self, _: &Memory) -> bool {
-        true
+        !self.foreign
     }
 
     fn submit(&mut self, id: u64, request: Request) -> Result<(), Error> {
@@ -237,7 +236,7 @@ fn next(state: u64) -> u64 {
 }
 
 /// Bytes that differ everywhere.
-pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {

@@ -1,4 +1,4 @@
-//! The bytes of a login into a real target (tgt), as they were seen.
+//! A login into a real target (tgt): headers and the first text as they were seen, the second text put together from what it answers.
 
 use verbena_wire::iscsi::Bhs;
 
@@ -17,6 +17,7 @@ const SECURITY: &str =
     "23810000 00000027 80aabbcc00010000 00000001 00000000 00000000 00000001 00000002";
 const OPERATIONAL: &str =
     "23870000 000000fd 80aabbcc00010300 00000001 00000000 00000001 00000001 00000002";
+/// Not recorded: one answer to each key that it is offered.
 const KEYS: &[(&str, &str)] = &[
     ("HeaderDigest", "None"),
     ("DataDigest", "None"),

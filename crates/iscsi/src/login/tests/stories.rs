@@ -3,6 +3,7 @@
 use super::super::chap::Algorithm;
 use super::target::Target;
 use super::*;
+use crate::Terms;
 
 fn done(progress: Result<Progress, LoginError>) -> Settled {
     match progress {

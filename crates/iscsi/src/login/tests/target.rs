@@ -18,7 +18,7 @@ pub(super) struct Target {
     pub(super) own: Option<Chap>,
     pub(super) algorithm: Algorithm,
     pub(super) base64: bool,
-    /// Challenges with the initiator's own challenge, as far as it can guess it.
+    /// What it challenges with.
     pub(super) challenge: Vec<u8>,
     pub(super) digests: bool,
     pub(super) iser: bool,
@@ -30,14 +30,15 @@ pub(super) struct Target {
     /// What the initiator said, in order.
     pub(super) heard: Vec<(String, String)>,
     pub(super) exchanges: usize,
-    greeted: bool,
-    asked: bool,
-    chose_chap: bool,
-    accepted: bool,
-    partial: Vec<u8>,
-    pending: VecDeque<Vec<u8>>,
-    leave: Option<Stage>,
-    status: LoginStatus,
+    /// What it remembers between exchanges: not for scripts.
+    pub(super) greeted: bool,
+    pub(super) asked: bool,
+    pub(super) chose_chap: bool,
+    pub(super) accepted: bool,
+    pub(super) partial: Vec<u8>,
+    pub(super) pending: VecDeque<Vec<u8>>,
+    pub(super) leave: Option<Stage>,
+    pub(super) status: LoginStatus,
 }
 
 impl Default for Target {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use verbena_cells::{
     AddressSegment, ChannelKind, ControlSegment, Descriptor, Operation, Peer, WqpInit,
 };
-use verbena_mem::Buffer;
+use verbena_mem::{Buffer, Pd};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, Flags, ReceiveWr, Remote, Sge};
 use verbena_nic::{Cq, Wc};
@@ -15,7 +15,7 @@ use verbena_wire::cell::{MAX_PRIVATE, PacketSeq, PortAddress};
 use verbena_wire::number::Qpn;
 
 use super::memory::{CellMemory, access};
-use super::{ACKNOWLEDGED, CellCarrier, DOMAIN, FIRST_PAIR, UNACKNOWLEDGED, memory_error, random};
+use super::{ACKNOWLEDGED, CellCarrier, FIRST_PAIR, UNACKNOWLEDGED, memory_error, random};
 use crate::carrier::{
     Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket,
 };
@@ -164,8 +164,14 @@ impl Carrier for CellCarrier {
         true
     }
 
+    fn separate(&mut self) -> Result<()> {
+        // It comes again after four thousand million others.
+        self.domain = Pd(self.domain.0.wrapping_add(1));
+        Ok(())
+    }
+
     fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
-        let buffer = Buffer::new(&self.tpt, len, DOMAIN, access(reach));
+        let buffer = Buffer::new(&self.tpt, len, self.domain, access(reach));
         let buffer = buffer.map_err(|misuse| memory_error(len, &misuse))?;
         Ok(Box::new(CellMemory(buffer)))
     }
@@ -179,7 +185,7 @@ impl Carrier for CellCarrier {
                 acknowledged: options.acknowledged,
                 connected: true,
             },
-            pd: DOMAIN,
+            pd: self.domain,
             send_cq: self.cq.clone(),
             recv_cq: self.cq.clone(),
             tpt: self.tpt.clone(),

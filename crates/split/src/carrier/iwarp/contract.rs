@@ -34,6 +34,12 @@ impl Carrier for IwarpCarrier {
         false
     }
 
+    fn separate(&mut self) -> Result<()> {
+        // The one before lives as long as what was made in it.
+        self.pd = self.device.pd()?;
+        Ok(())
+    }
+
     fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
         let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
         let access = match reach {

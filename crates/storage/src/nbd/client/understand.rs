@@ -10,6 +10,7 @@ use crate::nbd::codec::{Command, Errno, HEAD, Head, ReplyHead};
 use crate::nbd::handshake::{Facts, Verdict};
 use crate::nbd::job::{Job, Kind, judge};
 use crate::nbd::outbox::Reply;
+use crate::nbd::slots::Run;
 
 /// The longest payload that is read only to be thrown away.
 const MAX_DISCARDED: u32 = 32 << 20;
@@ -162,7 +163,7 @@ impl Client {
         if bytes.is_empty() {
             return Ok(false);
         }
-        let start = job.run.as_ref().map_or(0, |run| run.offset());
+        let start = job.run.as_ref().map_or(0, Run::offset);
         self.memory.write_at(start + got as usize, bytes)?;
         let count = bytes.len();
         counts.copied += count as u64;

@@ -187,7 +187,7 @@ proptest::proptest! {
         input in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
         kind in 0_u32..11, piece in 1_usize..50,
     ) {
-        run(&input, piece);
-        run(&[NEW, &option(kind, &input), &input].concat(), piece);
+        let _ = run(&input, piece);
+        let _ = run(&[NEW, &option(kind, &input), &input].concat(), piece);
     }
 }

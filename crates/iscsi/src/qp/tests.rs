@@ -1,0 +1,382 @@
+//! Tests of the iSCSI queue pair (M12) against a target that is scripted from the codecs: what is sent is parsed, what comes is
+//! cut in every way. The rig promises that a test sees all of what a consumer can see, and all memory that might be written.
+
+mod checks;
+mod digests;
+mod ends;
+mod failures;
+mod hostile;
+mod pdus;
+mod reads;
+mod responses;
+mod target;
+mod writes;
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
+use verbena_nic::qp::Limits;
+use verbena_nic::{Cq, Event, Flags, Hand, OnFailure, Outbox, QpState, ReceiveWr, Receiving};
+use verbena_nic::{Sending, Sge, Status, UpperInit, Wc};
+use verbena_wire::iscsi::{Attribute, Bhs, Lun};
+use verbena_wire::scsi::{Cdb, DeviceType};
+
+use super::Qp;
+use crate::terms::Terms;
+use crate::wr::{CommandId, CommandWr, Direction, PduWr};
+use target::{Sent, Target};
+
+/// The domain of everything, unless a test is about domains.
+pub(super) const PD: Pd = Pd(1);
+/// Bytes of the memory that commands use.
+pub(super) const SIZE: usize = 96 << 10;
+/// What that memory is filled with.
+pub(super) const FILL: u8 = 0xa5;
+/// Bytes of one receive.
+pub(super) const SLOT: usize = 1024;
+const SLOTS: usize = 128;
+
+/// How bytes are cut, on their way in and on their way out.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    /// Not at all.
+    Whole,
+    /// Each comes and goes alone.
+    Single,
+    /// At places that follow from this number.
+    Cut(u32),
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 6] = [
+        Way::Whole,
+        Way::Single,
+        Way::Cut(1),
+        Way::Cut(2),
+        Way::Cut(77),
+        Way::Cut(1_000_003),
+    ];
+
+    /// The next piece.
+    fn piece(&mut self) -> usize {
+        match self {
+            Way::Whole => usize::MAX,
+            Way::Single => 1,
+            Way::Cut(state) => {
+                *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                // Mostly short ones: heads are short, too.
+                let bits = *state >> 28;
+                1 + (*state >> 8) as usize % (2 << bits)
+            }
+        }
+    }
+}
+
+/// What a test wants of its queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup {
+    pub(super) terms: Terms,
+    pub(super) on_failure: OnFailure,
+    pub(super) pd: Pd,
+    pub(super) number: u32,
+    pub(super) cq_size: usize,
+    pub(super) access: Access,
+    pub(super) way: Way,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            terms: Terms::DEFAULT,
+            on_failure: OnFailure::Reactive,
+            pd: PD,
+            number: 7,
+            cq_size: 1000,
+            access: Access::ALL,
+            way: Way::Whole,
+        }
+    }
+}
+
+/// A receive that completed, and what it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Up {
+    pub(super) id: u64,
+    pub(super) status: Status,
+    pub(super) command: Option<u32>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A queue pair in iSCSI mode, its memory, and a target at the other end.
+pub(super) struct Rig {
+    pub(super) qp: Qp,
+    pub(super) tpt: Arc<Tpt>,
+    /// What commands use; filled with [`FILL`].
+    pub(super) memory: Buffer,
+    receives: Buffer,
+    next_receive: u64,
+    pub(super) out: Outbox,
+    pub(super) target: Target,
+    pub(super) way: Way,
+    /// What came and was not read.
+    pub(super) inbox: Vec<u8>,
+    /// What left and was not parsed.
+    pub(super) wire: Vec<u8>,
+}
+
+impl Rig {
+    pub(super) fn new(setup: Setup) -> Rig {
+        let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
+        Rig::on(&tpt, setup)
+    }
+
+    pub(super) fn on_way(way: Way) -> Rig {
+        Rig::new(Setup {
+            way,
+            ..Setup::default()
+        })
+    }
+
+    /// On a table that others use as well. Login is over, and the window has room for many.
+    pub(super) fn on(tpt: &Arc<Tpt>, setup: Setup) -> Rig {
+        let mut rig = Rig::fresh(tpt, setup);
+        assert!(rig.qp.attach());
+        rig.receive(1);
+        let login = rig.target.login();
+        rig.deliver(&login);
+        assert_eq!(rig.up().len(), 1);
+        rig.qp.begin(setup.terms, &mut rig.out);
+        rig.target.terms = setup.terms;
+        rig
+    }
+
+    /// Before any connection.
+    pub(super) fn fresh(tpt: &Arc<Tpt>, setup: Setup) -> Rig {
+        let memory = Buffer::new(tpt, SIZE, setup.pd, setup.access).unwrap();
+        memory.write(0, &[FILL; SIZE]);
+        let access = Access::LOCAL_WRITE;
+        let receives = Buffer::new(tpt, SLOT * SLOTS, setup.pd, access).unwrap();
+        let cq = |n| Arc::new(Cq::new(setup.number * 10 + n, setup.cq_size).unwrap());
+        let upper = UpperInit {
+            number: setup.number,
+            pd: setup.pd,
+            send_cq: cq(0),
+            recv_cq: cq(1),
+            tpt: tpt.clone(),
+            limits: Limits {
+                pieces: 40,
+                ..Limits::default()
+            },
+        };
+        Rig {
+            qp: Qp::new(upper, setup.on_failure),
+            tpt: tpt.clone(),
+            memory,
+            receives,
+            next_receive: 0,
+            out: Outbox::new(),
+            target: Target::new(),
+            way: setup.way,
+            inbox: Vec::new(),
+            wire: Vec::new(),
+        }
+    }
+
+    pub(super) fn sge(&self, offset: usize, len: u32) -> Sge {
+        Sge {
+            at: self.memory.at() + offset as u64,
+            len,
+            stag: self.memory.stag(),
+        }
+    }
+
+    /// Posts receives, and reads what was held up by their lack.
+    pub(super) fn receive(&mut self, count: usize) {
+        for _ in 0..count {
+            self.receive_of(SLOT as u32);
+        }
+        self.read();
+    }
+
+    /// Posts a receive of this length, in its slot.
+    pub(super) fn receive_of(&mut self, len: u32) {
+        let id = self.next_receive;
+        self.next_receive += 1;
+        let at = self.receives.at() + id % SLOTS as u64 * SLOT as u64;
+        let stag = self.receives.stag();
+        let scatter = &[Sge { at, len, stag }];
+        let wr = ReceiveWr { id, scatter };
+        self.qp.post_receive(&wr, &mut self.out).unwrap();
+    }
+
+    pub(super) fn wr<'a>(id: u64, direction: Direction, data: &'a [Sge]) -> CommandWr<'a> {
+        let cdb = match direction {
+            Direction::None => Cdb::test_unit_ready(),
+            Direction::Read => Cdb::read10(8, 32),
+            Direction::Write => Cdb::write10(8, 32, false),
+        };
+        CommandWr {
+            id,
+            flags: Flags::SIGNALED,
+            lun: Lun::new(1).unwrap(),
+            device: DeviceType::Disk,
+            cdb: cdb.bytes(),
+            attribute: Attribute::Simple,
+            direction,
+            data,
+        }
+    }
+
+    pub(super) fn post(&mut self, id: u64, direction: Direction, data: &[Sge]) -> CommandId {
+        let wr = Rig::wr(id, direction, data);
+        self.qp.post_command(&wr, &mut self.out).unwrap()
+    }
+
+    /// A receive, a command, and what is sent of it: its name and its tag.
+    pub(super) fn command(
+        &mut self,
+        id: u64,
+        direction: Direction,
+        data: &[Sge],
+    ) -> (CommandId, u32) {
+        self.receive(1);
+        let name = self.post(id, direction, data);
+        self.flow();
+        (name, self.target.last_itt)
+    }
+
+    pub(super) fn post_pdu(&mut self, id: u64, bhs: Bhs, data: &[u8]) {
+        let flags = Flags::SIGNALED;
+        let wr = PduWr {
+            id,
+            flags,
+            bhs,
+            data,
+        };
+        self.qp.post_pdu(&wr, &mut self.out).unwrap();
+    }
+
+    /// Bytes come from the target, and the queue pair answers.
+    pub(super) fn deliver(&mut self, bytes: &[u8]) {
+        self.come(bytes);
+        self.flow();
+    }
+
+    /// Bytes come from the target; nothing is sent.
+    pub(super) fn come(&mut self, bytes: &[u8]) {
+        self.inbox.extend_from_slice(bytes);
+        self.read();
+    }
+
+    /// Reads until nothing is left, or nothing is taken.
+    pub(super) fn read(&mut self) -> Receiving {
+        loop {
+            let piece = self.way.piece().min(self.inbox.len());
+            let mut hand = Hand::with(&self.inbox[..piece]);
+            let end = loop {
+                match self.qp.receive(&mut hand, &mut self.out) {
+                    Receiving::Some(n) => assert!(n > 0),
+                    end => break end,
+                }
+            };
+            let read = piece - hand.came.len();
+            self.inbox.drain(..read);
+            if end != Receiving::Dry || self.inbox.is_empty() {
+                return end;
+            }
+        }
+    }
+
+    /// Sends all that may be sent.
+    pub(super) fn flow(&mut self) -> Sending {
+        for _ in 0..1_000_000 {
+            let mut hand = Hand::open(self.way.piece());
+            let end = self.qp.try_transmit(&mut hand, &mut self.out).unwrap();
+            self.wire.extend_from_slice(&hand.went);
+            if end != Sending::Blocked {
+                let wire = core::mem::take(&mut self.wire);
+                self.wire = self.target.hear(wire);
+                return end;
+            }
+        }
+        panic!("it sends without end");
+    }
+
+    /// Sends at most so many bytes, which stay in `wire`.
+    pub(super) fn send_some(&mut self, room: usize) -> Sending {
+        let mut hand = Hand::open(room);
+        let end = self.qp.try_transmit(&mut hand, &mut self.out).unwrap();
+        self.wire.extend_from_slice(&hand.went);
+        end
+    }
+
+    /// What the target got since it was asked last.
+    pub(super) fn heard(&mut self) -> Vec<Sent> {
+        core::mem::take(&mut self.target.heard)
+    }
+
+    /// What completed in the receive queue.
+    pub(super) fn up(&mut self) -> Vec<Up> {
+        let of = |wc: Wc| {
+            let at = wc.id as usize % SLOTS * SLOT;
+            Up {
+                id: wc.id,
+                status: wc.status,
+                command: wc.immediate,
+                bytes: self.receives.read(at, wc.len as usize),
+            }
+        };
+        poll(&self.qp.init().recv_cq).into_iter().map(of).collect()
+    }
+
+    /// Number and status of what completed in the send queue.
+    pub(super) fn sent(&self) -> Vec<(u64, Status)> {
+        let wcs = poll(&self.qp.init().send_cq);
+        wcs.iter().map(|wc| (wc.id, wc.status)).collect()
+    }
+
+    pub(super) fn events(&mut self) -> Vec<Event> {
+        let events = self.out.events().to_vec();
+        self.out = Outbox::new();
+        events
+    }
+
+    /// All memory that commands may use.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.memory.read(0, SIZE)
+    }
+
+    /// Nothing has been written.
+    #[track_caller]
+    pub(super) fn assert_untouched(&self) {
+        assert!(self.bytes().iter().all(|byte| *byte == FILL));
+    }
+
+    pub(super) fn state(&self) -> QpState {
+        self.qp.state()
+    }
+
+    #[track_caller]
+    pub(super) fn assert_ended(&self, cause: &str) {
+        assert_eq!(self.state(), QpState::Err);
+        assert!(self.qp.wants_close());
+        let view = self.qp.view();
+        let said = view.cause.unwrap_or_default();
+        assert!(said.contains(cause), "{said:?} does not say {cause:?}");
+        assert_eq!((view.sends, view.commands, view.receives), (0, 0, 0));
+        // The data memory and the receives are registered, and nothing else.
+        assert_eq!(self.tpt.len_of(self.qp.init().pd), 2);
+    }
+}
+
+pub(super) fn poll(cq: &Cq) -> Vec<Wc> {
+    let mut out = vec![Wc::BLANK; 2000];
+    let n = cq.poll(&mut out);
+    out.truncate(n);
+    out
+}
+
+/// Bytes that tell where they belong.
+pub(super) fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (((i + seed) * 31) >> 3) as u8).collect()
+}

@@ -1,0 +1,513 @@
+//! How things end: responses that come early, memory that goes away, connections that break, queue pairs that are destroyed.
+//! Everything that was posted completes once, and nothing stays in the table.
+
+use super::*;
+use verbena_mem::{Sources, Targets};
+use verbena_nic::{Adapter, Carrier, Moved, NewUpper, Shares, Upper};
+use verbena_wire::Stag;
+use verbena_wire::iscsi::{BHS_LEN, FromInitiator};
+
+const R2T_ONLY: Terms = Terms {
+    immediate_data: false,
+    ..Terms::DEFAULT
+};
+
+fn with(terms: Terms) -> Rig {
+    Rig::new(Setup {
+        terms,
+        ..Setup::default()
+    })
+}
+
+/// The target wants no more: what has begun is completed on the wire, and the consumer has its buffer back.
+#[test]
+fn a_response_while_data_is_half_sent() {
+    for cut in [1, 47, 48, 49, 500, 48 + 4998, 48 + 4999] {
+        for header_digest in [false, true] {
+            let mut rig = with(Terms {
+                header_digest,
+                max_send: 4999,
+                ..R2T_ONLY
+            });
+            let data = [rig.sge(0, 2000), rig.sge(7000, 8000)];
+            let (_, itt) = rig.command(1, Direction::Write, &data);
+            let (_, other) = rig.command(2, Direction::Write, &data);
+            rig.heard();
+            rig.receive(2);
+            // Padded by one byte; three PDUs, of which one has begun; and one of another command behind them.
+            let wire = [
+                rig.target.r2t(itt, 3, 0, 10_000),
+                rig.target.r2t(other, 4, 0, 100),
+            ];
+            rig.come(&wire.concat());
+            assert_eq!(rig.send_some(cut), Sending::Blocked);
+            let response = rig.target.response(itt);
+            rig.come(&response);
+            assert_eq!(rig.sent(), [(1, Status::Success)]);
+            rig.memory.write(0, &[0xee; SIZE]);
+            rig.flow();
+            assert!(rig.wire.is_empty(), "whole PDUs");
+            let heard = rig.heard();
+            assert_eq!(heard.len(), 2, "what had not begun is taken back");
+            assert_eq!(heard[0].data, [FILL; 4999], "as it was when it ended");
+            assert_eq!(heard[1].data, [0xee; 100]);
+            let response = rig.target.response(other);
+            rig.deliver(&response);
+            assert_eq!(rig.sent(), [(2, Status::Success)]);
+        }
+    }
+}
+
+/// Nothing of it had left: nothing leaves.
+#[test]
+fn a_response_before_any_data_is_sent() {
+    for data_digest in [false, true] {
+        let mut rig = with(Terms {
+            max_send: 512,
+            data_digest,
+            ..R2T_ONLY
+        });
+        let data = [rig.sge(0, 40_000)];
+        let (_, itt) = rig.command(1, Direction::Write, &data);
+        rig.heard();
+        rig.receive(1);
+        let wire = [rig.target.r2t(itt, 3, 0, 40_000), rig.target.response(itt)];
+        rig.deliver(&wire.concat());
+        assert!(rig.heard().is_empty());
+        assert_eq!(rig.sent(), [(1, Status::Success)]);
+    }
+}
+
+/// A buffer of its own for a command, which can go away.
+fn loose(rig: &Rig) -> (Buffer, Sge) {
+    let buffer = Buffer::new(&rig.tpt, 3000, PD, Access::ALL).unwrap();
+    let (at, stag) = (buffer.at(), buffer.stag());
+    (
+        buffer,
+        Sge {
+            at,
+            len: 3000,
+            stag,
+        },
+    )
+}
+
+#[test]
+fn memory_that_goes_away_under_a_read() {
+    for data_digest in [false, true] {
+        for came in [0, 1000] {
+            let mut rig = with(Terms {
+                data_digest,
+                ..Terms::DEFAULT
+            });
+            let (buffer, sge) = loose(&rig);
+            let (_, itt) = rig.command(1, Direction::Read, &[sge]);
+            rig.command(2, Direction::None, &[]);
+            let pdu = rig.target.data_in_status(itt, 0, &[1; 3000]);
+            if came > 0 {
+                // Before it goes the head has come and a part of the data.
+                rig.come(&pdu[..BHS_LEN]);
+                rig.come(&pdu[BHS_LEN..came]);
+            }
+            drop(buffer);
+            rig.come(&pdu[came..]);
+            rig.assert_ended("buffers of a command");
+            let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+            assert_eq!(rig.sent(), ends);
+        }
+    }
+}
+
+/// With data digests data is copied before it leaves; what cannot be is not replaced by something else.
+#[test]
+fn memory_that_goes_away_under_a_write() {
+    for data_digest in [false, true] {
+        for immediate_data in [false, true] {
+            let mut rig = with(Terms {
+                data_digest,
+                immediate_data,
+                max_send: 1000,
+                ..Terms::DEFAULT
+            });
+            let (buffer, sge) = loose(&rig);
+            let (_, itt) = rig.command(1, Direction::Write, &[sge]);
+            rig.heard();
+            rig.receive(2);
+            rig.post(2, Direction::None, &[]);
+            drop(buffer);
+            let r2t = rig.target.r2t(itt, 1, 1000, 2000);
+            rig.deliver(&r2t);
+            assert!(rig.heard().is_empty(), "no data that is not its data");
+            rig.assert_ended("our own memory");
+            let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+            assert_eq!(rig.sent(), ends);
+        }
+    }
+}
+
+#[test]
+fn memory_that_goes_away_under_a_write_that_is_half_sent() {
+    for responds in [false, true] {
+        let mut rig = with(R2T_ONLY);
+        let (buffer, sge) = loose(&rig);
+        let (_, itt) = rig.command(1, Direction::Write, &[sge]);
+        rig.command(2, Direction::None, &[]);
+        rig.receive(2);
+        let r2t = rig.target.r2t(itt, 1, 0, 3000);
+        rig.come(&r2t);
+        rig.send_some(1000);
+        drop(buffer);
+        if responds {
+            let response = rig.target.response(itt);
+            rig.come(&response);
+        } else {
+            assert_eq!(rig.flow(), Sending::Ended);
+        }
+        rig.assert_ended("memory");
+        let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+        assert_eq!(rig.sent(), ends);
+    }
+}
+
+/// Bytes that came along with a head are copied, and counted, to the same places.
+#[test]
+fn data_that_came_along_is_copied() {
+    let guess = {
+        let mut rig = with(Terms::DEFAULT);
+        drop(loose(&rig));
+        rig.command(1, Direction::Read, &[]).1
+    };
+    for gone in [false, true] {
+        let mut rig = with(Terms::DEFAULT);
+        let (buffer, sge) = loose(&rig);
+        drop(buffer);
+        let kept = [rig.sge(10, 700), rig.sge(2000, 300)];
+        // Two PDUs come while no command reads and no receive waits: both are staged.
+        let bytes = pattern(3, 1000);
+        let wire = [
+            rig.target.nop(),
+            rig.target.data_in_status(guess, 0, &bytes),
+        ];
+        rig.come(&wire.concat());
+        assert!(rig.inbox.is_empty());
+        rig.receive_of(1000);
+        rig.receive_of(1000);
+        rig.post(1, Direction::Read, &kept);
+        rig.flow();
+        assert_eq!(rig.target.last_itt, guess);
+        if gone {
+            rig.qp.desk.serve(
+                |inner| inner.commands.get_mut(0).unwrap().data[1] = sge,
+                |_| (),
+            );
+        }
+        rig.read();
+        let counters = rig.qp.view().counters;
+        assert_eq!((counters.placed, counters.copied), (0, 1000));
+        if gone {
+            rig.assert_ended("buffers of a command");
+            assert_eq!(rig.sent(), [(1, Status::LocProtErr)]);
+        } else {
+            assert_eq!(rig.memory.read(10, 700), bytes[..700]);
+            assert_eq!(rig.memory.read(2000, 300), bytes[700..]);
+            assert_eq!(rig.sent(), [(1, Status::Success)]);
+        }
+    }
+}
+
+/// V5: a command whose memory is promised waits, and all behind it but what is for immediate delivery.
+#[test]
+fn a_command_waits_for_pending_memory() {
+    for comes in [true, false] {
+        let mut rig = with(Terms::DEFAULT);
+        let (buffer, reserved) = Buffer::pending(&rig.tpt, 600, PD, Access::ALL).unwrap();
+        let (at, stag) = (buffer.at(), buffer.stag());
+        let data = [rig.sge(0, 400), Sge { at, len: 600, stag }];
+        rig.receive(3);
+        rig.post(1, Direction::Read, &data);
+        rig.post(2, Direction::None, &[]);
+        for _ in 0..3 {
+            assert_eq!(rig.flow(), Sending::Idle);
+        }
+        assert!(rig.heard().is_empty());
+        let ping = [&[0x40, 0x80][..], &[0; 14], &[0xff; 8], &[0; 24]].concat();
+        rig.post_pdu(3, *ping.first_chunk().unwrap(), b"x");
+        rig.flow();
+        assert_eq!(rig.heard().len(), 1);
+        assert_eq!(rig.sent(), [(3, Status::Success)]);
+        if comes {
+            assert_eq!(reserved.complete().waiters, [7]);
+            rig.flow();
+            let heard = rig.heard();
+            let FromInitiator::ScsiCommand(pdu) = heard[0].pdu else {
+                panic!("{:?}", heard[0].pdu)
+            };
+            assert_eq!((pdu.expected_len, heard.len()), (1000, 2));
+            let pdu = rig.target.data_in_status(pdu.itt, 0, &[9; 1000]);
+            rig.deliver(&pdu);
+            assert_eq!(buffer.read(0, 600), [9; 600]);
+            assert_eq!(rig.sent(), [(1, Status::Success)]);
+        } else {
+            assert_eq!(reserved.fail(), [7]);
+            rig.flow();
+            assert_eq!(rig.state(), QpState::Sqe);
+            let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
+            assert_eq!(rig.sent(), ends);
+        }
+    }
+}
+
+/// V5: a receive whose memory is promised holds the stream until it is there.
+#[test]
+fn a_receive_waits_for_pending_memory() {
+    for comes in [true, false] {
+        let mut rig = with(Terms::DEFAULT);
+        let (buffer, reserved) = Buffer::pending(&rig.tpt, 600, PD, Access::ALL).unwrap();
+        let (at, stag) = (buffer.at(), buffer.stag());
+        let scatter = &[Sge { at, len: 600, stag }];
+        let wr = ReceiveWr { id: 50, scatter };
+        rig.qp.post_receive(&wr, &mut rig.out).unwrap();
+        rig.post(1, Direction::None, &[]);
+        rig.flow();
+        let response = rig.target.response(rig.target.last_itt);
+        rig.come(&response);
+        assert_eq!(rig.read(), Receiving::Held);
+        assert_eq!(rig.qp.view().receives, 1);
+        assert!(rig.sent().is_empty());
+        let waiters = if comes {
+            reserved.complete().waiters
+        } else {
+            reserved.fail()
+        };
+        assert_eq!(waiters, [7]);
+        rig.read();
+        let wc = poll(&rig.qp.init().recv_cq);
+        if comes {
+            assert_eq!((wc[0].id, wc[0].status), (50, Status::Success));
+            assert_eq!(buffer.read(0, 48), response);
+            assert_eq!(rig.sent(), [(1, Status::Success)]);
+        } else {
+            assert_eq!((wc[0].id, wc[0].status), (50, Status::LocProtErr));
+            assert_eq!(rig.state(), QpState::Err);
+        }
+    }
+}
+
+/// Neither panics nor stumbles over an entry that its owner removed by its tag.
+#[test]
+fn an_entry_that_somebody_removed() {
+    for responds in [false, true] {
+        let mut rig = with(Terms::DEFAULT);
+        let (_, itt) = rig.command(1, Direction::None, &[]);
+        rig.tpt.deregister(Stag::new(itt)).unwrap();
+        if responds {
+            let response = rig.target.response(itt);
+            rig.deliver(&response);
+            assert_eq!(rig.qp.view().counters.dropped, 1);
+        }
+        rig.qp.fail("enough", &mut rig.out);
+        rig.assert_ended("enough");
+        assert_eq!(rig.sent(), [(1, Status::WrFlushErr)]);
+    }
+}
+
+/// A carrier that has only this to say.
+struct Only(Moved);
+
+impl Carrier for Only {
+    fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+        self.0
+    }
+
+    fn write(&mut self, _: &Sources<'_>) -> Moved {
+        self.0
+    }
+}
+
+/// A rig in the middle of everything: data half sent, data half come, requests and receives waiting. Sends 1 to 5, receives 2 to 7.
+fn busy() -> Rig {
+    let mut rig = Rig::new(Setup {
+        terms: R2T_ONLY,
+        ..Setup::default()
+    });
+    let data = [rig.sge(0, 5000)];
+    let (_, write) = rig.command(1, Direction::Write, &data);
+    let into = [rig.sge(8000, 5000)];
+    let (_, read) = rig.command(2, Direction::Read, &into);
+    rig.receive(5);
+    let r2t = rig.target.r2t(write, 1, 0, 5000);
+    rig.come(&r2t);
+    assert_eq!(rig.up().len(), 1);
+    assert_eq!(rig.send_some(1000), Sending::Blocked);
+    let pdu = rig.target.data_in_status(read, 0, &[1; 5000]);
+    rig.come(&pdu[..2000]);
+    rig.qp
+        .desk
+        .serve(|inner| inner.window.max_cmd_sn = 2, |_| ());
+    rig.post(3, Direction::None, &[]);
+    rig.post_pdu(4, [0; 48], &[]);
+    let mut urgent = [0; 48];
+    urgent[0] = 0x40;
+    rig.post_pdu(5, urgent, &[]);
+    rig.events();
+    rig
+}
+
+#[track_caller]
+fn assert_all_flushed(rig: &mut Rig, cause: &str) {
+    rig.assert_ended(cause);
+    let mut sends = rig.sent();
+    sends.sort_by_key(|(id, _)| *id);
+    let flushed = Status::WrFlushErr;
+    assert_eq!(sends, [1, 2, 3, 4, 5].map(|id| (id, flushed)));
+    let ups: Vec<(u64, Status)> = rig.up().iter().map(|up| (up.id, up.status)).collect();
+    assert_eq!(ups, [2, 3, 4, 5, 6, 7].map(|id| (id, flushed)));
+    // And once.
+    rig.qp.fail("again", &mut rig.out);
+    rig.qp.handle_closed("again", &mut rig.out);
+    assert_eq!(rig.read(), Receiving::Ended);
+    assert_eq!(rig.flow(), Sending::Ended);
+    assert_eq!((rig.sent().len(), rig.up().len()), (0, 0));
+    rig.assert_ended(cause);
+}
+
+#[test]
+fn everything_ends_once_however_it_ends() {
+    let lost = [Event::Disconnected { qp: 7 }, Event::QpFatal { qp: 7 }];
+    let fatal = &lost[1..];
+    type End = (&'static str, fn(&mut Rig));
+    let read = |rig: &mut Rig, moved| {
+        let end = rig.qp.receive(&mut Only(moved), &mut rig.out);
+        assert_eq!(end, Receiving::Ended);
+    };
+    let write = |rig: &mut Rig, moved| {
+        let end = rig.qp.try_transmit(&mut Only(moved), &mut rig.out);
+        assert_eq!(end, Some(Sending::Ended));
+    };
+    for (moved, cause, events) in [
+        (Moved::End, "the target closed", &lost[..]),
+        (Moved::Broken, "broke", &lost),
+        (Moved::Fault, "not mapped", fatal),
+    ] {
+        let mut rig = busy();
+        read(&mut rig, moved);
+        assert_eq!(rig.events(), events);
+        assert_all_flushed(&mut rig, cause);
+        if moved != Moved::End {
+            let mut rig = busy();
+            // What was for immediate delivery is framed and so complete, if there was room to frame it.
+            rig.qp.queues.lock().urgent.clear();
+            write(&mut rig, moved);
+            assert_eq!(rig.events(), events);
+            rig.qp.queues.lock().sends_outstanding = 0;
+            rig.assert_ended(cause);
+            assert_eq!(rig.sent().len(), 4);
+        }
+    }
+    let ends: [End; 2] = [
+        ("said so", |rig| rig.qp.fail("said so", &mut rig.out)),
+        ("overflowed", |rig| rig.qp.fail_overflowed(&mut rig.out)),
+    ];
+    for (cause, end) in ends {
+        let mut rig = busy();
+        end(&mut rig);
+        assert_eq!(rig.events(), fatal);
+        assert_all_flushed(&mut rig, cause);
+    }
+    let mut rig = busy();
+    rig.qp.handle_closed("gone", &mut rig.out);
+    assert_eq!(rig.events(), lost);
+    assert_all_flushed(&mut rig, "gone");
+}
+
+#[test]
+fn nothing_completes_after_retirement() {
+    let mut rig = busy();
+    assert!(rig.qp.retire());
+    assert!(!rig.qp.retire(), "once");
+    assert_eq!((rig.sent().len(), rig.up().len()), (0, 0));
+    rig.assert_ended("destroyed");
+    let wr = Rig::wr(9, Direction::None, &[]);
+    let gone = crate::wr::PostError::State(QpState::Reset);
+    assert_eq!(rig.qp.post_command(&wr, &mut rig.out), Err(gone));
+    let receive = ReceiveWr {
+        id: 9,
+        scatter: &[],
+    };
+    assert_eq!(rig.qp.post_receive(&receive, &mut rig.out), Err(gone));
+    assert_eq!(rig.read(), Receiving::Ended);
+    assert_eq!(rig.flow(), Sending::Ended);
+    assert_eq!((rig.sent().len(), rig.up().len()), (0, 0));
+    assert!(rig.events().is_empty(), "nobody hears of it");
+}
+
+/// On a function: a queue that overflows fails the queue pairs that complete there, once, and destruction leaves nothing.
+#[test]
+fn a_completion_queue_overflows() {
+    let shares = Shares {
+        qps: 8,
+        cqs: 8,
+        srqs: 8,
+        ssqs: 8,
+        pds: 8,
+        stags: 30,
+        event_queues: 8,
+        vectors: 8,
+    };
+    for small in ["send", "recv"] {
+        let adapter = Adapter::new(shares, Policy::Verbs, 1).unwrap();
+        let function = adapter.function(0).unwrap();
+        let pd = function.allocate_pd().unwrap();
+        let cq = |entries| function.create_cq(entries).unwrap();
+        let (send, recv) = match small {
+            "send" => (cq(2), cq(100)),
+            _ => (cq(100), cq(2)),
+        };
+        let new = NewUpper {
+            pd,
+            send_cq: send.number(),
+            recv_cq: recv.number(),
+            limits: Limits::default(),
+        };
+        let make = |init| Qp::new(init, OnFailure::Reactive);
+        let qp = function.create_upper(new, make).unwrap();
+        let mut out = Outbox::new();
+        assert!(qp.attach());
+        qp.begin(Terms::DEFAULT, &mut out);
+        qp.desk.serve(|inner| inner.window.max_cmd_sn = 64, |_| ());
+        let mut target = Target::new();
+        for id in 0..6 {
+            let receive = ReceiveWr { id, scatter: &[] };
+            qp.post_receive(&receive, &mut out).unwrap();
+        }
+        for id in 0..5 {
+            let wr = Rig::wr(id, Direction::None, &[]);
+            qp.post_command(&wr, &mut out).unwrap();
+        }
+        let mut hand = Hand::open(usize::MAX);
+        qp.try_transmit(&mut hand, &mut out);
+        target.hear(hand.went);
+        let itts: Vec<u32> = target
+            .heard
+            .iter()
+            .map(|sent| u32::from_be_bytes(sent.bhs[16..20].try_into().unwrap()))
+            .collect();
+        let wire: Vec<u8> = itts.iter().flat_map(|itt| target.response(*itt)).collect();
+        let mut hand = Hand::with(&wire);
+        while let Receiving::Some(_) = qp.receive(&mut hand, &mut out) {}
+        function.settle(&mut out);
+        assert_eq!(qp.state(), QpState::Err);
+        let fatal = out
+            .events()
+            .iter()
+            .filter(|event| matches!(event, Event::QpFatal { .. }));
+        assert_eq!(fatal.count(), 1, "{small}");
+        assert_eq!(qp.view().cause.unwrap(), "a completion queue overflowed");
+        let view = qp.view();
+        assert_eq!((view.sends, view.commands, view.receives), (0, 0, 0));
+        assert_eq!(poll(if small == "send" { &send } else { &recv }).len(), 2);
+        function.destroy_upper(qp.number()).unwrap();
+        assert!(function.destroy_upper(qp.number()).is_err());
+        assert_eq!(poll(&send).len() + poll(&recv).len(), 0);
+    }
+}

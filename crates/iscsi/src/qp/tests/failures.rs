@@ -1,0 +1,262 @@
+//! Commands that cannot be executed: each check of M12, under option 1 (the send queue stops, all else goes on) and option 2 (the
+//! stream ends).
+
+use super::*;
+use verbena_wire::iscsi::FromInitiator;
+
+/// What is wrong with a command, with which status it ends and what the cause says.
+#[derive(Debug, Clone, Copy)]
+enum Wrong {
+    Mode,
+    Opcode,
+    Wraps,
+    TooLong,
+    TableFull,
+    Memory,
+    Right,
+    Domain,
+    Directionless,
+}
+
+const ALL: [Wrong; 9] = [
+    Wrong::Mode,
+    Wrong::Opcode,
+    Wrong::Wraps,
+    Wrong::TooLong,
+    Wrong::TableFull,
+    Wrong::Memory,
+    Wrong::Right,
+    Wrong::Domain,
+    Wrong::Directionless,
+];
+
+impl Wrong {
+    fn says(self) -> (Status, &'static str) {
+        match self {
+            Wrong::Mode => (Status::LocQpOpErr, "not in iSCSI mode"),
+            Wrong::Opcode => (Status::LocQpOpErr, "has no command 0x28"),
+            Wrong::Wraps | Wrong::TooLong => (Status::LocQpOpErr, "segments wrap"),
+            Wrong::TableFull => (Status::MwBindErr, "entry"),
+            Wrong::Memory | Wrong::Right | Wrong::Domain => (Status::LocProtErr, "its memory"),
+            Wrong::Directionless => (Status::LocQpOpErr, "no direction"),
+        }
+    }
+}
+
+/// A rig with one good read under way, behind which the wrong command is posted as number 2, followed by 3 and 4.
+struct Case {
+    rig: Rig,
+    good: (CommandId, u32),
+    /// What has to stay until the end.
+    kept: Vec<Buffer>,
+}
+
+fn case(wrong: Wrong, on_failure: OnFailure) -> Case {
+    let tpt = Arc::new(Tpt::new(1..40, Policy::Verbs, 5));
+    let setup = Setup {
+        on_failure,
+        terms: Terms {
+            immediate_data: false,
+            ..Terms::DEFAULT
+        },
+        ..Setup::default()
+    };
+    let mut rig = Rig::on(&tpt, setup);
+    let data = [rig.sge(0, 100)];
+    let good = rig.command(1, Direction::Write, &data);
+    let mut kept = Vec::new();
+    let mut other = |pd: Pd, access: Access| {
+        let buffer = Buffer::new(&tpt, 100, pd, access).unwrap();
+        let (at, stag) = (buffer.at(), buffer.stag());
+        kept.push(buffer);
+        Sge { at, len: 50, stag }
+    };
+    let mut sge = rig.sge(0, 100);
+    let mut data = vec![sge];
+    match wrong {
+        Wrong::Mode => rig
+            .qp
+            .desk
+            .serve(|inner| inner.full_feature = false, |_| ()),
+        Wrong::Wraps => {
+            sge.at = u64::MAX - 10;
+            data = vec![sge];
+        }
+        // Neither is there so much memory, nor is it looked at.
+        Wrong::TooLong => {
+            sge.len = u32::MAX / 2 + 1;
+            data = vec![sge; 2];
+        }
+        Wrong::Memory => data.push(Sge {
+            at: sge.at + SIZE as u64 - 3,
+            ..sge
+        }),
+        Wrong::Right => data.push(other(PD, Access::LOCAL_READ)),
+        Wrong::Domain => data.push(other(Pd(2), Access::ALL)),
+        Wrong::TableFull => {
+            while let Ok(buffer) = Buffer::new(&tpt, 16, Pd(3), Access::ALL) {
+                kept.push(buffer);
+            }
+        }
+        Wrong::Opcode | Wrong::Directionless => {}
+    }
+    let mut wr = Rig::wr(2, Direction::Read, &data);
+    match wrong {
+        Wrong::Opcode => wr.device = DeviceType::Enclosure,
+        Wrong::Directionless => wr.direction = Direction::None,
+        _ => {}
+    }
+    rig.receive(3);
+    rig.heard();
+    rig.qp.post_command(&wr, &mut rig.out).unwrap();
+    rig.post(3, Direction::None, &[]);
+    rig.post_pdu(4, nop(false), b"later");
+    rig.events();
+    Case { rig, good, kept }
+}
+
+fn nop(immediate: bool) -> Bhs {
+    let mut bhs = [0; 48];
+    bhs[0] = if immediate { 0x40 } else { 0 };
+    bhs[1] = 0x80;
+    bhs[16..24].copy_from_slice(&[0xff; 8]);
+    bhs
+}
+
+#[test]
+fn option_1_the_send_queue_stops_and_all_else_goes_on() {
+    for wrong in ALL {
+        let Case {
+            mut rig,
+            good,
+            kept: _kept,
+        } = case(wrong, OnFailure::Reactive);
+        let (status, says) = wrong.says();
+        let entries = rig.tpt.len();
+        assert_eq!(rig.flow(), Sending::Idle);
+        assert_eq!(rig.state(), QpState::Sqe, "{wrong:?}");
+        assert!(!rig.qp.wants_close());
+        let cause = rig.qp.view().cause.unwrap();
+        assert!(
+            cause.contains(says) && cause.contains("command 2"),
+            "{cause}"
+        );
+        let flushed = Status::WrFlushErr;
+        assert_eq!(rig.sent(), [(2, status), (3, flushed), (4, flushed)]);
+        assert!(rig.heard().is_empty(), "nothing is sent of it");
+        assert_eq!(rig.events(), [Event::QpRequest { qp: 7 }]);
+        assert_eq!(rig.tpt.len(), entries, "and nothing is registered");
+        let view = rig.qp.view();
+        assert_eq!((view.sends, view.commands), (1, 1), "the one before");
+
+        // What is posted now is flushed, but for what is for immediate delivery.
+        rig.post(5, Direction::None, &[]);
+        rig.post_pdu(6, nop(false), b"no");
+        rig.post_pdu(7, nop(true), b"yes");
+        rig.flow();
+        let done = [(5, flushed), (6, flushed), (7, Status::Success)];
+        assert_eq!(rig.sent(), done);
+        assert_eq!(rig.heard()[0].data, b"yes");
+
+        // Receives, R2Ts and the command before go on.
+        rig.qp.desk.serve(|inner| inner.full_feature = true, |_| ());
+        let wire = [rig.target.nop(), rig.target.r2t(good.1, 4, 0, 100)];
+        rig.deliver(&wire.concat());
+        assert_eq!(rig.up().len(), 2);
+        assert_eq!(rig.heard()[0].data, [FILL; 100]);
+        let response = rig.target.response(good.1);
+        rig.deliver(&response);
+        assert_eq!(rig.sent(), [(1, Status::Success)]);
+        assert_eq!(rig.up()[0].command, Some(good.0.0));
+        assert_eq!(rig.state(), QpState::Sqe);
+
+        // Started again it goes on where it stood; numbers have no gap.
+        assert!(rig.qp.restart_sends());
+        assert!(!rig.qp.restart_sends());
+        assert_eq!((rig.state(), rig.qp.view().cause), (QpState::Rts, None));
+        let view = rig.qp.view();
+        assert_eq!((view.sends, view.commands, view.receives), (0, 0, 1));
+        if let Wrong::TableFull = wrong {
+            // The good one's entry is free again.
+            assert_eq!(rig.tpt.len(), entries - 1);
+        }
+        rig.post(8, Direction::None, &[]);
+        rig.flow();
+        let heard = rig.heard();
+        let FromInitiator::ScsiCommand(pdu) = heard[0].pdu else {
+            panic!("{:?}", heard[0].pdu)
+        };
+        assert_eq!(pdu.cmd_sn, 2, "{wrong:?}");
+        let response = rig.target.response(pdu.itt);
+        rig.deliver(&response);
+        assert_eq!(rig.sent(), [(8, Status::Success)]);
+    }
+}
+
+#[test]
+fn option_2_the_stream_ends() {
+    for wrong in ALL {
+        let Case { mut rig, kept, .. } = case(wrong, OnFailure::Anticipatory);
+        let (status, says) = wrong.says();
+        assert_eq!(rig.flow(), Sending::Ended, "{wrong:?}");
+        drop(kept);
+        rig.assert_ended(says);
+        let flushed = Status::WrFlushErr;
+        let ends = [(2, status), (1, flushed), (3, flushed), (4, flushed)];
+        assert_eq!(rig.sent(), ends);
+        let ups: Vec<(u64, Status)> = rig.up().iter().map(|up| (up.id, up.status)).collect();
+        let receives: Vec<(u64, Status)> = (1..5).map(|id| (id, flushed)).collect();
+        assert_eq!(ups, receives, "receives in posting order");
+        assert!(rig.heard().is_empty());
+        assert_eq!(rig.events(), [Event::QpFatal { qp: 7 }]);
+        assert!(!rig.qp.restart_sends(), "there is no way back");
+
+        // Whatever is posted now ends where it is posted.
+        rig.post(5, Direction::None, &[]);
+        rig.post_pdu(6, nop(true), b"no");
+        rig.receive_of(100);
+        assert_eq!(rig.sent(), [(5, flushed), (6, flushed)]);
+        assert_eq!(rig.up()[0].status, flushed);
+        assert_eq!(rig.flow(), Sending::Ended);
+        assert_eq!(rig.read(), Receiving::Ended);
+    }
+}
+
+/// The first cause is kept while it is stopped; one that was mended is not the cause of what comes later.
+#[test]
+fn the_cause_is_the_one_that_counts() {
+    let Case { mut rig, .. } = case(Wrong::Wraps, OnFailure::Reactive);
+    rig.flow();
+    rig.qp.fail("somebody said so", &mut rig.out);
+    rig.assert_ended("segments wrap");
+
+    let Case { mut rig, .. } = case(Wrong::Wraps, OnFailure::Reactive);
+    rig.flow();
+    rig.qp.restart_sends();
+    rig.qp.fail("somebody said so", &mut rig.out);
+    rig.assert_ended("somebody said so");
+}
+
+/// Data segments that end exactly at the limits are good, and are looked up: there is no such memory.
+#[test]
+fn segments_up_to_the_limits_do_not_wrap() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(1);
+    let mut sge = rig.sge(0, u32::MAX);
+    sge.at = u64::MAX - u64::from(u32::MAX);
+    rig.post(1, Direction::Read, &[sge]);
+    rig.flow();
+    assert_eq!(rig.sent(), [(1, Status::LocProtErr)]);
+}
+
+/// A segment of no length names no memory, whatever it says.
+#[test]
+fn an_empty_segment_names_nothing() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(1);
+    let mut sge = rig.sge(0, 0);
+    sge.stag = verbena_wire::Stag::new(0x1234_5678);
+    rig.post(1, Direction::Read, &[sge]);
+    rig.flow();
+    assert_eq!(rig.heard().len(), 1);
+}

@@ -1,0 +1,246 @@
+//! Every other PDU goes up whole; what it says of numbers and of the window is taken.
+
+use super::*;
+use verbena_wire::iscsi::{AsyncEvent, AsyncMessage, Bhs, Lengths, LogoutOutcome, LogoutResponse};
+use verbena_wire::iscsi::{NO_TAG, NopIn, Reject, RejectReason, TaskOutcome, TaskResponse};
+use verbena_wire::iscsi::{TextResponse, Window, digest};
+
+const WINDOW: Window = Window {
+    exp_cmd_sn: 1,
+    max_cmd_sn: 64,
+};
+
+fn nop_in(itt: u32, stat_sn: u32, data_len: u32) -> Bhs {
+    NopIn {
+        data_len,
+        lun: Lun::new(0).unwrap(),
+        itt,
+        ttt: NO_TAG,
+        stat_sn,
+        window: WINDOW,
+    }
+    .emit()
+}
+
+fn expected_status(rig: &Rig) -> u32 {
+    rig.qp.desk.look(|inner| inner.exp_stat_sn.unwrap())
+}
+
+/// All kinds, each with the status number that it may have, and whether it counts.
+fn kinds(stat_sn: u32) -> Vec<(Bhs, bool)> {
+    vec![
+        (nop_in(0x77, stat_sn, 5), true),
+        (nop_in(NO_TAG, stat_sn, 0), false),
+        (
+            TaskResponse {
+                response: TaskOutcome::Complete,
+                itt: 0x78,
+                stat_sn,
+                window: WINDOW,
+            }
+            .emit(),
+            true,
+        ),
+        (
+            TextResponse {
+                is_final: true,
+                more: false,
+                data_len: 70,
+                lun: Lun::new(0).unwrap(),
+                itt: 9,
+                ttt: NO_TAG,
+                stat_sn,
+                window: WINDOW,
+            }
+            .emit(),
+            true,
+        ),
+        (
+            LogoutResponse {
+                response: LogoutOutcome::Closed,
+                itt: 9,
+                stat_sn,
+                window: WINDOW,
+                time2wait: 2,
+                time2retain: 20,
+            }
+            .emit(),
+            true,
+        ),
+        (
+            AsyncMessage {
+                event: AsyncEvent::LogoutRequest,
+                vcode: 0,
+                parameters: [1, 2, 3],
+                data_len: 3,
+                lun: Lun::new(1).unwrap(),
+                stat_sn,
+                window: WINDOW,
+            }
+            .emit(),
+            true,
+        ),
+        (
+            Reject {
+                reason: RejectReason::ProtocolError,
+                data_len: 48,
+                stat_sn,
+                window: WINDOW,
+                data_sn: 0,
+            }
+            .emit(),
+            true,
+        ),
+    ]
+}
+
+#[test]
+fn each_kind_goes_up_whole_and_its_status_counts() {
+    for way in Way::ALL {
+        // With and without a command that reads: what is staged ahead differs.
+        for reads in [false, true] {
+            let mut rig = Rig::on_way(way);
+            if reads {
+                let data = [rig.sge(0, 100)];
+                rig.command(1, Direction::Read, &data);
+            }
+            for at in 0..kinds(0).len() {
+                let before = expected_status(&rig);
+                let (bhs, counts) = kinds(before)[at];
+                let data = pattern(at, Lengths::of(&bhs).data as usize);
+                let pdu = rig.target.pdu(&bhs, &data);
+                rig.receive(1);
+                rig.deliver(&pdu);
+                let ups = rig.up();
+                assert_eq!(ups.len(), 1);
+                assert_eq!((ups[0].status, ups[0].command), (Status::Success, None));
+                assert_eq!(ups[0].bytes, [&bhs[..], &data].concat());
+                assert_eq!(expected_status(&rig), before + u32::from(counts));
+            }
+            rig.assert_untouched();
+            let counters = rig.qp.view().counters;
+            assert_eq!((counters.refused, counters.dropped), (0, 0));
+        }
+    }
+}
+
+/// Unknown opcodes, an initiator's own, headers that contradict themselves, and additional header segments.
+#[test]
+fn what_is_not_understood_goes_up_whole() {
+    for digests in [false, true] {
+        for way in Way::ALL {
+            let mut rig = Rig::new(Setup {
+                terms: Terms {
+                    header_digest: digests,
+                    data_digest: digests,
+                    ..Terms::DEFAULT
+                },
+                way,
+                ..Setup::default()
+            });
+            let data = [rig.sge(0, 100)];
+            let (name, itt) = rig.command(1, Direction::Read, &data);
+            let tag = itt.to_be_bytes();
+            // Opcode, flags, words of additional header, bytes of data.
+            let strange: [(u8, u8, u8, u8); 8] = [
+                (0x3e, 0x80, 0, 7),
+                (0x01, 0x80, 0, 100),
+                (0x05, 0x80, 3, 9),
+                (0x1f, 0, 0, 0),
+                // Data-In with status and not final; with both residuals; with an additional header.
+                (0x25, 0x01, 0, 8),
+                (0x25, 0x87, 0, 8),
+                (0x25, 0x81, 2, 8),
+                (0x21, 0x86, 255, 3),
+            ];
+            for (opcode, flags, words, len) in strange {
+                let mut head = vec![0; 48 + usize::from(words) * 4];
+                head[..2].copy_from_slice(&[opcode, flags]);
+                (head[4], head[7]) = (words, len);
+                head[16..20].copy_from_slice(&tag);
+                head[24..28].copy_from_slice(&rig.target.stat_sn.to_be_bytes());
+                for (at, byte) in head.iter_mut().enumerate().skip(48) {
+                    *byte = at as u8;
+                }
+                let data = pattern(opcode.into(), len.into());
+                let mut wire = head.clone();
+                let mut padded = data.clone();
+                padded.resize(data.len().next_multiple_of(4), 0);
+                if digests {
+                    wire.extend(digest(&head));
+                }
+                wire.extend(&padded);
+                if digests && len > 0 {
+                    wire.extend(digest(&padded));
+                }
+                let at = rig.receive_wide();
+                rig.deliver(&wire);
+                let whole = [head, data].concat();
+                let ups = poll(&rig.qp.init().recv_cq);
+                assert_eq!(
+                    (ups[0].status, ups[0].len),
+                    (Status::Success, whole.len() as u32)
+                );
+                assert_eq!(rig.memory.read(at, whole.len()), whole);
+                assert_eq!(ups[0].immediate, None, "{opcode:#x} ends nothing");
+            }
+            assert_eq!(rig.memory.read(0, 100), [FILL; 100]);
+            rig.receive(1);
+            let pdu = rig.target.data_in_status(itt, 0, &[1; 100]);
+            rig.deliver(&pdu);
+            assert_eq!(rig.up()[0].command, Some(name.0));
+        }
+    }
+}
+
+impl Rig {
+    /// Posts a receive of 2000 bytes at the end of the memory; the first of those that wait are used up before.
+    fn receive_wide(&mut self) -> usize {
+        let waiting = self.qp.view().receives;
+        for _ in 0..waiting {
+            let pdu = self.target.nop();
+            self.deliver(&pdu);
+        }
+        self.up();
+        let at = SIZE - 2000;
+        let scatter = &[self.sge(at, 2000)];
+        let wr = ReceiveWr { id: 5, scatter };
+        self.qp.post_receive(&wr, &mut self.out).unwrap();
+        at
+    }
+}
+
+/// ExpStatSN never goes back, and an unsolicited NOP-In, whose number is the next one's, does not count.
+#[test]
+fn the_next_status_never_goes_back() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(3);
+    let next = expected_status(&rig);
+    let old = rig.target.pdu(&nop_in(5, next - 4, 0), &[]);
+    rig.deliver(&old);
+    assert_eq!(expected_status(&rig), next);
+    let ahead = rig.target.pdu(&nop_in(5, next + 10, 0), &[]);
+    rig.deliver(&ahead);
+    assert_eq!(expected_status(&rig), next + 11);
+}
+
+/// Before login is over everything goes up, also what looks like data.
+#[test]
+fn before_full_feature_everything_goes_up() {
+    let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
+    let mut rig = Rig::fresh(&tpt, Setup::default());
+    assert!(rig.qp.attach());
+    assert!(!rig.qp.attach(), "once");
+    rig.receive(3);
+    let wire = [
+        rig.target.data_in(0x100, 0, &[1; 10]),
+        rig.target.r2t(0x100, 1, 0, 10),
+        rig.target.response(0x100),
+    ];
+    rig.deliver(&wire.concat());
+    let ups = rig.up();
+    assert_eq!(ups.len(), 3);
+    assert_eq!(ups[0].bytes, wire[0][..58]);
+    let counters = rig.qp.view().counters;
+    assert_eq!((counters.refused, counters.dropped), (0, 0));
+}

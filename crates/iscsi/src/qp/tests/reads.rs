@@ -1,0 +1,254 @@
+//! Commands that read: data lands where it belongs and nowhere else, headers go up, the response carries the command's name.
+
+use super::*;
+use verbena_wire::iscsi::{BHS_LEN, DataIn, FromInitiator, Residual, ScsiResponse};
+
+/// The buffers of most tests: three pieces, out of order, at odd places.
+fn scattered(rig: &Rig) -> [Sge; 3] {
+    [rig.sge(5001, 1003), rig.sge(100, 7), rig.sge(20_000, 3990)]
+}
+
+const LEN: usize = 5000;
+
+/// What the memory looks like when the buffers hold this from the beginning on.
+fn expected(data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![FILL; SIZE];
+    let mut rest = data;
+    for (at, len) in [(5001, 1003), (100, 7), (20_000, 3990)] {
+        let (now, later) = rest.split_at(rest.len().min(len));
+        bytes[at..at + now.len()].copy_from_slice(now);
+        rest = later;
+    }
+    bytes
+}
+
+#[test]
+fn one_data_in_with_status_is_all_of_a_read() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let entries = rig.tpt.len();
+        let data = scattered(&rig);
+        let (name, itt) = rig.command(40, Direction::Read, &data);
+        assert_eq!(rig.tpt.len(), entries + 1);
+        let [sent] = &rig.heard()[..] else {
+            panic!("one command")
+        };
+        let FromInitiator::ScsiCommand(pdu) = sent.pdu else {
+            panic!("{:?}", sent.pdu)
+        };
+        assert!(pdu.read && !pdu.write && pdu.is_final && !pdu.immediate);
+        assert_eq!((pdu.expected_len, pdu.data_len), (LEN as u32, 0));
+        assert_eq!((pdu.cmd_sn, pdu.exp_stat_sn), (1, 0x11));
+        assert_eq!(pdu.cdb, Cdb::read10(8, 32).bytes());
+        assert_eq!(pdu.lun, Lun::new(1).unwrap());
+
+        let bytes = pattern(3, LEN);
+        let pdu = rig.target.data_in_status(itt, 0, &bytes);
+        rig.deliver(&pdu);
+        assert!(rig.bytes() == expected(&bytes));
+        let [up] = &rig.up()[..] else {
+            panic!("one header")
+        };
+        assert_eq!((up.status, up.command), (Status::Success, Some(name.0)));
+        assert_eq!(up.bytes, pdu[..BHS_LEN]);
+        assert_eq!(rig.sent(), [(40, Status::Success)]);
+        assert_eq!(rig.tpt.len(), entries, "its entry is destroyed");
+        let view = rig.qp.view();
+        assert_eq!((view.sends, view.commands, view.receives), (0, 0, 0));
+        assert_eq!((view.state, view.cause), (QpState::Rts, None));
+    }
+}
+
+#[test]
+fn many_data_ins_in_any_order_and_a_response_of_its_own() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let entries = rig.tpt.len();
+        let data = scattered(&rig);
+        let (name, itt) = rig.command(1, Direction::Read, &data);
+        rig.receive(5);
+        let bytes = pattern(9, LEN);
+        // Odd lengths, so that all but one is padded; across the edges of the pieces.
+        let cuts = [(1009, 2001), (0, 1), (1, 1008), (4999, 1), (3010, 1989)];
+        let mut wire = Vec::new();
+        let mut headers = Vec::new();
+        for (at, len) in cuts {
+            let pdu = rig.target.data_in(itt, at, &bytes[at as usize..][..len]);
+            headers.push(pdu[..BHS_LEN].to_vec());
+            wire.extend(pdu);
+        }
+        wire.extend(rig.target.response(itt));
+        headers.push(wire[wire.len() - BHS_LEN..].to_vec());
+        rig.deliver(&wire);
+        assert!(rig.bytes() == expected(&bytes), "{way:?}");
+        let ups = rig.up();
+        let got: Vec<Vec<u8>> = ups.iter().map(|up| up.bytes.clone()).collect();
+        assert_eq!(got, headers, "each header, in order");
+        let ids: Vec<u64> = ups.iter().map(|up| up.id).collect();
+        assert_eq!(ids, [1, 2, 3, 4, 5, 6], "receives in posting order");
+        let names: Vec<Option<u32>> = ups.iter().map(|up| up.command).collect();
+        assert_eq!(names, [None, None, None, None, None, Some(name.0)]);
+        assert_eq!(rig.sent(), [(1, Status::Success)]);
+        assert_eq!(rig.tpt.len(), entries);
+    }
+}
+
+#[test]
+fn residuals_go_up_as_they_came() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let data = [rig.sge(0, 96)];
+        let (_, itt) = rig.command(1, Direction::Read, &data);
+        let (_, other) = rig.command(2, Direction::Read, &data);
+        // H.6: INQUIRY of 96 bytes, 66 come.
+        let stat_sn = rig.target.status();
+        let pdu = DataIn {
+            is_final: true,
+            status: Some(0),
+            stat_sn,
+            residual: Residual::Underflow(30),
+            ..rig.target.data_in_header(itt, 0, 66)
+        };
+        let pdu = rig.target.pdu(&pdu.emit(), &pattern(0, 66));
+        assert_eq!(pdu[..2], [0x25, 0x83]);
+        let over = ScsiResponse {
+            residual: Residual::Overflow(7),
+            ..rig.target.response_header(other)
+        };
+        let over = rig.target.pdu(&over.emit(), &[]);
+        rig.deliver(&[&pdu[..], &over].concat());
+        let ups = rig.up();
+        let read = DataIn::parse(ups[0].bytes.first_chunk().unwrap()).unwrap();
+        assert_eq!(read.residual, Residual::Underflow(30));
+        let read = ScsiResponse::parse(ups[1].bytes.first_chunk().unwrap()).unwrap();
+        assert_eq!(read.residual, Residual::Overflow(7));
+        assert_eq!(rig.memory.read(0, 66), pattern(0, 66));
+        assert!(rig.bytes()[66..].iter().all(|byte| *byte == FILL));
+    }
+}
+
+#[test]
+fn nothing_to_read_and_nothing_in_a_data_in() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        // No data at all, data segments of no length, and a Data-In of no length for one that has some.
+        let (_, none) = rig.command(1, Direction::None, &[]);
+        let empty = [rig.sge(9, 0), rig.sge(0, 0)];
+        let (_, zero) = rig.command(2, Direction::Read, &empty);
+        let data = [rig.sge(9, 0), rig.sge(10, 4), rig.sge(0, 0)];
+        let (_, some) = rig.command(3, Direction::Read, &data);
+        rig.receive(1);
+        let wire = [
+            rig.target.data_in(some, 4, &[]),
+            rig.target.response(none),
+            rig.target.data_in_status(zero, 0, &[]),
+            rig.target.data_in_status(some, 0, &[1, 2, 3]),
+        ];
+        rig.deliver(&wire.concat());
+        assert_eq!(rig.up().len(), 4);
+        let done = [1, 2, 3].map(|id| (id, Status::Success));
+        assert_eq!(rig.sent(), done);
+        assert_eq!(rig.memory.read(9, 6), [FILL, 1, 2, 3, FILL, FILL]);
+    }
+}
+
+#[test]
+fn names_are_given_at_posting_and_come_back_with_responses_in_any_order() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(10);
+    let data = [rig.sge(0, 512)];
+    let names: Vec<CommandId> = (0..10)
+        .map(|id| rig.post(id, Direction::Read, &data))
+        .collect();
+    // Before anything was sent.
+    assert!(rig.heard().is_empty());
+    for (at, name) in names.iter().enumerate() {
+        assert!(!names[..at].contains(name));
+    }
+    rig.flow();
+    let mut itts = Vec::new();
+    for (at, sent) in rig.heard().iter().enumerate() {
+        let FromInitiator::ScsiCommand(pdu) = sent.pdu else {
+            panic!("{:?}", sent.pdu)
+        };
+        assert_eq!(pdu.cmd_sn, 1 + at as u32, "in posting order");
+        itts.push(pdu.itt);
+    }
+    for at in [3, 1, 4, 0, 5, 9, 2, 6, 8, 7] {
+        let response = rig.target.response(itts[at]);
+        rig.deliver(&response);
+        assert_eq!(rig.up()[0].command, Some(names[at].0));
+        assert_eq!(rig.sent(), [(at as u64, Status::Success)]);
+    }
+}
+
+#[test]
+fn one_that_does_not_want_to_hear_of_it_does_not() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(1);
+    let quiet = CommandWr {
+        flags: Flags::NONE,
+        ..Rig::wr(1, Direction::None, &[])
+    };
+    rig.qp.post_command(&quiet, &mut rig.out).unwrap();
+    rig.flow();
+    let response = rig.target.response(rig.target.last_itt);
+    rig.deliver(&response);
+    assert_eq!((rig.sent().len(), rig.up().len()), (0, 1));
+    assert_eq!(rig.qp.view().sends, 0);
+}
+
+/// M20: with commands reading nothing is copied, as long as the carrier gives bytes as they are asked for.
+#[test]
+fn nothing_is_copied_on_the_way_in() {
+    for (header_digest, data_digest) in [(false, false), (true, true)] {
+        for way in Way::ALL {
+            let mut rig = Rig::new(Setup {
+                terms: Terms {
+                    header_digest,
+                    data_digest,
+                    ..Terms::DEFAULT
+                },
+                way,
+                ..Setup::default()
+            });
+            let data = scattered(&rig);
+            let (_, itt) = rig.command(1, Direction::Read, &data);
+            let (_, other) = rig.command(2, Direction::Read, &[]);
+            rig.receive(7);
+            let bytes = pattern(9, LEN);
+            let nop = rig.target.nop();
+            let wire = [
+                rig.target.data_in(itt, 0, &bytes[..1001]),
+                rig.target.data_in(itt, 1001, &bytes[1001..3001]),
+                nop.clone(),
+                rig.target.data_in(itt, 3001, &bytes[3001..4000]),
+                rig.target.sense(other, &[0, 3, 1, 2, 3]),
+                rig.target.data_in_status(itt, 4000, &bytes[4000..]),
+            ];
+            rig.deliver(&wire.concat());
+            assert!(rig.bytes() == expected(&bytes));
+            let counters = rig.qp.view().counters;
+            assert_eq!((counters.placed, counters.copied), (LEN as u64, 0));
+            assert_eq!(counters.pdus_in, 7);
+            assert_eq!(counters.commands, 2);
+        }
+    }
+}
+
+/// More pieces than one read names: 32 grants at a time.
+#[test]
+fn many_pieces_take_several_reads() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let data: Vec<Sge> = (0..40).map(|i| rig.sge(i * 300 + 1, 101)).collect();
+        let (_, itt) = rig.command(1, Direction::Read, &data);
+        let bytes = pattern(1, 4040);
+        let pdu = rig.target.data_in_status(itt, 0, &bytes);
+        rig.deliver(&pdu);
+        for (i, part) in bytes.chunks(101).enumerate() {
+            assert_eq!(rig.memory.read(i * 300 + 1, 101), part);
+        }
+        assert_eq!(rig.sent(), [(1, Status::Success)]);
+    }
+}

@@ -1,0 +1,327 @@
+//! Responses: good ones end their command, bad ones are dropped and leave the receive for the next PDU. Receives that are
+//! missing, too small, or gone.
+
+use super::*;
+use crate::wr::PostError;
+use verbena_wire::iscsi::{BHS_LEN, DataIn, FromInitiator};
+
+/// The PDU is dropped: nothing completes, nothing is written, and receives are as they were.
+#[track_caller]
+fn assert_dropped(rig: &mut Rig, pdu: &[u8]) {
+    let before = rig.qp.view();
+    let memory = rig.bytes();
+    rig.deliver(pdu);
+    let after = rig.qp.view();
+    assert_eq!(after.counters.dropped, before.counters.dropped + 1);
+    assert_eq!(after.receives, before.receives);
+    assert_eq!(
+        (after.commands, after.sends),
+        (before.commands, before.sends)
+    );
+    assert_eq!(after.state, QpState::Rts);
+    assert_eq!((rig.up(), rig.sent()), (vec![], vec![]));
+    assert!(rig.bytes() == memory);
+}
+
+#[test]
+fn one_out_of_sequence_is_dropped() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let (name, itt) = rig.command(1, Direction::None, &[]);
+        let next = rig.target.stat_sn;
+        for wrong in [next - 1, next + 1, next ^ 0x8000_0000] {
+            rig.target.stat_sn = wrong;
+            let response = rig.target.sense(itt, &pattern(0, 33));
+            assert_dropped(&mut rig, &response);
+        }
+        rig.target.stat_sn = next;
+        let response = rig.target.sense(itt, &pattern(0, 33));
+        rig.deliver(&response);
+        let ups = rig.up();
+        assert_eq!(ups[0].command, Some(name.0));
+        assert_eq!(ups[0].bytes, response[..BHS_LEN + 33], "without padding");
+    }
+}
+
+/// M12: a Data-In with status is a response as well; nothing of one that is dropped is placed.
+#[test]
+fn a_data_in_with_a_status_out_of_sequence_is_dropped() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let data = [rig.sge(0, 100)];
+        let (name, itt) = rig.command(1, Direction::Read, &data);
+        let next = rig.target.stat_sn;
+        for wrong in [next - 1, next + 1] {
+            rig.target.stat_sn = wrong;
+            let pdu = rig.target.data_in_status(itt, 0, &[7; 99]);
+            assert_dropped(&mut rig, &pdu);
+        }
+        rig.target.stat_sn = next;
+        let pdu = rig.target.data_in_status(itt, 0, &[7; 99]);
+        rig.deliver(&pdu);
+        assert_eq!(rig.up()[0].command, Some(name.0));
+        assert_eq!(rig.memory.read(0, 100), [&[7; 99][..], &[FILL]].concat());
+    }
+}
+
+/// The number of a response that is dropped for its tag has come all the same: the next one is in sequence.
+#[test]
+fn one_for_no_command_is_dropped() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let (_, old) = rig.command(1, Direction::None, &[]);
+        let response = rig.target.response(old);
+        rig.deliver(&response);
+        assert_eq!((rig.up().len(), rig.sent().len()), (1, 1));
+        let (name, itt) = rig.command(2, Direction::None, &[]);
+        let region = rig.memory.stag().get();
+        for wrong in [old, itt ^ 1, region, 0, u32::MAX, 500 << 8] {
+            let response = rig.target.sense(wrong, &[1, 2, 3]);
+            assert_dropped(&mut rig, &response);
+        }
+        let response = rig.target.response(itt);
+        rig.deliver(&response);
+        assert_eq!(rig.up()[0].command, Some(name.0));
+        assert_eq!(rig.sent(), [(2, Status::Success)]);
+        // Once is enough.
+        rig.receive(1);
+        let twice = rig.target.response(itt);
+        assert_dropped(&mut rig, &twice);
+    }
+}
+
+#[test]
+fn one_for_a_command_of_another_queue_pair_is_dropped() {
+    for pd in [PD, Pd(2)] {
+        let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
+        let mut ours = Rig::on(&tpt, Setup::default());
+        let mut theirs = Rig::on(
+            &tpt,
+            Setup {
+                number: 8,
+                pd,
+                ..Setup::default()
+            },
+        );
+        let (_, itt) = ours.command(1, Direction::None, &[]);
+        let (name, other) = theirs.command(1, Direction::None, &[]);
+        let wrong = ours.target.response(other);
+        assert_dropped(&mut ours, &wrong);
+        let right = theirs.target.response(other);
+        theirs.deliver(&right);
+        assert_eq!(theirs.up()[0].command, Some(name.0));
+        let right = ours.target.response(itt);
+        ours.deliver(&right);
+        assert_eq!(ours.sent(), [(1, Status::Success)]);
+    }
+}
+
+/// M12: the receive for the response is posted first.
+#[test]
+fn a_command_without_a_receive_is_refused() {
+    let mut rig = Rig::new(Setup::default());
+    let wr = Rig::wr(1, Direction::None, &[]);
+    let none = PostError::NoReceive {
+        receives: 0,
+        commands: 0,
+    };
+    assert_eq!(rig.qp.post_command(&wr, &mut rig.out), Err(none));
+    rig.receive(1);
+    rig.qp.post_command(&wr, &mut rig.out).unwrap();
+    let one = PostError::NoReceive {
+        receives: 1,
+        commands: 1,
+    };
+    assert_eq!(rig.qp.post_command(&wr, &mut rig.out), Err(one));
+    let view = rig.qp.view();
+    assert_eq!((view.sends, view.commands, view.receives), (1, 1, 1));
+    // Its response makes room, and takes its receive.
+    rig.flow();
+    let response = rig.target.response(rig.target.last_itt);
+    rig.deliver(&response);
+    assert_eq!(rig.qp.post_command(&wr, &mut rig.out), Err(none));
+    assert_eq!(rig.sent().len(), 1);
+}
+
+/// A receive that a dropped response did not use is one for the next command.
+#[test]
+fn a_receive_that_was_not_used_counts() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(2);
+    let wrong = rig.target.response(99);
+    assert_dropped(&mut rig, &wrong);
+    rig.post(1, Direction::None, &[]);
+    rig.post(2, Direction::None, &[]);
+    rig.flow();
+    assert_eq!(rig.heard().len(), 2);
+    // And it is still the first.
+    let response = rig.target.response(rig.target.last_itt);
+    rig.deliver(&response);
+    assert_eq!(rig.up()[0].id, 1);
+}
+
+#[test]
+fn without_a_receive_nothing_is_read() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let data = [rig.sge(0, 6000)];
+        let (_, itt) = rig.command(1, Direction::Read, &data);
+        let bytes = pattern(4, 6000);
+        // The first takes the only receive; the others wait.
+        let wire = [
+            rig.target.data_in(itt, 0, &bytes[..2001]),
+            rig.target.data_in(itt, 2001, &bytes[2001..5000]),
+            rig.target.data_in_status(itt, 5000, &bytes[5000..]),
+        ];
+        rig.come(&wire.concat());
+        assert_eq!(rig.up().len(), 1);
+        assert_eq!(rig.read(), Receiving::Held, "{way:?}");
+        assert!(rig.inbox.len() >= 3000, "most of it stays where it is");
+        assert_eq!(rig.memory.read(2001, 1), [FILL]);
+        // Sending goes on meanwhile.
+        let nop = [&[0x40, 0x80][..], &[0; 14], &[0xff; 8], &[0; 24]].concat();
+        rig.post_pdu(3, *nop.first_chunk().unwrap(), b"x");
+        rig.flow();
+        assert!(matches!(
+            rig.heard().last().unwrap().pdu,
+            FromInitiator::NopOut(_)
+        ));
+        rig.receive(1);
+        assert_eq!(rig.up().len(), 1);
+        assert_eq!(rig.read(), Receiving::Held);
+        rig.receive(1);
+        assert_eq!(rig.up().len(), 1);
+        assert_eq!(rig.read(), Receiving::Dry);
+        assert_eq!(rig.memory.read(0, 6000), bytes);
+        assert_eq!(rig.sent(), [(3, Status::Success), (1, Status::Success)]);
+        assert_eq!(rig.qp.view().counters.copied, 0);
+    }
+}
+
+#[test]
+fn a_receive_that_is_too_small_says_so_and_the_stream_goes_on() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let data = [rig.sge(0, 100)];
+        rig.receive_of(20);
+        rig.receive_of(50);
+        rig.receive_of(0);
+        rig.receive_of(48);
+        rig.receive_of(48 + 33);
+        rig.post(1, Direction::Read, &data);
+        rig.post(2, Direction::None, &[]);
+        rig.post(3, Direction::None, &[]);
+        rig.post(4, Direction::None, &[]);
+        rig.flow();
+        let itts: Vec<u32> = rig
+            .heard()
+            .iter()
+            .map(|sent| u32::from_be_bytes(sent.bhs[16..20].try_into().unwrap()))
+            .collect();
+        let wire = [
+            rig.target.data_in_status(itts[0], 0, &[3; 100]),
+            rig.target.sense(itts[1], &[5; 33]),
+            rig.target.nop(),
+            rig.target.response(itts[2]),
+            rig.target.sense(itts[3], &[6; 33]),
+        ];
+        rig.deliver(&wire.concat());
+        let ups = rig.up();
+        let (short, good) = (Status::LocLenErr, Status::Success);
+        let got: Vec<(Status, Option<u32>, &[u8])> = ups
+            .iter()
+            .map(|up| (up.status, up.command, &up.bytes[..]))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                (short, Some(0), &wire[0][..20]),
+                (short, Some(1), &wire[1][..50]),
+                (short, None, &[]),
+                (good, Some(2), &wire[3][..]),
+                (good, Some(3), &wire[4][..81]),
+            ]
+        );
+        let done = [1, 2, 3, 4].map(|id| (id, good));
+        assert_eq!(rig.sent(), done, "commands end by their responses");
+        assert_eq!(rig.memory.read(0, 100), [3; 100]);
+        assert_eq!(rig.state(), QpState::Rts);
+    }
+}
+
+/// A receive of several pieces is one run of bytes.
+#[test]
+fn a_receive_of_several_pieces() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let scatter = [
+            rig.sge(10, 5),
+            rig.sge(1000, 50),
+            rig.sge(0, 2),
+            rig.sge(3000, 500),
+        ];
+        let id = 77;
+        let wr = ReceiveWr {
+            id,
+            scatter: &scatter,
+        };
+        rig.qp.post_receive(&wr, &mut rig.out).unwrap();
+        rig.post(1, Direction::None, &[]);
+        rig.flow();
+        let pdu = rig.target.sense(rig.target.last_itt, &pattern(2, 200));
+        rig.deliver(&pdu);
+        let got: Vec<u8> = scatter
+            .iter()
+            .flat_map(|sge| {
+                rig.memory
+                    .read((sge.at - rig.memory.at()) as usize, sge.len as usize)
+            })
+            .collect();
+        assert_eq!(got[..248], pdu[..248]);
+        let wc = poll(&rig.qp.init().recv_cq);
+        assert_eq!((wc[0].id, wc[0].len), (77, 248));
+    }
+}
+
+#[test]
+fn a_receive_into_memory_that_is_gone_ends_the_stream() {
+    for region in [false, true] {
+        let mut rig = Rig::new(Setup::default());
+        let other = Buffer::new(&rig.tpt, 100, PD, Access::LOCAL_READ).unwrap();
+        let (at, stag) = (other.at(), other.stag());
+        if region {
+            drop(other);
+        }
+        let scatter = &[Sge { at, len: 100, stag }];
+        let wr = ReceiveWr { id: 99, scatter };
+        rig.qp.post_receive(&wr, &mut rig.out).unwrap();
+        rig.receive(1);
+        rig.post(1, Direction::None, &[]);
+        rig.flow();
+        let response = rig.target.response(rig.target.last_itt);
+        rig.deliver(&response);
+        let ends: Vec<(u64, Status)> = rig.up().iter().map(|up| (up.id, up.status)).collect();
+        assert_eq!(ends, [(99, Status::LocProtErr), (1, Status::WrFlushErr)]);
+        assert_eq!(rig.state(), QpState::Err);
+        let cause = rig.qp.view().cause.unwrap();
+        assert!(cause.contains("memory of a receive"), "{cause}");
+        assert_eq!(rig.sent(), [(1, Status::WrFlushErr)]);
+    }
+}
+
+/// Data may be said twice: it lands twice, and the header of each goes up.
+#[test]
+fn data_may_come_again() {
+    let mut rig = Rig::new(Setup::default());
+    let data = [rig.sge(0, 100)];
+    let (_, itt) = rig.command(1, Direction::Read, &data);
+    rig.receive(2);
+    for byte in [1, 2] {
+        let pdu = rig.target.data_in(itt, 0, &[byte; 100]);
+        rig.deliver(&pdu);
+        assert_eq!(rig.memory.read(0, 100), [byte; 100]);
+    }
+    let ups = rig.up();
+    let header = DataIn::parse(ups[1].bytes.first_chunk().unwrap()).unwrap();
+    assert_eq!((header.itt, ups.len()), (itt, 2));
+}

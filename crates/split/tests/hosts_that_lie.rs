@@ -1,0 +1,223 @@
+//! A unit and hosts that do not keep to the order of things: made of a link, without a driver.
+//! They fail when frames of a host pass before it has an address, when its word is taken for a checksum, or when a request that is
+//! said again is not answered as before.
+
+#[path = "common/space.rs"]
+mod space;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use space::{Space, privileged};
+use verbena_split::carrier::address::Address;
+use verbena_split::carrier::{Carrier, Memory, News, open};
+use verbena_split::hello::{Hello, channels, letter};
+use verbena_split::lan::{Mac, Offloads, Vnet};
+use verbena_split::link::{Link, LinkEvent, LinkOptions};
+use verbena_split::service::{Ask, Counts, Terms};
+use verbena_split::stop::Stop;
+use verbena_split::unit::{LanPort, Unit, UnitOptions};
+use verbena_split::{Arrangement, Journal};
+use verbena_wire::push::Status;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A host without an interface.
+struct Liar {
+    carrier: Box<dyn Carrier>,
+    link: Link,
+}
+
+impl Liar {
+    /// Connects; services must differ, as hosts that are not closed are there for a while.
+    fn dial(unit: &Address, arrangement: Arrangement, service: u64) -> Liar {
+        let mut carrier = open::dial(unit, None).unwrap();
+        let options = LinkOptions {
+            arrangement,
+            elements: 8,
+            size: 2048,
+        };
+        let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
+        for channel in 0..channels(arrangement) {
+            let hello = Hello {
+                service: u64::from(letter(arrangement)) + service,
+                arrangement,
+                channel,
+                name: "liar".to_owned(),
+            };
+            let pair = link.pair(channel).unwrap();
+            carrier.connect(pair, &hello.to_bytes()).unwrap();
+        }
+        let mut liar = Liar { carrier, link };
+        liar.until(|liar| liar.link.has_room().then_some(()));
+        liar
+    }
+
+    fn until<T>(&mut self, mut what: impl FnMut(&mut Liar) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            let (now, mut done) = (Instant::now(), Vec::new());
+            self.carrier.turn(now, &mut done).unwrap();
+            for wc in done {
+                self.link.handle(&mut *self.carrier, &wc, now).unwrap();
+            }
+            while let Some(news) = self.carrier.news() {
+                match news {
+                    News::Connected { pair, .. } => {
+                        self.link.connected(&mut *self.carrier, pair).unwrap();
+                    }
+                    news => panic!("{news:?}"),
+                }
+            }
+            self.link.tick(&mut *self.carrier, now).unwrap();
+            if let Some(done) = what(self) {
+                return done;
+            }
+            assert!(start.elapsed() < PATIENCE, "never");
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> (Status, Vec<u8>) {
+        let (operation, data) = ask.parts();
+        let asked = self.link.request(operation, &data).unwrap();
+        self.until(|liar| match liar.link.next_event() {
+            Some(LinkEvent::Answered {
+                context,
+                status,
+                data,
+                ..
+            }) if context == asked => Some((status, data)),
+            _ => None,
+        })
+    }
+
+    /// Sends a frame from this address; what the unit has counted then.
+    fn send(&mut self, from: Mac) -> Counts {
+        let mut frame = Mac::BROADCAST.octets().to_vec();
+        frame.extend(from.octets());
+        frame.extend([0x88, 0xb6]);
+        frame.resize(60, 0);
+        let before = self.counts();
+        self.until(|liar| liar.link.has_room().then_some(()));
+        self.link.send(&Vnet::PLAIN.emit(), &frame).unwrap();
+        let start = Instant::now();
+        loop {
+            let counts = self.counts();
+            if counts != before {
+                return counts;
+            }
+            assert!(start.elapsed() < PATIENCE, "never counted");
+        }
+    }
+
+    fn counts(&mut self) -> Counts {
+        let (status, data) = self.ask(&Ask::Statistics);
+        assert_eq!(status, Status::Ok);
+        Counts::parse(&data).unwrap()
+    }
+}
+
+/// Runs a unit with a LAN of its own, and two hosts of each arrangement.
+fn with_unit(what: impl Fn(Liar, Liar) + Sync) {
+    let at: Address = "udp://127.0.0.1".parse().unwrap();
+    Space::new().run(|| {
+        let stop = Stop::new().unwrap();
+        let unit = || {
+            // Drivers of one name cannot run at once, whatever their namespaces.
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let lan = LanPort::tap_named(&format!("lie{}.{n}", std::process::id())).unwrap();
+            let carriers = vec![open::listen(&at, None).unwrap()];
+            let options = UnitOptions::default();
+            let mut unit = Unit::new(options, lan, carriers, Journal::silent()).unwrap();
+            unit.run(&stop).unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(unit);
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                for arrangement in Arrangement::ALL {
+                    let [one, other] = [0, 256].map(|more| Liar::dial(&at, arrangement, more));
+                    what(one, other);
+                }
+            }));
+            stop.wish();
+            if let Err(panic) = told {
+                std::panic::resume_unwind(panic);
+            }
+        });
+    });
+}
+
+fn begin() -> Ask {
+    Ask::Initialise(Terms {
+        takes: Offloads::NONE,
+        mtu: 1500,
+    })
+}
+
+#[test]
+fn frames_pass_when_there_is_an_address_and_from_that_only() {
+    privileged(
+        "frames_pass_when_there_is_an_address_and_from_that_only",
+        || {
+            with_unit(|mut liar, _| {
+                let (own, others) = (Mac::local(1), Mac::local(2));
+                assert_eq!(liar.ask(&begin()).0, Status::Ok);
+                let counts = liar.send(others);
+                assert_eq!((counts.frames_in, counts.unfit), (0, 1), "no address yet");
+                assert_eq!(liar.ask(&Ask::SetMac(own)).0, Status::Ok);
+                let counts = liar.send(others);
+                assert_eq!((counts.refused, counts.unfit), (1, 1), "not its own");
+                let counts = liar.send(own);
+                assert_eq!((counts.refused, counts.unfit), (1, 1), "its own");
+                assert_eq!(counts.frames_in, 2);
+            });
+        },
+    );
+}
+
+/// Arrangement A over cells: a host whose answer was lost asks again.
+#[test]
+fn who_begins_twice_is_answered_twice() {
+    privileged("who_begins_twice_is_answered_twice", || {
+        with_unit(|mut liar, _| {
+            let first = liar.ask(&begin());
+            assert_eq!(first.0, Status::Ok);
+            assert_eq!(liar.ask(&begin()), first);
+            assert_eq!(liar.ask(&Ask::SetMac(Mac::local(1))).0, Status::Ok);
+            assert_eq!(liar.ask(&begin()).0, Status::NotAllowed, "it is up");
+        });
+    });
+}
+
+/// Who says that a checksum is right is not believed: others would take frames that nobody has looked at.
+#[test]
+fn nobody_vouches_for_checksums() {
+    privileged("nobody_vouches_for_checksums", || {
+        with_unit(|mut liar, mut other| {
+            let (from, to) = (Mac::local(1), Mac::local(2));
+            for (host, mac) in [(&mut liar, from), (&mut other, to)] {
+                assert_eq!(host.ask(&begin()).0, Status::Ok);
+                assert_eq!(host.ask(&Ask::SetMac(mac)).0, Status::Ok);
+            }
+            let mut frame = [to.octets(), from.octets()].concat();
+            frame.extend([0x88, 0xb6]);
+            frame.resize(60, 7);
+            let claims = Vnet {
+                known_good: true,
+                ..Vnet::PLAIN
+            };
+            liar.link.send(&claims.emit(), &frame).unwrap();
+            liar.counts();
+            let came = other.until(|other| {
+                let copy = |memory: &dyn Memory, offset, len| {
+                    let mut packet = vec![0; len];
+                    assert!(memory.read(offset, &mut packet));
+                    packet
+                };
+                other.link.look_at_packet(copy).unwrap()
+            });
+            assert_eq!(came, [&Vnet::PLAIN.emit()[..], &frame].concat());
+        });
+    });
+}

@@ -1,0 +1,80 @@
+//! Seeds of the target `iscsi_qp`: short conversations with a conforming target, in the input layout of that target.
+//! Each has receives, commands and what a target says to them; the fuzzer makes the others out of it.
+
+use crate::Seed;
+
+/// The step that posts eight receives.
+const RECEIVES: &[u8] = &[1, 7];
+/// The step that starts the send queue again.
+const RESTART: &[u8] = &[3];
+
+/// The step that posts a command: direction (0 none, 1 write, 2 read), zone, bytes.
+fn command(direction: u8, zone: u8, len: u16) -> Vec<u8> {
+    [&[0, direction << 6 | zone][..], &len.to_be_bytes()].concat()
+}
+
+/// The step that says a PDU: its kind, which tag from the last one back, a third of its length.
+fn say(kind: u8, tag: u8, thirds: u8) -> Vec<u8> {
+    vec![5, kind, tag, thirds]
+}
+
+const DATA_IN: u8 = 0x00;
+const DATA_IN_STATUS: u8 = 0x10;
+const R2T: u8 = 0x0a;
+const RESPONSE: u8 = 0x0c;
+const NOP: u8 = 0x0e;
+
+fn read(switches: u8) -> Vec<u8> {
+    let steps = [
+        vec![switches],
+        RECEIVES.to_vec(),
+        command(2, 3, 300),
+        say(DATA_IN, 0, 50),
+        // At offset 150.
+        [say(DATA_IN_STATUS | 0x20, 0, 50), vec![0, 150]].concat(),
+    ];
+    steps.concat()
+}
+
+fn write(switches: u8) -> Vec<u8> {
+    let steps = [
+        vec![switches],
+        RECEIVES.to_vec(),
+        command(1, 4, 400),
+        say(R2T, 0, 60),
+        say(R2T, 0, 60),
+        say(RESPONSE, 0, 0),
+    ];
+    steps.concat()
+}
+
+fn several() -> Vec<u8> {
+    let steps = [
+        vec![0x18],
+        RECEIVES.to_vec(),
+        command(1, 1, 500),
+        say(NOP, 0, 2),
+        command(2, 2, 99),
+        command(0, 0, 0),
+        say(DATA_IN, 1, 33),
+        say(R2T, 2, 90),
+        say(RESPONSE, 0, 5),
+        say(RESPONSE, 1, 0),
+        say(RESPONSE, 2, 0),
+        RESTART.to_vec(),
+        vec![2, 0x45],
+    ];
+    steps.concat()
+}
+
+/// One for each meaning.
+pub(crate) fn conversations() -> Vec<Seed> {
+    vec![
+        ("read", read(0)),
+        ("read-digests", read(3)),
+        ("write-asked", write(0x08)),
+        ("write-immediate", write(0x0c)),
+        ("write-unsolicited-digests", write(0x37)),
+        ("several", several()),
+    ]
+}
