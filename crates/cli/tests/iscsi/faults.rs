@@ -30,7 +30,7 @@ struct Scribe {
     /// The last edition of each page that was acknowledged, and the last that was sent.
     kept: Vec<(u64, u64)>,
     acknowledged: u64,
-    failed: u64,
+    failed: Vec<Failure>,
 }
 
 impl Scribe {
@@ -38,7 +38,7 @@ impl Scribe {
         Scribe {
             kept: vec![(0, 0); PAGES],
             acknowledged: 0,
-            failed: 0,
+            failed: Vec::new(),
         }
     }
 
@@ -85,7 +85,7 @@ impl Scribe {
                         self.kept[number].0 = self.kept[number].1;
                         self.acknowledged += 1;
                     }
-                    Err(_) => self.failed += 1,
+                    Err(failure) => self.failed.push(failure),
                 }
             }
             over |= between(unit, self.acknowledged);
@@ -169,7 +169,7 @@ fn no_acknowledged_write_is_lost_with_its_target() {
         writer.join().unwrap()
     });
     assert!(scribe.acknowledged >= 7000, "{}", scribe.acknowledged);
-    assert_eq!(scribe.failed, 0, "writes may be repeated, and were");
+    assert_eq!(scribe.failed, [], "writes may be repeated, and were");
     scribe.check(&std::fs::read(file).unwrap());
 }
 
@@ -254,6 +254,6 @@ fn a_reset_during_requests_loses_none_of_them() {
         resets >= 6
     });
     unit.close().unwrap();
-    assert_eq!(scribe.failed, 0);
+    assert_eq!(scribe.failed, []);
     scribe.check(&std::fs::read(file).unwrap());
 }
