@@ -157,7 +157,7 @@ fn failures_are_one_sentence() {
         (&["read", &tgt.url("", &target, 9)], "there is no unit 9"),
         (
             &["read", &tgt.url("", &target, 0)],
-            "unit 0 is no disk but a array controller",
+            "unit 0 is no disk: it calls itself array controller",
         ),
         (&["capacity", &whole], "names no unit"),
         (&["luns", &none], "there is no target of that name"),

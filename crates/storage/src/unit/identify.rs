@@ -57,7 +57,7 @@ pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometr
     let identity = identity(session, lun)?;
     if identity.device != DeviceType::Disk {
         return Err(Error::Target(format!(
-            "unit {lun} is no disk but a {}: {} {}",
+            "unit {lun} is no disk: it calls itself {} ({} {})",
             identity.device, identity.vendor, identity.product
         )));
     }

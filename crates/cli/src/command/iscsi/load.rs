@@ -107,7 +107,7 @@ fn object(args: &Bench, load: &Load, score: &Score) -> serde_json::Value {
     let micro = |time: Duration| time.as_nanos() as f64 / 1e3;
     let rw = args.rw.to_possible_value();
     json!({
-        "rw": rw.as_ref().map(|rw| rw.get_name()),
+        "rw": rw.as_ref().map(clap::builder::PossibleValue::get_name),
         "size": load.size,
         "depth": load.depth,
         "reads": score.reads,
