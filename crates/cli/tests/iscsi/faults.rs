@@ -257,3 +257,27 @@ fn a_reset_during_requests_loses_none_of_them() {
     assert_eq!(scribe.failed, []);
     scribe.check(&std::fs::read(file).unwrap());
 }
+
+#[test]
+fn a_lost_connection_is_no_sign_of_life() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let mut unit = open(&tgt.url("", &target, 1), Options::default());
+    unit.session().ping().unwrap();
+    // The session comes back by itself, and may do so within the same ping.
+    tgt.kill();
+    tgt.restart();
+    let lost = unit.session().ping();
+    assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut done = Vec::new();
+    while unit.session().ping().is_err() {
+        assert!(Instant::now() < end, "it does not come back");
+        unit.poll(&mut done).unwrap();
+        unit.wait(&[], Some(Duration::from_millis(20))).unwrap();
+    }
+    unit.close().unwrap();
+}
