@@ -18,6 +18,7 @@ extern crate self as verbena_storage;
 mod address;
 pub mod bench;
 mod blocks;
+mod disk;
 mod error;
 mod flight;
 pub mod nbd;
@@ -32,6 +33,7 @@ mod ram;
 
 pub use address::{Address, AddressError, Credentials, Digest, Transport};
 pub use blocks::{Blocks, Done, Extent, Failure, Geometry, Place, Request};
+pub use disk::{Buffer, Disk, Pending, Returned};
 pub use error::Error;
 pub use session::Session;
 pub use stop::Stop;

@@ -82,6 +82,19 @@ pub struct Ended {
     pub outcome: Outcome,
 }
 
+/// Where memory for data of a session's commands comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Ground(Pd);
+
+impl Ground {
+    /// So many bytes.
+    pub(crate) fn memory(&self, len: usize) -> Result<Memory, Error> {
+        let local = Access::LOCAL_READ | Access::LOCAL_WRITE;
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        Ok(self.0.memory(len, local | remote)?)
+    }
+}
+
 /// Numbers from here on are the session's own.
 const OWN: u64 = 1 << 63;
 
@@ -130,11 +143,14 @@ impl Session {
         self.options.depth
     }
 
+    /// Where memory for data of its commands comes from.
+    pub(crate) fn ground(&self) -> Ground {
+        Ground(self.pd.clone())
+    }
+
     /// Memory for data of its commands.
     pub fn memory(&self, len: usize) -> Result<Memory, Error> {
-        let rights =
-            Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        Ok(self.pd.memory(len, rights)?)
+        self.ground().memory(len)
     }
 
     /// Bytes of data that were moved, and how.

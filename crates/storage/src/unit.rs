@@ -17,7 +17,7 @@ use verbena_wire::scsi::{Cdb, UnmapList, UnmapRange};
 use crate::address::Address;
 use crate::blocks::{Blocks, Done, Extent, Geometry, Place, Request};
 use crate::error::Error;
-use crate::session::{Command, Ended, Options, Session};
+use crate::session::{Command, Ended, Ground, Options, Session};
 
 /// Bytes of the list that an unmap of one range has.
 const RANGE: usize = 24;
@@ -92,6 +92,11 @@ impl Unit {
             at: 0,
             failure,
         })
+    }
+
+    /// Where memory for its requests comes from.
+    pub(crate) fn ground(&self) -> Ground {
+        self.session.ground()
     }
 
     /// Says goodbye to the target.

@@ -1,0 +1,157 @@
+//! A disk for programs with threads or tasks: requests from anywhere, buffers that belong to a request until it is done.
+//! It promises that a buffer comes back with its result, that dropping what waits for one loses nothing of the disk, and that everything
+//! ends when the disk does. It refuses to be fast at any price: a thread of its own drives the unit; who owns a loop uses [`Unit`].
+
+mod buffer;
+mod driver;
+mod pending;
+
+pub use buffer::Buffer;
+pub use pending::{Pending, Returned};
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use verbena::Device;
+
+use crate::address::Address;
+use crate::blocks::{Blocks, Extent, Geometry, Request};
+use crate::error::Error;
+use crate::session::Options;
+use crate::unit::{Identity, Unit};
+use driver::{Door, Job};
+
+/// A disk of a target.
+///
+/// ```no_run
+/// use verbena_storage::{Disk, session::Options};
+/// let device = verbena::Device::open()?;
+/// let address = "iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1".parse()?;
+/// let disk = Disk::open(&device, &address, Options::default())?;
+///
+/// let block = disk.geometry().block_size as usize;
+/// let mut buffer = disk.buffer(8 * block)?;
+/// buffer.write_at(0, b"hello")?;
+/// // A thread waits, a task awaits: both get the buffer back.
+/// let (written, buffer) = disk.write(0, buffer).wait();
+/// written?;
+/// let (read, buffer) = disk.read(0, buffer).wait();
+/// read?;
+/// assert_eq!(buffer.to_vec(0, 5)?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Disk {
+    door: Arc<Door>,
+    geometry: Geometry,
+    identity: Identity,
+    driver: Option<JoinHandle<()>>,
+}
+
+impl Disk {
+    /// Logs in at a target and drives one of its units from a thread of its own.
+    pub fn open(device: &Device, address: &Address, options: Options) -> Result<Disk, Error> {
+        Disk::of(Unit::open(device, address, options)?)
+    }
+
+    /// The same for a unit that is there.
+    pub fn of(unit: Unit) -> Result<Disk, Error> {
+        let (geometry, identity) = (unit.geometry(), unit.identity().clone());
+        let door = Arc::new(Door::new(&unit)?);
+        let inside = door.clone();
+        let driver = std::thread::Builder::new()
+            .name("verbena-disk".to_owned())
+            .spawn(move || driver::drive(unit, &inside))
+            .map_err(Error::io("a thread for the disk"))?;
+        Ok(Disk {
+            door,
+            geometry,
+            identity,
+            driver: Some(driver),
+        })
+    }
+
+    /// What it is like.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What it says it is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// A buffer of zeros for its requests, of whole blocks.
+    pub fn buffer(&self, len: usize) -> Result<Buffer, Error> {
+        let block = self.geometry.block_size;
+        if !len.is_multiple_of(block as usize) {
+            return Err(Error::Setting(format!(
+                "a buffer of {len} bytes is not one of whole blocks of {block}"
+            )));
+        }
+        self.door.buffer(len)
+    }
+
+    /// Reads blocks from `lba` on into a buffer, as many as it has.
+    pub fn read(&self, lba: u64, buffer: Buffer) -> Pending {
+        let at = self.extent(lba, &buffer);
+        let into = buffer.place();
+        self.begin(at.map(|at| Request::Read { at, into }), buffer)
+    }
+
+    /// Writes a buffer to the blocks from `lba` on.
+    pub fn write(&self, lba: u64, buffer: Buffer) -> Pending {
+        self.write_with(lba, buffer, false)
+    }
+
+    /// The same, and done only when it outlives a power cut.
+    pub fn write_through(&self, lba: u64, buffer: Buffer) -> Pending {
+        self.write_with(lba, buffer, true)
+    }
+
+    fn write_with(&self, lba: u64, buffer: Buffer, fua: bool) -> Pending {
+        let at = self.extent(lba, &buffer);
+        let from = buffer.place();
+        self.begin(at.map(|at| Request::Write { at, from, fua }), buffer)
+    }
+
+    /// Whatever was written and done before outlives a power cut when this is done.
+    pub fn flush(&self) -> Pending {
+        self.begin(Ok(Request::Flush), Buffer::none(&self.door))
+    }
+
+    /// Nobody needs what is in these blocks.
+    pub fn unmap(&self, at: Extent) -> Pending {
+        self.begin(Ok(Request::Unmap(at)), Buffer::none(&self.door))
+    }
+
+    fn extent(&self, lba: u64, buffer: &Buffer) -> Result<Extent, Error> {
+        let block = u64::from(self.geometry.block_size);
+        let offset = lba.checked_mul(block);
+        let found = offset.and_then(|at| self.geometry.extent(at, buffer.len() as u64));
+        found.ok_or(Error::Range {
+            offset: offset.unwrap_or(u64::MAX),
+            len: buffer.len() as u64,
+            limit: self.geometry.bytes(),
+        })
+    }
+
+    fn begin(&self, request: Result<Request, Error>, buffer: Buffer) -> Pending {
+        let (pending, promise) = pending::pair(buffer);
+        match request {
+            Ok(request) => self.door.enter(Job { request, promise }),
+            Err(error) => promise.fulfil(Err(error)),
+        }
+        pending
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.door.close();
+        if let Some(driver) = self.driver.take() {
+            // It ends by itself when what was begun is done; a driver that panicked has told.
+            let _ = driver.join();
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Memory that a request of a disk works on: the program's while nothing is under way, the request's until then.
+//! It promises that nobody else reaches it: bytes are copied in and out, or moved by the adapter. It refuses slices: targets of iSER write
+//! registered memory themselves.
+
+use verbena::Memory;
+
+use super::driver::Door;
+use crate::blocks::Place;
+use crate::error::Error;
+
+/// A buffer.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Memory,
+    len: usize,
+}
+
+impl Buffer {
+    pub(super) fn new(memory: Memory, len: usize) -> Buffer {
+        Buffer { memory, len }
+    }
+
+    /// For requests without data.
+    pub(super) fn none(door: &Door) -> Buffer {
+        Buffer::new(door.nothing().clone(), 0)
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place::new(&self.memory, 0)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies bytes in at an offset.
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        Ok(self.memory.write_at(offset, bytes)?)
+    }
+
+    /// Copies bytes out from an offset.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        Ok(self.memory.read_at(offset, into)?)
+    }
+
+    /// A copy of some of it.
+    pub fn to_vec(&self, offset: usize, len: usize) -> Result<Vec<u8>, Error> {
+        let mut copy = vec![0; len];
+        self.read_at(offset, &mut copy)?;
+        Ok(copy)
+    }
+}
