@@ -165,6 +165,11 @@ const NEEDED: &[Needed] = &[
         "qemu's programs on a disk that is exported over NBD",
     ),
     program(
+        "fusermount3",
+        "fuse3",
+        "a file system made on an exported disk that is mounted as a file",
+    ),
+    program(
         "mkfs.ext4",
         "e2fsprogs",
         "a file system that has gone through an exported disk",
@@ -258,7 +263,8 @@ fn is_root() -> bool {
 fn install_all(missing: &[&Needed]) -> Result<()> {
     let install = || {
         apt_get()
-            .args(["install", "-y", "--no-install-recommends"])
+            // What is there for somebody else stays there: a package that could only come in its place is not installed.
+            .args(["install", "-y", "--no-install-recommends", "--no-remove"])
             .args(missing.iter().map(|needed| needed.package))
             .run()
     };

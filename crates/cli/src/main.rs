@@ -13,6 +13,7 @@ mod command {
     pub(crate) mod env;
     pub(crate) mod events;
     pub(crate) mod host;
+    pub(crate) mod iscsi;
     pub(crate) mod models;
     pub(crate) mod run;
     pub(crate) mod unit;
@@ -79,6 +80,9 @@ enum Command {
     /// Lend this machine's network card to hosts that run `verbena host`
     #[command(after_help = command::unit::EXAMPLE)]
     Unit(command::unit::UnitArgs),
+    /// Use disks of iSCSI targets: find, read, write, copy and measure them, or offer them as network block devices
+    #[command(after_help = command::iscsi::EXAMPLE)]
+    Iscsi(command::iscsi::Iscsi),
     /// Compare pushing packets with pulling them: latency, messages and bytes of each way
     ///
     /// Two adapters of this process exchange packets over loopback, one at a time and by turns, by each model in each round.
@@ -98,6 +102,7 @@ fn main() -> ExitCode {
         Command::Events(args) => command::events::run(&args),
         Command::Host(args) => command::host::run(&args),
         Command::Unit(args) => command::unit::run(&args),
+        Command::Iscsi(args) => command::iscsi::run(&args),
         Command::Models(args) => command::models::run(&args),
         Command::Demo(args) => command::demo::run(&args),
     };

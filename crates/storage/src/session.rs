@@ -230,10 +230,13 @@ impl Session {
     /// Asks the target for a sign of life and waits for it; how long that took.
     pub fn ping(&mut self) -> Result<Duration, Error> {
         let begun = Instant::now();
-        self.send_ping();
-        let what = "a sign of life";
-        self.until(what, |session| session.control.ping.is_none())?;
-        Ok(begun.elapsed())
+        let tag = self.send_ping()?;
+        // One that was lost with its connection has no answer, even if there is another connection now.
+        self.until("sign of life", |session| session.control.ping.is_none())?;
+        match self.control.pong == Some(tag) {
+            true => Ok(begun.elapsed()),
+            false => Err(Error::Lost("while it was asked for a sign of life".into())),
+        }
     }
 
     /// Resets a logical unit. Commands that were under way there are sent again if that is safe, and end as lost if not.
@@ -251,7 +254,7 @@ impl Session {
             exp_data_sn: 0,
         };
         self.say(&request.emit(), &[])?;
-        self.until("the answer to a reset", |session| {
+        self.until("answer to a reset", |session| {
             session.control.answer(itt).is_some()
         })?;
         let outcome = self.control.take_answer(itt);
@@ -284,7 +287,7 @@ impl Session {
         };
         self.control.leaving = true;
         self.say(&request.emit(), &[])?;
-        self.until("the answer to a logout", |session| {
+        self.until("answer to a logout", |session| {
             session.control.left || session.link.is_none()
         })
     }

@@ -83,6 +83,17 @@ impl Unit {
         self.lun
     }
 
+    /// Waits until whatever was written and completed before outlives a power cut.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let command = self.command(0, Request::Flush)?;
+        let outcome = self.session.run(command)?;
+        outcome.into_result().map_err(|failure| Error::Failed {
+            what: "a flush",
+            at: 0,
+            failure,
+        })
+    }
+
     /// Where memory for its requests comes from.
     pub(crate) fn ground(&self) -> Ground {
         self.session.ground()

@@ -1,6 +1,14 @@
-//! Debian's tgtd, the target that our initiator is tested with, tested itself by programs of libiscsi.
-//! Over TCP, and over iSER with our libraries under both: there they are two more programs that know nothing of us.
+//! Disks of Debian's tgtd through `verbena iscsi` and the storage crate, and the target itself through programs of libiscsi:
+//! over TCP, and over iSER with our libraries under both. Each test has a target of its own; what is missing on a machine is said,
+//! and in CI it fails.
 
+mod commands;
+mod depth;
+mod disks;
+mod faults;
+mod interop;
 mod iser;
+mod login;
 mod target;
 mod tcp;
+mod tool;

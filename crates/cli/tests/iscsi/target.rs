@@ -318,11 +318,14 @@ impl Tgt {
         }
     }
 
-    /// Another one in its place: the same portal, targets, units and accounts.
+    /// Another one in its place: the same portal, targets, units and accounts. Initiators are let in last, so that none that
+    /// comes back sees a target without its units.
     pub fn restart(&mut self) {
         self.kill();
         assert!(self.up(), "the portal is gone: {}", self.log());
-        for words in &self.told {
+        let opens = |words: &&Vec<String>| words.join(" ").contains("--mode target --op bind");
+        let first = self.told.iter().filter(|words| !opens(words));
+        for words in first.chain(self.told.iter().filter(opens)) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let (well, said) = self.ask(&words);
             assert!(well, "tgtadm {words:?}: {said}{}", self.log());

@@ -75,8 +75,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// In the order we like them.
-    pub const ALL: [Algorithm; 3] = [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5];
+    /// In the order we offer them, of which targets take the first that they know. The strongest is the last: tgtd takes 7 for
+    /// SHA-1, and would refuse a response that is right.
+    pub const ALL: [Algorithm; 3] = [Algorithm::Sha1, Algorithm::Md5, Algorithm::Sha256];
 
     /// Its number among the authentication algorithms of PPP.
     pub const fn code(self) -> u8 {

@@ -13,6 +13,7 @@ use verbena_wire::iscsi::{
 use super::Session;
 use super::link::News;
 use super::outcome::Outcome;
+use crate::error::Error;
 
 /// Times that a command is sent again because its unit wanted attention.
 const ATTENTIONS: u32 = 5;
@@ -25,6 +26,8 @@ pub(super) struct Control {
     tag: u8,
     /// The tag of a ping that waits for its answer, and since when.
     pub(super) ping: Option<(u32, Instant)>,
+    /// The tag of the last ping that was answered.
+    pub(super) pong: Option<u32>,
     answers: Vec<(u32, TaskOutcome)>,
     /// Logout was asked for.
     pub(super) leaving: bool,
@@ -148,6 +151,7 @@ impl Session {
             && nop.itt == tag
         {
             self.control.ping = None;
+            self.control.pong = Some(tag);
         }
         if nop.wants_answer() {
             let answer = NopOut {
@@ -184,7 +188,8 @@ impl Session {
         self.give_up(&format!("the target rejected {what}: {}", reject.reason));
     }
 
-    pub(super) fn send_ping(&mut self) {
+    /// Asks for a sign of life. The tag of the answer.
+    pub(super) fn send_ping(&mut self) -> Result<u32, Error> {
         let itt = self.control.next_tag();
         let ping = NopOut {
             immediate: true,
@@ -195,8 +200,9 @@ impl Session {
             cmd_sn: 0,
             exp_stat_sn: 0,
         };
-        if self.say(&ping.emit(), &[]).is_ok() {
-            self.control.ping = Some((itt, Instant::now()));
-        }
+        self.say(&ping.emit(), &[])?;
+        self.control.ping = Some((itt, Instant::now()));
+        self.control.pong = None;
+        Ok(itt)
     }
 }

@@ -118,7 +118,7 @@ fn talk(
     loop {
         let (request, text) = login.next();
         link.say(&request.emit(), &text)?;
-        let (pdu, data) = answer(link, "the answer to a login", options.login)?;
+        let (pdu, data) = answer(link, "answer to a login", options.login)?;
         let FromTarget::LoginResponse(response) = pdu else {
             return Err(Error::Target(format!("{pdu} instead of a login response")));
         };
@@ -185,7 +185,7 @@ pub fn discover(
     loop {
         let (request, text) = discovery.next();
         link.say(&request.emit(), &text)?;
-        let (pdu, data) = answer(&mut *link, "the list of targets", options.login)?;
+        let (pdu, data) = answer(&mut *link, "list of targets", options.login)?;
         let FromTarget::TextResponse(response) = pdu else {
             return Err(Error::Target(format!("{pdu} instead of a list of targets")));
         };

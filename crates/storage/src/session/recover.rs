@@ -103,7 +103,10 @@ impl Session {
             Some((_, since)) if now.duration_since(since) > silence => {
                 self.give_up(&format!("the target has been silent for {silence:?}"));
             }
-            None if now.duration_since(self.heard) > silence => self.send_ping(),
+            None if now.duration_since(self.heard) > silence => {
+                // If it cannot be sent, the link has ended, and that is news.
+                let _ = self.send_ping();
+            }
             _ => {}
         }
     }

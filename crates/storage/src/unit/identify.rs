@@ -34,12 +34,30 @@ pub struct Identity {
     pub serial: Option<String>,
 }
 
+/// What a target has, without opening any of it as a disk.
+impl Session {
+    /// The units there are.
+    pub fn luns(&mut self) -> Result<Vec<Lun>, Error> {
+        luns(self)
+    }
+
+    /// The names of a unit, whatever it is.
+    pub fn identity(&mut self, lun: Lun) -> Result<Identity, Error> {
+        identity(self, lun)
+    }
+
+    /// The size of a unit that has blocks.
+    pub fn capacity(&mut self, lun: Lun) -> Result<Capacity, Error> {
+        capacity(self, lun)
+    }
+}
+
 /// Asks a unit what it is. A disk has a geometry.
 pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometry), Error> {
     let identity = identity(session, lun)?;
     if identity.device != DeviceType::Disk {
         return Err(Error::Target(format!(
-            "unit {lun} is no disk but a {}: {} {}",
+            "unit {lun} is no disk: it calls itself {} ({} {})",
             identity.device, identity.vendor, identity.product
         )));
     }
@@ -72,7 +90,7 @@ pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometr
 }
 
 /// Its names.
-pub(crate) fn identity(session: &mut Session, lun: Lun) -> Result<Identity, Error> {
+fn identity(session: &mut Session, lun: Lun) -> Result<Identity, Error> {
     let answer = ask(session, lun, Cdb::inquiry(None, 96), 96)?;
     let answer = answer.map_err(|outcome| failed("INQUIRY", lun, &outcome))?;
     let inquiry = Inquiry::parse(&answer).map_err(|why| Error::Target(why.to_string()))?;
@@ -91,7 +109,7 @@ pub(crate) fn identity(session: &mut Session, lun: Lun) -> Result<Identity, Erro
 }
 
 /// The units of a target.
-pub(crate) fn luns(session: &mut Session) -> Result<Vec<Lun>, Error> {
+fn luns(session: &mut Session) -> Result<Vec<Lun>, Error> {
     let (lun, len) = (Lun::default(), 16 << 10);
     let answer = ask(session, lun, Cdb::report_luns(len), len)?;
     let answer = answer.map_err(|outcome| failed("REPORT LUNS", lun, &outcome))?;
@@ -99,7 +117,7 @@ pub(crate) fn luns(session: &mut Session) -> Result<Vec<Lun>, Error> {
     Ok(luns.iter().collect())
 }
 
-pub(crate) fn capacity(session: &mut Session, lun: Lun) -> Result<Capacity, Error> {
+fn capacity(session: &mut Session, lun: Lun) -> Result<Capacity, Error> {
     let long = ask(session, lun, Cdb::read_capacity16(32), 32)?;
     let parsed = match long {
         Ok(answer) => Capacity::parse16(&answer),

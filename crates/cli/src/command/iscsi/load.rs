@@ -1,0 +1,127 @@
+//! `verbena iscsi bench`: a disk under load, and what it made of it.
+//! It promises that nothing is written without `--destructive`. It refuses to judge: figures, not verdicts.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use verbena_storage::bench::{Limit, Load, Pattern, Score, run};
+use verbena_storage::{Address, Blocks};
+
+use super::size::bytes;
+use super::{Common, Fault, stop};
+
+/// What is done to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Rw {
+    /// Read one after the other
+    Read,
+    /// Write one after the other
+    Write,
+    /// Read anywhere
+    Randread,
+    /// Write anywhere
+    Randwrite,
+    /// Read and write anywhere, see --reads
+    Mix,
+}
+
+#[derive(Args)]
+pub(super) struct Bench {
+    /// The disk
+    #[arg(value_name = "URL")]
+    address: Address,
+    /// What is done to it
+    #[arg(long, value_enum, default_value = "randread")]
+    rw: Rw,
+    /// Of a hundred requests of a mix, how many read
+    #[arg(long, default_value_t = 70, value_parser = clap::value_parser!(u8).range(0..=100))]
+    reads: u8,
+    /// Bytes per request, with k or m
+    #[arg(long, short, default_value = "4k", value_parser = bytes)]
+    size: u64,
+    /// For how long
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// The first byte that is touched, with k, m, g or t
+    #[arg(long, default_value = "0", value_parser = bytes)]
+    offset: u64,
+    /// Bytes that are touched; up to the end of the disk if not given
+    #[arg(long, value_parser = bytes)]
+    length: Option<u64>,
+    /// Decides what is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Yes, what is on the disk may be destroyed: writes need it
+    #[arg(long)]
+    destructive: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
+    let (pattern, reads) = match args.rw {
+        Rw::Read => (Pattern::Sequential, 100),
+        Rw::Write => (Pattern::Sequential, 0),
+        Rw::Randread => (Pattern::Random, 100),
+        Rw::Randwrite => (Pattern::Random, 0),
+        Rw::Mix => (Pattern::Random, args.reads),
+    };
+    if reads < 100 && !args.destructive {
+        let what = "this load writes over what is on the disk: say --destructive if that is meant";
+        return Err(what.into());
+    }
+    let stop = stop()?;
+    let mut unit = args.common.unit(&args.address)?;
+    let geometry = unit.geometry();
+    let end = match args.length {
+        Some(length) => args.offset.saturating_add(length),
+        None => geometry.bytes(),
+    };
+    let load = Load {
+        range: args.offset..end,
+        pattern,
+        reads,
+        size: u32::try_from(args.size).map_err(|_| "requests have less than 4 GiB")?,
+        depth: args.common.depth.into(),
+        limit: Limit::Time(Duration::from_secs(args.seconds)),
+        seed: args.seed,
+    };
+    let score = run(&mut unit, &load, &mut |_| match stop.pulled() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    })?;
+    unit.close()?;
+    match args.json {
+        true => println!("{}", object(args, &load, &score)),
+        false => println!("{score}"),
+    }
+    Ok(())
+}
+
+fn object(args: &Bench, load: &Load, score: &Score) -> serde_json::Value {
+    let micro = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let rw = args.rw.to_possible_value();
+    json!({
+        "rw": rw.as_ref().map(clap::builder::PossibleValue::get_name),
+        "size": load.size,
+        "depth": load.depth,
+        "reads": score.reads,
+        "writes": score.writes,
+        "bytes": score.bytes(),
+        "seconds": score.elapsed.as_secs_f64(),
+        "requests_per_second": score.iops(),
+        "megabytes_per_second": score.megabytes_per_second(),
+        "cpu_seconds_per_gigabyte": score.cpu_per_gigabyte(),
+        "latency_us": {
+            "min": micro(score.latency.min()),
+            "median": micro(score.latency.at(0.5)),
+            "p99": micro(score.latency.at(0.99)),
+            "max": micro(score.latency.max()),
+        },
+    })
+}

@@ -1,0 +1,36 @@
+//! Numbers of bytes as people write them: `512`, `64k`, `10M`, `2G`, by powers of 1024.
+//! It promises that what does not fit is an error. It refuses fractions.
+
+/// A number of bytes.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 30),
+        Some((at, 't' | 'T')) => (&text[..at], 40),
+        _ => (text, 0),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "a number of bytes, with k, m, g or t".to_owned())?;
+    let fits = number.checked_mul(1 << shift);
+    fits.ok_or_else(|| "more bytes than there can be".to_owned())
+}
+
+/// A size for people, rounded down to a digit behind the point.
+pub(super) fn shown(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => {
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            match tenths % 10 {
+                0 => format!("{} {unit}", tenths / 10),
+                tenth => format!("{}.{tenth} {unit}", tenths / 10),
+            }
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

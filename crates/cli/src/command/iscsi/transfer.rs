@@ -1,0 +1,371 @@
+//! `verbena iscsi read`, `write` and `copy`: bytes between disks, files and pipes.
+//! It promises that a write has reached the medium when the command ends, and that no byte of the input is left out silently.
+//! It refuses to copy files to files: others do that better.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read as _, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use verbena::Memory;
+use verbena_storage::sweep::{self, Check, Inlet, Outlet, Pace};
+use verbena_storage::{Address, AddressError, Blocks, Done, Error, Geometry, Request, Stop, Unit};
+
+use super::meter::Meter;
+use super::size::bytes;
+use super::{Common, Fault, device, stop};
+
+/// How passes are made.
+#[derive(Args)]
+struct How {
+    /// Bytes per request, with k or m; what the disk likes best if not given
+    #[arg(long, short, default_value = "0", hide_default_value = true, value_parser = bytes)]
+    size: u64,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl How {
+    fn pace(&self) -> Pace {
+        Pace {
+            depth: self.common.depth.into(),
+            piece: u32::try_from(self.size).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn meter<'s>(&self, what: &'static str, stop: &'s Stop) -> Meter<'s> {
+        Meter::new(what, stop, self.quiet)
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Read {
+    /// The disk
+    #[arg(value_name = "URL")]
+    address: Address,
+    /// The first byte, with k, m, g or t
+    #[arg(long, default_value = "0", value_parser = bytes)]
+    offset: u64,
+    /// How many bytes, with k, m, g or t; up to the end of the disk if not given
+    #[arg(long, value_parser = bytes)]
+    length: Option<u64>,
+    /// Where they go; - is standard output
+    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Args)]
+pub(super) struct Write {
+    /// The disk
+    #[arg(value_name = "URL")]
+    address: Address,
+    /// The first byte that is written, with k, m, g or t
+    #[arg(long, default_value = "0", value_parser = bytes)]
+    offset: u64,
+    /// Where the bytes come from; - is standard input
+    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    input: PathBuf,
+    /// Let each request complete only when it outlives a power cut, instead of flushing once at the end
+    #[arg(long)]
+    fua: bool,
+    /// Read everything back and compare; the input must be a file
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Args)]
+pub(super) struct Copy {
+    /// A disk, a file, or - for standard input
+    from: Side,
+    /// A disk, a file, or - for standard output
+    to: Side,
+    /// Read the copy back and compare
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone)]
+enum Side {
+    Disk(Address),
+    File(PathBuf),
+}
+
+impl FromStr for Side {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Side, AddressError> {
+        match text.contains("://") {
+            true => text.parse().map(Side::Disk),
+            false => Ok(Side::File(text.into())),
+        }
+    }
+}
+
+pub(super) fn read(args: &Read) -> Result<(), Fault> {
+    let stop = stop()?;
+    let mut unit = args.how.common.unit(&args.address)?;
+    let end = match args.length {
+        Some(length) => args.offset.saturating_add(length),
+        None => unit.geometry().bytes(),
+    };
+    let output = output(&args.output)?;
+    let mut meter = args.how.meter("read", &stop);
+    let done = sweep::read(
+        &mut unit,
+        args.offset..end,
+        &mut Outlet(output.as_fd()),
+        args.how.pace(),
+        &mut |progress| meter.watch(progress),
+    );
+    meter.end(done)?;
+    Ok(unit.close()?)
+}
+
+pub(super) fn write(args: &Write) -> Result<(), Fault> {
+    let stop = stop()?;
+    let input = Input::open(&args.input)?;
+    if args.verify && input.len.is_none() {
+        return Err("--verify reads the input a second time: --input must be a file".into());
+    }
+    let mut unit = args.how.common.unit(&args.address)?;
+    fill(
+        &mut unit,
+        args.offset,
+        input,
+        args.fua,
+        args.verify,
+        &args.how,
+        &stop,
+    )?;
+    Ok(unit.close()?)
+}
+
+pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
+    let stop = stop()?;
+    match (&args.from, &args.to) {
+        (Side::File(_), Side::File(_)) => {
+            Err("neither side is a disk: one of them must be iscsi://…".into())
+        }
+        (Side::File(path), Side::Disk(address)) => {
+            let input = Input::open(path)?;
+            if args.verify && input.len.is_none() {
+                return Err("--verify reads the input a second time: it must be a file".into());
+            }
+            let mut unit = args.how.common.unit(address)?;
+            fill(&mut unit, 0, input, false, args.verify, &args.how, &stop)?;
+            Ok(unit.close()?)
+        }
+        (Side::Disk(address), Side::File(path)) => {
+            let mut unit = args.how.common.unit(address)?;
+            empty(&mut unit, path, args.verify, &args.how, &stop)?;
+            Ok(unit.close()?)
+        }
+        (Side::Disk(from), Side::Disk(to)) => {
+            let (device, options) = (device()?, args.how.common.options());
+            let mut from = Unit::open(&device, from, options.clone())?;
+            let mut to = Unit::open(&device, to, options)?;
+            between(&mut from, &mut to, args.verify, &args.how, &stop)?;
+            from.close()?;
+            Ok(to.close()?)
+        }
+    }
+}
+
+/// Input into a disk.
+fn fill(
+    unit: &mut Unit,
+    offset: u64,
+    mut input: Input,
+    fua: bool,
+    verify: bool,
+    how: &How,
+    stop: &Stop,
+) -> Result<(), Fault> {
+    let end = match input.len {
+        Some(len) => offset.saturating_add(len),
+        None => unit.geometry().bytes(),
+    };
+    let mut meter = how.meter("written", stop);
+    let written = sweep::write(
+        &mut Forced { unit, fua },
+        offset..end,
+        &mut Inlet(input.file.as_fd()),
+        how.pace(),
+        &mut |progress| meter.watch(progress),
+    );
+    let written = meter.end(written)?;
+    if !fua {
+        unit.flush()?;
+    }
+    // A file may have grown meanwhile, and a pipe says its length only by ending.
+    let full = offset + written == end && input.len.is_none();
+    if full && input.file.read(&mut [0])? > 0 {
+        let limit = unit.geometry().bytes();
+        return Err(
+            format!("the input has more bytes than the disk, which ends at {limit}").into(),
+        );
+    }
+    if input.len.is_some_and(|len| written < len) {
+        let (got, wanted) = (written, end - offset);
+        return Err(Error::Short { got, wanted }.into());
+    }
+    if verify {
+        input.file.seek(SeekFrom::Start(0))?;
+        check(unit, offset, written, input.file, how, stop)?;
+    }
+    Ok(())
+}
+
+/// A disk into a file.
+fn empty(unit: &mut Unit, path: &Path, verify: bool, how: &How, stop: &Stop) -> Result<(), Fault> {
+    if verify && is_standard(path) {
+        return Err("--verify reads the copy back: it must be a file".into());
+    }
+    let end = unit.geometry().bytes();
+    let output = output(path)?;
+    let mut meter = how.meter("read", stop);
+    let done = sweep::read(
+        unit,
+        0..end,
+        &mut Outlet(output.as_fd()),
+        how.pace(),
+        &mut |progress| meter.watch(progress),
+    );
+    meter.end(done)?;
+    if verify {
+        check(unit, 0, end, File::open(path)?, how, stop)?;
+    }
+    Ok(())
+}
+
+/// A disk into another.
+fn between(
+    from: &mut Unit,
+    to: &mut Unit,
+    verify: bool,
+    how: &How,
+    stop: &Stop,
+) -> Result<(), Fault> {
+    let end = from.geometry().bytes();
+    let mut meter = how.meter("copied", stop);
+    let watch = &mut |progress| meter.watch(progress);
+    let done = sweep::copy(from, 0..end, to, 0, how.pace(), watch);
+    meter.end(done)?;
+    to.flush()?;
+    if verify {
+        let mut meter = how.meter("compared", stop);
+        let watch = &mut |progress| meter.watch(progress);
+        let done = sweep::compare(from, 0..end, to, 0, how.pace(), watch);
+        meter.end(done)?;
+    }
+    Ok(())
+}
+
+/// Compares a part of a disk with a file.
+fn check(
+    unit: &mut Unit,
+    offset: u64,
+    len: u64,
+    file: File,
+    how: &How,
+    stop: &Stop,
+) -> Result<(), Fault> {
+    let mut meter = how.meter("compared", stop);
+    let done = sweep::read(
+        unit,
+        offset..offset + len,
+        &mut Check::new(file),
+        how.pace(),
+        &mut |progress| meter.watch(progress),
+    );
+    meter.end(done)?;
+    Ok(())
+}
+
+fn is_standard(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Where bytes come from.
+struct Input {
+    file: File,
+    /// How many there are, if that can be known.
+    len: Option<u64>,
+}
+
+impl Input {
+    fn open(path: &Path) -> Result<Input, Fault> {
+        if is_standard(path) {
+            let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            return Ok(Input { file, len: None });
+        }
+        let named = |error| format!("{}: {error}", path.display());
+        let file = File::open(path).map_err(named)?;
+        let about = file.metadata().map_err(named)?;
+        let len = about.is_file().then_some(about.len());
+        Ok(Input { file, len })
+    }
+}
+
+fn output(path: &Path) -> Result<OwnedFd, Fault> {
+    if is_standard(path) {
+        if io::stdout().is_terminal() {
+            return Err("a disk's bytes do not belong on a terminal: say --output FILE".into());
+        }
+        return Ok(io::stdout().as_fd().try_clone_to_owned()?);
+    }
+    let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(file.into())
+}
+
+/// A disk each write of which completes when it outlives a power cut, if that is wanted.
+struct Forced<'u> {
+    unit: &'u mut Unit,
+    fua: bool,
+}
+
+impl Blocks for Forced<'_> {
+    fn geometry(&self) -> Geometry {
+        self.unit.geometry()
+    }
+
+    fn memory(&mut self, len: usize) -> Result<Memory, Error> {
+        self.unit.memory(len)
+    }
+
+    fn submit(&mut self, id: u64, mut request: Request) -> Result<(), Error> {
+        if let Request::Write { fua, .. } = &mut request {
+            *fua |= self.fua;
+        }
+        self.unit.submit(id, request)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), Error> {
+        self.unit.poll(done)
+    }
+
+    fn wait(&mut self, beside: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<(), Error> {
+        self.unit.wait(beside, timeout)
+    }
+
+    fn arm(&mut self) -> Result<Option<BorrowedFd<'_>>, Error> {
+        self.unit.arm()
+    }
+
+    fn depth(&self) -> usize {
+        self.unit.depth()
+    }
+}

@@ -1,0 +1,277 @@
+//! The sub-commands as a person types them: what they show, what they move, and how they fail.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::target::{Carrier, Tgt};
+use crate::tool::{Folder, bytes, command, iscsi, noise};
+
+const MIB: u64 = 1 << 20;
+
+fn start() -> Option<Tgt> {
+    Tgt::start(Carrier::Tcp)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why}: {text}"))
+}
+
+#[test]
+fn targets_units_and_sizes_are_shown() {
+    let Some(mut tgt) = start() else { return };
+    let (first, second) = (tgt.target(), tgt.target());
+    tgt.lun(&first, 1, 8 * MIB);
+    tgt.lun(&first, 7, 3 * MIB);
+    tgt.lun(&first, 300, MIB);
+    let portal = format!("iscsi://{}", tgt.portal());
+
+    let said = iscsi(&["discover", &portal]).good();
+    for target in [&first, &second] {
+        let line = format!("{}  {},1", target.name, tgt.portal());
+        assert!(said.lines().any(|said| said == line), "{line}: {said}");
+    }
+    let found = json(&iscsi(&["discover", &portal, "--json"]).good());
+    assert_eq!(found["targets"].as_array().unwrap().len(), 2, "{found}");
+
+    let all = format!("{portal}/{}", first.name);
+    let rows = json(&iscsi(&["luns", &all, "--json"]).good());
+    let disks: Vec<(&str, u64)> = rows["luns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["type"] == "disk")
+        .map(|row| (row["lun"].as_str().unwrap(), row["bytes"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(disks, [("1", 8 * MIB), ("7", 3 * MIB), ("300", MIB)]);
+    let said = iscsi(&["luns", &all]).good();
+    assert!(
+        said.contains("array controller") && said.contains("8 MiB"),
+        "{said}"
+    );
+
+    let url = tgt.url("", &first, 7);
+    let said = iscsi(&["capacity", &url]).good();
+    assert_eq!(said, "3145728 bytes (3 MiB): 6144 blocks of 512 bytes\n");
+    let said = json(&iscsi(&["capacity", &url, "--json"]).good());
+    assert_eq!(said["blocks"], 6144);
+    let said = iscsi(&["inquiry", &url]).good();
+    for line in [
+        "type             disk",
+        "product          VIRTUAL-DISK",
+        "write-protected  no",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{line}: {said}");
+    }
+    let said = json(&iscsi(&["inquiry", &url, "--json"]).good());
+    assert_eq!(said["bytes"], 3 * MIB);
+    assert!(said["serial"].is_string(), "{said}");
+    assert_eq!(tgt.sessions(), 0, "everybody took leave: {}", tgt.shown());
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    let (one, two) = (tgt.lun(&target, 1, 8 * MIB), tgt.lun(&target, 2, 8 * MIB));
+    let (url, other) = (tgt.url("", &target, 1), tgt.url("", &target, 2));
+    let folder = Folder::new("written");
+
+    // Neither end lies between blocks.
+    let data = noise(3_000_001, 1);
+    let input = folder.with("input", &data);
+    let mut expected = vec![0; 8 << 20];
+    expected[777..777 + data.len()].copy_from_slice(&data);
+    for extra in [&["--verify"][..], &["--fua", "--verify", "--size", "8k"]] {
+        let words = [
+            &["write", &url, "--offset", "777", "--input", &input][..],
+            extra,
+        ]
+        .concat();
+        iscsi(&words).good();
+        assert!(bytes(&one) == expected, "the disk's file differs");
+    }
+    let output = folder.file("output");
+    let length = data.len().to_string();
+    let words = [
+        "read", &url, "--offset", "777", "--length", &length, "--output", &output,
+    ];
+    let said = iscsi(&words);
+    assert!(said.err.starts_with("3000001 bytes read in "), "{said:?}");
+    assert!(bytes(&output) == data, "what was read differs");
+
+    // Through pipes, and of no length.
+    let mut piped = command(&["write", &other, "--offset", "1m", "--quiet"]);
+    let mut child = piped.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&data).unwrap();
+    assert!(child.wait().unwrap().success());
+    let words = [
+        "read", &other, "--offset", "1m", "--length", &length, "--quiet",
+    ];
+    let piped = command(&words).output().unwrap();
+    assert!(piped.status.success() && piped.stdout == data);
+    assert!(piped.stderr.is_empty());
+    let piped = command(&["read", &other, "--length", "0"])
+        .output()
+        .unwrap();
+    assert!(piped.status.success() && piped.stdout.is_empty());
+    iscsi(&["write", &other, "--input", "/dev/null"]).good();
+    let nothing = folder.with("nothing", b"");
+    iscsi(&["write", &other, "--offset", "8m", "--input", &nothing]).good();
+
+    // Disk to disk, disk to file, file to disk.
+    iscsi(&["copy", &url, &other, "--verify"]).good();
+    assert!(bytes(&two) == expected, "the copy differs");
+    let image = folder.file("image");
+    iscsi(&["copy", &url, &image, "--verify"]).good();
+    assert!(bytes(&image) == expected, "the image differs");
+    let all = noise(8 << 20, 2);
+    let image = folder.with("image", &all);
+    iscsi(&["copy", &image, &other, "--verify"]).good();
+    assert!(bytes(&two) == all, "the disk differs");
+}
+
+#[test]
+fn failures_are_one_sentence() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let kept = tgt.lun(&target, 2, MIB);
+    tgt.read_only(&target, 2);
+    let folder = Folder::new("failures");
+    let big = folder.with("big", &noise((1 << 20) + 1, 3));
+    let (url, fixed) = (tgt.url("", &target, 1), tgt.url("", &target, 2));
+    let none = url.replace(&target.name, "iqn.2026-01.test.verbena:none");
+    let nobody = url.replace(&tgt.portal().to_string(), "127.0.0.1:1");
+    let whole = format!("iscsi://{}/{}", tgt.portal(), target.name);
+    let cases: [(&[&str], &str); 14] = [
+        (&["inquiry", &tgt.url("", &target, 9)], "there is no unit 9"),
+        (
+            &["capacity", &tgt.url("", &target, 9)],
+            "there is no unit 9",
+        ),
+        (&["reset", &tgt.url("", &target, 9)], "there is no unit 9"),
+        (&["read", &tgt.url("", &target, 9)], "there is no unit 9"),
+        (
+            &["read", &tgt.url("", &target, 0)],
+            "unit 0 is no disk: it calls itself array controller",
+        ),
+        (&["capacity", &whole], "names no unit"),
+        (&["luns", &none], "there is no target of that name"),
+        (
+            &["discover", &nobody],
+            "cannot reach 127.0.0.1:1: connect: Connection refused",
+        ),
+        (
+            &["read", &url, "--offset", "1m", "--length", "1"],
+            "the disk ends at 1048576",
+        ),
+        (
+            &["write", &url, "--input", &big],
+            "1048577 bytes at 0 are asked for, and the disk ends at",
+        ),
+        (&["write", &fixed, "--input", &big, "-q"], "1048577 bytes"),
+        (&["bench", &url, "--rw", "write"], "say --destructive"),
+        (
+            &["bench", &fixed, "--rw", "write", "--destructive"],
+            "the disk is write-protected",
+        ),
+        (&["copy", &big, &big], "neither side is a disk"),
+    ];
+    for (words, expected) in cases {
+        let sentence = iscsi(words).sentence();
+        assert!(sentence.contains(expected), "{words:?}: {sentence}");
+    }
+    let small = folder.with("small", b"something");
+    let sentence = iscsi(&["write", &fixed, "--input", &small]).sentence();
+    assert_eq!(sentence, "the disk is write-protected");
+    assert_eq!(bytes(&kept), vec![0; 1 << 20]);
+    let said = iscsi(&["inquiry", &fixed]).good();
+    assert!(said.contains("write-protected  yes"), "{said}");
+
+    // A pipe is longer than the disk: what fits is there, and that it was not all is said.
+    let mut piped = command(&["write", &url, "--quiet"]);
+    let piped = piped
+        .stdin(std::fs::File::open(&big).unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&piped.stderr).into_owned();
+    assert_eq!(piped.status.code(), Some(1));
+    assert!(
+        said.contains("the input has more bytes than the disk"),
+        "{said}"
+    );
+
+    // Bad usage is another code.
+    for words in [
+        &["read", "iscsi://"][..],
+        &["read", "disk.img"],
+        &["bench", &url, "--size", "4q"],
+    ] {
+        assert_eq!(iscsi(words).code, Some(2), "{words:?}");
+    }
+}
+
+#[test]
+fn targets_are_pinged_reset_and_measured() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, 4 * MIB);
+    let url = tgt.url("", &target, 1);
+    let said = iscsi(&["ping", &url, "-n", "3"]).good();
+    assert_eq!(said.matches("sign of life").count(), 3, "{said}");
+    assert_eq!(iscsi(&["reset", &url]).good(), "unit 1 was reset\n");
+    for rw in ["read", "randread"] {
+        let said = iscsi(&["bench", &url, "--rw", rw, "--seconds", "1", "--size", "64k"]).good();
+        assert!(said.contains(" requests/s, "), "{said}");
+    }
+    assert!(bytes(&file) == vec![0; 4 << 20], "reading writes nothing");
+    let words = [
+        "bench",
+        &url,
+        "--rw",
+        "mix",
+        "--seconds",
+        "1",
+        "--destructive",
+        "--json",
+    ];
+    let score = json(&iscsi(&words).good());
+    assert!(
+        score["reads"].as_u64() > score["writes"].as_u64(),
+        "{score}"
+    );
+    assert!(score["writes"].as_u64() > Some(0) && score["latency_us"]["p99"].is_number());
+    assert!(bytes(&file) != vec![0; 4 << 20]);
+}
+
+#[test]
+fn an_interrupt_ends_long_work_in_good_order() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    tgt.lun(&target, 1, 4 * MIB);
+    let url = tgt.url("", &target, 1);
+    let mut started = std::process::Command::new(env!("CARGO_BIN_EXE_verbena"));
+    started.args(["iscsi", "bench", &url, "--seconds", "600"]);
+    let child = started.stdout(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while tgt.sessions() == 0 {
+        assert!(Instant::now() < end, "it does not log in: {}", tgt.log());
+    }
+    let pid = Pid::from_child(&child);
+    // The handler is there before the session is.
+    kill_process(pid, Signal::INT).unwrap();
+    let begun = Instant::now();
+    let ended = child.wait_with_output().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "it took its time");
+    assert!(ended.status.success(), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(
+        said.contains("requests/s"),
+        "what was measured is shown: {said}"
+    );
+    assert_eq!(tgt.sessions(), 0, "{}", tgt.shown());
+}

@@ -1,0 +1,283 @@
+//! Targets that go away and units that are reset while requests are under way: nothing acknowledged is lost, and everything ends.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use verbena_storage::session::Options;
+use verbena_storage::{Blocks, Error, Extent, Failure, Place, Request, Unit};
+
+use crate::target::{Carrier, Tgt};
+use crate::tool::{Dice, iscsi, open, some};
+
+const MIB: u64 = 1 << 20;
+/// Bytes of what is numbered.
+const PAGE: usize = 4096;
+const PAGES: usize = 1024;
+const DEPTH: usize = 32;
+
+/// A page of this number in its edition; both stand everywhere in it.
+fn page(number: usize, edition: u64) -> Vec<u8> {
+    let mut page = Vec::with_capacity(PAGE);
+    while page.len() < PAGE {
+        page.extend_from_slice(&(number as u64).to_le_bytes());
+        page.extend_from_slice(&edition.to_le_bytes());
+    }
+    page
+}
+
+/// Writes numbered pages at depth until told to end, whatever happens in between.
+struct Scribe {
+    /// The last edition of each page that was acknowledged, and the last that was sent.
+    kept: Vec<(u64, u64)>,
+    acknowledged: u64,
+    failed: Vec<Failure>,
+}
+
+impl Scribe {
+    fn new() -> Scribe {
+        Scribe {
+            kept: vec![(0, 0); PAGES],
+            acknowledged: 0,
+            failed: Vec::new(),
+        }
+    }
+
+    /// `between` may do something to the unit each time something has ended.
+    fn write(&mut self, unit: &mut Unit, mut between: impl FnMut(&mut Unit, u64) -> bool) {
+        let memory = unit.memory(DEPTH * PAGE).unwrap();
+        let (mut under_way, mut done) = (vec![None; DEPTH], Vec::new());
+        let (mut dice, mut over) = (Dice(11), false);
+        loop {
+            for slot in 0..DEPTH {
+                let number = dice.below(PAGES as u64) as usize;
+                if over || under_way[slot].is_some() || under_way.contains(&Some(number)) {
+                    continue;
+                }
+                let edition = self.kept[number].1 + 1;
+                self.kept[number].1 = edition;
+                memory
+                    .write_at(slot * PAGE, &page(number, edition))
+                    .unwrap();
+                let at = Extent {
+                    lba: (number * PAGE / 512) as u64,
+                    blocks: (PAGE / 512) as u32,
+                };
+                let from = Place::new(&memory, slot * PAGE);
+                unit.submit(
+                    slot as u64,
+                    Request::Write {
+                        at,
+                        from,
+                        fua: false,
+                    },
+                )
+                .unwrap();
+                under_way[slot] = Some(number);
+            }
+            if under_way.iter().all(Option::is_none) {
+                return;
+            }
+            some(unit, &mut done);
+            for one in done.drain(..) {
+                let number = under_way[one.id as usize].take().expect("under way");
+                match one.result {
+                    Ok(()) => {
+                        self.kept[number].0 = self.kept[number].1;
+                        self.acknowledged += 1;
+                    }
+                    Err(failure) => self.failed.push(failure),
+                }
+            }
+            over |= between(unit, self.acknowledged);
+        }
+    }
+
+    /// Every acknowledged page is there, or a later edition of which nobody heard.
+    fn check(&self, disk: &[u8]) {
+        for (number, (kept, sent)) in self.kept.iter().enumerate() {
+            let found = &disk[number * PAGE..][..PAGE];
+            let mut editions = *kept..=*sent;
+            let there = |edition| match edition {
+                0 => found.iter().all(|byte| *byte == 0),
+                _ => found == page(number, edition),
+            };
+            assert!(
+                editions.any(there),
+                "page {number}: not of the editions {kept} to {sent}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_with_its_target() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, PAGES as u64 * PAGE as u64);
+    let url = tgt.url("", &target, 1);
+    let (over, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let scribe = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let options = Options {
+                depth: DEPTH,
+                login: Duration::from_secs(5),
+                ..Options::default()
+            };
+            let mut unit = open(&url, options);
+            let mut scribe = Scribe::new();
+            scribe.write(&mut unit, |_, acknowledged| {
+                count.store(acknowledged, Ordering::Relaxed);
+                over.load(Ordering::Relaxed)
+            });
+            // What is there is what the session sees, too.
+            let memory = unit.memory(PAGE).unwrap();
+            let mut done = Vec::new();
+            let at = Extent { lba: 0, blocks: 1 };
+            unit.submit(
+                1,
+                Request::Read {
+                    at,
+                    into: Place::new(&memory, 0),
+                },
+            )
+            .unwrap();
+            some(&mut unit, &mut done);
+            assert_eq!(done[0].result, Ok(()));
+            unit.close().unwrap();
+            scribe
+        });
+        // A target starts on this thread, since it ends with the one that started it.
+        for _ in 0..3 {
+            let goal = count.load(Ordering::Relaxed) + 2000;
+            let end = Instant::now() + Duration::from_secs(30);
+            while count.load(Ordering::Relaxed) < goal && !writer.is_finished() {
+                assert!(Instant::now() < end, "nothing is written: {}", tgt.log());
+                std::thread::yield_now();
+            }
+            tgt.kill();
+            tgt.restart();
+        }
+        let goal = count.load(Ordering::Relaxed) + 1000;
+        let end = Instant::now() + Duration::from_secs(30);
+        while count.load(Ordering::Relaxed) < goal && !writer.is_finished() && Instant::now() < end
+        {
+            std::thread::yield_now();
+        }
+        over.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(scribe.acknowledged >= 7000, "{}", scribe.acknowledged);
+    assert_eq!(scribe.failed, [], "writes may be repeated, and were");
+    scribe.check(&std::fs::read(file).unwrap());
+}
+
+#[test]
+fn a_target_that_stays_away_is_an_error_in_bounded_time() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let url = tgt.url("", &target, 1);
+    let options = Options {
+        depth: DEPTH,
+        login: Duration::from_secs(1),
+        reconnect: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let mut unit = open(&url, options);
+    let memory = unit.memory(DEPTH * PAGE).unwrap();
+    tgt.kill();
+    let begun = Instant::now();
+    let request = |slot: usize| Request::Write {
+        at: Extent {
+            lba: 8 * slot as u64,
+            blocks: 8,
+        },
+        from: Place::new(&memory, slot * PAGE),
+        fua: false,
+    };
+    for slot in 0..DEPTH {
+        unit.submit(slot as u64, request(slot)).unwrap();
+    }
+    let (mut ended, mut done) = (0, Vec::new());
+    while ended < DEPTH {
+        some(&mut unit, &mut done);
+        for one in done.drain(..) {
+            assert!(matches!(one.result, Err(Failure::Lost(_))), "{one:?}");
+            ended += 1;
+        }
+    }
+    let took = begun.elapsed();
+    assert!(
+        took > Duration::from_secs(1),
+        "it was tried again for a while: {took:?}"
+    );
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    let late = unit.submit(0, request(0));
+    assert!(matches!(late, Err(Error::Lost(_))), "{late:?}");
+
+    let begun = Instant::now();
+    let sentence = iscsi(&["ping", &url]).sentence();
+    assert!(sentence.contains("cannot reach"), "{sentence}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_reset_during_requests_loses_none_of_them() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, PAGES as u64 * PAGE as u64);
+    let url = tgt.url("", &target, 1);
+    let mut unit = open(
+        &url,
+        Options {
+            depth: DEPTH,
+            ..Options::default()
+        },
+    );
+    let lun = unit.lun();
+    let (mut scribe, mut resets) = (Scribe::new(), 0);
+    scribe.write(&mut unit, |unit, acknowledged| {
+        if acknowledged / 500 > resets {
+            resets += 1;
+            match resets % 2 {
+                // Ours, and somebody else's, of which the unit tells us by attention.
+                0 => unit.session().reset_unit(lun).unwrap(),
+                _ => assert_eq!(iscsi(&["reset", &url]).good(), "unit 1 was reset\n"),
+            }
+        }
+        resets >= 6
+    });
+    unit.close().unwrap();
+    assert_eq!(scribe.failed, []);
+    scribe.check(&std::fs::read(file).unwrap());
+}
+
+#[test]
+fn a_lost_connection_is_no_sign_of_life() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let mut unit = open(&tgt.url("", &target, 1), Options::default());
+    unit.session().ping().unwrap();
+    // The session comes back by itself, and may do so within the same ping.
+    tgt.kill();
+    tgt.restart();
+    let lost = unit.session().ping();
+    assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut done = Vec::new();
+    while unit.session().ping().is_err() {
+        assert!(Instant::now() < end, "it does not come back");
+        unit.poll(&mut done).unwrap();
+        unit.wait(&[], Some(Duration::from_millis(20))).unwrap();
+    }
+    unit.close().unwrap();
+}

@@ -1,0 +1,92 @@
+//! What is agreed on at login: digests and who is who.
+
+use verbena_storage::session::Options;
+
+use crate::target::{Carrier, Tgt};
+use crate::tool::{Folder, bytes, iscsi, noise, open};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn digests_protect_what_moves() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let folder = Folder::new("digests");
+    let data = noise(2_345_678, 5);
+    let input = folder.with("input", &data);
+    for (header, payload) in [(true, false), (false, true), (true, true)] {
+        let target = tgt.target();
+        let file = tgt.lun(&target, 1, 4 * MIB);
+        let name = |on| if on { "CRC32C" } else { "None" };
+        tgt.set(&target, "HeaderDigest", name(header));
+        tgt.set(&target, "DataDigest", name(payload));
+        let (h, d) = (name(header).to_lowercase(), name(payload).to_lowercase());
+        let url = format!(
+            "{}?header_digest={h}&data_digest={d}",
+            tgt.url("", &target, 1)
+        );
+        let mut unit = open(&url, Options::default());
+        let settled = unit.session().settled();
+        assert_eq!(
+            (settled.terms.header_digest, settled.terms.data_digest),
+            (header, payload)
+        );
+        unit.close().unwrap();
+        for size in ["512", "64k", "1m"] {
+            let words = [
+                "write", &url, "--offset", "99", "--input", &input, "--verify",
+            ];
+            iscsi(&[&words[..], &["--size", size]].concat()).good();
+        }
+        assert!(
+            bytes(&file)[99..99 + data.len()] == data[..],
+            "the disk differs"
+        );
+    }
+    // A target without them is no target for who wants them.
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let url = format!("{}?data_digest=crc32c", tgt.url("", &target, 1));
+    let sentence = iscsi(&["capacity", &url]).sentence();
+    assert!(
+        sentence.contains("DataDigest=CRC32C is required and the target refuses it"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn both_sides_prove_who_they_are() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    tgt.account(&target, "alice", "twelve-letters");
+    tgt.own_account(&target, "bob", "also-twelve-of-them");
+    let alice = tgt.url("alice%twelve-letters", &target, 1);
+    let back = |password| format!("{alice}?target_user=bob&target_password={password}");
+    iscsi(&["capacity", &alice]).good();
+    iscsi(&["capacity", &back("also-twelve-of-them")]).good();
+    let refused = [
+        tgt.url("", &target, 1),
+        tgt.url("alice%twelve-lettres", &target, 1),
+        tgt.url("mallory%twelve-letters", &target, 1),
+        back("something-else-here"),
+        format!("{alice}?target_user=eve&target_password=also-twelve-of-them"),
+    ];
+    for url in refused {
+        let sentence = iscsi(&["capacity", &url]).sentence();
+        assert!(
+            sentence.starts_with("logging in at iscsi://127."),
+            "{url}: {sentence}"
+        );
+        for secret in ["twelve-l", "also-twelve", "something-else"] {
+            assert!(
+                !sentence.contains(secret),
+                "a password is shown: {sentence}"
+            );
+        }
+    }
+    assert_eq!(tgt.sessions(), 0, "{}", tgt.shown());
+}
