@@ -184,6 +184,11 @@ const NEEDED: &[Needed] = &[
         "libiscsi-bin",
         "another initiator at the same target, to tell whose fault it is, and on the drop-in libraries",
     ),
+    file(
+        "/usr/include/iscsi/iscsi.h",
+        "libiscsi-dev",
+        "an initiator on libiscsi that reads and writes what ours wrote and reads",
+    ),
     program(
         "setpriv",
         "util-linux",
