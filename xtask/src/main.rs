@@ -10,6 +10,7 @@ mod dropin;
 mod fuzz;
 mod install;
 mod instructions;
+mod iscsi;
 mod loom;
 mod packages;
 mod peers;
@@ -60,6 +61,8 @@ enum Task {
     Instructions(instructions::Options),
     /// Measure Verbena beside its peers: plain TCP, iperf3, UCX, libfabric; by turns, in one run
     Peers(peers::Options),
+    /// Measure the iSCSI initiator beside libiscsi's iscsi-perf; by turns, in one run
+    Iscsi(iscsi::Options),
     /// Measure the split driver beside a cable, a pair of TAPs and a plain tunnel; by turns, in one run
     Split(split::Options),
 }
@@ -90,6 +93,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Bench(options) => bench::run(&workspace, options),
         Task::Instructions(options) => instructions::run(&workspace, options),
         Task::Peers(options) => peers::run(&workspace, options),
+        Task::Iscsi(options) => iscsi::run(&workspace, options),
         Task::Split(options) => split::run(&workspace, options),
     }
 }

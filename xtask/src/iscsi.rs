@@ -1,0 +1,215 @@
+//! `cargo xtask iscsi`: our initiator beside libiscsi's `iscsi-perf`, by turns at one target in one run.
+//! It promises medians over rounds in which both had their turn, with the processor time that each took itself, and a target of its own
+//! that is gone afterwards. It refuses to touch the docs.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::command::find;
+use crate::packages;
+use crate::workspace::Workspace;
+
+const NAME: &str = "iqn.2026-11.org.verbena:bench";
+const PORTAL: &str = "127.0.0.1:13260";
+/// It fits into the page cache: the disk is not what is measured.
+const DISK: u64 = 512 << 20;
+const BLOCK: u64 = 512;
+
+/// What is measured: random reads of so many bytes, so many at once.
+const LOADS: [(&str, u64, u32); 4] = [
+    ("4 KiB, depth 1", 4 << 10, 1),
+    ("4 KiB, depth 64", 4 << 10, 64),
+    ("1 MiB, depth 1", 1 << 20, 1),
+    ("1 MiB, depth 8", 1 << 20, 8),
+];
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How often both have a turn
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Seconds of each turn
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    seconds: u16,
+    /// Take the program as it was last built
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// One turn.
+#[derive(Clone, Copy)]
+struct Figures {
+    iops: f64,
+    /// Processor seconds of the initiator per gigabyte.
+    cpu: f64,
+}
+
+/// A target with its disk.
+struct Target {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Target {
+    fn start() -> Result<Target> {
+        let folder = std::env::temp_dir().join(format!("verbena-bench-{}", std::process::id()));
+        std::fs::create_dir(&folder)?;
+        let disk = folder.join("disk");
+        // Written, so that no read finds a hole.
+        let mut file = File::create(&disk)?;
+        for _ in 0..DISK >> 20 {
+            file.write_all(&[0x5a; 1 << 20])?;
+        }
+        let child = Command::new("tgtd")
+            .args(["-f", "--iscsi", &format!("portal={PORTAL}")])
+            .env("TGT_IPC_SOCKET", folder.join("control"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let target = Target { child, folder };
+        let end = Instant::now() + Duration::from_secs(10);
+        while !target.tell("--op show --mode sys")? {
+            if Instant::now() > end {
+                bail!("tgtd does not answer");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let told = [
+            format!("--lld iscsi --op new --mode target --tid 1 -T {NAME}"),
+            format!(
+                "--lld iscsi --op new --mode logicalunit --tid 1 --lun 1 -b {}",
+                disk.display()
+            ),
+            "--lld iscsi --op bind --mode target --tid 1 -I ALL".to_owned(),
+        ];
+        for words in &told {
+            if !target.tell(words)? {
+                bail!("tgtadm {words} failed");
+            }
+        }
+        Ok(target)
+    }
+
+    fn tell(&self, words: &str) -> Result<bool> {
+        let mut command = Command::new("tgtadm");
+        command.env("TGT_IPC_SOCKET", self.folder.join("control"));
+        let ran = command.args(words.split(' ')).output()?;
+        Ok(ran.status.success())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    if let Some(missing) = ["tgtd", "iscsi-perf"].iter().find(|p| find(p).is_none()) {
+        packages::ensure(true)?;
+        if find(missing).is_none() {
+            bail!("{missing} is not installed");
+        }
+    }
+    if !options.no_build {
+        let build = ["build", "--release", "--package", "verbena-cli"];
+        workspace.cargo().args(build).run()?;
+    }
+    let verbena = workspace.target.join("release/verbena");
+    let _target = Target::start()?;
+    println!("| random reads | who | requests/s | MB/s | CPU s/GB | to iscsi-perf |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for (name, size, depth) in LOADS {
+        let mut turns = [Vec::new(), Vec::new()];
+        for _ in 0..options.rounds {
+            turns[0].push(ours(&verbena, size, depth, options.seconds)?);
+            turns[1].push(theirs(size, depth, options.seconds)?);
+        }
+        let rate = |turns: &[Figures]| median(turns.iter().map(|f| f.iops).collect());
+        let base = rate(&turns[1]);
+        for (who, turns) in ["verbena", "iscsi-perf"].iter().zip(&turns) {
+            let iops = rate(turns);
+            let cpu = median(turns.iter().map(|f| f.cpu).collect());
+            println!(
+                "| {name} | {who} | {iops:.0} | {:.0} | {cpu:.2} | {:.2} |",
+                iops * size as f64 / 1e6,
+                iops / base,
+            );
+        }
+    }
+    println!(
+        "Medians of {} turns of {} s.",
+        options.rounds, options.seconds
+    );
+    Ok(())
+}
+
+fn url() -> String {
+    format!("iscsi://{PORTAL}/{NAME}/1")
+}
+
+fn ours(verbena: &Path, size: u64, depth: u32, seconds: u16) -> Result<Figures> {
+    let mut command = Command::new(verbena);
+    command.args(["iscsi", "bench", &url(), "--rw", "randread", "--json"]);
+    command.args(["--size", &size.to_string(), "--depth", &depth.to_string()]);
+    command.args(["--seconds", &seconds.to_string()]);
+    let (said, cpu) = timed(&mut command)?;
+    let json: serde_json::Value = serde_json::from_str(&said).context("what bench said")?;
+    let iops = json["requests_per_second"].as_f64();
+    figures(iops, cpu, size, seconds).with_context(|| said)
+}
+
+fn theirs(size: u64, depth: u32, seconds: u16) -> Result<Figures> {
+    let mut command = Command::new("iscsi-perf");
+    command.args(["-r", "-m", &depth.to_string(), "-t", &seconds.to_string()]);
+    command.args(["-b", &(size / BLOCK).to_string(), &url()]);
+    let (said, cpu) = timed(&mut command)?;
+    let average = said
+        .rsplit("iops average ")
+        .next()
+        .and_then(|rest| rest.split(' ').next()?.parse().ok());
+    figures(average, cpu, size, seconds).with_context(|| said)
+}
+
+fn figures(iops: Option<f64>, cpu: f64, size: u64, seconds: u16) -> Result<Figures> {
+    let iops = iops.context("no rate in what it said")?;
+    let gigabytes = iops * f64::from(seconds) * size as f64 / 1e9;
+    Ok(Figures {
+        iops,
+        cpu: cpu / gigabytes,
+    })
+}
+
+/// Runs a program: what it said, and the processor time it took, as bash reports it.
+fn timed(command: &mut Command) -> Result<(String, f64)> {
+    let program = command.get_program().to_owned();
+    let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    let ran = Command::new("bash")
+        .args(["-c", "TIMEFORMAT='%U %S'; time \"$@\"", "time"])
+        .arg(program)
+        .args(words)
+        .output()?;
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let told = String::from_utf8_lossy(&ran.stderr);
+    if !ran.status.success() {
+        bail!("{command:?}: {told}");
+    }
+    let last = told.trim_end().lines().last().unwrap_or_default();
+    let times = last.split(' ').map(str::parse::<f64>);
+    let cpu = times.sum::<Result<f64, _>>();
+    Ok((said, cpu.with_context(|| told.clone().into_owned())?))
+}
+
+/// The middle one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
