@@ -12,6 +12,8 @@
 
 mod answer;
 mod dial;
+mod doze;
+mod iser;
 mod link;
 mod options;
 mod outcome;
@@ -35,7 +37,7 @@ use verbena_wire::iscsi::{
     LogoutReason, LogoutRequest, Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest,
 };
 
-use crate::address::Address;
+use crate::address::{Address, Transport};
 use crate::error::Error;
 use answer::Control;
 use link::{Link, News};
@@ -128,6 +130,12 @@ impl Session {
     /// Commands that may be under way at once.
     pub fn depth(&self) -> usize {
         self.options.depth
+    }
+
+    /// Most bytes of data that one command may have, if that is limited.
+    pub(crate) fn longest(&self) -> Option<u32> {
+        let iser = self.address.transport == Transport::Iser;
+        iser.then_some(self.options.iser_longest)
     }
 
     /// Memory for data of its commands.

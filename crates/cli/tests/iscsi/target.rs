@@ -240,6 +240,18 @@ impl Tgt {
         file
     }
 
+    /// The same bytes once more, as unit 1 of a target that is reached over TCP; where that is, and the target.
+    pub fn also_over_tcp(&mut self, file: &Path) -> (SocketAddr, Target) {
+        let carrier = core::mem::replace(&mut self.carrier, Carrier::Tcp);
+        let target = self.target();
+        let tid = target.tid.to_string();
+        let new = ["--mode", "logicalunit", "--op", "new", "--tid", &tid];
+        let rest = ["--lun", "1", "--backing-store", file.to_str().unwrap()];
+        self.tell(&[&new[..], &rest].concat());
+        self.carrier = carrier;
+        (own_place(self.number), target)
+    }
+
     /// Makes a unit refuse to be written.
     pub fn read_only(&mut self, target: &Target, lun: u16) {
         let (tid, unit) = (target.tid.to_string(), lun.to_string());

@@ -12,6 +12,7 @@ use verbena_iscsi::login::{
 };
 use verbena_wire::iscsi::FromTarget;
 
+use super::iser::{How, Iser};
 use super::link::{Link, News, Text};
 use super::options::Options;
 use super::tcp::Tcp;
@@ -102,10 +103,20 @@ fn connect_to(
     to: SocketAddr,
     options: &Options,
 ) -> Result<Box<dyn Link>, Error> {
-    let how = (options.depth, options.login);
+    let (depth, patience) = (options.depth, options.login);
     match transport {
-        Transport::Iscsi => Ok(Box::new(Tcp::connect(device, pd, to, how)?)),
-        Transport::Iser => Err(Error::Setting("iSER is not there yet".to_owned())),
+        Transport::Iscsi => {
+            let how = (depth, patience);
+            Ok(Box::new(Tcp::connect(device, pd, to, how)?))
+        }
+        Transport::Iser => {
+            let how = How {
+                depth,
+                patience,
+                longest: options.iser_longest,
+            };
+            Ok(Box::new(Iser::connect(device, pd, to, how)?))
+        }
     }
 }
 

@@ -25,6 +25,9 @@ pub struct Options {
     pub reconnect: Duration,
     /// Bytes of one burst, and of one PDU.
     pub burst: u32,
+    /// Bytes of data of one command over iSER. A target has a buffer for each, and may end the connection when one is longer: tgtd
+    /// has them of 512 KiB if nobody tells it otherwise.
+    pub iser_longest: u32,
 }
 
 impl Default for Options {
@@ -37,6 +40,7 @@ impl Default for Options {
             silence: Duration::from_secs(5),
             reconnect: Duration::from_secs(30),
             burst: 1 << 20,
+            iser_longest: 512 << 10,
         }
     }
 }
@@ -67,6 +71,9 @@ impl Options {
             first_burst: self.burst.min(256 << 10),
             chap: chap(&address.credentials),
             mutual: chap(&address.target_credentials),
+            // Over iSER the target fetches data by itself, and none goes along.
+            immediate_data: iser.is_none(),
+            initial_r2t: iser.is_some(),
             iser,
             ..Offer::new(self.initiator.clone(), purpose)
         }

@@ -5,16 +5,17 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use verbena::low::{
-    Arm, BLANK, Beside, CommandWr, Direction, Flags, IscsiPostError, Limits, PduWr, QpState,
-    RecvWr, Sge, WcOp,
+    Arm, BLANK, CommandWr, Direction, Flags, IscsiPostError, Limits, PduWr, QpState, RecvWr, Sge,
+    WcOp,
 };
 use verbena::{Access, Cq, Device, Iscsi, IscsiOptions, Memory, Pd, Status};
 use verbena_iscsi::login::Settled;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Lengths, Opcode};
 
+use super::doze::doze;
 use super::link::{Link, Moved, News, Order, Text};
 use crate::error::Error;
 
@@ -22,8 +23,6 @@ use crate::error::Error;
 const ROOM: usize = 48 + 1020 + 8192;
 /// Completions taken at once.
 const AT_ONCE: usize = 64;
-/// How long a sleeper polls before it sleeps: about what waking it would take.
-const SPIN: Duration = Duration::from_micros(50);
 /// Requests that are not commands, beside those that are.
 const CONTROL: usize = 32;
 /// The number of requests whose completion nobody waits for.
@@ -231,20 +230,7 @@ impl Link for Tcp {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        let end = Instant::now() + SPIN.min(timeout);
-        while Instant::now() < end {
-            if self.cq.peek() {
-                return Ok(());
-            }
-            core::hint::spin_loop();
-        }
-        self.cq.arm(Arm::Next);
-        if self.cq.peek() {
-            return Ok(());
-        }
-        let mut others: Vec<Beside<'_>> = beside.iter().map(|fd| Beside::read(*fd)).collect();
-        self.cq.sleep(&mut others, Some(timeout))?;
-        Ok(())
+        doze(&self.cq, beside, timeout)
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

@@ -1,0 +1,154 @@
+//! Targets that break rules, and such that go: the commands end, the link ends, and the reason is said.
+
+use verbena::Status;
+use verbena_wire::Stag;
+use verbena_wire::iscsi::Residual;
+use verbena_wire::iser::IserHeader;
+
+use super::peer::{Peer, response};
+use super::{Link, News, command, logged_in, news, plain};
+use crate::blocks::Place;
+use verbena::low::Direction;
+
+/// What follows when the target does this while a command is under way, whose tag it knows.
+fn after(wrong: impl FnOnce(&mut Peer, u32)) -> String {
+    let (mut link, mut peer) = logged_in();
+    plain(&mut link, 4);
+    let itt = command(&peer.hear().1).itt;
+    wrong(&mut peer, itt);
+    let mut all = Vec::new();
+    loop {
+        all.extend(news(&mut link));
+        if let Some(News::Ended(why)) = all.last() {
+            let why = why.clone();
+            let failed = |one: &&News| {
+                let status = Status::WrFlushErr;
+                matches!(one, News::Failed { task: 4, status: s } if *s == status)
+            };
+            let responded = |one: &&News| matches!(one, News::Response { task: 4, .. });
+            let ends = all.iter().filter(failed).count() + all.iter().filter(responded).count();
+            assert_eq!(ends, 1, "{all:?}");
+            assert!(link.say(&[0x40; 48], &[]).is_err());
+            return why;
+        }
+    }
+}
+
+fn control(rest: &[u8]) -> Vec<u8> {
+    [&IserHeader::default().emit()[..], rest].concat()
+}
+
+#[test]
+fn sends_that_hold_no_pdu() {
+    for (bytes, words) in [
+        (vec![], "0 bytes"),
+        (vec![0x10; 75], "75 bytes"),
+        (vec![0x30; 76], "opcode"),
+        (vec![0; 76], "opcode"),
+        (control(&[0x01; 48]), "PDU"),
+        (control(&[0xff; 48]), "PDU"),
+    ] {
+        let why = after(|peer, _| peer.raw(&bytes, None));
+        assert!(why.contains(words), "{words}: {why}");
+    }
+}
+
+#[test]
+fn data_that_is_not_there() {
+    let why = after(|peer, itt| {
+        let mut response = response(itt, 1, 1, Residual::None);
+        response.data_len = 21;
+        peer.say(&response.emit(), &[0; 20]);
+    });
+    assert!(why.contains("20 bytes") && why.contains("21"), "{why}");
+}
+
+#[test]
+fn more_than_was_declared() {
+    let why = after(|peer, itt| {
+        let mut response = response(itt, 1, 1, Residual::None);
+        response.data_len = 8196;
+        peer.say(&response.emit(), &[0; 8196]);
+    });
+    assert!(!why.is_empty(), "{why}");
+}
+
+#[test]
+fn responses_to_nothing_or_twice() {
+    let why = after(|peer, itt| peer.respond(itt ^ 1, 1, 1, Residual::None));
+    assert!(why.contains("not under way"), "{why}");
+    let why = after(|peer, itt| {
+        peer.respond(itt, 1, 1, Residual::None);
+        peer.respond(itt, 2, 1, Residual::None);
+    });
+    assert!(why.contains("not under way"), "{why}");
+}
+
+#[test]
+fn statuses_out_of_their_turn() {
+    let why = after(|peer, itt| {
+        peer.pong(9, 4, 1);
+        peer.respond(itt, 6, 1, Residual::None);
+    });
+    assert_eq!(why, "status 6 came, expected 5");
+}
+
+/// Memory of a session outlives its commands: whatever the target tries, it stays.
+#[test]
+fn tags_cannot_be_invalidated() {
+    let (mut link, mut peer) = logged_in();
+    let memory = super::memory(&peer, 4096);
+    let place = Place::new(&memory, 0);
+    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
+    let (header, pdu, _) = peer.hear();
+    let stag = header.read.unwrap().0;
+    let bytes = response(command(&pdu).itt, 1, 1, Residual::None).emit();
+    peer.raw(&control(&bytes), Some(stag));
+    let mut all = Vec::new();
+    while !matches!(all.last(), Some(News::Ended(_))) {
+        all.extend(news(&mut link));
+    }
+    assert!(matches!(all[0], News::Failed { task: 4, .. }), "{all:?}");
+    // Another link may still use it.
+    let (mut link, peer) = logged_in();
+    let _ = (memory, stag, &peer);
+    plain(&mut link, 0);
+}
+
+#[test]
+fn memory_that_was_not_named() {
+    let why = after(|peer, _| {
+        let op = verbena::low::SendOp::Write {
+            remote: verbena::low::Remote {
+                stag: Stag::new(0x1234_5678),
+                to: verbena_wire::To::new(0),
+            },
+            immediate: None,
+        };
+        peer.work(op, verbena::low::Data::Inline(&[1; 8]));
+    });
+    assert!(!why.is_empty());
+}
+
+#[test]
+fn a_target_that_goes() {
+    let why = after(|peer, _| peer.leave());
+    assert!(!why.is_empty());
+}
+
+#[test]
+fn an_end_of_our_own() {
+    let (mut link, mut peer) = logged_in();
+    plain(&mut link, 4);
+    let itt = command(&peer.hear().1).itt;
+    link.end("enough");
+    peer.respond(itt, 1, 1, Residual::None);
+    let all = news(&mut link);
+    let [News::Failed { task: 4, .. }, News::Ended(why)] = &all[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(why, "enough");
+    let mut more = Vec::new();
+    link.poll(&mut more);
+    assert!(more.is_empty(), "once");
+}
