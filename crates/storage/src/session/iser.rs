@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use verbena::low::{
     Arm, BLANK, Data, Direction, Flags, PostError, QpState, RecvWr, SendOp, SendWr, Wc, WcOp,
 };
@@ -42,6 +41,10 @@ const ROOM: usize = FRONT + MOST;
 const AT_ONCE: usize = 64;
 /// Requests that are not commands and wait for the target; the session has far fewer.
 const SAYING: usize = 64;
+/// Sends with text at once; logins and questions have one.
+const TEXTS: u64 = 4;
+/// The number of Sends whose completion nobody waits for.
+const NOBODY: u64 = u64::MAX;
 /// Where the length of the data and the task tag stand in a header.
 const DATA_LEN: core::ops::Range<usize> = 5..8;
 const TAG: usize = 16;
@@ -54,6 +57,9 @@ pub(crate) struct Iser {
     receives: Memory,
     /// A command's Send for every number that the session may give it.
     orders: Memory,
+    /// Sends with text, and which of them are free.
+    texts: Memory,
+    free: Vec<u64>,
     depth: usize,
     numbers: Numbers,
     tags: Tags,
@@ -81,6 +87,12 @@ struct Waiting {
     task: Option<u32>,
 }
 
+type Posted = Result<(), (usize, PostError)>;
+
+fn say(error: verbena::Error) -> String {
+    error.to_string()
+}
+
 /// What became of a Send.
 enum Left {
     Gone,
@@ -91,7 +103,7 @@ enum Left {
 impl Iser {
     fn post(&mut self, slot: u64) -> Result<(), String> {
         let scatter = self.receives.sge(slot as usize * ROOM, ROOM);
-        let scatter = [scatter.map_err(|error| error.to_string())?];
+        let scatter = [scatter.map_err(say)?];
         let wr = RecvWr {
             id: slot,
             scatter: &scatter,
@@ -142,7 +154,7 @@ impl Iser {
         rest.copy_from_slice(&bhs);
         let posted = match one.task {
             Some(task) => self.post_order(task, &front)?,
-            None => self.post_text(&front, &one.data),
+            None => self.post_text(&front, &one.data)?,
         };
         match posted {
             Ok(()) => {
@@ -161,25 +173,36 @@ impl Iser {
         }
     }
 
-    fn post_order(
-        &self,
-        task: u32,
-        front: &[u8],
-    ) -> Result<Result<(), (usize, PostError)>, String> {
-        let say = |error: verbena::Error| error.to_string();
+    fn post_order(&self, task: u32, front: &[u8]) -> Result<Posted, String> {
         let at = task as usize * FRONT;
         // The Send that lay here has reached the target, which has answered it.
         self.orders.write_at(at, front).map_err(say)?;
         let piece = [self.orders.sge(at, FRONT).map_err(say)?];
-        Ok(self.qp.post_send(&[send(Data::Gather(&piece))]))
+        Ok(self.qp.post_send(&[send(NOBODY, Data::Gather(&piece))]))
     }
 
-    fn post_text(&self, front: &[u8], data: &[u8]) -> Result<(), (usize, PostError)> {
-        let mut bytes: SmallVec<[u8; 128]> = SmallVec::from_slice(front);
-        bytes.extend_from_slice(data);
+    fn post_text(&mut self, front: &[u8], data: &[u8]) -> Result<Posted, String> {
+        if data.is_empty() {
+            return Ok(self.qp.post_send(&[send(NOBODY, Data::Inline(front))]));
+        }
+        let Some(slot) = self.free.pop() else {
+            return Ok(Err((0, PostError::Full(TEXTS as usize))));
+        };
+        let at = slot as usize * ROOM;
         // RFC 7143 §11.7: a data segment is whole words.
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        self.qp.post_send(&[send(Data::Inline(&bytes))])
+        let len = FRONT + data.len().next_multiple_of(4);
+        let pad = &[0; 3][..len - FRONT - data.len()];
+        self.texts.write_at(at, front).map_err(say)?;
+        self.texts.write_at(at + FRONT, data).map_err(say)?;
+        self.texts
+            .write_at(at + FRONT + data.len(), pad)
+            .map_err(say)?;
+        let piece = [self.texts.sge(at, len).map_err(say)?];
+        let posted = self.qp.post_send(&[send(slot, Data::Gather(&piece))]);
+        if posted.is_err() {
+            self.free.push(slot);
+        }
+        Ok(posted)
     }
 
     fn note_asked(&mut self, bhs: &Bhs) {
@@ -202,7 +225,6 @@ impl Iser {
                 "the target sent {len} bytes, which hold no PDU: {FRONT} are the least"
             ));
         };
-        let say = |error: verbena::Error| error.to_string();
         let (mut header, mut bhs) = ([0; HEADER_LEN], [0; BHS_LEN]);
         self.receives.read_at(at, &mut header).map_err(say)?;
         let beyond = at + HEADER_LEN;
@@ -278,15 +300,19 @@ impl Iser {
     }
 }
 
-/// A Send whose completion nobody waits for: what failed ends the queue pair. RFC 7145 §7.3.1: it is a solicited one.
-fn send(data: Data<'_>) -> SendWr<'_> {
+/// A Send. What fails ends the queue pair, so only text waits for its completion. RFC 7145 §7.3.1: it is a solicited one.
+fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
+    let flags = match id {
+        NOBODY => Flags::SOLICITED,
+        _ => Flags::SOLICITED | Flags::SIGNALED,
+    };
     SendWr {
-        id: 0,
+        id,
         op: SendOp::Send {
             invalidate: None,
             immediate: None,
         },
-        flags: Flags::SOLICITED,
+        flags,
         data,
     }
 }
@@ -402,8 +428,11 @@ impl Link for Iser {
         let n = self.cq.poll(&mut completions);
         for wc in completions.iter().take(n) {
             // Anything that fails, fails the queue pair, which knows the cause. What comes after we ended it comes too late.
-            let received = wc.op == WcOp::Receive && wc.status == Status::Success;
-            if !received || self.why.is_some() {
+            if wc.status != Status::Success || self.why.is_some() {
+                continue;
+            }
+            if wc.op != WcOp::Receive {
+                self.free.push(wc.id);
                 continue;
             }
             heard = true;

@@ -13,7 +13,7 @@ use verbena_wire::iser::PrivateData;
 
 use super::numbers::Numbers;
 use super::tags::Tags;
-use super::{FRONT, Iser, MOST, ROOM};
+use super::{FRONT, Iser, MOST, ROOM, TEXTS};
 use crate::error::Error;
 use crate::session::link::Moved;
 
@@ -44,6 +44,7 @@ impl Iser {
         let cq = device.cq(sends + receives)?;
         let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
         let orders = pd.memory(how.depth.max(1) * FRONT, Access::LOCAL_READ)?;
+        let texts = pd.memory(TEXTS as usize * ROOM, Access::LOCAL_READ)?;
         let options = QpOptions {
             // The end of a connection is then the end of its receives: nobody has to look for it.
             personality: Some(Personality::Iwarp),
@@ -51,7 +52,7 @@ impl Iser {
                 sends,
                 receives,
                 pieces: 1,
-                inline: ROOM,
+                inline: FRONT,
             },
             ..QpOptions::default()
         };
@@ -65,6 +66,8 @@ impl Iser {
             cq,
             receives: memory,
             orders,
+            texts,
+            free: (0..TEXTS).collect(),
             depth: how.depth,
             numbers: Numbers::new(),
             tags: Tags::default(),

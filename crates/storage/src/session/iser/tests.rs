@@ -157,7 +157,7 @@ fn a_command_names_the_memory_of_its_data() {
         expected.extend(Cdb::read(0x1122, 7).bytes());
         assert_eq!(bytes, expected, "{direction:?}");
         let itt = u32::from(sn) << 16 | task;
-        peer.respond(itt, 6 + u32::from(sn), sn.into(), Residual::None);
+        peer.respond(itt, 6 + u32::from(sn), u32::from(sn) + 1, Residual::None);
         assert_eq!(responded(&news(&mut link)), [task]);
     }
     assert_eq!(

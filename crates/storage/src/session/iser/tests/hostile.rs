@@ -1,14 +1,14 @@
 //! Targets that break rules, and such that go: the commands end, the link ends, and the reason is said.
 
 use verbena::Status;
-use verbena_wire::Stag;
+use verbena::low::{Data, Direction, Remote, SendOp};
 use verbena_wire::iscsi::Residual;
 use verbena_wire::iser::IserHeader;
+use verbena_wire::{Stag, To};
 
-use super::peer::{Peer, response};
-use super::{Link, News, command, logged_in, news, plain};
+use super::peer::{Peer, pair_in, response};
+use super::{HOW, Link, News, command, logged_in, news, plain, settled};
 use crate::blocks::Place;
-use verbena::low::Direction;
 
 /// What follows when the target does this while a command is under way, whose tag it knows.
 fn after(wrong: impl FnOnce(&mut Peer, u32)) -> String {
@@ -109,23 +109,29 @@ fn tags_cannot_be_invalidated() {
         all.extend(news(&mut link));
     }
     assert!(matches!(all[0], News::Failed { task: 4, .. }), "{all:?}");
-    // Another link may still use it.
-    let (mut link, peer) = logged_in();
-    let _ = (memory, stag, &peer);
-    plain(&mut link, 0);
+    // The next link uses it as before.
+    let (mut link, mut peer) = pair_in(&peer.device, &peer.initiator_pd, HOW);
+    link.begin(&settled(0));
+    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
+    let (header, _, _) = peer.hear();
+    assert_eq!(header.read.unwrap().0, stag);
+    peer.write(header.read.unwrap(), &[3; 8]);
+    let mut got = [0; 8];
+    memory.read_at(0, &mut got).unwrap();
+    assert_eq!(got, [3; 8]);
 }
 
 #[test]
 fn memory_that_was_not_named() {
     let why = after(|peer, _| {
-        let op = verbena::low::SendOp::Write {
-            remote: verbena::low::Remote {
+        let op = SendOp::Write {
+            remote: Remote {
                 stag: Stag::new(0x1234_5678),
-                to: verbena_wire::To::new(0),
+                to: To::new(0),
             },
             immediate: None,
         };
-        peer.work(op, verbena::low::Data::Inline(&[1; 8]));
+        peer.work(op, Data::Inline(&[1; 8]));
     });
     assert!(!why.is_empty());
 }

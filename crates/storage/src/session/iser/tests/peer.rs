@@ -1,8 +1,9 @@
 //! A target that does as it is told: a queue pair of another domain, with Sends in and out and data by RDMA.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, Limits, QpState, RecvWr, Remote, SendOp, SendWr, WcOp};
+use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, Remote, SendOp, SendWr, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
 use verbena_wire::Stag;
 use verbena_wire::To;
@@ -24,8 +25,10 @@ pub(super) struct Peer {
     cq: Cq,
     receives: Memory,
     data: Memory,
+    said: Cell<usize>,
     /// What the link said when it asked for the connection.
     pub(super) private: Vec<u8>,
+    pub(super) device: Device,
     /// The link's own domain, for memory of its commands.
     pub(super) initiator_pd: Pd,
 }
@@ -33,28 +36,29 @@ pub(super) struct Peer {
 /// A link and its target, connected.
 pub(super) fn pair(how: How) -> (Iser, Peer) {
     let device = Device::open().unwrap();
-    let (ours, theirs) = (device.pd().unwrap(), device.pd().unwrap());
+    let ours = device.pd().unwrap();
+    pair_in(&device, &ours, how)
+}
+
+/// The same with a device and a domain that are there.
+pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
+    let theirs = device.pd().unwrap();
     let listener = device.listen("127.0.0.1:0").unwrap();
     let to = listener.local().unwrap();
     std::thread::scope(|scope| {
-        let dialled = scope.spawn(|| Iser::connect(&device, &ours, to, how).unwrap());
+        let dialled = scope.spawn(|| Iser::connect(device, ours, to, how).unwrap());
         let request = listener.next().wait().unwrap();
         let cq = device.cq(256).unwrap();
-        let options = QpOptions {
-            limits: Limits {
-                inline: 16 << 10,
-                ..Limits::default()
-            },
-            ..QpOptions::default()
-        };
-        let qp = Qp::new(&theirs, &cq, &cq, options).unwrap();
+        let qp = Qp::new(&theirs, &cq, &cq, QpOptions::default()).unwrap();
         qp.modify(QpState::Init);
         let peer = Peer {
             qp,
             cq,
             receives: theirs.memory(SLOTS as usize * SLOT, Access::ALL).unwrap(),
-            data: theirs.memory(64 << 10, Access::ALL).unwrap(),
+            data: theirs.memory(SLOTS as usize * SLOT, Access::ALL).unwrap(),
+            said: Cell::new(SLOT),
             private: request.private_data().to_vec(),
+            device: device.clone(),
             initiator_pd: ours.clone(),
         };
         (0..SLOTS).for_each(|slot| peer.post(slot));
@@ -121,7 +125,11 @@ impl Peer {
             invalidate,
             immediate: None,
         };
-        self.work(op, Data::Inline(bytes));
+        // A place of its own for each of a test's few Sends.
+        let at = self.said.get();
+        self.said.set(at + SLOT);
+        self.data.write_at(at, bytes).unwrap();
+        self.work(op, Data::Gather(&[self.data.sge(at, bytes.len()).unwrap()]));
     }
 
     /// A PDU.
