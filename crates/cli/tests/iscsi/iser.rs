@@ -15,14 +15,43 @@ const BLOCK: usize = 512;
 /// What a loaded machine may take for one request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn start() -> Option<Tgt> {
-    let verbena = PathBuf::from(env!("CARGO_BIN_EXE_verbena"));
-    Tgt::start(Carrier::Iser(verbena))
+/// Each test with tgtd in both personalities of the adapter.
+macro_rules! both {
+    ($($name:ident)*) => {
+        mod roce {
+            $(#[test]
+            fn $name() {
+                super::on(super::Carrier::Iser, super::$name);
+            })*
+        }
+        mod iwarp {
+            $(#[test]
+            fn $name() {
+                super::on(super::Carrier::Iwarp, super::$name);
+            })*
+        }
+    };
 }
 
-#[test]
-fn targets_and_units_are_found() {
-    let Some(mut tgt) = start() else { return };
+both! {
+    targets_and_units_are_found
+    what_is_written_is_in_the_file
+    our_initiator_finds_targets_and_units
+    many_requests_at_once_are_all_as_they_should_be
+    what_a_unit_refuses_is_said_and_the_session_goes_on
+    what_is_written_over_tcp_is_read_over_rdma
+    a_target_that_is_killed_is_missed_in_time
+    a_target_that_comes_back_is_gone_on_with
+}
+
+fn on(carrier: fn(PathBuf) -> Carrier, test: fn(Tgt)) {
+    let verbena = PathBuf::from(env!("CARGO_BIN_EXE_verbena"));
+    if let Some(tgt) = Tgt::start(carrier(verbena)) {
+        test(tgt);
+    }
+}
+
+fn targets_and_units_are_found(mut tgt: Tgt) {
     let target = tgt.target();
     tgt.lun(&target, 1, 8 * MIB);
     let (well, said) = tgt.client(&["iscsi-inq", "-i", INITIATOR, &tgt.url("", &target, 1)]);
@@ -40,9 +69,7 @@ fn targets_and_units_are_found() {
     assert!(well && said.contains("Total size:8388608"), "{said}");
 }
 
-#[test]
-fn what_is_written_is_in_the_file() {
-    let Some(mut tgt) = start() else { return };
+fn what_is_written_is_in_the_file(mut tgt: Tgt) {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, 64 * MIB);
     let url = tgt.url("", &target, 1);
@@ -124,9 +151,7 @@ impl Dice {
     }
 }
 
-#[test]
-fn our_initiator_finds_targets_and_units() {
-    let Some(mut tgt) = start() else { return };
+fn our_initiator_finds_targets_and_units(mut tgt: Tgt) {
     let target = tgt.target();
     tgt.lun(&target, 1, 8 * MIB);
     let portal: Address = format!("iser://{}", tgt.portal()).parse().unwrap();
@@ -142,12 +167,16 @@ fn our_initiator_finds_targets_and_units() {
     assert!(unit.session().settled().iser.is_some());
     unit.session().ping().unwrap();
     unit.close().unwrap();
+    // It is forgotten there, not only gone.
+    let end = Instant::now() + PATIENCE;
+    while tgt.sessions() > 0 {
+        assert!(Instant::now() < end, "{}", tgt.shown());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Lengths from one block to 512 KiB at depth 64. Data moves by RDMA alone.
-#[test]
-fn many_requests_at_once_are_all_as_they_should_be() {
-    let Some(mut tgt) = start() else { return };
+fn many_requests_at_once_are_all_as_they_should_be(mut tgt: Tgt) {
     let target = tgt.target();
     let size = 32 << 20;
     let file = tgt.lun(&target, 1, size as u64);
@@ -227,9 +256,7 @@ fn many_requests_at_once_are_all_as_they_should_be() {
     assert!(std::fs::read(&file).unwrap() == model);
 }
 
-#[test]
-fn what_a_unit_refuses_is_said_and_the_session_goes_on() {
-    let Some(mut tgt) = start() else { return };
+fn what_a_unit_refuses_is_said_and_the_session_goes_on(mut tgt: Tgt) {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, MIB);
     tgt.read_only(&target, 1);
@@ -258,9 +285,7 @@ fn what_a_unit_refuses_is_said_and_the_session_goes_on() {
     assert_eq!(std::fs::read(&file).unwrap(), vec![0; 1 << 20]);
 }
 
-#[test]
-fn what_is_written_over_tcp_is_read_over_rdma() {
-    let Some(mut tgt) = start() else { return };
+fn what_is_written_over_tcp_is_read_over_rdma(mut tgt: Tgt) {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, 4 * MIB);
     let (portal, other) = tgt.also_over_tcp(&file);
@@ -287,9 +312,7 @@ fn what_is_written_over_tcp_is_read_over_rdma() {
     assert!(got == bytes);
 }
 
-#[test]
-fn a_target_that_is_killed_is_missed_in_time() {
-    let Some(mut tgt) = start() else { return };
+fn a_target_that_is_killed_is_missed_in_time(mut tgt: Tgt) {
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
     let mut unit = open(
@@ -315,9 +338,7 @@ fn a_target_that_is_killed_is_missed_in_time() {
     }
 }
 
-#[test]
-fn a_target_that_comes_back_is_gone_on_with() {
-    let Some(mut tgt) = start() else { return };
+fn a_target_that_comes_back_is_gone_on_with(mut tgt: Tgt) {
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
     let mut unit = open(&tgt, &target, options());
