@@ -158,3 +158,18 @@ fn an_end_of_our_own() {
     link.poll(&mut more);
     assert!(more.is_empty(), "once");
 }
+
+/// What a command that counts as lost was to read may be used for something else at once.
+#[test]
+fn memory_is_out_of_reach_after_the_end() {
+    let (mut link, mut peer) = logged_in();
+    let memory = super::memory(&peer, 512);
+    let place = Place::new(&memory, 0);
+    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
+    let (header, _, _) = peer.hear();
+    link.end("enough");
+    assert!(!peer.tries_to_write(header.read.unwrap(), &[1; 512]));
+    let mut got = [0; 512];
+    memory.read_at(0, &mut got).unwrap();
+    assert_eq!(got, [0; 512]);
+}

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, Remote, SendOp, SendWr, WcOp};
+use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, Remote, SendOp, SendWr, Wc, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
 use verbena_wire::Stag;
 use verbena_wire::To;
@@ -75,14 +75,20 @@ impl Peer {
     }
 
     /// The next completion of this kind.
-    fn until(&self, op: WcOp) -> verbena::low::Wc {
+    fn until(&self, op: WcOp) -> Wc {
+        let wc = self.ended(op);
+        assert_eq!(wc.status, Status::Success);
+        wc
+    }
+
+    /// The same, however it ended.
+    fn ended(&self, op: WcOp) -> Wc {
         let end = Instant::now() + PATIENCE;
         let mut one = [BLANK];
         while Instant::now() < end {
             if self.cq.poll(&mut one) == 0 {
                 std::thread::yield_now();
             } else if one[0].op == op {
-                assert_eq!(one[0].status, Status::Success);
                 return one[0];
             }
         }
@@ -171,6 +177,17 @@ impl Peer {
         };
         self.work(op, Data::Inline(bytes));
         self.until(WcOp::Write);
+    }
+
+    /// The same where it may be refused; whether it was done.
+    pub(super) fn tries_to_write(&self, to: (Stag, u64), bytes: &[u8]) -> bool {
+        self.data.write_at(0, bytes).unwrap();
+        let op = SendOp::Write {
+            remote: Peer::remote(to),
+            immediate: None,
+        };
+        self.work(op, Data::Gather(&[self.data.sge(0, bytes.len()).unwrap()]));
+        self.ended(WcOp::Write).status == Status::Success
     }
 
     /// Data from memory of a command.
