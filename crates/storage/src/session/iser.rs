@@ -4,7 +4,9 @@
 //! everything that the target may send. It refuses Send with Invalidate: memory of a session outlives its commands.
 
 mod connect;
+mod hear;
 mod numbers;
+mod send;
 mod tags;
 
 pub(crate) use connect::How;
@@ -13,23 +15,18 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use verbena::low::{
-    Arm, BLANK, Data, Direction, Flags, PostError, QpState, RecvWr, SendOp, SendWr, Wc, WcOp,
-};
+use verbena::low::{Arm, BLANK, Direction, PostError, QpState, RecvWr, WcOp};
 use verbena::{Cq, Memory, Qp, Status};
 use verbena_iscsi::login::Settled;
-use verbena_wire::iscsi::{
-    Attribute, BHS_LEN, Bhs, FromTarget, Lengths, NO_TAG, Residual, ScsiCommand, ScsiResponse,
-    is_immediate,
-};
+use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
-use verbena_wire::scsi;
 
 use super::doze::doze;
-use super::link::{Link, Moved, News, Order, Text};
+use super::link::{Link, Moved, News, Order};
 use crate::error::Error;
 use numbers::Numbers;
-use tags::{Tags, Under};
+use send::Waiting;
+use tags::Tags;
 
 /// Bytes before the data of a PDU.
 const FRONT: usize = HEADER_LEN + BHS_LEN;
@@ -43,8 +40,6 @@ const AT_ONCE: usize = 64;
 const SAYING: usize = 64;
 /// Sends with text at once; logins and questions have one.
 const TEXTS: u64 = 4;
-/// The number of Sends whose completion nobody waits for.
-const NOBODY: u64 = u64::MAX;
 /// Where the length of the data and the task tag stand in a header.
 const DATA_LEN: core::ops::Range<usize> = 5..8;
 const TAG: usize = 16;
@@ -65,8 +60,9 @@ pub(crate) struct Iser {
     tags: Tags,
     /// What the target does not take yet, in the order it was asked for.
     waiting: VecDeque<Waiting>,
-    /// Immediate requests under way, and those that wait for them: the target has receives for so many (RFC 7145 §8.1).
+    /// Tags of immediate requests that were not answered yet.
     asked: Vec<u32>,
+    /// How many of them the target has receives for (RFC 7145 §8.1).
     limit: usize,
     /// Most bytes of data of a command, and of a PDU to the target.
     longest: u32,
@@ -78,32 +74,14 @@ pub(crate) struct Iser {
     moved: Moved,
 }
 
-/// A Send that waits.
-struct Waiting {
-    header: IserHeader,
-    bhs: Bhs,
-    data: Vec<u8>,
-    /// The number of the command, if it is one.
-    task: Option<u32>,
-}
-
-type Posted = Result<(), (usize, PostError)>;
-
-fn say(error: verbena::Error) -> String {
+fn text(error: &verbena::Error) -> String {
     error.to_string()
-}
-
-/// What became of a Send.
-enum Left {
-    Gone,
-    /// There is no room for it now.
-    Later,
 }
 
 impl Iser {
     fn post(&mut self, slot: u64) -> Result<(), String> {
         let scatter = self.receives.sge(slot as usize * ROOM, ROOM);
-        let scatter = [scatter.map_err(say)?];
+        let scatter = [scatter.map_err(|error| text(&error))?];
         let wr = RecvWr {
             id: slot,
             scatter: &scatter,
@@ -120,173 +98,6 @@ impl Iser {
         self.why.is_none() && self.qp.state() == QpState::Rts
     }
 
-    /// Sends what may be sent, in order: what is for immediate delivery passes by what waits for the window.
-    fn pump(&mut self) {
-        let mut at = 0;
-        while let Some(one) = self.waiting.get(at) {
-            if !self.may_leave(&one.bhs) {
-                at += 1;
-                continue;
-            }
-            let Some(one) = self.waiting.remove(at) else {
-                return;
-            };
-            match self.leave(&one) {
-                Ok(Left::Gone) => {}
-                Ok(Left::Later) => return self.waiting.insert(at, one),
-                Err(why) => return self.end(&why),
-            }
-        }
-    }
-
-    fn may_leave(&self, bhs: &Bhs) -> bool {
-        let bounded = is_immediate(bhs) && numbers::word(bhs, TAG) != NO_TAG;
-        self.numbers.admit(bhs) && (!bounded || self.asked.len() < self.limit)
-    }
-
-    /// Numbers a Send and posts it.
-    fn leave(&mut self, one: &Waiting) -> Result<Left, String> {
-        let (mut bhs, before) = (one.bhs, self.numbers);
-        self.numbers.stamp(&mut bhs);
-        let mut front = [0; FRONT];
-        let (header, rest) = front.split_at_mut(HEADER_LEN);
-        header.copy_from_slice(&one.header.emit());
-        rest.copy_from_slice(&bhs);
-        let posted = match one.task {
-            Some(task) => self.post_order(task, &front)?,
-            None => self.post_text(&front, &one.data)?,
-        };
-        match posted {
-            Ok(()) => {
-                if one.task.is_none() {
-                    self.note_asked(&bhs);
-                }
-                Ok(Left::Gone)
-            }
-            Err((_, PostError::Full(_))) => {
-                self.numbers = before;
-                Ok(Left::Later)
-            }
-            // It has ended, and everything with it.
-            Err((_, PostError::State(_))) => Ok(Left::Gone),
-            Err((_, why)) => Err(why.to_string()),
-        }
-    }
-
-    fn post_order(&self, task: u32, front: &[u8]) -> Result<Posted, String> {
-        let at = task as usize * FRONT;
-        // The Send that lay here has reached the target, which has answered it.
-        self.orders.write_at(at, front).map_err(say)?;
-        let piece = [self.orders.sge(at, FRONT).map_err(say)?];
-        Ok(self.qp.post_send(&[send(NOBODY, Data::Gather(&piece))]))
-    }
-
-    fn post_text(&mut self, front: &[u8], data: &[u8]) -> Result<Posted, String> {
-        if data.is_empty() {
-            return Ok(self.qp.post_send(&[send(NOBODY, Data::Inline(front))]));
-        }
-        let Some(slot) = self.free.pop() else {
-            return Ok(Err((0, PostError::Full(TEXTS as usize))));
-        };
-        let at = slot as usize * ROOM;
-        // RFC 7143 §11.7: a data segment is whole words.
-        let len = FRONT + data.len().next_multiple_of(4);
-        let pad = &[0; 3][..len - FRONT - data.len()];
-        self.texts.write_at(at, front).map_err(say)?;
-        self.texts.write_at(at + FRONT, data).map_err(say)?;
-        self.texts
-            .write_at(at + FRONT + data.len(), pad)
-            .map_err(say)?;
-        let piece = [self.texts.sge(at, len).map_err(say)?];
-        let posted = self.qp.post_send(&[send(slot, Data::Gather(&piece))]);
-        if posted.is_err() {
-            self.free.push(slot);
-        }
-        Ok(posted)
-    }
-
-    fn note_asked(&mut self, bhs: &Bhs) {
-        let tag = numbers::word(bhs, TAG);
-        if is_immediate(bhs) && tag != NO_TAG {
-            self.asked.push(tag);
-        }
-    }
-
-    /// A Send came; what is wrong with it if something is.
-    fn hear(&mut self, wc: &Wc, news: &mut Vec<News>) -> Result<(), String> {
-        if let Some(stag) = wc.invalidated {
-            return Err(format!(
-                "the target invalidated {stag}, which we said it may not"
-            ));
-        }
-        let (at, len) = (wc.id as usize * ROOM, wc.len as usize);
-        let Some(room) = len.checked_sub(FRONT) else {
-            return Err(format!(
-                "the target sent {len} bytes, which hold no PDU: {FRONT} are the least"
-            ));
-        };
-        let (mut header, mut bhs) = ([0; HEADER_LEN], [0; BHS_LEN]);
-        self.receives.read_at(at, &mut header).map_err(say)?;
-        let beyond = at + HEADER_LEN;
-        self.receives.read_at(beyond, &mut bhs).map_err(say)?;
-        IserHeader::parse(&header).map_err(|why| format!("the target's Send: {why}"))?;
-        let pdu = FromTarget::parse(&bhs).map_err(|why| format!("the target's PDU: {why}"))?;
-        let claimed = Lengths::of(&bhs).data as usize;
-        if claimed > room {
-            return Err(format!(
-                "the target sent {room} bytes of data and says that they are {claimed}"
-            ));
-        }
-        self.numbers
-            .note(&bhs, &pdu)
-            .map_err(|(expected, got)| format!("status {got} came, expected {expected}"))?;
-        let mut data = Text::new();
-        if claimed > 0 {
-            data.resize(claimed, 0);
-            self.receives.read_at(at + FRONT, &mut data).map_err(say)?;
-        }
-        news.push(match pdu {
-            FromTarget::ScsiResponse(response) => {
-                let Some((task, under)) = self.tags.end(response.itt) else {
-                    let tag = response.itt;
-                    return Err(format!(
-                        "the target answers command {tag:#x}, which is not under way"
-                    ));
-                };
-                self.count(&under, &response);
-                News::Response {
-                    task,
-                    bhs,
-                    data,
-                    came: None,
-                }
-            }
-            _ => {
-                let tag = numbers::word(&bhs, TAG);
-                self.asked.retain(|asked| *asked != tag);
-                News::Pdu { bhs, data }
-            }
-        });
-        Ok(())
-    }
-
-    /// Data moved without us. How much, the response says.
-    fn count(&mut self, under: &Under, response: &ScsiResponse) {
-        if scsi::Status::from_code(response.status) != scsi::Status::Good {
-            return;
-        }
-        let less = match response.residual {
-            Residual::Underflow(less) => less,
-            Residual::None | Residual::Overflow(_) => 0,
-        };
-        let bytes = u64::from(under.len.saturating_sub(less));
-        match under.direction {
-            Direction::Read => self.moved.placed += bytes,
-            Direction::Write => self.moved.gathered += bytes,
-            Direction::None => {}
-        }
-    }
-
     /// The last news.
     fn conclude(&mut self, news: &mut Vec<News>) {
         self.ended = true;
@@ -294,26 +105,9 @@ impl Iser {
         let status = Status::WrFlushErr;
         let failed = self.tags.end_all();
         news.extend(failed.map(|task| News::Failed { task, status }));
-        let why = self.why.take().or_else(|| self.qp.view().cause);
+        let why = self.why.clone().or_else(|| self.qp.view().cause);
         let why = why.unwrap_or_else(|| "the target closed it".to_owned());
         news.push(News::Ended(why));
-    }
-}
-
-/// A Send. What fails ends the queue pair, so only text waits for its completion. RFC 7145 §7.3.1: it is a solicited one.
-fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
-    let flags = match id {
-        NOBODY => Flags::SOLICITED,
-        _ => Flags::SOLICITED | Flags::SIGNALED,
-    };
-    SendWr {
-        id,
-        op: SendOp::Send {
-            invalidate: None,
-            immediate: None,
-        },
-        flags,
-        data,
     }
 }
 
