@@ -2,7 +2,7 @@
 //! It promises the original's events, in its order, and plain MPA on the wire in both personalities, so that any iWARP peer can be
 //! at the other end. It refuses InfiniBand's own addressing: there are IP addresses and ports.
 //!
-//! Reading order: `link` (what an identifier and its events share) → `channel` → `id` → `address` (sockaddr), `resolve` →
+//! Reading order: `link` (what an identifier and its events share), `timewait` → `channel` → `id` → `address` (sockaddr), `resolve` →
 //! `listen`, `connect`, `datagram`, `multicast` → `qp` → `endpoint`, `addrinfo`, `options`, `devices`, `words`.
 
 mod address;
@@ -20,6 +20,8 @@ mod multicast;
 mod options;
 mod qp;
 mod resolve;
+mod timewait;
 mod words;
 
 pub(crate) use link::Link;
+pub(crate) use timewait::Timewait;

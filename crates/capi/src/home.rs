@@ -14,7 +14,7 @@ use verbena::{Config, Device, Event, FunctionOptions, Handler, HandlerOptions};
 use verbena_rsocket::Net;
 
 use crate::abi::*;
-use crate::cm::Link;
+use crate::cm::{Link, Timewait};
 use crate::ear::Ear;
 use crate::errno::Errno;
 use crate::{context, device, log, pd};
@@ -53,6 +53,8 @@ pub(crate) struct Home {
     pairs: RwLock<HashMap<u32, Address>>,
     /// Identifiers of the connection manager, by the number that events have for their queue pairs.
     links: RwLock<HashMap<u32, Weak<Link>>>,
+    /// Those whose connections have ended not long ago.
+    timewait: Arc<Timewait>,
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
 }
 
@@ -86,6 +88,7 @@ impl Home {
             ears: RwLock::default(),
             pairs: RwLock::default(),
             links: RwLock::default(),
+            timewait: Arc::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
         });
         let weak = Arc::downgrade(&home);
@@ -147,6 +150,10 @@ impl Home {
 
     /// The end of this queue pair's connection is told to an identifier.
     pub(crate) fn join(&self, event_number: u32, link: &Arc<Link>) {
+        // iWARP's connection manager knows no such time.
+        if self.personality() == Personality::Roce {
+            link.lingers(&self.timewait);
+        }
         let link = Arc::downgrade(link);
         self.links.write().insert(event_number, link);
     }

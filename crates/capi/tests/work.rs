@@ -280,3 +280,41 @@ fn moderation_is_taken_and_events_still_come() {
     }
     ends(b.cq, 1, IBV_WC_SUCCESS);
 }
+
+/// libiscsi keeps its pieces in a packed structure: they lie at any address.
+#[test]
+fn pieces_may_lie_at_odd_addresses() {
+    /// Eight bytes and one, so that the list is at an odd address wherever this lies.
+    #[repr(C)]
+    struct Kept {
+        aligned: u64,
+        before: u8,
+        pieces: [ibv_sge; 2],
+    }
+    let (mut a, b) = pair(Wanted::default());
+    a.fill(0, b"odd");
+    a.fill(50, b" even");
+    let mut kept = Kept {
+        aligned: 0,
+        before: 0,
+        pieces: [b.piece(100, 2), b.piece(200, 6)],
+    };
+    assert_eq!((&raw const kept.pieces).addr() % 2, 1);
+    let mut wr = ibv_recv_wr {
+        wr_id: 1,
+        next: ptr::null_mut(),
+        sg_list: (&raw mut kept.pieces).cast(),
+        num_sge: 2,
+    };
+    assert_eq!(post_recv(b.qp, &raw mut wr, ptr::null_mut()), 0);
+    kept.pieces = [a.piece(0, 3), a.piece(50, 5)];
+    let mut wr = request(2, IBV_WR_SEND);
+    (wr.sg_list, wr.num_sge) = ((&raw mut kept.pieces).cast(), 2);
+    assert_eq!(post_send(a.qp, &raw mut wr, ptr::null_mut()), 0);
+    assert_eq!(ends(b.cq, 1, IBV_WC_SUCCESS).byte_len, 8);
+    assert_eq!(
+        (b.read(100, 2), b.read(200, 6)),
+        (b"od".to_vec(), b"d even".to_vec())
+    );
+    assert_eq!((kept.aligned, kept.before), (0, 0));
+}

@@ -108,19 +108,20 @@ impl IscsiPair {
         self.act(|qp, out| qp.post_command(wr, out))
     }
 
-    /// Posts commands that leave together; those that were posted before one was refused have names.
-    pub fn post_commands(
-        &self,
-        wrs: &[CommandWr<'_>],
-        names: &mut Vec<CommandId>,
-    ) -> Result<(), PostError> {
+    /// Posts a command that leaves with the next [`send`](IscsiPair::send), or before: several then leave in one call.
+    pub fn queue_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
         self.check()?;
-        self.act(|qp, out| {
-            for wr in wrs {
-                names.push(qp.post_command(wr, out)?);
-            }
-            Ok(())
-        })
+        let mut out = Outbox::new();
+        let posted = self.stream.qp.post_command(wr, &mut out);
+        self.core.deliver(&mut out);
+        posted
+    }
+
+    /// Sends what was queued.
+    pub fn send(&self) {
+        if self.core.lives() {
+            self.act(|_, _| ());
+        }
     }
 
     /// Posts any other PDU.
@@ -129,14 +130,17 @@ impl IscsiPair {
         self.act(|qp, out| qp.post_pdu(wr, out))
     }
 
-    /// Posts a receive.
-    pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
-        self.check()?;
+    /// Posts receives. On error: how many were posted before the one that was refused, and why.
+    pub fn post_receives(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+        self.check().map_err(|error| (0, error))?;
         let mut out = Outbox::new();
-        let posted = self.stream.qp.post_receive(wr, &mut out);
+        let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
+            let posted = self.stream.qp.post_receive(wr, &mut out);
+            posted.err().map(|error| (at, error))
+        });
         self.stream.resume(&mut out);
         self.core.deliver(&mut out);
-        posted
+        refused.map_or(Ok(()), Err)
     }
 
     /// A call, what may be sent after it, and all that follows.

@@ -21,8 +21,8 @@ use crate::sys::{self, Interest, Poller, Socket};
 
 /// Reads of one turn, before others have theirs.
 const READS: usize = 16;
-/// Reads of a turn of a thread that polls: a head, and the data behind it.
-const POLL_READS: usize = 2;
+/// Reads of a turn of a thread that polls: each is one PDU of data, and answers to them leave together.
+const POLL_READS: usize = 32;
 
 /// A connection to a target.
 pub(crate) struct IscsiStream {
@@ -139,6 +139,9 @@ impl IscsiStream {
                 Receiving::Some(_) => {
                     left -= 1;
                     self.listen(true);
+                    if self.qp.is_drained() {
+                        return;
+                    }
                 }
                 Receiving::Dry => {
                     self.listen(true);

@@ -155,6 +155,11 @@ impl Qp {
         })
     }
 
+    /// The last read found less than it asked for: another one so soon would find nothing.
+    pub fn is_drained(&self) -> bool {
+        self.desk.look(|inner| inner.drained)
+    }
+
     /// Sends what may be sent, unless somebody is at work already: `None` then, and that one does.
     pub fn try_transmit(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Option<Sending> {
         let mut last = None;

@@ -12,6 +12,8 @@
 
 mod answer;
 mod dial;
+mod doze;
+mod iser;
 mod link;
 mod options;
 mod outcome;
@@ -35,7 +37,7 @@ use verbena_wire::iscsi::{
     LogoutReason, LogoutRequest, Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest,
 };
 
-use crate::address::Address;
+use crate::address::{Address, Transport};
 use crate::error::Error;
 use answer::Control;
 use link::{Link, News};
@@ -148,6 +150,12 @@ impl Session {
         Ground(self.pd.clone())
     }
 
+    /// Most bytes of data that one command may have, if that is limited.
+    pub(crate) fn longest(&self) -> Option<u32> {
+        let iser = self.address.transport == Transport::Iser;
+        iser.then_some(self.options.iser_longest)
+    }
+
     /// Memory for data of its commands.
     pub fn memory(&self, len: usize) -> Result<Memory, Error> {
         self.ground().memory(len)
@@ -159,7 +167,8 @@ impl Session {
         self.moved.and(now.unwrap_or_default())
     }
 
-    /// Starts a command; `id` comes back in [`poll`](Session::poll). Numbers below 2^63 are the owner's.
+    /// Starts a command; `id` comes back in [`poll`](Session::poll), with which it leaves at the latest. Numbers below 2^63 are the
+    /// owner's.
     pub fn start(&mut self, id: u64, command: Command) -> Result<(), Error> {
         if self.tasks.len() >= self.options.depth {
             let depth = self.options.depth;
@@ -202,6 +211,7 @@ impl Session {
             self.options.silence
         };
         let timeout = timeout.map_or(most, |timeout| timeout.min(most));
+        self.flush();
         match &mut self.link {
             Some(link) => link.sleep(beside, timeout),
             None => dial::rest(beside, timeout),
@@ -294,6 +304,7 @@ impl Session {
 
     /// Everything that can be done now.
     fn turn(&mut self) {
+        self.flush();
         let mut news = core::mem::take(&mut self.news);
         if let Some(link) = &mut self.link
             && link.poll(&mut news)
@@ -310,6 +321,14 @@ impl Session {
             self.tick(now);
         }
         self.pump();
+        self.flush();
+    }
+
+    /// Has what was started leave.
+    fn flush(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.flush();
+        }
     }
 
     /// Sends what is ready.

@@ -53,7 +53,11 @@ impl Unit {
     pub fn of(mut session: Session, number: u16) -> Result<Unit, Error> {
         let lun = Lun::new(number)
             .ok_or_else(|| Error::Setting(format!("{number} is no LUN: 0 to 16383 are")))?;
-        let (identity, geometry) = identify::look(&mut session, lun)?;
+        let (identity, mut geometry) = identify::look(&mut session, lun)?;
+        if let Some(longest) = session.longest() {
+            // Whole blocks; one that is longer than all of it is refused when it is asked for.
+            geometry.maximal = geometry.maximal.min(longest).max(geometry.block_size);
+        }
         let depth = session.depth();
         Ok(Unit {
             zeros: session.memory(geometry.block_size as usize)?,

@@ -142,13 +142,14 @@ impl Iscsi {
         self.pair.post_command(wr)
     }
 
-    /// Posts commands that leave together, and adds their names; those before one that is refused are posted.
-    pub fn post_commands(
-        &self,
-        wrs: &[CommandWr<'_>],
-        names: &mut Vec<CommandId>,
-    ) -> Result<(), PostError> {
-        self.pair.post_commands(wrs, names)
+    /// Posts a command that leaves with the next [`send`](Iscsi::send), or before: several then leave in one call.
+    pub fn queue_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
+        self.pair.queue_command(wr)
+    }
+
+    /// Sends what was queued.
+    pub fn send(&self) {
+        self.pair.send();
     }
 
     /// Posts any other PDU; the adapter fills in its sequence numbers.
@@ -158,10 +159,7 @@ impl Iscsi {
 
     /// Posts receives. On error: how many were posted before the one that was refused, and why.
     pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
-        wrs.iter().enumerate().try_for_each(|(at, wr)| {
-            let posted = self.pair.post_receive(wr);
-            posted.map_err(|error| (at, error))
-        })
+        self.pair.post_receives(wrs)
     }
 }
 

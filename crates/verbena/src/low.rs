@@ -41,6 +41,7 @@ pub use verbena_engine::Watched;
 pub use verbena_engine::config::Log;
 pub use verbena_engine::handler::{Class, Completion, Place};
 pub use verbena_engine::sys::processor;
+pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::{Beside, Channel};
 pub use verbena_engine::{Manners, Notify, Shutdown};
 pub use verbena_iscsi::{

@@ -5,11 +5,12 @@
 use core::ffi::{c_int, c_void};
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use verbena::{Question, Request};
 
+use super::timewait::Timewait;
 use crate::abi::*;
 use crate::mailbox::{Acks, Mailbox};
 
@@ -121,6 +122,8 @@ pub(crate) struct Link {
     gone: AtomicBool,
     pub(crate) acks: Acks,
     told: Mutex<Told>,
+    /// Where the time after an end is kept, if it is.
+    after: OnceLock<Arc<Timewait>>,
 }
 
 struct Address(*mut rdma_cm_id);
@@ -138,6 +141,7 @@ impl Link {
             gone: AtomicBool::new(false),
             acks: Acks::default(),
             told: Mutex::new(Told::Nothing),
+            after: OnceLock::new(),
         })
     }
 
@@ -182,7 +186,19 @@ impl Link {
         // Under the lock: the end must not be told before the beginning.
         self.tell(kind, 0, param);
         if over {
-            self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+            self.tell_end();
+        }
+    }
+
+    /// An end of this identifier's connection is followed by the end of the time after it.
+    pub(crate) fn lingers(&self, after: &Arc<Timewait>) {
+        self.after.get_or_init(|| after.clone());
+    }
+
+    fn tell_end(self: &Arc<Link>) {
+        self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+        if let Some(after) = self.after.get() {
+            after.add(self);
         }
     }
 
@@ -194,7 +210,7 @@ impl Link {
             Told::End => {}
             Told::Beginning => {
                 *told = Told::End;
-                self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+                self.tell_end();
                 return true;
             }
         }

@@ -193,3 +193,34 @@ fn nonsense_is_refused_and_nothing_breaks() {
     assert!(channel.try_next().is_none());
     assert_eq!(errno(), libc::EAGAIN);
 }
+
+/// InfiniBand's manager tells when the time after an end is over, and there are programs (tgtd) that free a connection only then;
+/// iWARP's does not.
+#[test]
+fn the_time_after_an_end_is_over_some_time() {
+    begin();
+    let roce = crate::SETTINGS.contains(&("VERBENA_PERSONALITY", "roce"));
+    let server = Server::new(0);
+    let (client, child) = connected(&server);
+    assert_eq!(client.id.disconnect(), 0);
+    for (id, channel) in [(&client.id, &client.channel), (&child, &server.channel)] {
+        assert!(id.is(&channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
+    }
+    if !roce {
+        return client.channel.quiet(Duration::from_secs(1));
+    }
+    for (id, channel) in [(&client.id, &client.channel), (&child, &server.channel)] {
+        let told = channel.expect(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+        assert!(id.is(&told));
+        assert_eq!(told.get().status, 0);
+        channel.quiet(SOON);
+    }
+    // Nobody is told of one that is gone.
+    let (client, child) = connected(&server);
+    assert_eq!(client.id.disconnect(), 0);
+    assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
+    drop(child);
+    client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    client.channel.expect(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    server.channel.quiet(SOON);
+}

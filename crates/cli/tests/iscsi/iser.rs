@@ -1,19 +1,57 @@
-//! The target over iSER: tgtd and libiscsi on our libraries, which take them for those of an adapter (RFC 7145).
+//! The target over iSER (RFC 7145, M22): tgtd on our libraries, which it takes for those of an adapter; with libiscsi on them too, and
+//! with our own initiator.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use crate::target::{Carrier, INITIATOR, Tgt};
+use verbena::Device;
+use verbena_storage::session::{Options, discover};
+use verbena_storage::{Address, Blocks, Done, Extent, Failure, Place, Request, Unit};
+
+use crate::target::{Carrier, INITIATOR, Target, Tgt};
 
 const MIB: u64 = 1 << 20;
+const BLOCK: usize = 512;
+/// What a loaded machine may take for one request.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-fn start() -> Option<Tgt> {
-    let verbena = PathBuf::from(env!("CARGO_BIN_EXE_verbena"));
-    Tgt::start(Carrier::Iser(verbena))
+/// Each test with tgtd in both personalities of the adapter.
+macro_rules! both {
+    ($($name:ident)*) => {
+        mod roce {
+            $(#[test]
+            fn $name() {
+                super::on(super::Carrier::Iser, super::$name);
+            })*
+        }
+        mod iwarp {
+            $(#[test]
+            fn $name() {
+                super::on(super::Carrier::Iwarp, super::$name);
+            })*
+        }
+    };
 }
 
-#[test]
-fn targets_and_units_are_found() {
-    let Some(mut tgt) = start() else { return };
+both! {
+    targets_and_units_are_found
+    what_is_written_is_in_the_file
+    our_initiator_finds_targets_and_units
+    many_requests_at_once_are_all_as_they_should_be
+    what_a_unit_refuses_is_said_and_the_session_goes_on
+    what_is_written_over_tcp_is_read_over_rdma
+    a_target_that_is_killed_is_missed_in_time
+    a_target_that_comes_back_is_gone_on_with
+}
+
+fn on(carrier: fn(PathBuf) -> Carrier, test: fn(Tgt)) {
+    let verbena = PathBuf::from(env!("CARGO_BIN_EXE_verbena"));
+    if let Some(tgt) = Tgt::start(carrier(verbena)) {
+        test(tgt);
+    }
+}
+
+fn targets_and_units_are_found(mut tgt: Tgt) {
     let target = tgt.target();
     tgt.lun(&target, 1, 8 * MIB);
     let (well, said) = tgt.client(&["iscsi-inq", "-i", INITIATOR, &tgt.url("", &target, 1)]);
@@ -31,9 +69,7 @@ fn targets_and_units_are_found() {
     assert!(well && said.contains("Total size:8388608"), "{said}");
 }
 
-#[test]
-fn what_is_written_is_in_the_file() {
-    let Some(mut tgt) = start() else { return };
+fn what_is_written_is_in_the_file(mut tgt: Tgt) {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, 64 * MIB);
     let url = tgt.url("", &target, 1);
@@ -51,4 +87,283 @@ fn what_is_written_is_in_the_file() {
         assert!(said.contains("Simple ...passed"), "{said}{}", tgt.log());
     }
     assert_ne!(std::fs::read(&file).unwrap(), vec![0; 64 << 20]);
+}
+
+/// Our own initiator, with its own name.
+fn options() -> Options {
+    Options {
+        initiator: INITIATOR.to_owned(),
+        ..Options::default()
+    }
+}
+
+fn open(tgt: &Tgt, target: &Target, options: Options) -> Unit {
+    let address: Address = tgt.url("", target, 1).parse().unwrap();
+    let device = Device::open().unwrap();
+    Unit::open(&device, &address, options).unwrap_or_else(|why| panic!("{why}\n{}", tgt.log()))
+}
+
+/// Waits until so many requests are done.
+fn finish(unit: &mut Unit, wanted: usize) -> Vec<Done> {
+    let (mut done, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while done.len() < wanted {
+        assert!(Instant::now() < end, "{} of {wanted} are done", done.len());
+        unit.wait(&[], Some(Duration::from_millis(100))).unwrap();
+        unit.poll(&mut done).unwrap();
+    }
+    done
+}
+
+/// One request with so many bytes; how it ended.
+fn run(unit: &mut Unit, request: Request) -> Result<(), Failure> {
+    unit.submit(0, request).unwrap();
+    finish(unit, 1).remove(0).result
+}
+
+fn extent(lba: u64, len: usize) -> Extent {
+    Extent {
+        lba,
+        blocks: (len / BLOCK) as u32,
+    }
+}
+
+/// Bytes that look like nothing in particular.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut dice = Dice(seed);
+    let words = (0..len.div_ceil(8)).flat_map(|_| dice.roll().to_le_bytes());
+    words.take(len).collect()
+}
+
+/// Numbers that are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.roll() % limit as u64) as usize
+    }
+}
+
+fn our_initiator_finds_targets_and_units(mut tgt: Tgt) {
+    let target = tgt.target();
+    tgt.lun(&target, 1, 8 * MIB);
+    let portal: Address = format!("iser://{}", tgt.portal()).parse().unwrap();
+    let device = Device::open().unwrap();
+    let found = discover(&device, &portal, &options()).unwrap();
+    let names: Vec<&str> = found.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, [target.name.as_str()], "{}", tgt.log());
+    let mut unit = open(&tgt, &target, options());
+    assert_eq!(unit.identity().vendor, "IET");
+    let geometry = unit.geometry();
+    assert_eq!((geometry.bytes(), geometry.block_size), (8 * MIB, 512));
+    assert_eq!(geometry.maximal, 512 << 10, "tgtd's buffers");
+    assert!(unit.session().settled().iser.is_some());
+    unit.session().ping().unwrap();
+    unit.close().unwrap();
+}
+
+/// tgtd frees a connection when the time after its end is over, which iWARP's connection managers do not tell.
+#[test]
+fn a_session_that_has_ended_is_forgotten() {
+    on(Carrier::Iser, |mut tgt| {
+        let target = tgt.target();
+        tgt.lun(&target, 1, MIB);
+        let unit = open(&tgt, &target, options());
+        assert_eq!(tgt.sessions(), 1, "{}", tgt.shown());
+        unit.close().unwrap();
+        let end = Instant::now() + PATIENCE;
+        while tgt.sessions() > 0 {
+            assert!(Instant::now() < end, "{}", tgt.shown());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+/// Lengths from one block to 512 KiB at depth 64. Data moves by RDMA alone.
+fn many_requests_at_once_are_all_as_they_should_be(mut tgt: Tgt) {
+    let target = tgt.target();
+    let size = 32 << 20;
+    let file = tgt.lun(&target, 1, size as u64);
+    let mut unit = open(&tgt, &target, options());
+    let (depth, longest) = (unit.depth(), 512 << 10);
+    assert_eq!(depth, 64);
+    let before = unit.session().moved();
+    let memory = unit.memory(depth * longest).unwrap();
+    let (mut model, source) = (vec![0; size], noise(2 * longest, 7));
+    let mut dice = Dice(11);
+    let mut shots: Vec<Option<(usize, usize, bool)>> = vec![None; depth];
+    let (mut left, mut read, mut written, mut deepest) = (1500, 0, 0, 0);
+    let mut done = Vec::new();
+    loop {
+        for at in 0..depth {
+            if left == 0 || shots[at].is_some() {
+                continue;
+            }
+            let top = BLOCK << dice.below(11);
+            let len = (top / 2 + dice.below(top)).next_multiple_of(BLOCK);
+            let len = len.min(longest);
+            let lba = dice.below((size - len) / BLOCK + 1);
+            let begin = lba * BLOCK;
+            let meets =
+                |(other, n, _): &(usize, usize, bool)| begin < other + n && *other < begin + len;
+            if shots.iter().flatten().any(meets) {
+                continue;
+            }
+            let (slot, write) = (at * longest, dice.below(2) == 0);
+            let (place, extent) = (Place::new(&memory, slot), extent(lba as u64, len));
+            let request = if write {
+                let from = dice.below(longest);
+                let bytes = &source[from..from + len];
+                model[begin..begin + len].copy_from_slice(bytes);
+                memory.write_at(slot, bytes).unwrap();
+                written += len;
+                Request::Write {
+                    at: extent,
+                    from: place,
+                    fua: dice.below(8) == 0,
+                }
+            } else {
+                memory.write_at(slot, &source[..len]).unwrap();
+                read += len;
+                Request::Read {
+                    at: extent,
+                    into: place,
+                }
+            };
+            unit.submit(at as u64, request).unwrap();
+            shots[at] = Some((begin, len, write));
+            left -= 1;
+        }
+        let under_way = shots.iter().flatten().count();
+        deepest = deepest.max(under_way);
+        if under_way == 0 && left == 0 {
+            break;
+        }
+        done.append(&mut finish(&mut unit, 1));
+        for one in done.drain(..) {
+            assert_eq!(one.result, Ok(()), "{}", tgt.log());
+            let (begin, len, write) = shots[one.id as usize].take().unwrap();
+            if !write {
+                let mut got = vec![0; len];
+                memory.read_at(one.id as usize * longest, &mut got).unwrap();
+                assert!(got == model[begin..begin + len], "{len} bytes at {begin}");
+            }
+        }
+    }
+    assert!(deepest > 32, "{deepest} at once");
+    let moved = unit.session().moved();
+    let by = |now: u64, before: u64| (now - before) as usize;
+    assert_eq!(by(moved.placed, before.placed), read);
+    assert_eq!(by(moved.gathered, before.gathered), written);
+    assert_eq!(moved.copied, 0);
+    unit.close().unwrap();
+    assert!(std::fs::read(&file).unwrap() == model);
+}
+
+fn what_a_unit_refuses_is_said_and_the_session_goes_on(mut tgt: Tgt) {
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, MIB);
+    tgt.read_only(&target, 1);
+    let mut unit = open(&tgt, &target, options());
+    assert!(unit.geometry().read_only);
+    let memory = unit.memory(BLOCK).unwrap();
+    let place = || Place::new(&memory, 0);
+    memory.write_at(0, &[1; BLOCK]).unwrap();
+    let write = Request::Write {
+        at: extent(0, BLOCK),
+        from: place(),
+        fua: false,
+    };
+    assert_eq!(run(&mut unit, write), Err(Failure::ReadOnly));
+    let beyond = Request::Read {
+        at: extent(MIB / BLOCK as u64, BLOCK),
+        into: place(),
+    };
+    let refused = run(&mut unit, beyond);
+    assert!(matches!(refused, Err(Failure::Refused(_))), "{refused:?}");
+    let last = Request::Read {
+        at: extent(MIB / BLOCK as u64 - 1, BLOCK),
+        into: place(),
+    };
+    assert_eq!(run(&mut unit, last), Ok(()));
+    assert_eq!(std::fs::read(&file).unwrap(), vec![0; 1 << 20]);
+}
+
+fn what_is_written_over_tcp_is_read_over_rdma(mut tgt: Tgt) {
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, 4 * MIB);
+    let (portal, other) = tgt.also_over_tcp(&file);
+    let address = format!("iscsi://{portal}/{}/1", other.name);
+    let device = Device::open().unwrap();
+    let mut tcp = Unit::open(&device, &address.parse().unwrap(), options()).unwrap();
+    let mut rdma = open(&tgt, &target, options());
+    let (bytes, len) = (noise(512 << 10, 3), 512 << 10);
+    let [there, here] = [&mut tcp, &mut rdma].map(|unit| unit.memory(len).unwrap());
+    there.write_at(0, &bytes).unwrap();
+    let write = Request::Write {
+        at: extent(100, len),
+        from: Place::new(&there, 0),
+        fua: false,
+    };
+    assert_eq!(run(&mut tcp, write), Ok(()));
+    let read = Request::Read {
+        at: extent(100, len),
+        into: Place::new(&here, 0),
+    };
+    assert_eq!(run(&mut rdma, read), Ok(()));
+    let mut got = vec![0; len];
+    here.read_at(0, &mut got).unwrap();
+    assert!(got == bytes);
+}
+
+fn a_target_that_is_killed_is_missed_in_time(mut tgt: Tgt) {
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let mut unit = open(
+        &tgt,
+        &target,
+        Options {
+            reconnect: Duration::from_millis(500),
+            ..options()
+        },
+    );
+    let memory = unit.memory(BLOCK).unwrap();
+    tgt.kill();
+    let begun = Instant::now();
+    for id in 0..8 {
+        let into = Place::new(&memory, 0);
+        let at = extent(id, BLOCK);
+        unit.submit(id, Request::Read { at, into }).unwrap();
+    }
+    let done = finish(&mut unit, 8);
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    for one in done {
+        assert!(matches!(one.result, Err(Failure::Lost(_))), "{one:?}");
+    }
+}
+
+fn a_target_that_comes_back_is_gone_on_with(mut tgt: Tgt) {
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let mut unit = open(&tgt, &target, options());
+    let memory = unit.memory(BLOCK).unwrap();
+    memory.write_at(0, &[5; BLOCK]).unwrap();
+    let place = || Place::new(&memory, 0);
+    let at = extent(9, BLOCK);
+    let (from, fua) = (place(), true);
+    assert_eq!(run(&mut unit, Request::Write { at, from, fua }), Ok(()));
+    tgt.restart();
+    memory.write_at(0, &[0; BLOCK]).unwrap();
+    let into = place();
+    assert_eq!(run(&mut unit, Request::Read { at, into }), Ok(()));
+    let mut got = [0; BLOCK];
+    memory.read_at(0, &mut got).unwrap();
+    assert_eq!(got, [5; BLOCK]);
 }

@@ -28,10 +28,6 @@ const TRIES: u32 = 20;
 /// The initiator that targets over iSER let in.
 pub const INITIATOR: &str = "iqn.2026-01.test.verbena:initiator";
 
-/// How `verbena` runs a program. tgtd takes commands only after the completion of its last login response; in the `roce`
-/// personality that waits for the peer's acknowledgement, which may come after the peer's first command.
-const ON_VERBENA: [&str; 4] = ["run", "--personality", "iwarp", "--"];
-
 /// What the fixture starts, with its Debian package.
 const PROGRAMS: [(&str, &str); 5] = [
     ("tgtd", "tgt"),
@@ -47,6 +43,8 @@ pub enum Carrier {
     Tcp,
     /// With the command `verbena`, which puts the drop-in libraries under tgtd.
     Iser(PathBuf),
+    /// The same in the `iwarp` personality.
+    Iwarp(PathBuf),
 }
 
 impl Carrier {
@@ -54,7 +52,16 @@ impl Carrier {
     pub fn name(&self) -> &'static str {
         match self {
             Carrier::Tcp => "iscsi",
-            Carrier::Iser(_) => "iser",
+            Carrier::Iser(_) | Carrier::Iwarp(_) => "iser",
+        }
+    }
+
+    /// The command that runs others on our libraries.
+    fn verbena(&self) -> Option<(&Path, &[&str])> {
+        match self {
+            Carrier::Tcp => None,
+            Carrier::Iser(verbena) => Some((verbena, &["run", "--"])),
+            Carrier::Iwarp(verbena) => Some((verbena, &["run", "--personality", "iwarp", "--"])),
         }
     }
 }
@@ -113,7 +120,7 @@ impl Tgt {
         };
         match tgt.carrier {
             Carrier::Tcp => assert!(tgt.up(), "no portal: {}", tgt.log()),
-            Carrier::Iser(_) => tgt.up_somewhere(),
+            Carrier::Iser(_) | Carrier::Iwarp(_) => tgt.up_somewhere(),
         }
         Some(tgt)
     }
@@ -147,13 +154,13 @@ impl Tgt {
         // It goes with the thread that started it, should the test be killed: it takes no notice of SIGTERM.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
-        if let Carrier::Iser(verbena) = &self.carrier {
-            command.arg(verbena).args(ON_VERBENA);
+        if let Some((verbena, words)) = self.carrier.verbena() {
+            command.arg(verbena).args(words);
         }
         command.args(["tgtd", "-f", "-t", "4"]);
         let tcp = own_place(self.number);
         command.arg("--iscsi").arg(format!("portal={tcp}"));
-        if let Carrier::Iser(_) = self.carrier {
+        if self.carrier != Carrier::Tcp {
             // No pings: a test that wants one sends it. The pool is the smallest that tgtd takes.
             let port = self.portal.port();
             let options = format!("port={port},nop=off,pool_sz_mb=128");
@@ -177,7 +184,7 @@ impl Tgt {
                 let (_, said) = self.ask(&["--lld", "iscsi", "--mode", "portal", "--op", "show"]);
                 said.contains(&format!("{},", self.portal))
             }
-            Carrier::Iser(_) => {
+            Carrier::Iser(_) | Carrier::Iwarp(_) => {
                 let (_, said) = self.ask(&["--mode", "system", "--op", "show"]);
                 said.contains("iser: ready")
             }
@@ -220,7 +227,7 @@ impl Tgt {
         self.tell(&[&new[..], &["--targetname", &target.name]].concat());
         let bind = ["--mode", "target", "--op", "bind", "--tid", &tid];
         self.tell(&[&bind[..], &["--initiator-address", "ALL"]].concat());
-        if let Carrier::Iser(_) = self.carrier {
+        if self.carrier != Carrier::Tcp {
             // There tgtd wants the name on a list too, and says "target not found" to others; "ALL" is no name.
             self.tell(&[&bind[..], &["--initiator-name", INITIATOR]].concat());
         }
@@ -238,6 +245,18 @@ impl Tgt {
         let rest = ["--lun", &unit, "--backing-store", path];
         self.tell(&[&new[..], &rest].concat());
         file
+    }
+
+    /// The same bytes once more, as unit 1 of a target that is reached over TCP; where that is, and the target.
+    pub fn also_over_tcp(&mut self, file: &Path) -> (SocketAddr, Target) {
+        let carrier = core::mem::replace(&mut self.carrier, Carrier::Tcp);
+        let target = self.target();
+        let tid = target.tid.to_string();
+        let new = ["--mode", "logicalunit", "--op", "new", "--tid", &tid];
+        let rest = ["--lun", "1", "--backing-store", file.to_str().unwrap()];
+        self.tell(&[&new[..], &rest].concat());
+        self.carrier = carrier;
+        (own_place(self.number), target)
     }
 
     /// Makes a unit refuse to be written.
@@ -336,8 +355,8 @@ impl Tgt {
     pub fn client(&self, words: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", LONGEST]);
-        if let Carrier::Iser(verbena) = &self.carrier {
-            command.arg(verbena).args(ON_VERBENA);
+        if let Some((verbena, words)) = self.carrier.verbena() {
+            command.arg(verbena).args(words);
         }
         let ran = command.args(words).output().unwrap();
         (ran.status.success(), both(&ran))
@@ -377,9 +396,7 @@ fn lacking(carrier: &Carrier) -> Option<String> {
             return Some(format!("{program} is missing (Debian package {package})"));
         }
     }
-    let Carrier::Iser(verbena) = carrier else {
-        return None;
-    };
+    let (verbena, _) = carrier.verbena()?;
     let libraries = dropin(verbena).join("librdmacm.so.1");
     let there = libraries.is_file();
     (!there).then(|| format!("{} is missing (`cargo xtask dropin`)", libraries.display()))

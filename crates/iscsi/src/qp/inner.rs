@@ -55,6 +55,8 @@ pub(super) struct Inner {
     pub(super) window: Window,
     /// The next status; none before the first one.
     pub(super) exp_stat_sn: Option<u32>,
+    /// The last read got less than it asked for: there was no more.
+    pub(super) drained: bool,
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
 }
@@ -76,6 +78,7 @@ impl Inner {
                 max_cmd_sn: 1,
             },
             exp_stat_sn: None,
+            drained: false,
             cause: None,
             counters: Counters::default(),
         }

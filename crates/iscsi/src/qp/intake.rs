@@ -154,7 +154,10 @@ impl Inner {
             };
         let ahead = self.ahead(header);
         let Inner {
-            intake, commands, ..
+            intake,
+            commands,
+            drained,
+            ..
         } = self;
         let mut targets = Targets::new();
         let mut direct = 0;
@@ -172,7 +175,9 @@ impl Inner {
         } else {
             targets.stage(intake.room(ahead));
         }
-        Ok((direct, carrier.read(&mut targets)))
+        let moved = carrier.read(&mut targets);
+        *drained = !matches!(moved, Moved::Bytes(n) if n == targets.bytes());
+        Ok((direct, moved))
     }
 
     /// How many bytes may be staged next: a head, or the rest of a PDU and a head, while data may follow that has a place.

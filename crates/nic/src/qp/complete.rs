@@ -61,6 +61,32 @@ impl Inner {
         if self.ending.is_some() || self.gone {
             self.settle_end(init, out);
         }
+        self.complete_sends(init, out);
+        if self.doomed.is_some() {
+            self.fail_doomed(init, out);
+        }
+        self.leave_touched();
+        if self.sends.is_empty() && self.state == QpState::Rts {
+            // Nothing is left that anybody could give up or wait for.
+            return;
+        }
+        self.give_up(init, out);
+        self.tell_drained(init, out);
+        let notices = init.qp_type != QpType::Uc;
+        if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() && !self.mourns()
+        {
+            // Nobody will answer what is left.
+            self.lose(init, "the peer is gone", out);
+        }
+    }
+
+    /// Enters the completions of what has ended at the front of the send queue. Also before that of a receive: who finds the
+    /// answer to a request in a queue finds the request's own completion before it, if the peer acknowledged it first.
+    #[inline]
+    pub(super) fn complete_sends(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.sends.is_empty() {
+            return;
+        }
         let bar = self.bar(init);
         while let Some(wqe) = self.sends.front() {
             let status = match wqe.progress {
@@ -77,22 +103,6 @@ impl Inner {
             if !enter(init, &wqe, status, out) {
                 self.overflowed(init, out);
             }
-        }
-        if self.doomed.is_some() {
-            self.fail_doomed(init, out);
-        }
-        self.leave_touched();
-        if self.sends.is_empty() && self.state == QpState::Rts {
-            // Nothing is left that anybody could give up or wait for.
-            return;
-        }
-        self.give_up(init, out);
-        self.tell_drained(init, out);
-        let notices = init.qp_type != QpType::Uc;
-        if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() && !self.mourns()
-        {
-            // Nobody will answer what is left.
-            self.lose(init, "the peer is gone", out);
         }
     }
 

@@ -126,6 +126,7 @@ impl Inner {
 
     fn complete_receive(&mut self, init: &QpInit, wc: Wc, out: &mut Outbox) {
         self.counters.messages_in += 1;
+        self.complete_sends(init, out);
         if self.claimed.take().is_some() && !init.recv_cq.push(wc, out) {
             self.overflowed(init, out);
         }

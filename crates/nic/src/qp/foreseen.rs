@@ -107,6 +107,7 @@ impl Inner {
             solicited,
             ..Wc::BLANK
         };
+        self.complete_sends(init, out);
         if !init.recv_cq.push(wc, out) {
             self.overflowed(init, out);
         }

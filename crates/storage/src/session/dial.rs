@@ -12,6 +12,7 @@ use verbena_iscsi::login::{
 };
 use verbena_wire::iscsi::FromTarget;
 
+use super::iser::{How, Iser};
 use super::link::{Link, News, Text};
 use super::options::Options;
 use super::tcp::Tcp;
@@ -104,7 +105,14 @@ fn connect_to(
 ) -> Result<Box<dyn Link>, Error> {
     match transport {
         Transport::Iscsi => Ok(Box::new(Tcp::connect(device, pd, to, options)?)),
-        Transport::Iser => Err(Error::Setting("iSER is not there yet".to_owned())),
+        Transport::Iser => {
+            let how = How {
+                depth: options.depth,
+                patience: options.login,
+                longest: options.iser_longest,
+            };
+            Ok(Box::new(Iser::connect(device, pd, to, how)?))
+        }
     }
 }
 

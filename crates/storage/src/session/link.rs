@@ -55,8 +55,11 @@ pub(crate) trait Link: Send {
     /// Login is over.
     fn begin(&mut self, settled: &Settled);
 
-    /// Sends a command.
+    /// Takes a command, which leaves with the next [`flush`](Link::flush) or before.
     fn order(&mut self, order: &Order<'_>) -> Result<(), Error>;
+
+    /// Sends the commands that were taken.
+    fn flush(&mut self) {}
 
     /// Sends any other PDU; its sequence numbers are the link's business.
     fn say(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error>;

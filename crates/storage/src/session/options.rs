@@ -30,6 +30,9 @@ pub struct Options {
     /// The completion handler that the session's queue is served by, with its processors and its class (N4 to N6); none: the
     /// adapter's usual one.
     pub handler: Option<Arc<Handler>>,
+    /// Bytes of data of one command over iSER. A target has a buffer for each, and may end the connection when one is longer: tgtd
+    /// has them of 512 KiB if nobody tells it otherwise.
+    pub iser_longest: u32,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
             reconnect: Duration::from_secs(30),
             burst: 1 << 20,
             handler: None,
+            iser_longest: 512 << 10,
         }
     }
 }
@@ -73,6 +77,9 @@ impl Options {
             first_burst: self.burst.min(256 << 10),
             chap: chap(&address.credentials),
             mutual: chap(&address.target_credentials),
+            // Over iSER the target fetches data by itself, and none goes along.
+            immediate_data: iser.is_none(),
+            initial_r2t: iser.is_some(),
             iser,
             ..Offer::new(self.initiator.clone(), purpose)
         }

@@ -5,16 +5,17 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use verbena::low::{
-    Arm, BLANK, Beside, CommandWr, Direction, Flags, IscsiPostError, Limits, PduWr, QpState,
-    RecvWr, Sge, WcOp,
+    Arm, BLANK, CommandWr, Direction, Flags, IscsiPostError, Limits, PduWr, QpState, RecvWr, Sge,
+    WcOp,
 };
 use verbena::{Access, Cq, Device, Iscsi, IscsiOptions, Memory, Pd, Status};
 use verbena_iscsi::login::Settled;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Lengths, Opcode};
 
+use super::doze::doze;
 use super::link::{Link, Moved, News, Order, Text};
 use super::options::Options;
 use crate::error::Error;
@@ -23,8 +24,6 @@ use crate::error::Error;
 const ROOM: usize = 48 + 1020 + 8192;
 /// Completions taken at once.
 const AT_ONCE: usize = 64;
-/// How long a sleeper polls before it sleeps: about what waking it would take.
-const SPIN: Duration = Duration::from_micros(50);
 /// Requests that are not commands, beside those that are.
 const CONTROL: usize = 32;
 /// The number of requests whose completion nobody waits for.
@@ -41,6 +40,8 @@ pub(crate) struct Tcp {
     /// Bytes that came for commands whose end has not, by their tags.
     came: HashMap<u32, u32>,
     ended: bool,
+    /// Commands were taken and may not have left.
+    unsent: bool,
 }
 
 impl Tcp {
@@ -76,6 +77,7 @@ impl Tcp {
             tasks: HashMap::new(),
             came: HashMap::new(),
             ended: false,
+            unsent: false,
         };
         for slot in 0..receives as u64 {
             link.post(slot)?;
@@ -183,9 +185,16 @@ impl Link for Tcp {
             },
             data: data.as_slice(),
         };
-        let name = self.qp.post_command(&wr).map_err(refused)?;
+        let name = self.qp.queue_command(&wr).map_err(refused)?;
         self.tasks.insert(name.0, order.task);
+        self.unsent = true;
         Ok(())
+    }
+
+    fn flush(&mut self) {
+        if core::mem::take(&mut self.unsent) {
+            self.qp.send();
+        }
     }
 
     fn say(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error> {
@@ -237,20 +246,7 @@ impl Link for Tcp {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        let end = Instant::now() + SPIN.min(timeout);
-        while Instant::now() < end {
-            if self.cq.peek() {
-                return Ok(());
-            }
-            core::hint::spin_loop();
-        }
-        self.cq.arm(Arm::Next);
-        if self.cq.peek() {
-            return Ok(());
-        }
-        let mut others: Vec<Beside<'_>> = beside.iter().map(|fd| Beside::read(*fd)).collect();
-        self.cq.sleep(&mut others, Some(timeout))?;
-        Ok(())
+        doze(&self.cq, beside, timeout)
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

@@ -4,6 +4,8 @@ use verbena_mem::{Access, Bind, Buffer, WindowType};
 use verbena_wire::Stag;
 use verbena_wire::ext::Features;
 
+use crate::Arm;
+use crate::event::Event;
 use crate::qp::PostError;
 use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, Setup, feed, transmit};
@@ -409,4 +411,38 @@ fn a_draining_queue_tells_when_it_is_drained_and_goes_on() {
     assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
     pair.run();
     assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
+}
+
+/// The completion of a request comes before that of the message that answers it, as the peer's acknowledgement did: programs that
+/// have one queue for both act in that order.
+#[test]
+fn a_request_completes_before_its_answer_arrives() {
+    for crc in [false, true] {
+        let setup = Setup {
+            crc,
+            ..Setup::default()
+        };
+        let mut pair = Pair::new(setup);
+        pair.b.receive(1, &[pair.b.sge(0, 64)]);
+        pair.a.receive(2, &[pair.a.sge(0, 64)]);
+        pair.a.post(3, SEND, &[pair.a.sge(64, 64)]);
+        let bytes = transmit(&pair.a.qp, 777, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        pair.b.post(4, SEND, &[pair.b.sge(64, 64)]);
+        let bytes = transmit(&pair.b.qp, 777, pair.now, &mut pair.b.out);
+        let init = pair.a.qp.init();
+        for cq in [&init.send_cq, &init.recv_cq] {
+            cq.arm(Arm::Next);
+        }
+        let _ = pair.a.events();
+        assert_eq!(
+            feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out),
+            bytes.len()
+        );
+        let told = pair.a.events().into_iter().map(|event| match event {
+            Event::Completion { cq, .. } => cq,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(told.collect::<Vec<u32>>(), [10, 11]);
+    }
 }

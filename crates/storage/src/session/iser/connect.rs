@@ -1,0 +1,115 @@
+//! Making a link on RDMA: a queue pair with its receives, connected to a target.
+//! It promises an end within the time that is given, and receives that are there before the target can send. It refuses to log in.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use verbena::low::{Enabled, Limits, Personality, QpState};
+use verbena::{Access, Device, Pd, Qp, QpOptions};
+use verbena_iscsi::login::IserOffer;
+use verbena_wire::iser::PrivateData;
+
+use super::numbers::Numbers;
+use super::tags::Tags;
+use super::{FRONT, Iser, MOST, ROOM, TEXTS};
+use crate::error::Error;
+use crate::session::link::Moved;
+
+/// Requests that are not commands, beside those that are.
+const CONTROL: usize = 32;
+
+/// How a link shall be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// Commands at once.
+    pub(crate) depth: usize,
+    /// How long the target may take to answer.
+    pub(crate) patience: Duration,
+    /// Most bytes of data of one command.
+    pub(crate) longest: u32,
+}
+
+impl Iser {
+    pub(crate) fn connect(
+        device: &Device,
+        pd: &Pd,
+        to: SocketAddr,
+        how: How,
+    ) -> Result<Iser, Error> {
+        // RFC 7145 §8.1: a response for each request, and what we said the target may send unasked.
+        let unasked = IserOffer::default().unexpected as usize;
+        let (sends, receives) = (2 * how.depth + CONTROL, how.depth + CONTROL + unasked);
+        let cq = device.cq(sends + receives)?;
+        let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
+        let orders = pd.memory(how.depth.max(1) * FRONT, Access::LOCAL_READ)?;
+        let texts = pd.memory(TEXTS as usize * ROOM, Access::LOCAL_READ)?;
+        let options = QpOptions {
+            // The end of a connection is then the end of its receives: nobody has to look for it.
+            personality: Some(Personality::Iwarp),
+            limits: Limits {
+                sends,
+                receives,
+                pieces: 1,
+                inline: FRONT,
+            },
+            ..QpOptions::default()
+        };
+        let qp = Qp::new(pd, &cq, &cq, options)?;
+        qp.enable(Enabled {
+            atomic: false,
+            ..Enabled::default()
+        });
+        let mut link = Iser {
+            qp,
+            cq,
+            receives: memory,
+            orders,
+            texts,
+            free: (0..TEXTS).collect(),
+            depth: how.depth,
+            numbers: Numbers::new(),
+            tags: Tags::default(),
+            waiting: VecDeque::new(),
+            asked: Vec::new(),
+            limit: usize::MAX,
+            longest: how.longest,
+            max_send: MOST,
+            logged_in: false,
+            why: None,
+            ended: false,
+            moved: Moved::default(),
+        };
+        link.qp.modify(QpState::Init);
+        for slot in 0..receives as u64 {
+            link.post(slot).map_err(Error::Link)?;
+        }
+        link.dial(to, how.patience)?;
+        Ok(link)
+    }
+
+    fn dial(&self, to: SocketAddr, patience: Duration) -> Result<(), Error> {
+        // As Linux has it. Memory stays registered, so nobody may invalidate its tags; and addresses are those of the memory.
+        let hello = PrivateData {
+            zero_based: false,
+            invalidate: false,
+        };
+        let (told, answer) = channel();
+        let done = move |result| {
+            // Who asked may have gone.
+            let _ = told.send(result);
+        };
+        self.qp.connect_from(None, to, &hello.emit(), done)?;
+        match answer.recv_timeout(patience) {
+            // What the target says of itself changes nothing: its addresses are not used, and its tags not invalidated.
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.into()),
+            Err(RecvTimeoutError::Timeout) => Err(Error::Silent {
+                what: "answer to a connection request",
+                limit: patience,
+            }),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Lost("while dialling".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What comes on a link: Sends with a PDU each, whose every length and number is checked before anybody hears of it.
+//! It promises that a response ends the one command it is for, and that a target which breaks a rule is named with the rule.
+//! It refuses to know what a PDU means to a session.
+
+use verbena::low::{Direction, Wc};
+use verbena_wire::iscsi::{BHS_LEN, FromTarget, Lengths, Residual, ScsiResponse};
+use verbena_wire::iser::{HEADER_LEN, IserHeader};
+use verbena_wire::scsi;
+
+use super::tags::Under;
+use super::{FRONT, Iser, ROOM, TAG, numbers, text};
+use crate::session::link::{News, Text};
+
+impl Iser {
+    /// A Send came; what is wrong with it if something is.
+    pub(super) fn hear(&mut self, wc: &Wc, news: &mut Vec<News>) -> Result<(), String> {
+        if let Some(stag) = wc.invalidated {
+            return Err(format!(
+                "the target invalidated {stag}, which we said it may not"
+            ));
+        }
+        let (at, len) = (wc.id as usize * ROOM, wc.len as usize);
+        let Some(room) = len.checked_sub(FRONT) else {
+            return Err(format!(
+                "the target sent {len} bytes, which hold no PDU: {FRONT} are the least"
+            ));
+        };
+        let (mut header, mut bhs) = ([0; HEADER_LEN], [0; BHS_LEN]);
+        self.receives
+            .read_at(at, &mut header)
+            .map_err(|error| text(&error))?;
+        let beyond = at + HEADER_LEN;
+        self.receives
+            .read_at(beyond, &mut bhs)
+            .map_err(|error| text(&error))?;
+        IserHeader::parse(&header).map_err(|why| format!("the target's Send: {why}"))?;
+        let pdu = FromTarget::parse(&bhs).map_err(|why| format!("the target's PDU: {why}"))?;
+        let claimed = Lengths::of(&bhs).data as usize;
+        if claimed > room {
+            return Err(format!(
+                "the target sent {room} bytes of data and says that they are {claimed}"
+            ));
+        }
+        self.numbers
+            .note(&bhs, &pdu)
+            .map_err(|(expected, got)| format!("status {got} came, expected {expected}"))?;
+        let mut data = Text::new();
+        if claimed > 0 {
+            data.resize(claimed, 0);
+            self.receives
+                .read_at(at + FRONT, &mut data)
+                .map_err(|error| text(&error))?;
+        }
+        news.push(match pdu {
+            FromTarget::ScsiResponse(response) => {
+                let Some((task, under)) = self.tags.end(response.itt) else {
+                    let tag = response.itt;
+                    return Err(format!(
+                        "the target answers command {tag:#x}, which is not under way"
+                    ));
+                };
+                self.count(&under, &response);
+                News::Response {
+                    task,
+                    bhs,
+                    data,
+                    came: None,
+                }
+            }
+            _ => {
+                let tag = numbers::word(&bhs, TAG);
+                self.asked.retain(|asked| *asked != tag);
+                News::Pdu { bhs, data }
+            }
+        });
+        Ok(())
+    }
+
+    /// Data moved without us. How much, the response says.
+    fn count(&mut self, under: &Under, response: &ScsiResponse) {
+        if scsi::Status::from_code(response.status) != scsi::Status::Good {
+            return;
+        }
+        let less = match response.residual {
+            Residual::Underflow(less) => less,
+            Residual::None | Residual::Overflow(_) => 0,
+        };
+        let bytes = u64::from(under.len.saturating_sub(less));
+        match under.direction {
+            Direction::Read => self.moved.placed += bytes,
+            Direction::Write => self.moved.gathered += bytes,
+            Direction::None => {}
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Stories between a link and a target that does as it is told: bytes, windows, data, and answers that nobody should give.
+
+mod hostile;
+mod peer;
+
+use std::time::Duration;
+
+use verbena::low::Direction;
+use verbena::{Access, Memory};
+use verbena_iscsi::Terms;
+use verbena_iscsi::login::{IserTerms, Proof, Settled};
+use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, NopOut, Residual, ScsiCommand};
+use verbena_wire::scsi::{Cdb, DeviceType};
+
+use super::tags::Tags;
+use super::{How, Iser};
+use crate::blocks::Place;
+use crate::session::link::{Link, Moved, News, Order};
+use peer::{Peer, pair};
+
+const HOW: How = How {
+    depth: 8,
+    patience: Duration::from_secs(5),
+    longest: 64 << 10,
+};
+
+/// What a login might have come to; the target takes so many requests that it did not ask for.
+fn settled(unexpected_there: u32) -> Settled {
+    Settled {
+        terms: Terms::DEFAULT,
+        iser: Some(IserTerms {
+            max_recv: 8192,
+            max_send: 8192,
+            unexpected_here: 64,
+            unexpected_there,
+            max_ahs: 256,
+        }),
+        tsih: 1,
+        target_alias: None,
+        portal_group: None,
+        time2wait: 2,
+        time2retain: 0,
+        proof: Proof::None,
+    }
+}
+
+/// A link after its login.
+fn logged_in() -> (Iser, Peer) {
+    let (mut link, peer) = pair(HOW);
+    link.begin(&settled(0));
+    (link, peer)
+}
+
+fn memory(peer: &Peer, len: usize) -> Memory {
+    let rights =
+        Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    peer.initiator_pd.memory(len, rights).unwrap()
+}
+
+fn order(link: &mut Iser, task: u32, direction: Direction, place: Option<&Place>, len: u32) {
+    link.order(&Order {
+        task,
+        lun: Lun::new(3).unwrap(),
+        device: DeviceType::Disk,
+        cdb: Cdb::read(0x1122, 7),
+        direction,
+        place,
+        len,
+    })
+    .unwrap();
+}
+
+fn plain(link: &mut Iser, task: u32) {
+    order(link, task, Direction::None, None, 0);
+}
+
+fn ping(link: &mut Iser, itt: u32) {
+    let ping = NopOut {
+        immediate: true,
+        data_len: 0,
+        lun: Lun::default(),
+        itt,
+        ttt: NO_TAG,
+        cmd_sn: 0,
+        exp_stat_sn: 0,
+    };
+    link.say(&ping.emit(), b"").unwrap();
+}
+
+/// News, once there are some.
+fn news(link: &mut Iser) -> Vec<News> {
+    let (mut news, end) = (Vec::new(), std::time::Instant::now() + HOW.patience);
+    while news.is_empty() {
+        assert!(std::time::Instant::now() < end, "no news");
+        link.sleep(&[], Duration::from_millis(20)).unwrap();
+        link.poll(&mut news);
+    }
+    news
+}
+
+fn responded(news: &[News]) -> Vec<u32> {
+    let task = |one: &News| match one {
+        News::Response {
+            task, came: None, ..
+        } => *task,
+        other => panic!("{other:?}"),
+    };
+    news.iter().map(task).collect()
+}
+
+fn command(pdu: &FromInitiator) -> ScsiCommand {
+    match pdu {
+        FromInitiator::ScsiCommand(command) => *command,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_connection_begins_with_what_we_cannot_do() {
+    let (_link, peer) = pair(HOW);
+    assert_eq!(peer.private, [0xc0, 0, 0, 0]);
+}
+
+/// RFC 7145 §9.2: the tag is the buffer's, the base its address; RFC 7143 §11.3: the command behind it.
+#[test]
+fn a_command_names_the_memory_of_its_data() {
+    let (mut link, mut peer) = logged_in();
+    let memory = memory(&peer, 4096);
+    let place = Place::new(&memory, 512);
+    let at = memory.place(512).unwrap();
+    for (task, direction, kind, flags) in [
+        (5, Direction::Read, 0x14, 0xc1),
+        (6, Direction::Write, 0x18, 0xa1),
+    ] {
+        order(&mut link, task, direction, Some(&place), 1536);
+        let bytes = peer.bytes();
+        let mut expected = vec![kind, 0, 0, 0];
+        let named = |expected: &mut Vec<u8>| {
+            expected.extend(at.stag.get().to_be_bytes());
+            expected.extend(at.to.get().to_be_bytes());
+        };
+        if direction == Direction::Read {
+            expected.extend([0; 12]);
+            named(&mut expected);
+        } else {
+            named(&mut expected);
+            expected.extend([0; 12]);
+        }
+        let sn = (task - 4) as u8;
+        expected.extend([1, flags, 0, 0, 0, 0, 0, 0]);
+        expected.extend([0, 3, 0, 0, 0, 0, 0, 0]);
+        expected.extend([0, sn, 0, task as u8]);
+        expected.extend(1536_u32.to_be_bytes());
+        expected.extend([0, 0, 0, sn]);
+        // The first response had 7.
+        expected.extend([0, 0, 0, if task == 5 { 0 } else { 8 }]);
+        expected.extend(Cdb::read(0x1122, 7).bytes());
+        assert_eq!(bytes, expected, "{direction:?}");
+        let itt = u32::from(sn) << 16 | task;
+        peer.respond(itt, 6 + u32::from(sn), u32::from(sn) + 1, Residual::None);
+        assert_eq!(responded(&news(&mut link)), [task]);
+    }
+    assert_eq!(
+        link.moved(),
+        Moved {
+            placed: 1536,
+            copied: 0,
+            gathered: 1536
+        }
+    );
+}
+
+#[test]
+fn the_target_writes_and_reads_memory_by_itself() {
+    let (mut link, mut peer) = logged_in();
+    let memory = memory(&peer, 8192);
+    memory.write_at(4096, &[7; 4096]).unwrap();
+    let (read, write) = (Place::new(&memory, 0), Place::new(&memory, 4096));
+    order(&mut link, 0, Direction::Read, Some(&read), 4096);
+    let (header, pdu, _) = peer.hear();
+    peer.write(header.read.unwrap(), &[9; 100]);
+    peer.respond(command(&pdu).itt, 1, 2, Residual::Underflow(3996));
+    assert_eq!(responded(&news(&mut link)), [0]);
+    let mut got = [0; 101];
+    memory.read_at(0, &mut got).unwrap();
+    assert_eq!((got[..100] == [9; 100], got[100]), (true, 0));
+    order(&mut link, 1, Direction::Write, Some(&write), 4096);
+    let (header, pdu, _) = peer.hear();
+    assert_eq!(peer.read(header.write.unwrap(), 4096), [7; 4096]);
+    peer.respond(command(&pdu).itt, 2, 2, Residual::None);
+    assert_eq!(responded(&news(&mut link)), [1]);
+    let (placed, gathered) = (100, 4096);
+    assert_eq!(
+        link.moved(),
+        Moved {
+            placed,
+            copied: 0,
+            gathered
+        }
+    );
+}
+
+/// RFC 7143 §4.2.2.1: commands wait for the window, and what is for immediate delivery does not.
+#[test]
+fn commands_wait_for_the_window() {
+    let (mut link, mut peer) = logged_in();
+    for task in 0..4 {
+        plain(&mut link, task);
+    }
+    ping(&mut link, 9);
+    let first = command(&peer.hear().1);
+    assert_eq!(first.cmd_sn, 1);
+    let (_, pdu, _) = peer.hear();
+    let FromInitiator::NopOut(nop) = pdu else {
+        panic!("{pdu}")
+    };
+    assert_eq!((nop.itt, nop.cmd_sn, nop.immediate), (9, 2, true));
+    // Two more, and no more than that.
+    peer.respond(first.itt, 1, 3, Residual::None);
+    assert_eq!(responded(&news(&mut link)), [0]);
+    ping(&mut link, 10);
+    let sns: Vec<u32> = (0..2).map(|_| command(&peer.hear().1).cmd_sn).collect();
+    assert_eq!(sns, [2, 3]);
+    assert!(matches!(peer.hear().1, FromInitiator::NopOut(nop) if nop.cmd_sn == 4));
+}
+
+/// RFC 7145 §8.1: the target has receives for so many requests that it did not ask for.
+#[test]
+fn requests_wait_for_receives() {
+    let (mut link, mut peer) = pair(HOW);
+    link.begin(&settled(2));
+    for itt in 2..5 {
+        ping(&mut link, itt);
+    }
+    plain(&mut link, 0);
+    let itts = |peer: &mut Peer| match peer.hear().1 {
+        FromInitiator::NopOut(nop) => nop.itt,
+        FromInitiator::ScsiCommand(_) => 0,
+        other => panic!("{other}"),
+    };
+    assert_eq!([(); 3].map(|()| itts(&mut peer)), [2, 3, 0]);
+    peer.pong(3, 1, 1);
+    assert!(matches!(news(&mut link)[..], [News::Pdu { .. }]));
+    assert_eq!(itts(&mut peer), 4);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_the_rest_goes_on() {
+    let (mut link, mut peer) = pair(HOW);
+    let memory = memory(&peer, 128 << 10);
+    let place = Place::new(&memory, 0);
+    let beyond = Place::new(&memory, (128 << 10) - 511);
+    let cdb = Cdb::read(0, 1);
+    let refused = |link: &mut Iser, task, place, len, words: &str| {
+        let refused = link.order(&Order {
+            task,
+            lun: Lun::default(),
+            device: DeviceType::Disk,
+            cdb,
+            direction: Direction::Read,
+            place,
+            len,
+        });
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains(words), "{why}");
+    };
+    refused(&mut link, 0, Some(&place), 512, "before the login");
+    link.begin(&settled(0));
+    refused(&mut link, 0, Some(&place), 65537, "65536 are the most");
+    refused(&mut link, 0, Some(&beyond), 512, "");
+    refused(&mut link, 0, None, 512, "no place");
+    refused(&mut link, 8, Some(&place), 512, "one too many");
+    let long = link.say(&[0; 48], &[0; 8193]).unwrap_err().to_string();
+    assert!(long.contains("takes 8192"), "{long}");
+    plain(&mut link, 0);
+    assert_eq!(command(&peer.hear().1).cmd_sn, 1);
+}
+
+#[test]
+fn text_is_padded_and_its_length_said() {
+    let (mut link, mut peer) = pair(HOW);
+    // A text request with the I bit.
+    let mut bhs = [0; 48];
+    (bhs[0], bhs[1]) = (0x44, 0x80);
+    link.say(&bhs, b"SendTargets=All\0.").unwrap();
+    let bytes = peer.bytes();
+    assert_eq!(bytes.len(), 28 + 48 + 20);
+    assert_eq!(bytes[..28], [&[0x10][..], &[0; 27]].concat());
+    assert_eq!(bytes[28 + 5..28 + 8], [0, 0, 17]);
+    assert_eq!(&bytes[76..], b"SendTargets=All\0.\0\0\0");
+}
+
+#[test]
+fn tags_are_never_those_of_others() {
+    let mut tags = Tags::default();
+    let mut last = None;
+    for _ in 0..70_000 {
+        let tag = tags.take(0xffff, Direction::None, 0).unwrap();
+        assert!(tag > 0xffff && tag != NO_TAG && Some(tag) != last);
+        assert_eq!(tags.take(0xffff, Direction::None, 0), None, "in use");
+        assert_eq!(last.and_then(|tag| tags.end(tag)), None, "an old one");
+        assert_eq!(tags.end(tag).map(|(task, _)| task), Some(0xffff));
+        last = Some(tag);
+    }
+    assert_eq!(tags.take(0x1_0000, Direction::None, 0), None);
+    assert_eq!(tags.end(NO_TAG), None);
+}

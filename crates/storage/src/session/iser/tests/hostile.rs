@@ -1,0 +1,175 @@
+//! Targets that break rules, and such that go: the commands end, the link ends, and the reason is said.
+
+use verbena::Status;
+use verbena::low::{Data, Direction, Remote, SendOp};
+use verbena_wire::iscsi::Residual;
+use verbena_wire::iser::IserHeader;
+use verbena_wire::{Stag, To};
+
+use super::peer::{Peer, pair_in, response};
+use super::{HOW, Link, News, command, logged_in, news, plain, settled};
+use crate::blocks::Place;
+
+/// What follows when the target does this while a command is under way, whose tag it knows.
+fn after(wrong: impl FnOnce(&mut Peer, u32)) -> String {
+    let (mut link, mut peer) = logged_in();
+    plain(&mut link, 4);
+    let itt = command(&peer.hear().1).itt;
+    wrong(&mut peer, itt);
+    let mut all = Vec::new();
+    loop {
+        all.extend(news(&mut link));
+        if let Some(News::Ended(why)) = all.last() {
+            let why = why.clone();
+            let failed = |one: &&News| {
+                let status = Status::WrFlushErr;
+                matches!(one, News::Failed { task: 4, status: s } if *s == status)
+            };
+            let responded = |one: &&News| matches!(one, News::Response { task: 4, .. });
+            let ends = all.iter().filter(failed).count() + all.iter().filter(responded).count();
+            assert_eq!(ends, 1, "{all:?}");
+            assert!(link.say(&[0x40; 48], &[]).is_err());
+            return why;
+        }
+    }
+}
+
+fn control(rest: &[u8]) -> Vec<u8> {
+    [&IserHeader::default().emit()[..], rest].concat()
+}
+
+#[test]
+fn sends_that_hold_no_pdu() {
+    for (bytes, words) in [
+        (vec![], "0 bytes"),
+        (vec![0x10; 75], "75 bytes"),
+        (vec![0x30; 76], "opcode"),
+        (vec![0; 76], "opcode"),
+        (control(&[0x01; 48]), "PDU"),
+        (control(&[0xff; 48]), "PDU"),
+    ] {
+        let why = after(|peer, _| peer.raw(&bytes, None));
+        assert!(why.contains(words), "{words}: {why}");
+    }
+}
+
+#[test]
+fn data_that_is_not_there() {
+    let why = after(|peer, itt| {
+        let mut response = response(itt, 1, 1, Residual::None);
+        response.data_len = 21;
+        peer.say(&response.emit(), &[0; 20]);
+    });
+    assert!(why.contains("20 bytes") && why.contains("21"), "{why}");
+}
+
+#[test]
+fn more_than_was_declared() {
+    let why = after(|peer, itt| {
+        let mut response = response(itt, 1, 1, Residual::None);
+        response.data_len = 8196;
+        peer.say(&response.emit(), &[0; 8196]);
+    });
+    assert!(!why.is_empty(), "{why}");
+}
+
+#[test]
+fn responses_to_nothing_or_twice() {
+    let why = after(|peer, itt| peer.respond(itt ^ 1, 1, 1, Residual::None));
+    assert!(why.contains("not under way"), "{why}");
+    let why = after(|peer, itt| {
+        peer.respond(itt, 1, 1, Residual::None);
+        peer.respond(itt, 2, 1, Residual::None);
+    });
+    assert!(why.contains("not under way"), "{why}");
+}
+
+#[test]
+fn statuses_out_of_their_turn() {
+    let why = after(|peer, itt| {
+        peer.pong(9, 4, 1);
+        peer.respond(itt, 6, 1, Residual::None);
+    });
+    assert_eq!(why, "status 6 came, expected 5");
+}
+
+/// Memory of a session outlives its commands: whatever the target tries, it stays.
+#[test]
+fn tags_cannot_be_invalidated() {
+    let (mut link, mut peer) = logged_in();
+    let memory = super::memory(&peer, 4096);
+    let place = Place::new(&memory, 0);
+    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
+    let (header, pdu, _) = peer.hear();
+    let stag = header.read.unwrap().0;
+    let bytes = response(command(&pdu).itt, 1, 1, Residual::None).emit();
+    peer.raw(&control(&bytes), Some(stag));
+    let mut all = Vec::new();
+    while !matches!(all.last(), Some(News::Ended(_))) {
+        all.extend(news(&mut link));
+    }
+    assert!(matches!(all[0], News::Failed { task: 4, .. }), "{all:?}");
+    // The next link uses it as before.
+    let (mut link, mut peer) = pair_in(&peer.device, &peer.initiator_pd, HOW);
+    link.begin(&settled(0));
+    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
+    let (header, _, _) = peer.hear();
+    assert_eq!(header.read.unwrap().0, stag);
+    peer.write(header.read.unwrap(), &[3; 8]);
+    let mut got = [0; 8];
+    memory.read_at(0, &mut got).unwrap();
+    assert_eq!(got, [3; 8]);
+}
+
+#[test]
+fn memory_that_was_not_named() {
+    let why = after(|peer, _| {
+        let op = SendOp::Write {
+            remote: Remote {
+                stag: Stag::new(0x1234_5678),
+                to: To::new(0),
+            },
+            immediate: None,
+        };
+        peer.work(op, Data::Inline(&[1; 8]));
+    });
+    assert!(!why.is_empty());
+}
+
+#[test]
+fn a_target_that_goes() {
+    let why = after(|peer, _| peer.leave());
+    assert!(!why.is_empty());
+}
+
+#[test]
+fn an_end_of_our_own() {
+    let (mut link, mut peer) = logged_in();
+    plain(&mut link, 4);
+    let itt = command(&peer.hear().1).itt;
+    link.end("enough");
+    peer.respond(itt, 1, 1, Residual::None);
+    let all = news(&mut link);
+    let [News::Failed { task: 4, .. }, News::Ended(why)] = &all[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(why, "enough");
+    let mut more = Vec::new();
+    link.poll(&mut more);
+    assert!(more.is_empty(), "once");
+}
+
+/// What a command that counts as lost was to read may be used for something else at once.
+#[test]
+fn memory_is_out_of_reach_after_the_end() {
+    let (mut link, mut peer) = logged_in();
+    let memory = super::memory(&peer, 512);
+    let place = Place::new(&memory, 0);
+    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
+    let (header, _, _) = peer.hear();
+    link.end("enough");
+    assert!(!peer.tries_to_write(header.read.unwrap(), &[1; 512]));
+    let mut got = [0; 512];
+    memory.read_at(0, &mut got).unwrap();
+    assert_eq!(got, [0; 512]);
+}

@@ -1,0 +1,237 @@
+//! A target that does as it is told: a queue pair of another domain, with Sends in and out and data by RDMA.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, Remote, SendOp, SendWr, Wc, WcOp};
+use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
+use verbena_wire::Stag;
+use verbena_wire::To;
+use verbena_wire::iscsi::{
+    BHS_LEN, Bhs, FromInitiator, Lengths, Lun, NO_TAG, NopIn, Residual, ScsiResponse, Service,
+    Window,
+};
+use verbena_wire::iser::{HEADER_LEN, IserHeader};
+
+use super::super::{How, Iser};
+
+const SLOTS: u64 = 64;
+const SLOT: usize = 9000;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The target.
+pub(super) struct Peer {
+    qp: Qp,
+    cq: Cq,
+    receives: Memory,
+    data: Memory,
+    said: Cell<usize>,
+    /// What the link said when it asked for the connection.
+    pub(super) private: Vec<u8>,
+    pub(super) device: Device,
+    /// The link's own domain, for memory of its commands.
+    pub(super) initiator_pd: Pd,
+}
+
+/// A link and its target, connected.
+pub(super) fn pair(how: How) -> (Iser, Peer) {
+    let device = Device::open().unwrap();
+    let ours = device.pd().unwrap();
+    pair_in(&device, &ours, how)
+}
+
+/// The same with a device and a domain that are there.
+pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
+    let theirs = device.pd().unwrap();
+    let listener = device.listen("127.0.0.1:0").unwrap();
+    let to = listener.local().unwrap();
+    std::thread::scope(|scope| {
+        let dialled = scope.spawn(|| Iser::connect(device, ours, to, how).unwrap());
+        let request = listener.next().wait().unwrap();
+        let cq = device.cq(256).unwrap();
+        let qp = Qp::new(&theirs, &cq, &cq, QpOptions::default()).unwrap();
+        qp.modify(QpState::Init);
+        let peer = Peer {
+            qp,
+            cq,
+            receives: theirs.memory(SLOTS as usize * SLOT, Access::ALL).unwrap(),
+            data: theirs.memory(SLOTS as usize * SLOT, Access::ALL).unwrap(),
+            said: Cell::new(SLOT),
+            private: request.private_data().to_vec(),
+            device: device.clone(),
+            initiator_pd: ours.clone(),
+        };
+        (0..SLOTS).for_each(|slot| peer.post(slot));
+        request.accept_on(&peer.qp, &[]).unwrap().wait().unwrap();
+        (dialled.join().unwrap(), peer)
+    })
+}
+
+impl Peer {
+    fn post(&self, slot: u64) {
+        let scatter = [self.receives.sge(slot as usize * SLOT, SLOT).unwrap()];
+        let (id, scatter) = (slot, &scatter[..]);
+        self.qp.post_recv(&[RecvWr { id, scatter }]).unwrap();
+    }
+
+    /// The next completion of this kind.
+    fn until(&self, op: WcOp) -> Wc {
+        let wc = self.ended(op);
+        assert_eq!(wc.status, Status::Success);
+        wc
+    }
+
+    /// The same, however it ended.
+    fn ended(&self, op: WcOp) -> Wc {
+        let end = Instant::now() + PATIENCE;
+        let mut one = [BLANK];
+        while Instant::now() < end {
+            if self.cq.poll(&mut one) == 0 {
+                std::thread::yield_now();
+            } else if one[0].op == op {
+                return one[0];
+            }
+        }
+        panic!("no {op:?}");
+    }
+
+    /// The next Send of the link.
+    pub(super) fn bytes(&mut self) -> Vec<u8> {
+        let wc = self.until(WcOp::Receive);
+        let mut bytes = vec![0; wc.len as usize];
+        let at = wc.id as usize * SLOT;
+        self.receives.read_at(at, &mut bytes).unwrap();
+        self.post(wc.id);
+        bytes
+    }
+
+    /// The same, taken apart.
+    pub(super) fn hear(&mut self) -> (IserHeader, FromInitiator, Vec<u8>) {
+        let bytes = self.bytes();
+        let header = IserHeader::parse(&bytes).unwrap();
+        let bhs: Bhs = bytes[HEADER_LEN..HEADER_LEN + BHS_LEN].try_into().unwrap();
+        let data = bytes[HEADER_LEN + BHS_LEN..].to_vec();
+        assert!(data.len() >= Lengths::of(&bhs).data as usize);
+        (header, FromInitiator::parse(&bhs).unwrap(), data)
+    }
+
+    pub(super) fn work(&self, op: SendOp, data: Data<'_>) {
+        let wr = SendWr {
+            id: 0,
+            op,
+            flags: Flags::SIGNALED,
+            data,
+        };
+        self.qp.post_send(&[wr]).unwrap();
+    }
+
+    /// A Send of these bytes.
+    pub(super) fn raw(&self, bytes: &[u8], invalidate: Option<Stag>) {
+        let op = SendOp::Send {
+            invalidate,
+            immediate: None,
+        };
+        // A place of its own for each of a test's few Sends.
+        let at = self.said.get();
+        self.said.set(at + SLOT);
+        self.data.write_at(at, bytes).unwrap();
+        self.work(op, Data::Gather(&[self.data.sge(at, bytes.len()).unwrap()]));
+    }
+
+    /// A PDU.
+    pub(super) fn say(&self, bhs: &Bhs, data: &[u8]) {
+        let header = IserHeader::default().emit();
+        self.raw(&[&header[..], bhs, data].concat(), None);
+    }
+
+    /// The response to a command, with a window up to `max_cmd_sn`.
+    pub(super) fn respond(&self, itt: u32, stat_sn: u32, max_cmd_sn: u32, residual: Residual) {
+        self.say(&response(itt, stat_sn, max_cmd_sn, residual).emit(), &[]);
+    }
+
+    /// The answer to a ping.
+    pub(super) fn pong(&self, itt: u32, stat_sn: u32, max_cmd_sn: u32) {
+        let nop = NopIn {
+            data_len: 0,
+            lun: Lun::default(),
+            itt,
+            ttt: NO_TAG,
+            stat_sn,
+            window: window(max_cmd_sn),
+        };
+        self.say(&nop.emit(), &[]);
+    }
+
+    fn remote((stag, base): (Stag, u64)) -> Remote {
+        Remote {
+            stag,
+            to: To::new(base),
+        }
+    }
+
+    /// Data into memory of a command.
+    pub(super) fn write(&self, to: (Stag, u64), bytes: &[u8]) {
+        let op = SendOp::Write {
+            remote: Peer::remote(to),
+            immediate: None,
+        };
+        self.work(op, Data::Inline(bytes));
+        self.until(WcOp::Write);
+    }
+
+    /// The same where it may be refused; whether it was done.
+    pub(super) fn tries_to_write(&self, to: (Stag, u64), bytes: &[u8]) -> bool {
+        self.data.write_at(0, bytes).unwrap();
+        let op = SendOp::Write {
+            remote: Peer::remote(to),
+            immediate: None,
+        };
+        self.work(op, Data::Gather(&[self.data.sge(0, bytes.len()).unwrap()]));
+        self.ended(WcOp::Write).status == Status::Success
+    }
+
+    /// Data from memory of a command.
+    pub(super) fn read(&self, from: (Stag, u64), len: usize) -> Vec<u8> {
+        let op = SendOp::Read {
+            remote: Peer::remote(from),
+            local_invalidate: None,
+        };
+        self.work(op, Data::Gather(&[self.data.sge(0, len).unwrap()]));
+        self.until(WcOp::Read);
+        let mut bytes = vec![0; len];
+        self.data.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Hangs up.
+    pub(super) fn leave(&self) {
+        assert!(self.qp.disconnect());
+    }
+}
+
+fn window(max_cmd_sn: u32) -> Window {
+    Window {
+        exp_cmd_sn: 1,
+        max_cmd_sn,
+    }
+}
+
+pub(super) fn response(
+    itt: u32,
+    stat_sn: u32,
+    max_cmd_sn: u32,
+    residual: Residual,
+) -> ScsiResponse {
+    ScsiResponse {
+        response: Service::Completed,
+        status: 0,
+        residual,
+        bidi_residual: Residual::None,
+        data_len: 0,
+        itt,
+        snack: 0,
+        stat_sn,
+        window: window(max_cmd_sn),
+        exp_data_sn: 0,
+    }
+}
