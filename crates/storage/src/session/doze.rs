@@ -12,11 +12,18 @@ use crate::error::Error;
 
 /// How long a sleeper polls before it sleeps: about what waking it would take.
 const SPIN: Duration = Duration::from_micros(50);
+/// Who waits for more than so many requests waits for the target, not for a wake-up: polling would take the processor that it needs.
+const FEW: usize = 4;
 
-/// Waits for completions.
-pub(super) fn doze(cq: &Cq, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
+/// Waits for completions of so many requests.
+pub(super) fn doze(
+    cq: &Cq,
+    requests: usize,
+    beside: &[BorrowedFd<'_>],
+    timeout: Duration,
+) -> Result<(), Error> {
     let end = Instant::now() + SPIN.min(timeout);
-    while Instant::now() < end {
+    while requests <= FEW && Instant::now() < end {
         if cq.peek() {
             return Ok(());
         }

@@ -244,7 +244,7 @@ impl Link for Iser {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(&self.cq, beside, timeout)
+        doze(&self.cq, self.tags.len(), beside, timeout)
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

@@ -246,7 +246,7 @@ impl Link for Tcp {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(&self.cq, beside, timeout)
+        doze(&self.cq, self.tasks.len(), beside, timeout)
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

@@ -56,6 +56,11 @@ impl Tags {
         Some((task, under))
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+
     /// Ends all of them; their numbers.
     pub(super) fn end_all(&mut self) -> impl Iterator<Item = u32> {
         let slots = core::mem::take(&mut self.slots);
