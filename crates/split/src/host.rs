@@ -346,6 +346,7 @@ impl Host {
                 };
                 self.lose(&why);
             }
+            News::Ended { pair, .. } if self.link.as_ref().is_some_and(|l| l.outlives(pair)) => {}
             News::Ended { pair, why } if ours(&self.link, pair) => self.lose(&why),
             // Nobody dials a host.
             News::Request { ticket, .. } => self.carrier.reject(ticket, b"this is a host"),

@@ -103,6 +103,7 @@ pub struct Link {
     /// The elements that we lend, and whether the peer may still use them.
     pool: Box<dyn Memory>,
     is_freed: bool,
+    is_recalled: bool,
     /// Where receives of the control channel land.
     receives: Slots,
     /// Messages on their way.
@@ -179,6 +180,7 @@ impl Link {
             early: Vec::new(),
             pool,
             is_freed: false,
+            is_recalled: false,
             receives,
             messages,
             packets,
@@ -312,7 +314,14 @@ impl Link {
 
     /// Asks for our pool back (P6); [`is_freed`](Link::is_freed) when the peer has stopped.
     pub fn recall(&mut self) -> Result<(), Misuse> {
+        self.is_recalled = true;
         self.session.flush(&[POOL]).map(drop)
+    }
+
+    /// It goes on without this pair. In arrangement A the peer takes its receives back with the data channel, whose end may
+    /// come before what the peer said on the other one.
+    pub fn outlives(&self, pair: Pair) -> bool {
+        self.is_recalled && self.data == Some(pair)
     }
 
     /// The peer has stopped using our pool.

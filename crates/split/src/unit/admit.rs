@@ -36,7 +36,10 @@ impl Unit {
                 }
             }
             News::Refused { pair, why, .. } | News::Ended { pair, why } => {
-                if let Some(id) = of(&self.pairs, pair) {
+                let outlives = |guest: &Guest| guest.link.outlives(pair);
+                if let Some(id) = of(&self.pairs, pair)
+                    && !self.guests.get(&id).is_some_and(outlives)
+                {
                     self.lose(id, &why);
                 }
             }
