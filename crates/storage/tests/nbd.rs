@@ -172,6 +172,7 @@ fn nbdcopy_moves_a_file_there_and_back() {
     let (file, back) = (folder.file("file"), folder.file("back"));
     let bytes = noise(24 << 20, 1);
     fs::write(&file, &bytes).expect("a file");
+    let mut deepest = 0;
     for ram in disks(24 << 20) {
         let served = Served::on(&folder, ram);
         let uri = served.uri.clone();
@@ -188,12 +189,14 @@ fn nbdcopy_moves_a_file_there_and_back() {
         let (ram, counts) = served.end();
         assert!(ram.bytes == bytes, "on the disk");
         assert!(ram.seen.flushes >= 2, "{:?}", ram.seen);
-        assert!(ram.seen.deepest > 1, "{:?}", ram.seen);
+        deepest = deepest.max(ram.seen.deepest);
         assert_eq!((counts.failed, counts.refused), (0, 0));
         assert_eq!(counts.read, 48 << 20);
         // Payload does not go through us: only what came along with another request's head was copied.
         assert!(counts.copied < counts.written / 100, "{counts:?}");
     }
+    // A fast disk may be done before the next request comes; the late one is not.
+    assert!(deepest > 1, "{deepest} requests at once");
 }
 
 #[test]
