@@ -2,7 +2,7 @@
 //! It promises that ranges may begin and end anywhere, that nothing is under way afterwards, and that a failure names its place.
 //! It refuses to show anything: whoever watches is told how far it is, and may end it.
 //!
-//! Reading order: `ends` (parts of blocks) → `stream` (where bytes come from and go to) → [`read`] → [`write`] → [`copy`].
+//! Reading order: `ends` (parts of blocks) → `stream` (where bytes come from and go to) → [`read`] → [`write()`] → [`copy`].
 
 mod copy;
 mod ends;
