@@ -16,6 +16,6 @@ pub mod terms;
 pub mod wr;
 
 pub use login::{Login, LoginError, Offer, Progress, Settled};
-pub use qp::{Counters, Qp, View};
+pub use qp::{Counters, Gap, Qp, View};
 pub use terms::Terms;
-pub use wr::{CommandId, CommandWr, Direction, PduWr, PostError};
+pub use wr::{CommandId, CommandWr, Direction, PduWr, PostError, Standing};

@@ -1,6 +1,6 @@
 //! A queue pair in iSCSI mode (M12): SCSI commands with their buffers in, responses out, and everything between done by the adapter.
 //! It promises that data moves only between the wire and the buffers of the command that the target names, after all checks, and
-//! that every command ends once: with its response, or with the queue pair. It refuses to know sockets: bytes are handed in.
+//! that every command ends once: with its response, when it is taken back, or with the queue pair. It refuses to know sockets: bytes are handed in.
 //!
 //! | comes | checks | good | bad |
 //! | --- | --- | --- | --- |
@@ -13,6 +13,7 @@
 //! declared and memory of our own that is gone end the stream: at error recovery level 0 nothing else can be done (RFC 7143 §7.1).
 
 mod burst;
+mod cancel;
 mod command;
 mod deliver;
 mod end;
@@ -26,7 +27,7 @@ mod queues;
 mod segments;
 mod transmit;
 
-pub use inner::Counters;
+pub use inner::{Counters, Gap};
 
 use std::cell::RefCell;
 
@@ -71,6 +72,8 @@ pub struct View {
     pub commands: usize,
     /// Receives that have not completed.
     pub receives: usize,
+    /// The first gap in the target's status numbers, if there was one.
+    pub gap: Option<Gap>,
 }
 
 impl Qp {
@@ -111,6 +114,7 @@ impl Qp {
                 sends: queues.sends_outstanding,
                 commands: queues.commands_outstanding,
                 receives: queues.receives.len() + usize::from(inner.claimed.is_some()),
+                gap: inner.gap,
             }
         })
     }

@@ -10,6 +10,20 @@ use verbena_wire::scsi::DeviceType;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CommandId(pub u32);
 
+/// Where a command is that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// In the send queue: the target has not heard of it.
+    Waits,
+    /// With the target, or on its way there: what a request to abort it names (RFC 7143 §11.5).
+    Sent {
+        /// Its initiator task tag.
+        itt: u32,
+        /// Its number.
+        cmd_sn: u32,
+    },
+}
+
 /// Which way the data of a command goes. Commands that go both ways are not offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Direction {

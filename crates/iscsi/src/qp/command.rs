@@ -29,6 +29,8 @@ pub(super) struct Command {
     pub(super) len: u32,
     /// Its initiator task tag, once it is registered.
     pub(super) stag: Option<Stag>,
+    /// Its number, once it is framed.
+    pub(super) cmd_sn: u32,
     /// Bursts that the target has asked for and that have not left.
     pub(super) bursts: u16,
 }
@@ -47,6 +49,7 @@ impl Command {
             data: SmallVec::from_slice(wr.data),
             len: 0,
             stag: None,
+            cmd_sn: 0,
             bursts: 0,
         }
     }
@@ -88,6 +91,13 @@ impl Commands {
         self.reading -= usize::from(command.direction == Direction::Read);
         self.free.push(slot);
         Some(command)
+    }
+
+    /// The command of this name, and its slot. It looks at all of them: only who takes one back asks.
+    pub(super) fn named(&self, name: CommandId) -> Option<(u32, &Command)> {
+        let all = self.slots.iter().enumerate();
+        let mut live = all.filter_map(|(at, slot)| Some((at as u32, slot.as_ref()?)));
+        live.find(|(_, command)| command.command == name)
     }
 
     /// Takes all of them, in the order of their slots.

@@ -192,6 +192,7 @@ impl Inner {
             exp_stat_sn: self.expected_status(),
             cdb: command.cdb,
         };
+        command.cmd_sn = self.cmd_sn;
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         self.counters.commands += 1;
         command.stag = Some(stag);

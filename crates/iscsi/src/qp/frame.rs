@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use verbena_mem::{Refusal, Sources};
 use verbena_nic::UpperInit;
-use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, digest, pad};
+use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Opcode, digest, pad};
 
 use super::command::Commands;
 use super::segments;
@@ -92,6 +92,11 @@ impl Frame {
 
     fn len(&self) -> usize {
         self.head_len + self.data_len() + self.tail_len
+    }
+
+    fn is_command(&self) -> bool {
+        let bhs = self.head.first_chunk::<BHS_LEN>();
+        bhs.and_then(Opcode::of) == Some(Opcode::ScsiCommand)
     }
 
     fn slot(&self) -> Option<u32> {
@@ -219,7 +224,8 @@ impl Frames {
         (gathered, complete)
     }
 
-    /// A command ends: its frames that have not begun are taken back, and of one that has the rest is copied.
+    /// A command ends: data of it that has not begun to leave is taken back. Of a PDU that has begun, and of the command's own,
+    /// whose number the target waits for (RFC 7143 §4.2.2.1), the data is copied.
     pub(super) fn disown(
         &mut self,
         init: &UpperInit,
@@ -227,16 +233,17 @@ impl Frames {
         slot: u32,
     ) -> Result<(), Refusal> {
         let begun = self.done > 0;
-        if begun
-            && let Some(frame) = self.queue.front_mut()
-            && let Data::Placed(of, offset, len) = frame.data
-            && of == slot
-            && let Some(command) = commands.get(slot)
-        {
-            let mut rest = Vec::with_capacity(len as usize);
-            segments::append(init, &command.data, (offset, len), &mut rest)?;
-            rest.resize(len as usize, 0);
-            frame.data = Data::Owned(rest);
+        for (at, frame) in self.queue.iter_mut().enumerate() {
+            if let Data::Placed(of, offset, len) = frame.data
+                && of == slot
+                && ((at == 0 && begun) || frame.is_command())
+                && let Some(command) = commands.get(slot)
+            {
+                let mut rest = Vec::with_capacity(len as usize);
+                segments::append(init, &command.data, (offset, len), &mut rest)?;
+                rest.resize(len as usize, 0);
+                frame.data = Data::Owned(rest);
+            }
         }
         let keep = |frame: &Frame| frame.slot() != Some(slot);
         self.queue.retain(keep);

@@ -82,6 +82,8 @@ impl Inner {
 
     fn up(&mut self, pdu: &FromTarget) -> Verdict {
         if let Some(stat_sn) = status_of(pdu) {
+            // M12: it goes up all the same; a gap before it is remembered.
+            let _ = self.is_next_status(stat_sn);
             self.note_status(stat_sn);
         }
         Verdict::Up
@@ -130,12 +132,13 @@ impl Inner {
             .upper
             .tpt
             .find_command(Stag::new(pdu.itt), init.upper.pd);
-        let slot = found.ok().and_then(|wqe| self.own(init, wqe));
+        let own = found.ok().and_then(|wqe| self.own(init, wqe));
+        let slot = own.map(|(slot, _)| slot);
         let stat_sn = pdu.stat_sn;
         if !self.is_next_status(stat_sn) {
             return self.dropped();
         }
-        match slot.map(|(slot, _)| slot) {
+        match slot {
             Some(slot) => Verdict::Response { slot, stat_sn },
             None => {
                 // Its number has come, whatever it names.

@@ -38,6 +38,15 @@ pub struct Counters {
     pub dropped: u64,
 }
 
+/// Statuses that a target numbered and we did not get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The number that comes next.
+    pub expected: u32,
+    /// The one that came.
+    pub got: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) terms: Terms,
@@ -55,6 +64,8 @@ pub(super) struct Inner {
     pub(super) window: Window,
     /// The next status; none before the first one.
     pub(super) exp_stat_sn: Option<u32>,
+    /// The first gap in them.
+    pub(super) gap: Option<Gap>,
     /// The last read got less than it asked for: there was no more.
     pub(super) drained: bool,
     pub(super) cause: Option<String>,
@@ -78,6 +89,7 @@ impl Inner {
                 max_cmd_sn: 1,
             },
             exp_stat_sn: None,
+            gap: None,
             drained: false,
             cause: None,
             counters: Counters::default(),
@@ -108,8 +120,18 @@ impl Inner {
     }
 
     /// RFC 7143 §4.2.2.2: this is the next status number. The first one may be any.
-    pub(super) fn is_next_status(&self, stat_sn: u32) -> bool {
-        self.exp_stat_sn.is_none_or(|expected| expected == stat_sn)
+    pub(super) fn is_next_status(&mut self, stat_sn: u32) -> bool {
+        let Some(expected) = self.exp_stat_sn else {
+            return true;
+        };
+        if self.full_feature && sn_lt(expected, stat_sn) {
+            // RFC 7143 §7.9: at level 0 what is missing cannot be asked for, and will not come by itself.
+            self.gap.get_or_insert(Gap {
+                expected,
+                got: stat_sn,
+            });
+        }
+        expected == stat_sn
     }
 
     /// A status came. Never backwards: what came is not asked for again.

@@ -1,6 +1,7 @@
 //! Tests of the iSCSI queue pair (M12) against a target that is scripted from the codecs: what is sent is parsed, what comes is
 //! cut in every way. The rig promises that a test sees all of what a consumer can see, and all memory that might be written.
 
+mod cancels;
 mod checks;
 mod digests;
 mod ends;

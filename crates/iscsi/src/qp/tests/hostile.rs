@@ -30,6 +30,8 @@ struct Hostile {
     receives: u64,
     /// Zones that commands read into.
     open: Vec<usize>,
+    /// Names of commands, ended or not.
+    names: Vec<CommandId>,
 }
 
 impl Hostile {
@@ -67,6 +69,7 @@ impl Hostile {
             next: 0,
             receives: 1,
             open: Vec::new(),
+            names: vec![CommandId(u32::MAX)],
         }
     }
 
@@ -81,6 +84,11 @@ impl Hostile {
             5 => self.nop(a % 2 == 0, c),
             6 => {
                 let _ = self.rig.qp.restart_sends();
+                let name = self.names[a as usize % self.names.len()];
+                let there = self.rig.qp.standing(name).is_some();
+                let taken = self.rig.qp.cancel(name, &mut self.rig.out);
+                assert_eq!(taken, there);
+                assert!(!self.rig.qp.cancel(name, &mut self.rig.out));
             }
             7 => self.say(&pattern(a as usize, usize::from(c % 600))),
             8 => {
@@ -122,7 +130,8 @@ impl Hostile {
             self.rig.sge(at + first as usize, len - first),
         ];
         let wr = Rig::wr(self.next, direction, &data);
-        if self.rig.qp.post_command(&wr, &mut self.rig.out).is_ok() {
+        if let Ok(name) = self.rig.qp.post_command(&wr, &mut self.rig.out) {
+            self.names.push(name);
             if direction == Direction::Read {
                 self.open.push(zone);
             }

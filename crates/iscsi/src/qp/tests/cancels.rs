@@ -1,0 +1,307 @@
+//! Commands that are taken back: when, what has left and come of them by then, and a target that goes on as if nothing had happened.
+
+use super::*;
+use crate::wr::Standing;
+use verbena_wire::iscsi::{BHS_LEN, FromInitiator};
+
+impl Rig {
+    fn cancel(&mut self, name: CommandId) -> bool {
+        self.qp.cancel(name, &mut self.out)
+    }
+
+    /// It has ended once, as flushed, and nothing of it is left.
+    #[track_caller]
+    fn assert_taken(&mut self, id: u64, name: CommandId) {
+        assert_eq!(self.sent(), [(id, Status::WrFlushErr)]);
+        assert_eq!(self.qp.standing(name), None);
+        assert!(!self.cancel(name), "it has ended");
+        assert_eq!(self.sent(), []);
+        let view = self.qp.view();
+        assert_eq!((view.sends, view.commands), (0, 0));
+        assert_eq!(self.tpt.len_of(PD), 2, "its entry is gone");
+        assert_eq!(self.state(), QpState::Rts);
+    }
+
+    /// The stream is as good as before: a read comes and goes, under a tag that no other command had.
+    #[track_caller]
+    fn assert_goes_on(&mut self, old: u32) {
+        let data = [self.sge(90_000, 100)];
+        let (name, itt) = self.command(99, Direction::Read, &data);
+        assert_ne!(itt, old, "another instance, or another place");
+        self.up();
+        let answer = self.target.data_in_status(itt, 0, &[0x77; 100]);
+        self.deliver(&answer);
+        let ups = self.up();
+        assert_eq!(ups.len(), 1);
+        assert_eq!(ups[0].command, Some(name.0));
+        assert_eq!(self.sent(), [(99, Status::Success)]);
+        assert_eq!(self.memory.read(90_000, 100), [0x77; 100]);
+        assert_eq!(self.qp.view().gap, None);
+    }
+}
+
+/// Before anything was sent: it never had a tag, and the next command has the number that it would have had.
+#[test]
+fn one_that_waits_leaves_nothing() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(3);
+    let data = [rig.sge(0, 1000)];
+    let first = rig.post(1, Direction::Write, &data);
+    let second = rig.post(2, Direction::None, &[]);
+    assert_eq!(rig.qp.standing(first), Some(Standing::Waits));
+    assert!(rig.cancel(first));
+    assert_eq!(rig.sent(), [(1, Status::WrFlushErr)]);
+    assert_eq!(rig.qp.standing(first), None);
+    rig.flow();
+    let heard = rig.heard();
+    let [sent] = &heard[..] else {
+        panic!("{heard:?}")
+    };
+    let FromInitiator::ScsiCommand(pdu) = sent.pdu else {
+        panic!("{sent:?}")
+    };
+    assert!(!pdu.write);
+    let (itt, cmd_sn) = (pdu.itt, pdu.cmd_sn);
+    assert_eq!(cmd_sn, 1);
+    assert_eq!(
+        rig.qp.standing(second),
+        Some(Standing::Sent { itt, cmd_sn })
+    );
+    let response = rig.target.response(itt);
+    rig.deliver(&response);
+    assert_eq!(rig.sent(), [(2, Status::Success)]);
+    rig.up();
+    rig.assert_goes_on(itt);
+}
+
+/// M12: what comes for it later fails its checks. Data and requests for data go up whole, responses are dropped, and nothing moves.
+#[test]
+fn a_target_that_answers_all_the_same_reaches_nothing() {
+    for way in Way::ALL {
+        for direction in [Direction::Read, Direction::Write] {
+            let mut rig = Rig::on_way(way);
+            let data = [rig.sge(0, 8192)];
+            let terms_leave = direction == Direction::Write;
+            let (name, itt) = rig.command(1, direction, &data);
+            assert_eq!(rig.heard().len(), 1);
+            assert!(rig.cancel(name));
+            rig.assert_taken(1, name);
+            rig.receive(8);
+            let wire = [
+                rig.target.data_in(itt, 0, &[0x11; 700]),
+                rig.target.r2t(itt, 5, 0, 4000),
+                rig.target.data_in_status(itt, 700, &[0x22; 300]),
+                rig.target.sense(itt, &[0x33; 20]),
+                rig.target.response(itt),
+            ];
+            rig.deliver(&wire.concat());
+            let ups = rig.up();
+            // The head of a receive is 1024 bytes long: all of each PDU fits.
+            let whole: Vec<&[u8]> = wire[..3].iter().map(Vec::as_slice).collect();
+            let got: Vec<&[u8]> = ups.iter().map(|up| &up.bytes[..]).collect();
+            assert_eq!(got.len(), 3, "{way:?}");
+            for (got, whole) in got.iter().zip(&whole) {
+                assert_eq!(got, whole);
+            }
+            assert!(ups.iter().all(|up| up.command.is_none()));
+            assert_eq!(rig.heard(), [], "nothing leaves");
+            rig.assert_untouched();
+            let counters = rig.qp.view().counters;
+            assert_eq!((counters.refused, counters.dropped), (3, 2));
+            let moved = (counters.placed, counters.copied);
+            assert_eq!(moved, (0, 0), "{terms_leave}");
+            rig.assert_goes_on(itt);
+        }
+    }
+}
+
+/// Amid a Data-In: what came before is there, nothing after. The rest of the PDU is thrown away, also when another command has got
+/// the slot meanwhile.
+#[test]
+fn amid_data_in_the_rest_of_the_pdu_goes_nowhere() {
+    for digests in [false, true] {
+        for way in Way::ALL {
+            for with_status in [false, true] {
+                let mut rig = Rig::new(Setup {
+                    way,
+                    terms: Terms {
+                        header_digest: digests,
+                        data_digest: digests,
+                        ..Terms::DEFAULT
+                    },
+                    ..Setup::default()
+                });
+                let data = [rig.sge(1000, 3000)];
+                let (name, itt) = rig.command(1, Direction::Read, &data);
+                rig.receive(2);
+                let pdu = match with_status {
+                    true => rig.target.data_in_status(itt, 0, &[0x5a; 3000]),
+                    false => rig.target.data_in(itt, 0, &[0x5a; 3000]),
+                };
+                let head = BHS_LEN + if digests { 4 } else { 0 };
+                let (before, after) = pdu.split_at(head + 1234);
+                rig.come(before);
+                assert_eq!(rig.memory.read(1000, 1234), [0x5a; 1234]);
+                assert!(rig.cancel(name));
+                rig.assert_taken(1, name);
+                // The slot has another owner before the rest comes.
+                let other = [rig.sge(50_000, 3000)];
+                let (_, second) = rig.command(2, Direction::Read, &other);
+                rig.deliver(after);
+                assert!(rig.up().is_empty(), "{way:?}");
+                assert_eq!(rig.memory.read(2234, 1766), [FILL; 1766]);
+                assert_eq!(rig.memory.read(50_000, 3000), [FILL; 3000]);
+                assert_eq!(rig.qp.view().counters.dropped, 1);
+                let answer = rig.target.data_in_status(second, 0, &[0x66; 3000]);
+                rig.deliver(&answer);
+                assert_eq!(rig.memory.read(50_000, 3000), [0x66; 3000]);
+                assert_eq!(rig.sent(), [(2, Status::Success)]);
+                assert_eq!(rig.up().len(), 1, "its number was taken note of");
+                rig.assert_goes_on(itt);
+            }
+        }
+    }
+}
+
+/// Amid Data-Out: the PDU that has begun to leave is completed with the bytes of then, and no further one follows.
+#[test]
+fn amid_data_out_only_what_has_begun_is_completed() {
+    let mut rig = Rig::new(Setup {
+        terms: Terms {
+            immediate_data: false,
+            max_send: 1000,
+            ..Terms::DEFAULT
+        },
+        ..Setup::default()
+    });
+    rig.memory.write(0, &pattern(0, SIZE));
+    let data = [rig.sge(0, 60_000)];
+    let (name, itt) = rig.command(1, Direction::Write, &data);
+    rig.heard();
+    rig.receive(2);
+    let r2t = rig.target.r2t(itt, 9, 0, 60_000);
+    rig.come(&r2t);
+    // One, and a part of the second.
+    rig.send_some(48 + 1000 + 48 + 333);
+    assert!(rig.cancel(name));
+    rig.assert_taken(1, name);
+    // The buffers are the consumer's again.
+    rig.memory.write(0, &[0xee; SIZE]);
+    rig.flow();
+    let heard = rig.heard();
+    assert_eq!(heard.len(), 2);
+    assert_eq!(heard[1].data, pattern(0, SIZE)[1000..2000]);
+    assert!(rig.wire.is_empty());
+    // It asks for more: that fails its checks.
+    let r2t = rig.target.r2t(itt, 10, 0, 5000);
+    rig.deliver(&r2t);
+    assert_eq!(rig.heard(), []);
+    assert_eq!(rig.qp.view().counters.refused, 1);
+    rig.up();
+    rig.assert_goes_on(itt);
+}
+
+/// A command whose PDU is framed has a number that the target waits for: it leaves, with the bytes of then.
+#[test]
+fn a_number_that_was_given_leaves() {
+    let mut rig = Rig::new(Setup {
+        terms: Terms {
+            initial_r2t: false,
+            max_send: 1000,
+            ..Terms::DEFAULT
+        },
+        ..Setup::default()
+    });
+    rig.memory.write(0, &pattern(0, SIZE));
+    rig.receive(3);
+    let data = [rig.sge(0, 5000)];
+    let first = rig.post(1, Direction::None, &[]);
+    let second = rig.post(2, Direction::Write, &data);
+    // All is framed, nothing but a byte leaves.
+    rig.send_some(1);
+    assert!(rig.cancel(second));
+    assert!(rig.cancel(first));
+    rig.memory.write(0, &[0xee; SIZE]);
+    rig.flow();
+    let heard = rig.heard();
+    let [one, two] = &heard[..] else {
+        panic!("{heard:?}")
+    };
+    let number = |sent: &target::Sent| match sent.pdu {
+        FromInitiator::ScsiCommand(pdu) => pdu.cmd_sn,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((number(one), number(two)), (1, 2));
+    assert_eq!(two.data, pattern(0, 1000));
+    let flushed = Status::WrFlushErr;
+    assert_eq!(rig.sent(), [(2, flushed), (1, flushed)]);
+    let old = rig.target.last_itt;
+    rig.assert_goes_on(old);
+}
+
+/// The response has begun to come: the command is taken back all the same, and no response goes up.
+#[test]
+fn amid_its_response_it_ends_once() {
+    for way in Way::ALL {
+        let mut rig = Rig::on_way(way);
+        let (name, itt) = rig.command(1, Direction::None, &[]);
+        let sense = rig.target.sense(itt, &[0x70; 40]);
+        rig.come(&sense[..60]);
+        assert!(rig.cancel(name));
+        rig.assert_taken(1, name);
+        rig.deliver(&sense[60..]);
+        assert!(rig.up().is_empty());
+        assert_eq!(rig.qp.view().receives, 1, "the receive waits again");
+        rig.assert_goes_on(itt);
+    }
+}
+
+#[test]
+fn what_has_ended_or_never_was_cannot_be_taken_back() {
+    let mut rig = Rig::new(Setup::default());
+    assert!(!rig.cancel(CommandId(0)));
+    let (name, itt) = rig.command(1, Direction::None, &[]);
+    assert!(!rig.cancel(CommandId(name.0 + 1)));
+    assert!(!rig.cancel(CommandId(u32::MAX)));
+    let response = rig.target.response(itt);
+    rig.deliver(&response);
+    assert!(!rig.cancel(name), "its response came first");
+    assert_eq!(rig.sent(), [(1, Status::Success)]);
+    assert_eq!(rig.up().len(), 1);
+    let (name, _) = rig.command(2, Direction::None, &[]);
+    rig.qp.fail("the end", &mut rig.out);
+    assert!(!rig.cancel(name));
+    assert_eq!(rig.sent(), [(2, Status::WrFlushErr)]);
+}
+
+/// RFC 7143 §7.9: a status that is skipped is noticed, whatever kind of PDU skips it; one that comes twice is not a gap.
+#[test]
+fn a_gap_in_status_numbers_is_remembered() {
+    for kind in 0..3 {
+        let mut rig = Rig::new(Setup::default());
+        let (_, itt) = rig.command(1, Direction::None, &[]);
+        let data = [rig.sge(0, 10)];
+        let (_, read) = rig.command(2, Direction::Read, &data);
+        let expected = rig.target.stat_sn;
+        rig.target.stat_sn = expected.wrapping_sub(1);
+        let old = rig.target.response(itt);
+        rig.deliver(&old);
+        assert_eq!(rig.qp.view().gap, None, "that one came before");
+        rig.target.stat_sn = expected.wrapping_add(2);
+        let got = rig.target.stat_sn;
+        let pdu = match kind {
+            0 => rig.target.response(itt),
+            1 => rig.target.data_in_status(read, 0, &[1; 10]),
+            _ => {
+                let mut nop = rig.target.nop();
+                // An answer to a ping of ours has a number of its own.
+                nop[16..20].copy_from_slice(&[0, 0, 0, 2]);
+                nop
+            }
+        };
+        rig.deliver(&pdu);
+        assert_eq!(rig.qp.view().gap, Some(crate::Gap { expected, got }));
+        rig.assert_untouched();
+        assert_eq!(rig.sent(), []);
+    }
+}
