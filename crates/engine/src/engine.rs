@@ -3,6 +3,7 @@
 //! It refuses to be two: everything made by one engine belongs to it.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::control::{ControlQueue, Told};
 use crate::core::Core;
 use crate::error::Error;
 use crate::handler::HandlerId;
+use crate::iscsi_dial::IscsiDial;
 use crate::iscsi_pair::{IscsiOptions, IscsiPair};
 use crate::listening::{Listening, Reservation};
 use crate::notice::Inbox;
@@ -173,8 +175,15 @@ impl Engine {
         queues: (&CompletionQueue, &CompletionQueue),
         options: IscsiOptions,
     ) -> Result<IscsiPair, Error> {
+        let dial = self.dial_iscsi(to, options.patience)?;
+        dial.wait()?;
+        dial.pair(queues, options)
+    }
+
+    /// Dials a target without waiting for it (M12): a queue pair is made of it once it has answered.
+    pub fn dial_iscsi(&self, to: SocketAddr, patience: Duration) -> Result<IscsiDial, Error> {
         self.core.check()?;
-        IscsiPair::connect(&self.core, to, queues, options)
+        IscsiDial::new(&self.core, to, patience)
     }
 
     /// Datagrams that came for this adapter and reached no queue pair, by cause.

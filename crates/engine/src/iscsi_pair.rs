@@ -1,12 +1,12 @@
 //! An iSCSI queue pair with hands: what is posted leaves at once, on the thread that posted it.
 //! It promises what connections promise: whoever polls its completion queue serves it, and a shard does while nobody polls.
-//! It refuses to wait for a target but when it is made, and to know what a session is.
+//! It refuses to wait for a target, and to know what a session is.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Qp, Terms, View};
+use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Qp, Standing, Terms, View};
 use verbena_mem::Pd;
 use verbena_nic::profile::Service;
 use verbena_nic::qp::Limits;
@@ -14,8 +14,9 @@ use verbena_nic::{NewUpper, OnFailure, Outbox, QpState, ReceiveWr};
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::iscsi_stream::{self, IscsiStream};
+use crate::iscsi_stream::IscsiStream;
 use crate::queue::{CompletionQueue, Queue};
+use crate::sys::Socket;
 
 /// An iSCSI queue pair to make.
 #[derive(Debug, Clone, Copy)]
@@ -40,15 +41,16 @@ pub struct IscsiPair {
 }
 
 impl IscsiPair {
-    pub(crate) fn connect(
+    /// On a connection to this target.
+    pub(crate) fn new(
         core: &Arc<Core>,
+        socket: Socket,
         to: SocketAddr,
         (send, recv): (&CompletionQueue, &CompletionQueue),
         options: IscsiOptions,
     ) -> Result<IscsiPair, Error> {
         core.check_own(send.0.core())?;
         core.check_own(recv.0.core())?;
-        let socket = iscsi_stream::dial(core, to, options.patience)?;
         core.check_service(Service::Iscsi, socket.local()?, Some(to))?;
         let new = NewUpper {
             pd: options.pd,
@@ -122,6 +124,17 @@ impl IscsiPair {
         if self.core.lives() {
             self.act(|_, _| ());
         }
+    }
+
+    /// Takes a command back: when this returns true no byte of its buffers moves any more, and its request completes as flushed.
+    /// False if it has ended.
+    pub fn cancel(&self, name: CommandId) -> bool {
+        self.core.lives() && self.act(|qp, out| qp.cancel(name, out))
+    }
+
+    /// Where a command is, and what the target knows it by; none if it has ended.
+    pub fn standing(&self, name: CommandId) -> Option<Standing> {
+        self.stream.qp.standing(name)
     }
 
     /// Posts any other PDU.

@@ -2,8 +2,6 @@
 //! It promises that bytes move in order whoever moves them, and that it is closed when its queue pair has ended.
 //! It refuses to log in: what is said on it is its consumer's and its queue pair's business.
 
-use core::net::SocketAddr;
-use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,7 +15,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::group::{Group, Member};
 use crate::shard::next_token;
-use crate::sys::{self, Interest, Poller, Socket};
+use crate::sys::{self, Interest, Socket};
 
 /// Reads of one turn, before others have theirs.
 const READS: usize = 16;
@@ -44,39 +42,6 @@ struct Watch {
     wants_room: bool,
     deaf: bool,
     closed: bool,
-}
-
-/// Dials a target, and waits until it answers or the time is over.
-pub(crate) fn dial(core: &Core, to: SocketAddr, patience: Duration) -> Result<Socket, Error> {
-    let unreachable = |cause| Error::Unreachable { peer: to, cause };
-    let socket = Socket::connect(to, None, None).map_err(unreachable)?;
-    let poller = Poller::new()?;
-    let interest = Interest {
-        read: false,
-        write: true,
-        oneshot: false,
-    };
-    poller.add(&socket, 0, interest)?;
-    let (end, mut ready) = (sys::now() + patience, Vec::new());
-    while !socket.connected().map_err(unreachable)? {
-        let left = end.since(sys::now());
-        if left.is_zero() {
-            let (peer, limit) = (to, patience);
-            return Err(Error::Timeout { peer, limit });
-        }
-        poller.wait(&mut ready, Some(left))?;
-    }
-    if let Some(bytes) = core.config.buffers {
-        socket.set_buffers(Some(bytes))?;
-    }
-    let same_host = to.ip().is_loopback() || socket.same_host();
-    if !core.config.pacing.or(!same_host) {
-        // Who may not choose keeps what the system chose: slower, and as good.
-        let _ = socket.set_unpaced();
-    }
-    // A target that vanished without a word is noticed even if nobody asks it for anything.
-    let _ = socket.keep_alive(core.config.keep_alive);
-    Ok(socket)
 }
 
 impl IscsiStream {

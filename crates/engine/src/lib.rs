@@ -9,7 +9,7 @@
 //! `monitor` (who watches from outside);
 //! `control` (what is done later, by a thread of its own);
 //! `mailbox` (a UDP socket), `residents`, `ud_pair` (queue pairs for datagrams), `desk`, `asking` (where those are);
-//! `iscsi_stream`, `iscsi_pair` (queue pairs of the iSCSI initiator);
+//! `iscsi_dial`, `iscsi_stream`, `iscsi_pair` (queue pairs of the iSCSI initiator);
 //! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
 
 #![deny(unsafe_code)]
@@ -38,6 +38,7 @@ mod group;
 pub mod handler;
 mod handling;
 mod introduction;
+mod iscsi_dial;
 mod iscsi_pair;
 mod iscsi_stream;
 mod life;
@@ -75,6 +76,7 @@ pub use engine::Engine;
 pub use error::Error;
 pub use handler::{HandlerId, HandlerOptions};
 pub use handling::Observation;
+pub use iscsi_dial::IscsiDial;
 pub use iscsi_pair::{IscsiOptions, IscsiPair};
 pub use listening::{Incoming, Listening, Reservation};
 pub use notice::{Inbox, Notify};

@@ -115,6 +115,20 @@ pub enum Request {
     Zero(Extent),
 }
 
+impl Request {
+    /// What it is called, and the byte of the disk where it begins.
+    pub(crate) fn named(&self, block_size: u32) -> (&'static str, u64) {
+        let byte = |at: &Extent| at.lba.saturating_mul(block_size.into());
+        match self {
+            Request::Read { at, .. } => ("a read", byte(at)),
+            Request::Write { at, .. } => ("a write", byte(at)),
+            Request::Flush => ("a flush", 0),
+            Request::Unmap(at) => ("an unmap", byte(at)),
+            Request::Zero(at) => ("a write of zeros", byte(at)),
+        }
+    }
+}
+
 /// Why one request failed; the disk goes on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -134,6 +148,9 @@ pub enum Failure {
     /// The disk was lost before the request was done: it may have happened or not.
     #[error("the disk was lost before the request was done: {0}")]
     Lost(String),
+    /// Whoever asked for it took it back before it was done: it may have happened or not.
+    #[error("the request was cancelled before it was done")]
+    Cancelled,
 }
 
 /// A request that is done.

@@ -1,5 +1,5 @@
 //! A disk for programs with threads or tasks: requests from anywhere, buffers that belong to a request until it is done.
-//! It promises that a buffer comes back with its result, that dropping what waits for one loses nothing of the disk, and that everything
+//! It promises that a buffer comes back with its result, that dropping what waits for one cancels nothing, and that everything
 //! ends when the disk does. It refuses to be fast at any price: a thread of its own drives the unit; who owns a loop uses [`Unit`].
 
 mod buffer;
@@ -137,9 +137,14 @@ impl Disk {
     }
 
     fn begin(&self, request: Result<Request, Error>, buffer: Buffer) -> Pending {
-        let (pending, promise) = pending::pair(buffer);
+        let ticket = self.door.ticket();
+        let (pending, promise) = pending::pair(buffer, &self.door, ticket);
         match request {
-            Ok(request) => self.door.enter(Job { request, promise }),
+            Ok(request) => self.door.enter(Job {
+                ticket,
+                request,
+                promise,
+            }),
             Err(error) => promise.fulfil(Err(error)),
         }
         pending

@@ -88,12 +88,6 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
     /// A request failed.
-    #[error("{failure}")]
-    Request {
-        /// Why.
-        failure: Failure,
-    },
-    /// A request failed.
     #[error("{what} at byte {at}: {failure}")]
     Failed {
         /// What was asked for.

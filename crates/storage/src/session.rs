@@ -6,10 +6,13 @@
 //! | --- | --- |
 //! | unit attention | the command is sent again, a few times |
 //! | busy, task set full | it is sent again after a while |
-//! | a command takes too long, the target is silent, breaks a rule or asks us to go | the connection is given up |
+//! | a command takes too long | it is aborted, and sent again if that is safe; if the target does not abort it, the connection is given up |
+//! | a unit is reset | what was under way there is taken back, and sent again if that is safe |
+//! | the target is silent, breaks a rule, skips a status or asks us to go | the connection is given up |
 //! | the connection is lost | dialled again; safe commands are sent again, others end as lost |
 //! | it does not come back in time | everything ends |
 
+mod abort;
 mod answer;
 mod dial;
 mod doze;
@@ -33,12 +36,11 @@ use std::time::{Duration, Instant};
 
 use verbena::{Access, Device, Memory, Pd};
 use verbena_iscsi::login::Settled;
-use verbena_wire::iscsi::{
-    LogoutReason, LogoutRequest, Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest,
-};
+use verbena_wire::iscsi::{LogoutReason, LogoutRequest};
 
 use crate::address::{Address, Transport};
 use crate::error::Error;
+use abort::Abort;
 use answer::Control;
 use link::{Link, News};
 use recover::Lost;
@@ -65,6 +67,8 @@ pub struct Session {
     news: Vec<News>,
     ended: Vec<Ended>,
     control: Control,
+    /// The one request to abort that the target has not answered.
+    abort: Option<Abort>,
     lost: Option<Lost>,
     /// When something came last.
     heard: Instant,
@@ -127,6 +131,7 @@ impl Session {
             news: Vec::new(),
             ended: Vec::new(),
             control: Control::default(),
+            abort: None,
             lost: None,
             heard: now,
             ticked: now,
@@ -183,6 +188,8 @@ impl Session {
             deadline: Instant::now() + self.options.command,
             tries: 0,
             sent: false,
+            unwanted: false,
+            taken_back: None,
         });
         self.ready.push_back(task);
         self.pump();
@@ -214,7 +221,7 @@ impl Session {
         self.flush();
         match &mut self.link {
             Some(link) => link.sleep(beside, timeout),
-            None => dial::rest(beside, timeout),
+            None => self.sleep_unlinked(beside, timeout),
         }
     }
 
@@ -247,41 +254,6 @@ impl Session {
             true => Ok(begun.elapsed()),
             false => Err(Error::Lost("while it was asked for a sign of life".into())),
         }
-    }
-
-    /// Resets a logical unit. Commands that were under way there are sent again if that is safe, and end as lost if not.
-    pub fn reset_unit(&mut self, lun: Lun) -> Result<(), Error> {
-        let itt = self.control.next_tag();
-        let request = TaskRequest {
-            immediate: true,
-            function: TaskFunction::LogicalUnitReset,
-            lun,
-            itt,
-            reference: NO_TAG,
-            cmd_sn: 0,
-            exp_stat_sn: 0,
-            ref_cmd_sn: 0,
-            exp_data_sn: 0,
-        };
-        self.say(&request.emit(), &[])?;
-        self.until("answer to a reset", |session| {
-            session.control.answer(itt).is_some()
-        })?;
-        let outcome = self.control.take_answer(itt);
-        match outcome {
-            Some(TaskOutcome::Complete) => {}
-            Some(outcome) => return Err(Error::Target(format!("reset of unit {lun}: {outcome}"))),
-            None => return Err(Error::Lost("the answer to a reset".to_owned())),
-        }
-        let aborted = self
-            .tasks
-            .iter()
-            .any(|task| task.sent && task.command.lun == lun);
-        if aborted {
-            // RFC 7143 §11.5.1: aborted commands have no response, and the adapter would wait for it.
-            self.give_up("a unit was reset");
-        }
-        Ok(())
     }
 
     /// Says goodbye and waits for the answer, for a moment.
@@ -320,6 +292,7 @@ impl Session {
             self.ticked = now;
             self.tick(now);
         }
+        self.go_on_dialling();
         self.pump();
         self.flush();
     }
@@ -346,6 +319,7 @@ impl Session {
     }
 
     fn finish(&mut self, task: u32, outcome: Outcome) {
+        self.settle_abort(task);
         if let Some(task) = self.tasks.remove(task) {
             let id = task.id;
             self.ended.push(Ended { id, outcome });

@@ -161,8 +161,9 @@ fn a_target_that_stays_away_is_given_up() {
             matches!(error, Error::Lost(_))
                 || matches!(
                     error,
-                    Error::Request {
-                        failure: Failure::Lost(_)
+                    Error::Failed {
+                        failure: Failure::Lost(_),
+                        ..
                     }
                 )
         };

@@ -5,10 +5,11 @@
 use core::fmt;
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use verbena_engine::{IscsiOptions as EngineOptions, IscsiPair};
-use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Terms, View};
+use verbena_engine::{IscsiDial as EngineDial, IscsiOptions as EngineOptions, IscsiPair};
+use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Standing, Terms, View};
 use verbena_nic::qp::Limits;
 use verbena_nic::{OnFailure, QpState, ReceiveWr};
 
@@ -89,21 +90,37 @@ impl Iscsi {
         options: IscsiOptions,
     ) -> Result<Iscsi, Error> {
         let device = &pd.0.device;
-        let same = |other: &Arc<Inner>| Arc::ptr_eq(other, device);
-        if !same(&send.device) || !same(&recv.device) {
-            return Err(Error::Foreign);
-        }
-        let options = EngineOptions {
-            pd: pd.0.pd,
-            limits: options.limits,
-            on_failure: options.on_failure,
-            patience: options.patience,
-        };
+        check_same(device, send, recv)?;
         let queues = (&send.queue, &recv.queue);
-        let pair = device.engine.connect_iscsi(to, queues, options)?;
+        let pair = device
+            .engine
+            .connect_iscsi(to, queues, engine_options(pd, options))?;
         Ok(Iscsi {
             pair,
             _domain: pd.0.clone(),
+        })
+    }
+
+    /// Dials a target without waiting for it.
+    ///
+    /// ```no_run
+    /// # use verbena::{Device, Iscsi, IscsiOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// let target = "192.0.2.1:3260".parse().unwrap();
+    /// let dial = Iscsi::dial(&device.pd()?, target, IscsiOptions::default())?;
+    /// while !dial.is_connected()? {
+    ///     // Something else.
+    /// }
+    /// let qp = dial.open(&cq, &cq)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn dial(pd: &Pd, to: SocketAddr, options: IscsiOptions) -> Result<IscsiDial, Error> {
+        let dial = pd.0.device.engine.dial_iscsi(to, options.patience)?;
+        Ok(IscsiDial {
+            dial,
+            pd: pd.clone(),
+            options,
         })
     }
 
@@ -152,6 +169,17 @@ impl Iscsi {
         self.pair.send();
     }
 
+    /// Takes a command back: when this returns true no byte of its buffers moves any more, its request completes as flushed, and no
+    /// response to it comes. False if it has ended. The target is not told: have it abort the command before.
+    pub fn cancel(&self, name: CommandId) -> bool {
+        self.pair.cancel(name)
+    }
+
+    /// Where a command is, and what the target knows it by; none if it has ended.
+    pub fn standing(&self, name: CommandId) -> Option<Standing> {
+        self.pair.standing(name)
+    }
+
     /// Posts any other PDU; the adapter fills in its sequence numbers.
     pub fn post_pdu(&self, wr: &PduWr<'_>) -> Result<(), PostError> {
         self.pair.post_pdu(wr)
@@ -166,5 +194,54 @@ impl Iscsi {
 impl fmt::Debug for Iscsi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Iscsi").field(&self.number()).finish()
+    }
+}
+
+/// A target that is being dialled. Its descriptor is writable when there is news.
+#[derive(Debug)]
+pub struct IscsiDial {
+    dial: EngineDial,
+    pd: Pd,
+    options: IscsiOptions,
+}
+
+impl IscsiDial {
+    /// Whether the target has answered, without waiting; an error if it refused, or took too long.
+    pub fn is_connected(&self) -> Result<bool, Error> {
+        Ok(self.dial.is_connected()?)
+    }
+
+    /// The queue pair of the connection, which is there. Sends complete in one queue, receives in the same or another.
+    pub fn open(self, send: &BareCq, recv: &BareCq) -> Result<Iscsi, Error> {
+        check_same(&self.pd.0.device, send, recv)?;
+        let options = engine_options(&self.pd, self.options);
+        let pair = self.dial.pair((&send.queue, &recv.queue), options)?;
+        Ok(Iscsi {
+            pair,
+            _domain: self.pd.0.clone(),
+        })
+    }
+}
+
+impl AsFd for IscsiDial {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dial.as_fd()
+    }
+}
+
+fn check_same(device: &Arc<Inner>, send: &BareCq, recv: &BareCq) -> Result<(), Error> {
+    let same = |other: &Arc<Inner>| Arc::ptr_eq(other, device);
+    match same(&send.device) && same(&recv.device) {
+        true => Ok(()),
+        false => Err(Error::Foreign),
+    }
+}
+
+fn engine_options(pd: &Pd, options: IscsiOptions) -> EngineOptions {
+    EngineOptions {
+        pd: pd.0.pd,
+        limits: options.limits,
+        on_failure: options.on_failure,
+        patience: options.patience,
     }
 }

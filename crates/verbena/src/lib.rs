@@ -95,7 +95,7 @@ pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
 pub use handover::{Handover, HandoverError, Hatch, Inheritance, Kept, Step, Successor};
-pub use iscsi::{Iscsi, IscsiOptions};
+pub use iscsi::{Iscsi, IscsiDial, IscsiOptions};
 pub use listener::{Accepting, Berth, Listener, Next, Request};
 pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Tag, Window};
 pub use pd::Pd;

@@ -45,8 +45,8 @@ pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::{Beside, Channel};
 pub use verbena_engine::{Manners, Notify, Shutdown};
 pub use verbena_iscsi::{
-    CommandId, CommandWr, Counters as IscsiCounters, Direction, PduWr, PostError as IscsiPostError,
-    Terms, View as IscsiView,
+    CommandId, CommandWr, Counters as IscsiCounters, Direction, Gap, PduWr,
+    PostError as IscsiPostError, Standing, Terms, View as IscsiView,
 };
 pub use verbena_mem::{Bind, Room, Ticket, WindowType};
 pub use verbena_nic::eqe::OnChannel;

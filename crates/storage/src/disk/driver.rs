@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -11,13 +12,15 @@ use verbena::Memory;
 
 use super::Buffer;
 use super::pending::Promise;
-use crate::blocks::{Blocks, Done, Request};
+use crate::blocks::{Blocks, Done, Failure, Request};
 use crate::error::Error;
 use crate::unit::Unit;
 
 /// A request and who waits for it.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// Its number among all requests of the disk.
+    pub(super) ticket: u64,
     pub(super) request: Request,
     pub(super) promise: Promise,
 }
@@ -29,12 +32,31 @@ pub(super) struct Door {
     bell: OwnedFd,
     memory: crate::session::Ground,
     nothing: Memory,
+    block_size: u32,
+    tickets: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// Requests that shall end and were not found above.
+    cancelled: Vec<u64>,
     closed: bool,
+}
+
+/// A request under way.
+struct Flying {
+    promise: Promise,
+    what: &'static str,
+    at: u64,
+}
+
+impl Flying {
+    fn land(self, result: Result<(), Failure>) {
+        let (what, at) = (self.what, self.at);
+        let failed = |failure| Error::Failed { what, at, failure };
+        self.promise.fulfil(result.map_err(failed));
+    }
 }
 
 impl Door {
@@ -48,6 +70,8 @@ impl Door {
             bell,
             memory,
             nothing,
+            block_size: unit.geometry().block_size,
+            tickets: AtomicU64::new(0),
         })
     }
 
@@ -57,6 +81,37 @@ impl Door {
 
     pub(super) fn buffer(&self, len: usize) -> Result<Buffer, Error> {
         Ok(Buffer::new(self.memory.memory(len)?, len))
+    }
+
+    /// A number for a request.
+    pub(super) fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has a request end. One that has ended takes no harm.
+    pub(super) fn cancel(&self, ticket: u64) {
+        let mut state = self.state();
+        let waiting = state.jobs.iter().position(|job| job.ticket == ticket);
+        if let Some(job) = waiting.and_then(|at| state.jobs.remove(at)) {
+            drop(state);
+            return self
+                .fly(job.promise, &job.request)
+                .land(Err(Failure::Cancelled));
+        }
+        if !state.cancelled.contains(&ticket) {
+            state.cancelled.push(ticket);
+        }
+        drop(state);
+        self.ring();
+    }
+
+    fn fly(&self, promise: Promise, request: &Request) -> Flying {
+        let (what, at) = request.named(self.block_size);
+        Flying { promise, what, at }
+    }
+
+    fn cancelled(&self) -> Vec<u64> {
+        core::mem::take(&mut self.state().cancelled)
     }
 
     /// Lets a request in; behind a closed door it is lost, and told so.
@@ -107,17 +162,21 @@ impl Door {
 
 /// Drives a unit until the door is closed and everything is done.
 pub(super) fn drive(mut unit: Unit, door: &Door) {
-    let mut under_way: HashMap<u64, Promise> = HashMap::new();
-    let (mut next, mut done): (u64, Vec<Done>) = (0, Vec::new());
+    let mut under_way: HashMap<u64, Flying> = HashMap::new();
+    let mut done: Vec<Done> = Vec::new();
     loop {
         while under_way.len() < unit.depth()
-            && let Some(Job { request, promise }) = door.take()
+            && let Some(job) = door.take()
         {
-            next += 1;
-            match unit.submit(next, request) {
-                Ok(()) => drop(under_way.insert(next, promise)),
-                Err(error) => promise.fulfil(Err(error)),
+            let flying = door.fly(job.promise, &job.request);
+            match unit.submit(job.ticket, job.request) {
+                Ok(()) => drop(under_way.insert(job.ticket, flying)),
+                Err(error) => flying.promise.fulfil(Err(error)),
             }
+        }
+        for ticket in door.cancelled() {
+            // One that has ended is not under way.
+            let _ = unit.cancel(ticket);
         }
         if under_way.is_empty() && door.is_closed() {
             break;
@@ -126,17 +185,14 @@ pub(super) fn drive(mut unit: Unit, door: &Door) {
             break;
         }
         for Done { id, result } in done.drain(..) {
-            if let Some(promise) = under_way.remove(&id) {
-                promise.fulfil(result.map_err(|failure| Error::Request { failure }));
+            if let Some(flying) = under_way.remove(&id) {
+                flying.land(result);
             }
         }
-        let full = under_way.len() >= unit.depth();
-        let bell = [door.bell.as_fd()];
-        let beside = if full { &[] } else { &bell[..] };
-        if !full && !door.state().jobs.is_empty() {
+        if under_way.len() < unit.depth() && !door.state().jobs.is_empty() {
             continue;
         }
-        if unit.wait(beside, None).is_err() {
+        if unit.wait(&[door.bell.as_fd()], None).is_err() {
             break;
         }
         door.hush();

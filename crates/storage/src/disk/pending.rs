@@ -1,5 +1,6 @@
 //! A request of a disk that is under way: a thread waits for it, a task awaits it, on any executor.
-//! It promises the buffer back with the result, once. It refuses to end a request: one that is dropped goes on, and its buffer with it.
+//! It promises the buffer back with the result, once, also of a request that is cancelled. It refuses to cancel by being dropped: a
+//! request that nobody waits for goes on, and its buffer with it, since half of a write is worse than all of it.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -7,6 +8,7 @@ use core::task::{Context, Poll, Waker};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Buffer;
+use super::driver::Door;
 use crate::error::Error;
 
 /// How a request ended, and its buffer.
@@ -15,7 +17,11 @@ pub type Returned = (Result<(), Error>, Buffer);
 /// A request under way.
 #[derive(Debug)]
 #[must_use = "its buffer comes back here"]
-pub struct Pending(Arc<Shared>);
+pub struct Pending {
+    shared: Arc<Shared>,
+    door: Arc<Door>,
+    ticket: u64,
+}
 
 /// The other end.
 #[derive(Debug)]
@@ -39,9 +45,14 @@ impl Shared {
     }
 }
 
-pub(super) fn pair(buffer: Buffer) -> (Pending, Promise) {
+pub(super) fn pair(buffer: Buffer, door: &Arc<Door>, ticket: u64) -> (Pending, Promise) {
     let shared = Arc::new(Shared::default());
-    (Pending(shared.clone()), Promise(shared, Some(buffer)))
+    let pending = Pending {
+        shared: shared.clone(),
+        door: door.clone(),
+        ticket,
+    };
+    (pending, Promise(shared, Some(buffer)))
 }
 
 impl Promise {
@@ -73,14 +84,21 @@ impl Drop for Promise {
 }
 
 impl Pending {
+    /// Asks for its end: it is still waited for or awaited, and its buffer comes back then. It ends as the disk ended it if that was sooner,
+    /// else with [`Failure::Cancelled`](crate::blocks::Failure::Cancelled): then it may have happened or not, but for one that
+    /// had not left. A target that does not abort it within the time for a sign of life loses its connection, which is made anew.
+    pub fn cancel(&self) {
+        self.door.cancel(self.ticket);
+    }
+
     /// Waits until it is done.
     pub fn wait(self) -> Returned {
-        let mut state = self.0.state();
+        let mut state = self.shared.state();
         loop {
             if let Some(returned) = state.result.take() {
                 return returned;
             }
-            let waited = self.0.done.wait(state);
+            let waited = self.shared.done.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -90,7 +108,7 @@ impl Future for Pending {
     type Output = Returned;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Returned> {
-        let mut state = self.0.state();
+        let mut state = self.shared.state();
         if let Some(returned) = state.result.take() {
             return Poll::Ready(returned);
         }

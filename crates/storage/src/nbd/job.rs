@@ -180,6 +180,6 @@ fn errno(failure: &Failure) -> Errno {
         Failure::ReadOnly => Errno::Perm,
         Failure::NoSpace => Errno::NoSpace,
         Failure::Refused(_) => Errno::Inval,
-        Failure::Medium(_) | Failure::Lost(_) => Errno::Io,
+        Failure::Medium(_) | Failure::Lost(_) | Failure::Cancelled => Errno::Io,
     }
 }

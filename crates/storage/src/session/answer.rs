@@ -28,7 +28,8 @@ pub(super) struct Control {
     pub(super) ping: Option<(u32, Instant)>,
     /// The tag of the last ping that was answered.
     pub(super) pong: Option<u32>,
-    answers: Vec<(u32, TaskOutcome)>,
+    /// The tag of a request about tasks whose answer is waited for, and the answer.
+    asked: Option<(u32, Option<TaskOutcome>)>,
     /// Logout was asked for.
     pub(super) leaving: bool,
     /// And granted.
@@ -42,21 +43,33 @@ impl Control {
         self.tag.into()
     }
 
-    pub(super) fn answer(&self, tag: u32) -> Option<TaskOutcome> {
-        let found = self.answers.iter().find(|(of, _)| *of == tag);
-        found.map(|(_, outcome)| *outcome)
+    /// The answer to a request of this tag is waited for.
+    pub(super) fn expect(&mut self, tag: u32) {
+        self.asked = Some((tag, None));
     }
 
-    pub(super) fn take_answer(&mut self, tag: u32) -> Option<TaskOutcome> {
-        let outcome = self.answer(tag);
-        self.answers.retain(|(of, _)| *of != tag);
-        outcome
+    /// Whether it is not waited for any more: it came, or cannot come.
+    pub(super) fn is_answered(&self) -> bool {
+        !matches!(self.asked, Some((_, None)))
+    }
+
+    pub(super) fn take_answer(&mut self) -> Option<TaskOutcome> {
+        self.asked.take()?.1
+    }
+
+    /// An answer came; nobody waits for others.
+    fn note(&mut self, tag: u32, outcome: TaskOutcome) {
+        if let Some((asked, answer)) = &mut self.asked
+            && *asked == tag
+        {
+            answer.get_or_insert(outcome);
+        }
     }
 
     /// The connection is gone, and with it whatever was asked on it.
     pub(super) fn forget(&mut self) {
         self.ping = None;
-        self.answers.clear();
+        self.asked = None;
     }
 }
 
@@ -81,6 +94,8 @@ impl Session {
             Ok(outcome) => outcome,
             Err(why) => return self.break_off(number, &format!("a response: {why}")),
         };
+        // It came before the target heard, or cared, that it should not.
+        self.settle_abort(number);
         let Some(task) = self.tasks.get_mut(number) else {
             return;
         };
@@ -96,7 +111,7 @@ impl Session {
                 return self.break_off(number, &why);
             }
         }
-        let (tries, safe) = (task.tries, task.command.safe);
+        let (tries, safe) = (task.tries, task.command.safe && !task.unwanted);
         if outcome.is_attention() && safe && tries < ATTENTIONS {
             task.tries += 1;
             task.sent = false;
@@ -119,7 +134,11 @@ impl Session {
     /// The adapter did not send a command, or will have no response to it.
     fn failed(&mut self, number: u32, status: Status) {
         match status {
-            Status::WrFlushErr => self.orphan(number, "the connection was lost"),
+            Status::WrFlushErr => {
+                let task = self.tasks.get_mut(number);
+                let why = task.and_then(|task| task.taken_back.take());
+                self.orphan(number, why.as_deref().unwrap_or("the connection was lost"));
+            }
             status => {
                 let why = format!("the adapter refused it: {status:?}");
                 self.finish(number, Outcome::Unsent(why));
@@ -136,7 +155,8 @@ impl Session {
         match pdu {
             FromTarget::NopIn(nop) => self.pinged(&nop, data),
             FromTarget::TaskResponse(task) => {
-                self.control.answers.push((task.itt, task.response));
+                self.control.note(task.itt, task.response);
+                self.hear_abort(task.itt, task.response);
             }
             FromTarget::LogoutResponse(_) if self.control.leaving => self.control.left = true,
             FromTarget::AsyncMessage(message) => self.told(&message),

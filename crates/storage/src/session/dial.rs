@@ -1,26 +1,39 @@
 //! Reaching a target: its name becomes an address, a link is made, and the login is talked through; or targets are asked for.
-//! It promises an end within the time of each step, and follows a target that has moved, a few times. It refuses to keep anything.
+//! It promises an end within the time of each step, follows a target that has moved, a few times, and never waits unless it is asked to.
+//! It refuses to keep anything.
+//!
+//! | step | goes on when | ends it |
+//! | --- | --- | --- |
+//! | look up | the name has addresses | the resolver says no, or nothing in time |
+//! | choose | an address can be dialled | there is none left |
+//! | connect | the target answers | never: the next address is chosen |
+//! | talk | a response of the login came: the next request, full feature phase, or another address | refusal, silence, the end of the link |
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena::{Device, Pd};
 use verbena_iscsi::login::{
     CHALLENGE_LEN, Discovery, Found, Login, Progress, Purpose, Settled, TargetRecord, random_isid,
 };
 use verbena_wire::iscsi::FromTarget;
 
-use super::iser::{How, Iser};
-use super::link::{Link, News, Text};
+use super::TICK;
+use super::doze::rest;
+use super::iser::{How, IserDial};
+use super::link::{Dialling, Link, News, Text};
 use super::options::Options;
-use super::tcp::Tcp;
+use super::tcp::TcpDial;
 use crate::address::{Address, Transport};
 use crate::error::Error;
 
 /// Times that a target may send us elsewhere.
 const MOVES: usize = 4;
+/// How soon one who sleeps looks again for what has no descriptor.
+const SOON: Duration = Duration::from_millis(2);
 
 /// A name for a session that hardly any other has.
 pub(super) fn isid() -> Result<[u8; 6], Error> {
@@ -43,7 +56,243 @@ fn fill(random: &mut [u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A link to a target, logged in.
+/// A target that is being reached: looked up, dialled, logged in at.
+pub(super) struct Dial {
+    device: Device,
+    pd: Pd,
+    /// What was asked for, and where that is now.
+    address: Address,
+    here: Address,
+    options: Options,
+    isid: [u8; 6],
+    moves: usize,
+    step: Step,
+}
+
+/// How far it is.
+enum Step {
+    /// The name is being looked up, and must be by then.
+    LookUp(Receiver<io::Result<Vec<SocketAddr>>>, Instant),
+    /// These are left to be tried, the last one first; why the one before did not work.
+    Choose(Vec<SocketAddr>, Option<Error>),
+    /// One is being dialled, and these are left.
+    Connect(Box<dyn Dialling>, Vec<SocketAddr>),
+    /// A request of the login has left, and its answer must come by then.
+    Talk(Box<dyn Link>, Box<Login>, Instant),
+    /// It has come to an end, good or bad.
+    Over,
+}
+
+/// What comes after a step.
+enum Next {
+    /// Another, now.
+    Go(Step),
+    /// The same, later.
+    Wait(Step),
+    Done(Box<dyn Link>, Settled),
+}
+
+impl Dial {
+    /// Nothing is waited for.
+    pub(super) fn new(
+        device: &Device,
+        pd: &Pd,
+        address: &Address,
+        options: &Options,
+        isid: [u8; 6],
+    ) -> Result<Dial, Error> {
+        Ok(Dial {
+            device: device.clone(),
+            pd: pd.clone(),
+            address: address.clone(),
+            here: address.clone(),
+            options: options.clone(),
+            isid,
+            moves: 0,
+            step: look_up(address, options.login)?,
+        })
+    }
+
+    /// Goes as far as it can without waiting; a link that is logged in if there is one. After an error it is over.
+    pub(super) fn poll(&mut self) -> Result<Option<(Box<dyn Link>, Settled)>, Error> {
+        loop {
+            let step = core::mem::replace(&mut self.step, Step::Over);
+            match self.advance(step)? {
+                Next::Go(step) => self.step = step,
+                Next::Wait(step) => {
+                    self.step = step;
+                    return Ok(None);
+                }
+                Next::Done(link, settled) => return Ok(Some((link, settled))),
+            }
+        }
+    }
+
+    /// Sleeps until it may go on, one of `beside` is readable, or the time is over.
+    pub(super) fn sleep(
+        &mut self,
+        beside: &[BorrowedFd<'_>],
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        match &mut self.step {
+            Step::LookUp(..) => rest(beside, None, timeout.min(SOON)),
+            Step::Connect(dialling, _) => dialling.sleep(beside, timeout),
+            Step::Talk(link, ..) => link.sleep(beside, timeout),
+            Step::Choose(..) | Step::Over => Ok(()),
+        }
+    }
+
+    fn advance(&mut self, step: Step) -> Result<Next, Error> {
+        match step {
+            Step::LookUp(found, until) => {
+                let failed = Error::io(format!("looking up {}", self.here.host));
+                match found.try_recv() {
+                    Ok(Ok(mut found)) => {
+                        found.reverse();
+                        Ok(Next::Go(Step::Choose(found, None)))
+                    }
+                    Ok(Err(error)) => Err(failed(error)),
+                    Err(TryRecvError::Empty) if Instant::now() < until => {
+                        Ok(Next::Wait(Step::LookUp(found, until)))
+                    }
+                    Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
+                }
+            }
+            Step::Choose(mut left, last) => {
+                let Some(to) = left.pop() else {
+                    let nowhere = || Error::Target(format!("{} has no address", self.here.host));
+                    return Err(last.unwrap_or_else(nowhere));
+                };
+                Ok(Next::Go(match self.connect_to(to) {
+                    Ok(dialling) => Step::Connect(dialling, left),
+                    Err(error) => Step::Choose(left, Some(error)),
+                }))
+            }
+            Step::Connect(mut dialling, left) => match dialling.poll() {
+                Ok(Some(link)) => {
+                    let login = self.login()?;
+                    Ok(Next::Go(self.ask(link, login)?))
+                }
+                Ok(None) => Ok(Next::Wait(Step::Connect(dialling, left))),
+                Err(error) => Ok(Next::Go(Step::Choose(left, Some(error)))),
+            },
+            Step::Talk(mut link, login, until) => match next_pdu(&mut *link)? {
+                Some(Answer { pdu, data, last }) => {
+                    let next = self.hear(link, login, &pdu, &data)?;
+                    match (next, last) {
+                        // Whoever says the last word of a login and goes is no target.
+                        (Next::Done(..) | Next::Go(Step::Talk(..)), Some(why)) => {
+                            Err(Error::Lost(why))
+                        }
+                        (next, _) => Ok(next),
+                    }
+                }
+                None if Instant::now() < until => Ok(Next::Wait(Step::Talk(link, login, until))),
+                None => {
+                    let (what, limit) = ("answer to a login", self.options.login);
+                    Err(Error::Silent { what, limit })
+                }
+            },
+            Step::Over => Err(Error::Lost("it was given up before".to_owned())),
+        }
+    }
+
+    fn connect_to(&self, to: SocketAddr) -> Result<Box<dyn Dialling>, Error> {
+        let (device, pd, options) = (&self.device, &self.pd, &self.options);
+        match self.here.transport {
+            Transport::Iscsi => Ok(Box::new(TcpDial::new(device, pd, to, options)?)),
+            Transport::Iser => {
+                let how = How {
+                    depth: options.depth,
+                    patience: options.login,
+                    longest: options.iser_longest,
+                };
+                Ok(Box::new(IserDial::new(device, pd, to, how)?))
+            }
+        }
+    }
+
+    fn login(&self) -> Result<Box<Login>, Error> {
+        let target = self.address.target.clone();
+        let purpose = target.map_or(Purpose::Discovery, Purpose::Target);
+        let mut random = [0; CHALLENGE_LEN];
+        fill(&mut random)?;
+        let offer = self.options.offer(&self.address, purpose);
+        let login = Login::new(offer, self.isid, random);
+        Ok(Box::new(login.map_err(|why| self.refused(why))?))
+    }
+
+    /// The next request of a login leaves.
+    fn ask(&self, mut link: Box<dyn Link>, login: Box<Login>) -> Result<Step, Error> {
+        let (request, text) = login.next();
+        link.say(&request.emit(), &text)?;
+        let until = Instant::now() + self.options.login;
+        Ok(Step::Talk(link, login, until))
+    }
+
+    /// Its answer came.
+    fn hear(
+        &mut self,
+        mut link: Box<dyn Link>,
+        mut login: Box<Login>,
+        pdu: &FromTarget,
+        data: &[u8],
+    ) -> Result<Next, Error> {
+        let FromTarget::LoginResponse(response) = pdu else {
+            return Err(Error::Target(format!("{pdu} instead of a login response")));
+        };
+        let data = data.get(..response.data_len as usize).unwrap_or(data);
+        match login
+            .take(response, data)
+            .map_err(|why| self.refused(why))?
+        {
+            Progress::Again => Ok(Next::Go(self.ask(link, login)?)),
+            Progress::Done(settled) => {
+                link.begin(&settled);
+                Ok(Next::Done(link, settled))
+            }
+            Progress::Moved { address, .. } => {
+                self.moves += 1;
+                if self.moves >= MOVES {
+                    let address = &self.address;
+                    let why = format!("{address} sent us elsewhere {MOVES} times");
+                    return Err(Error::Target(why));
+                }
+                self.here.host = address.host;
+                self.here.port = address.port;
+                Ok(Next::Go(look_up(&self.here, self.options.login)?))
+            }
+        }
+    }
+
+    fn refused(&self, why: verbena_iscsi::login::LoginError) -> Error {
+        Error::Login {
+            address: self.here.to_string(),
+            why: Box::new(why),
+        }
+    }
+}
+
+/// Looks a name up. The system's resolver only knows how to wait, so it does that on a thread of its own, which ends by itself; an
+/// address needs neither.
+fn look_up(address: &Address, limit: Duration) -> Result<Step, Error> {
+    if let Ok(ip) = address.host.parse::<IpAddr>() {
+        return Ok(Step::Choose(vec![SocketAddr::new(ip, address.port)], None));
+    }
+    let (host, port) = (address.host.clone(), address.port);
+    let (told, found) = channel();
+    std::thread::Builder::new()
+        .name("verbena-lookup".to_owned())
+        .spawn(move || {
+            let all = (host.as_str(), port).to_socket_addrs();
+            // Who asked may have gone.
+            let _ = told.send(all.map(Iterator::collect));
+        })
+        .map_err(Error::io("a thread to look up a name"))?;
+    Ok(Step::LookUp(found, Instant::now() + limit))
+}
+
+/// A link to a target, logged in. It waits for that.
 pub(super) fn log_in(
     device: &Device,
     pd: &Pd,
@@ -51,122 +300,56 @@ pub(super) fn log_in(
     options: &Options,
     isid: [u8; 6],
 ) -> Result<(Box<dyn Link>, Settled), Error> {
-    let target = address.target.clone();
-    let purpose = target.map_or(Purpose::Discovery, Purpose::Target);
-    let mut here = address.clone();
-    for _ in 0..MOVES {
-        let mut link = connect(device, pd, &here, options)?;
-        let mut random = [0; CHALLENGE_LEN];
-        fill(&mut random)?;
-        let offer = options.offer(address, purpose.clone());
-        let login = Login::new(offer, isid, random).map_err(|why| refused(&here, why))?;
-        match talk(&mut *link, &here, options, login)? {
-            Progress::Done(settled) => {
-                link.begin(&settled);
-                return Ok((link, settled));
-            }
-            Progress::Moved { address, .. } => {
-                here.host = address.host;
-                here.port = address.port;
-            }
-            Progress::Again => {}
-        }
-    }
-    Err(Error::Target(format!(
-        "{address} sent us elsewhere {MOVES} times"
-    )))
-}
-
-fn connect(
-    device: &Device,
-    pd: &Pd,
-    address: &Address,
-    options: &Options,
-) -> Result<Box<dyn Link>, Error> {
-    let name = (address.host.as_str(), address.port);
-    let found = name.to_socket_addrs();
-    let found = found.map_err(Error::io(format!("looking up {}", address.host)))?;
-    let mut last = None;
-    for to in found {
-        match connect_to(device, pd, address.transport, to, options) {
-            Ok(link) => return Ok(link),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| Error::Target(format!("{} has no address", address.host))))
-}
-
-fn connect_to(
-    device: &Device,
-    pd: &Pd,
-    transport: Transport,
-    to: SocketAddr,
-    options: &Options,
-) -> Result<Box<dyn Link>, Error> {
-    match transport {
-        Transport::Iscsi => Ok(Box::new(Tcp::connect(device, pd, to, options)?)),
-        Transport::Iser => {
-            let how = How {
-                depth: options.depth,
-                patience: options.login,
-                longest: options.iser_longest,
-            };
-            Ok(Box::new(Iser::connect(device, pd, to, how)?))
-        }
-    }
-}
-
-/// Talks a login through.
-fn talk(
-    link: &mut dyn Link,
-    address: &Address,
-    options: &Options,
-    mut login: Login,
-) -> Result<Progress, Error> {
+    let mut dial = Dial::new(device, pd, address, options, isid)?;
     loop {
-        let (request, text) = login.next();
-        link.say(&request.emit(), &text)?;
-        let (pdu, data) = answer(link, "answer to a login", options.login)?;
-        let FromTarget::LoginResponse(response) = pdu else {
-            return Err(Error::Target(format!("{pdu} instead of a login response")));
-        };
-        let data = data.get(..response.data_len as usize).unwrap_or(&data);
-        match login
-            .take(&response, data)
-            .map_err(|why| refused(address, why))?
-        {
-            Progress::Again => {}
-            progress => return Ok(progress),
+        if let Some(reached) = dial.poll()? {
+            return Ok(reached);
+        }
+        // Every step looks at its own time.
+        dial.sleep(&[], TICK)?;
+    }
+}
+
+/// A PDU of the target.
+struct Answer {
+    pdu: FromTarget,
+    data: Text,
+    /// Nothing comes after it, for this reason.
+    last: Option<String>,
+}
+
+/// The next PDU, if one came. One after the other: a target that says two things at once during a login is not heard the second time.
+fn next_pdu(link: &mut dyn Link) -> Result<Option<Answer>, Error> {
+    let (mut news, mut first, mut last) = (Vec::new(), None, None);
+    link.poll(&mut news);
+    for one in news {
+        match one {
+            News::Pdu { bhs, data } if first.is_none() => first = Some((bhs, data)),
+            News::Ended(why) => last = Some(why),
+            News::Pdu { .. } | News::Response { .. } | News::Failed { .. } => {}
         }
     }
-}
-
-fn refused(address: &Address, why: verbena_iscsi::login::LoginError) -> Error {
-    Error::Login {
-        address: address.to_string(),
-        why: Box::new(why),
+    match (first, last) {
+        (Some((bhs, data)), last) => {
+            let pdu = FromTarget::parse(&bhs);
+            let pdu = pdu.map_err(|why| Error::Target(why.to_string()))?;
+            Ok(Some(Answer { pdu, data, last }))
+        }
+        (None, Some(why)) => Err(Error::Lost(why)),
+        (None, None) => Ok(None),
     }
 }
 
-/// The next PDU.
+/// The next PDU, which is waited for.
 fn answer(
     link: &mut dyn Link,
     what: &'static str,
     limit: Duration,
 ) -> Result<(FromTarget, Text), Error> {
-    let (end, mut news) = (Instant::now() + limit, Vec::new());
+    let end = Instant::now() + limit;
     loop {
-        link.poll(&mut news);
-        for one in news.drain(..) {
-            match one {
-                News::Pdu { bhs, data } => {
-                    let pdu = FromTarget::parse(&bhs);
-                    let pdu = pdu.map_err(|why| Error::Target(why.to_string()))?;
-                    return Ok((pdu, data));
-                }
-                News::Ended(why) => return Err(Error::Lost(why)),
-                News::Response { .. } | News::Failed { .. } => {}
-            }
+        if let Some(Answer { pdu, data, .. }) = next_pdu(link)? {
+            return Ok((pdu, data));
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -203,21 +386,5 @@ pub fn discover(
             Found::Again => {}
             Found::Done(targets) => return Ok(targets),
         }
-    }
-}
-
-/// Sleeps without a connection.
-pub(super) fn rest(beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-    let mut fds: Vec<PollFd<'_>> = beside
-        .iter()
-        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-        .collect();
-    let limit = Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut fds, Some(&limit)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(Error::io("poll")(errno.into())),
     }
 }

@@ -9,7 +9,7 @@ mod numbers;
 mod send;
 mod tags;
 
-pub(crate) use connect::How;
+pub(crate) use connect::{How, IserDial};
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,7 +22,7 @@ use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
 use super::doze::doze;
-use super::link::{Link, Moved, News, Order};
+use super::link::{Held, Link, Moved, News, Order};
 use crate::error::Error;
 use numbers::Numbers;
 use send::Waiting;
@@ -60,6 +60,8 @@ pub(crate) struct Iser {
     tags: Tags,
     /// What the target does not take yet, in the order it was asked for.
     waiting: VecDeque<Waiting>,
+    /// Commands that were taken back before they left.
+    flushed: Vec<u32>,
     /// Tags of immediate requests that were not answered yet.
     asked: Vec<u32>,
     /// How many of them the target has receives for (RFC 7145 §8.1).
@@ -218,6 +220,9 @@ impl Link for Iser {
     fn poll(&mut self, news: &mut Vec<News>) -> bool {
         // Before the completions: those that are there when it is over are the last ones.
         let over = !self.is_up();
+        let status = Status::WrFlushErr;
+        let flushed = self.flushed.drain(..);
+        news.extend(flushed.map(|task| News::Failed { task, status }));
         let (mut completions, mut heard) = ([BLANK; AT_ONCE], false);
         let n = self.cq.poll(&mut completions);
         for wc in completions.iter().take(n) {
@@ -250,6 +255,30 @@ impl Link for Iser {
     fn arm(&mut self) -> BorrowedFd<'_> {
         self.cq.arm(Arm::Next);
         self.cq.as_fd()
+    }
+
+    fn held(&self, task: u32) -> Held {
+        if self.waiting.iter().any(|one| one.task == Some(task)) {
+            return Held::Here;
+        }
+        match self.tags.of(task) {
+            // Memory outlives its commands, and the target reaches it for as long as there is a connection.
+            Some(_) => Held::Bound,
+            None => Held::Ended,
+        }
+    }
+
+    fn cancel(&mut self, task: u32) -> bool {
+        let waits = |one: &Waiting| one.task == Some(task);
+        let Some(at) = self.waiting.iter().position(waits) else {
+            return false;
+        };
+        self.waiting.remove(at);
+        if let Some(tag) = self.tags.of(task) {
+            self.tags.end(tag);
+        }
+        self.flushed.push(task);
+        true
     }
 
     fn end(&mut self, why: &str) {

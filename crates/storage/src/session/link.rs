@@ -50,6 +50,28 @@ pub(crate) enum News {
     Ended(String),
 }
 
+/// Where a command is that a link has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Here: the target has not heard of it.
+    Here,
+    /// With the target, which knows it by this tag and this number.
+    There { itt: u32, cmd_sn: u32 },
+    /// With the target, which reaches its memory by itself: only the end of the link takes that back.
+    Bound,
+    /// Nowhere: its end is news, taken or not.
+    Ended,
+}
+
+/// A target that is being reached.
+pub(crate) trait Dialling: Send {
+    /// The link if it is there, without waiting. Not asked again after that.
+    fn poll(&mut self) -> Result<Option<Box<dyn Link>>, Error>;
+
+    /// Sleeps until there may be one, one of `beside` is readable, or the time is over.
+    fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error>;
+}
+
 /// A link to a target.
 pub(crate) trait Link: Send {
     /// Login is over.
@@ -72,6 +94,18 @@ pub(crate) trait Link: Send {
 
     /// A descriptor that is readable when something may have happened since the last poll.
     fn arm(&mut self) -> BorrowedFd<'_>;
+
+    /// Where a command is.
+    fn held(&self, task: u32) -> Held;
+
+    /// Takes a command back: none of its memory is read or written any more, and it fails as flushed in the news that follow. False if it
+    /// has ended, or cannot be taken back. The target is not told.
+    fn cancel(&mut self, task: u32) -> bool;
+
+    /// A rule that the target has broken and that is no news, if there is one.
+    fn breach(&self) -> Option<String> {
+        None
+    }
 
     /// Ends it; what it had fails in the news that follow.
     fn end(&mut self, why: &str);

@@ -24,6 +24,8 @@ pub enum Outcome {
     Unsent(String),
     /// It was lost with the connection, and may have happened or not.
     Lost(String),
+    /// Its owner took it back, and it may have happened or not.
+    Cancelled,
 }
 
 impl Outcome {
@@ -78,6 +80,7 @@ impl Outcome {
             ))),
             Outcome::Check(sense) => Err(failure_of(sense)),
             Outcome::Lost(why) => Err(Failure::Lost(why.clone())),
+            Outcome::Cancelled => Err(Failure::Cancelled),
             Outcome::Status(_) | Outcome::TargetFailed | Outcome::Unsent(_) => {
                 Err(Failure::Refused(self.to_string()))
             }
@@ -104,6 +107,7 @@ impl fmt::Display for Outcome {
             Outcome::TargetFailed => f.write_str("the target could not carry it out"),
             Outcome::Unsent(why) => write!(f, "not sent: {why}"),
             Outcome::Lost(why) => write!(f, "lost: {why}"),
+            Outcome::Cancelled => f.write_str("cancelled"),
         }
     }
 }

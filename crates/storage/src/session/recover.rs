@@ -1,12 +1,18 @@
 //! Losing a connection and taking the session up again (RFC 7143 §7.1.4.4: session recovery, the one of level 0).
 //! It promises an end: a target that does not come back within the time that the options give fails everything that waits for it.
-//! It refuses to repeat what is not safe to repeat.
+//! It refuses to repeat what is not safe to repeat, and to wait while it dials.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use verbena_iscsi::login::Settled;
+
 use super::Session;
-use super::dial;
+use super::dial::Dial;
+use super::doze::rest;
+use super::link::Link;
 use super::outcome::Outcome;
+use crate::error::Error;
 
 /// How long to wait before dialling again, at first and at most: it doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -14,9 +20,10 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 const AGAIN: u32 = 3;
 
 /// A connection that is gone.
-#[derive(Debug)]
 pub(super) struct Lost {
     since: Instant,
+    /// The attempt under way.
+    dial: Option<Dial>,
     next: Instant,
     pause: Duration,
     why: String,
@@ -44,6 +51,7 @@ impl Session {
             self.moved = self.moved.and(link.moved());
         }
         self.control.forget();
+        self.abort = None;
         // News of all that the link had came before; one of which there was none would wait for ever.
         for number in self.tasks.numbers() {
             if self.tasks.get(number).is_some_and(|task| task.sent) {
@@ -53,6 +61,7 @@ impl Session {
         let now = Instant::now();
         self.lost.get_or_insert_with(|| Lost {
             since: now,
+            dial: None,
             next: now,
             pause: PAUSE.0,
             why: why.to_owned(),
@@ -66,9 +75,14 @@ impl Session {
             return;
         };
         task.sent = false;
+        task.taken_back = None;
         task.tries += 1;
-        if task.command.safe && task.tries <= AGAIN && !self.control.leaving {
+        if task.unwanted {
+            self.finish(number, Outcome::Cancelled);
+        } else if task.command.safe && task.tries <= AGAIN && !self.control.leaving {
+            task.deadline = Instant::now() + self.options.command;
             self.ready.push_back(number);
+            self.settle_abort(number);
         } else {
             self.finish(number, Outcome::Lost(why.to_owned()));
         }
@@ -90,14 +104,10 @@ impl Session {
 
     /// Looks after a connection that seems to be there.
     fn watch(&mut self, now: Instant) {
-        let late = self
-            .tasks
-            .iter()
-            .any(|task| task.sent && task.deadline <= now);
-        if late {
-            let limit = self.options.command;
-            return self.give_up(&format!("a command took longer than {limit:?}"));
+        if let Some(why) = self.link.as_ref().and_then(|link| link.breach()) {
+            return self.give_up(&why);
         }
+        self.watch_aborts(now);
         let silence = self.options.silence;
         match self.control.ping {
             Some((_, since)) if now.duration_since(since) > silence => {
@@ -111,50 +121,77 @@ impl Session {
         }
     }
 
-    /// Tries to come back.
+    /// Sleeps while there is no link.
+    pub(super) fn sleep_unlinked(
+        &mut self,
+        beside: &[BorrowedFd<'_>],
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        match self.lost.as_mut().and_then(|lost| lost.dial.as_mut()) {
+            Some(dial) => dial.sleep(beside, timeout),
+            None => rest(beside, None, timeout),
+        }
+    }
+
+    /// Begins to dial when it is time to.
     fn dial_again(&mut self, now: Instant) {
         let Some(lost) = self.lost.as_mut().filter(|lost| !lost.given_up) else {
             return;
         };
-        if now < lost.next {
+        if lost.dial.is_some() || now < lost.next {
             return;
         }
-        let dialled = dial::log_in(
-            &self.device,
-            &self.pd,
-            &self.address,
-            &self.options,
-            self.isid,
-        );
-        let error = match dialled {
-            Ok((link, settled)) => {
-                (self.link, self.settled) = (Some(link), settled);
-                self.lost = None;
-                self.heard = Instant::now();
-                let deadline = self.heard + self.options.command;
-                for number in self.tasks.numbers() {
-                    if let Some(task) = self.tasks.get_mut(number) {
-                        task.deadline = deadline;
-                    }
-                }
-                return;
+        let (device, pd) = (&self.device, &self.pd);
+        match Dial::new(device, pd, &self.address, &self.options, self.isid) {
+            Ok(dial) => lost.dial = Some(dial),
+            Err(error) => self.stay_away(&error),
+        }
+    }
+
+    /// Goes on with an attempt to come back, without waiting for anything.
+    pub(super) fn go_on_dialling(&mut self) {
+        let Some(dial) = self.lost.as_mut().and_then(|lost| lost.dial.as_mut()) else {
+            return;
+        };
+        match dial.poll() {
+            Ok(None) => {}
+            Ok(Some((link, settled))) => self.come_back(link, settled),
+            Err(error) => self.stay_away(&error),
+        }
+    }
+
+    fn come_back(&mut self, link: Box<dyn Link>, settled: Settled) {
+        (self.link, self.settled) = (Some(link), settled);
+        self.lost = None;
+        self.heard = Instant::now();
+        let deadline = self.heard + self.options.command;
+        for number in self.tasks.numbers() {
+            if let Some(task) = self.tasks.get_mut(number) {
+                task.deadline = deadline;
             }
-            Err(error) => error,
+        }
+    }
+
+    /// An attempt came to nothing.
+    fn stay_away(&mut self, error: &Error) {
+        let Some(lost) = &mut self.lost else {
+            return;
         };
         let now = Instant::now();
+        lost.dial = None;
         lost.next = now + lost.pause;
         lost.pause = (lost.pause * 2).min(PAUSE.1);
-        let too_late = now.duration_since(lost.since) >= self.options.reconnect;
         // Not sooner: a target that starts again does not know its names and users yet.
-        if too_late {
-            lost.given_up = true;
-            lost.why = format!("{}; then {error}", lost.why);
-            let why = lost.why.clone();
-            self.ready.clear();
-            self.later.clear();
-            for number in self.tasks.numbers() {
-                self.finish(number, Outcome::Lost(why.clone()));
-            }
+        if now.duration_since(lost.since) < self.options.reconnect {
+            return;
+        }
+        lost.given_up = true;
+        lost.why = format!("{}; then {error}", lost.why);
+        let why = lost.why.clone();
+        self.ready.clear();
+        self.later.clear();
+        for number in self.tasks.numbers() {
+            self.finish(number, Outcome::Lost(why.clone()));
         }
     }
 }

@@ -57,6 +57,10 @@ pub(super) struct Task {
     pub(super) tries: u32,
     /// On the link.
     pub(super) sent: bool,
+    /// Its owner has no more use for it.
+    pub(super) unwanted: bool,
+    /// It was taken back from the link, for this reason; the link's word of it is still to come.
+    pub(super) taken_back: Option<String>,
 }
 
 impl Task {
@@ -123,7 +127,11 @@ impl Tasks {
             .collect()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Task> {
-        self.slots.iter().flatten()
+    /// Those of which this is so, by number.
+    pub(super) fn numbers_of(&self, so: impl Fn(&Task) -> bool) -> Vec<u32> {
+        let all = self.slots.iter().enumerate();
+        all.filter(|(_, task)| task.as_ref().is_some_and(&so))
+            .map(|(at, _)| at as u32)
+            .collect()
     }
 }

@@ -2,21 +2,21 @@
 //! It promises a receive for every PDU that comes: each is posted again as soon as it was looked at.
 //! It refuses PDUs longer than a login may need: of those only the beginning is passed on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use verbena::low::{
-    Arm, BLANK, CommandWr, Direction, Flags, IscsiPostError, Limits, PduWr, QpState, RecvWr, Sge,
-    WcOp,
+    Arm, BLANK, CommandId, CommandWr, Direction, Flags, Gap, IscsiPostError, Limits, PduWr,
+    QpState, RecvWr, Sge, Standing, WcOp,
 };
-use verbena::{Access, Cq, Device, Iscsi, IscsiOptions, Memory, Pd, Status};
+use verbena::{Access, Cq, Device, Iscsi, IscsiDial, IscsiOptions, Memory, Pd, Status};
 use verbena_iscsi::login::Settled;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Lengths, Opcode};
 
-use super::doze::doze;
-use super::link::{Link, Moved, News, Order, Text};
+use super::doze::{doze, rest};
+use super::link::{Dialling, Held, Link, Moved, News, Order, Text};
 use super::options::Options;
 use crate::error::Error;
 
@@ -26,6 +26,8 @@ const ROOM: usize = 48 + 1020 + 8192;
 const AT_ONCE: usize = 64;
 /// Requests that are not commands, beside those that are.
 const CONTROL: usize = 32;
+/// Tags of commands that were taken back which are remembered.
+const LATE: usize = 256;
 /// The number of requests whose completion nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
@@ -39,27 +41,32 @@ pub(crate) struct Tcp {
     tasks: HashMap<u32, u32>,
     /// Bytes that came for commands whose end has not, by their tags.
     came: HashMap<u32, u32>,
+    /// Commands that were taken back and whose end was not polled, with their tags.
+    taken_back: Vec<(u32, u32)>,
+    /// Tags of commands that were taken back: data for them goes nowhere, and is no reason to leave.
+    late: VecDeque<u32>,
     ended: bool,
     /// Commands were taken and may not have left.
     unsent: bool,
 }
 
-impl Tcp {
-    pub(crate) fn connect(
+/// One that is being dialled, with what it will need.
+pub(crate) struct TcpDial {
+    dial: Option<(IscsiDial, Cq, Memory)>,
+    receives: usize,
+}
+
+impl TcpDial {
+    pub(crate) fn new(
         device: &Device,
         pd: &Pd,
         to: SocketAddr,
         options: &Options,
-    ) -> Result<Tcp, Error> {
+    ) -> Result<TcpDial, Error> {
         let depth = options.depth;
         // A response and the header of its data for each command, and some for what comes unasked.
         let (sends, receives) = (depth + CONTROL, 2 * depth + CONTROL);
         let entries = sends + receives;
-        let cq = match &options.handler {
-            Some(handler) => device.cq_with(entries, handler)?,
-            None => device.cq(entries)?,
-        };
-        let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
         let how = IscsiOptions {
             limits: Limits {
                 sends,
@@ -69,22 +76,52 @@ impl Tcp {
             patience: options.login,
             ..IscsiOptions::default()
         };
-        let qp = Iscsi::connect(pd, &cq, &cq, to, how)?;
+        let dial = Iscsi::dial(pd, to, how)?;
+        let cq = match &options.handler {
+            Some(handler) => device.cq_with(entries, handler)?,
+            None => device.cq(entries)?,
+        };
+        let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
+        Ok(TcpDial {
+            dial: Some((dial, cq, memory)),
+            receives,
+        })
+    }
+}
+
+impl Dialling for TcpDial {
+    fn poll(&mut self) -> Result<Option<Box<dyn Link>>, Error> {
+        match &self.dial {
+            Some((dial, ..)) if dial.is_connected()? => {}
+            _ => return Ok(None),
+        }
+        let Some((dial, cq, receives)) = self.dial.take() else {
+            return Ok(None);
+        };
         let mut link = Tcp {
-            qp,
+            qp: dial.open(&cq, &cq)?,
             cq,
-            receives: memory,
+            receives,
             tasks: HashMap::new(),
             came: HashMap::new(),
+            taken_back: Vec::new(),
+            late: VecDeque::new(),
             ended: false,
             unsent: false,
         };
-        for slot in 0..receives as u64 {
+        for slot in 0..self.receives as u64 {
             link.post(slot)?;
         }
-        Ok(link)
+        Ok(Some(Box::new(link)))
     }
 
+    fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
+        let dial = self.dial.as_ref();
+        rest(beside, dial.map(|(dial, ..)| dial.as_fd()), timeout)
+    }
+}
+
+impl Tcp {
     fn post(&mut self, slot: u64) -> Result<(), Error> {
         let scatter = [self.receives.sge(slot as usize * ROOM, ROOM)?];
         let wr = RecvWr {
@@ -117,6 +154,7 @@ impl Tcp {
                 })
             }
             None if len == BHS_LEN && self.moved_some(&bhs) => None,
+            None if self.is_late(&bhs) => None,
             None => Some(News::Pdu { bhs, data }),
         })
     }
@@ -135,6 +173,30 @@ impl Tcp {
         before.saturating_add(now)
     }
 
+    /// M12: what comes for a command that was taken back fails its checks, and comes whole. Before the target had heard of it that is no
+    /// fault of the target's; it can do no harm later on.
+    fn is_late(&self, bhs: &Bhs) -> bool {
+        let kind = Opcode::of(bhs);
+        !self.late.is_empty()
+            && matches!(kind, Some(Opcode::DataIn | Opcode::R2t))
+            && self.late.contains(&tag(bhs))
+    }
+
+    /// The end of a command that was taken back. What the adapter passed up before it was looked at before it.
+    fn forget(&mut self, task: u32) {
+        self.tasks.retain(|_, one| *one != task);
+        if let Some(at) = self.taken_back.iter().position(|(of, _)| *of == task) {
+            let (_, tag) = self.taken_back.swap_remove(at);
+            self.came.remove(&tag);
+        }
+    }
+
+    fn name_of(&self, task: u32) -> Option<CommandId> {
+        let mut all = self.tasks.iter();
+        let (name, _) = all.find(|(_, one)| **one == task)?;
+        Some(CommandId(*name))
+    }
+
     /// A header alone: its data is in its place, or was asked for. One that failed a check comes whole; without data the two
     /// cannot be told apart, and nothing moved.
     fn moved_some(&mut self, bhs: &Bhs) -> bool {
@@ -142,6 +204,8 @@ impl Tcp {
             Some(Opcode::R2t) => true,
             Some(Opcode::DataIn) => {
                 let len = Lengths::of(bhs).data;
+                // A tag that is in use again is nobody else's.
+                self.late.retain(|late| len == 0 || *late != tag(bhs));
                 let sum = self.came.entry(tag(bhs)).or_default();
                 *sum = sum.saturating_add(len);
                 len > 0
@@ -224,7 +288,7 @@ impl Link for Tcp {
                 (WcOp::Receive, _) => {}
                 (_, status) if wc.id != NOBODY && status != Status::Success => {
                     let task = wc.id as u32;
-                    self.tasks.retain(|_, one| *one != task);
+                    self.forget(task);
                     news.push(News::Failed { task, status });
                 }
                 _ => {}
@@ -252,6 +316,39 @@ impl Link for Tcp {
     fn arm(&mut self) -> BorrowedFd<'_> {
         self.cq.arm(Arm::Next);
         self.cq.as_fd()
+    }
+
+    fn held(&self, task: u32) -> Held {
+        match self.name_of(task).and_then(|name| self.qp.standing(name)) {
+            Some(Standing::Waits) => Held::Here,
+            Some(Standing::Sent { itt, cmd_sn }) => Held::There { itt, cmd_sn },
+            None => Held::Ended,
+        }
+    }
+
+    fn cancel(&mut self, task: u32) -> bool {
+        let Some(name) = self.name_of(task) else {
+            return false;
+        };
+        let sent = match self.qp.standing(name) {
+            Some(Standing::Sent { itt, .. }) => Some(itt),
+            _ => None,
+        };
+        let taken = self.qp.cancel(name);
+        if let Some(tag) = sent.filter(|_| taken) {
+            self.taken_back.push((task, tag));
+            self.late.truncate(LATE - 1);
+            self.late.push_front(tag);
+        }
+        taken
+    }
+
+    fn breach(&self) -> Option<String> {
+        let Gap { expected, got } = self.qp.view().gap?;
+        // ISCSI.md H.2: what is missing does not come by itself.
+        Some(format!(
+            "the target skipped a status: {got} came, expected {expected}"
+        ))
     }
 
     fn end(&mut self, why: &str) {

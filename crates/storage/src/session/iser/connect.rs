@@ -1,10 +1,11 @@
 //! Making a link on RDMA: a queue pair with its receives, connected to a target.
-//! It promises an end within the time that is given, and receives that are there before the target can send. It refuses to log in.
+//! It promises an end within the time that is given, and receives that are there before the target can send. It refuses to wait, and to log in.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
 
 use verbena::low::{Enabled, Limits, Personality, QpState};
 use verbena::{Access, Device, Pd, Qp, QpOptions};
@@ -15,10 +16,14 @@ use super::numbers::Numbers;
 use super::tags::Tags;
 use super::{FRONT, Iser, MOST, ROOM, TEXTS};
 use crate::error::Error;
-use crate::session::link::Moved;
+use crate::session::doze::rest;
+use crate::session::link::{Dialling, Link, Moved};
 
 /// Requests that are not commands, beside those that are.
 const CONTROL: usize = 32;
+
+/// How soon one who sleeps looks for an answer again.
+const SOON: Duration = Duration::from_millis(2);
 
 /// How a link shall be.
 #[derive(Debug, Clone, Copy)]
@@ -31,13 +36,21 @@ pub(crate) struct How {
     pub(crate) longest: u32,
 }
 
-impl Iser {
-    pub(crate) fn connect(
+/// One that is being dialled.
+pub(crate) struct IserDial {
+    link: Option<Iser>,
+    answer: Receiver<Result<Vec<u8>, verbena::Error>>,
+    patience: Duration,
+    end: Instant,
+}
+
+impl IserDial {
+    pub(crate) fn new(
         device: &Device,
         pd: &Pd,
         to: SocketAddr,
         how: How,
-    ) -> Result<Iser, Error> {
+    ) -> Result<IserDial, Error> {
         // RFC 7145 §8.1: a response for each request, and what we said the target may send unasked.
         let unasked = IserOffer::default().unexpected as usize;
         let (sends, receives) = (2 * how.depth + CONTROL, how.depth + CONTROL + unasked);
@@ -72,6 +85,7 @@ impl Iser {
             numbers: Numbers::new(),
             tags: Tags::default(),
             waiting: VecDeque::new(),
+            flushed: Vec::new(),
             asked: Vec::new(),
             limit: usize::MAX,
             longest: how.longest,
@@ -85,11 +99,6 @@ impl Iser {
         for slot in 0..receives as u64 {
             link.post(slot).map_err(Error::Link)?;
         }
-        link.dial(to, how.patience)?;
-        Ok(link)
-    }
-
-    fn dial(&self, to: SocketAddr, patience: Duration) -> Result<(), Error> {
         // As Linux has it. Memory stays registered, so nobody may invalidate its tags; and addresses are those of the memory.
         let hello = PrivateData {
             zero_based: false,
@@ -100,16 +109,39 @@ impl Iser {
             // Who asked may have gone.
             let _ = told.send(result);
         };
-        self.qp.connect_from(None, to, &hello.emit(), done)?;
-        match answer.recv_timeout(patience) {
+        link.qp.connect_from(None, to, &hello.emit(), done)?;
+        Ok(IserDial {
+            link: Some(link),
+            answer,
+            patience: how.patience,
+            end: Instant::now() + how.patience,
+        })
+    }
+
+    /// The link if it is there.
+    pub(super) fn finish(&mut self) -> Result<Option<Iser>, Error> {
+        match self.answer.try_recv() {
             // What the target says of itself changes nothing: its addresses are not used, and its tags not invalidated.
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(_)) => Ok(self.link.take()),
             Ok(Err(error)) => Err(error.into()),
-            Err(RecvTimeoutError::Timeout) => Err(Error::Silent {
+            Err(TryRecvError::Empty) if Instant::now() < self.end => Ok(None),
+            Err(TryRecvError::Empty) => Err(Error::Silent {
                 what: "answer to a connection request",
-                limit: patience,
+                limit: self.patience,
             }),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Lost("while dialling".to_owned())),
+            Err(TryRecvError::Disconnected) => Err(Error::Lost("while dialling".to_owned())),
         }
+    }
+}
+
+impl Dialling for IserDial {
+    fn poll(&mut self) -> Result<Option<Box<dyn Link>>, Error> {
+        let link = self.finish()?;
+        Ok(link.map(|link| Box::new(link) as Box<dyn Link>))
+    }
+
+    fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
+        // The answer comes on a thread of the adapter and has no descriptor.
+        rest(beside, None, timeout.min(SOON))
     }
 }

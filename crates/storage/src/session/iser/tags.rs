@@ -56,6 +56,12 @@ impl Tags {
         Some((task, under))
     }
 
+    /// The tag of the command with this number.
+    pub(super) fn of(&self, task: u32) -> Option<u32> {
+        let slot = self.slots.get(task as usize)?;
+        slot.map(|under| under.tag)
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.slots.iter().flatten().count()

@@ -1,6 +1,7 @@
 //! A target that does as it is told: a queue pair of another domain, with Sends in and out and data by RDMA.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, Remote, SendOp, SendWr, Wc, WcOp};
@@ -13,7 +14,7 @@ use verbena_wire::iscsi::{
 };
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
-use super::super::{How, Iser};
+use super::super::{How, Iser, IserDial};
 
 const SLOTS: u64 = 64;
 const SLOT: usize = 9000;
@@ -46,7 +47,7 @@ pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
     let listener = device.listen("127.0.0.1:0").unwrap();
     let to = listener.local().unwrap();
     std::thread::scope(|scope| {
-        let dialled = scope.spawn(|| Iser::connect(device, ours, to, how).unwrap());
+        let dialled = scope.spawn(|| dialled(device, ours, to, how));
         let request = listener.next().wait().unwrap();
         let cq = device.cq(256).unwrap();
         let qp = Qp::new(&theirs, &cq, &cq, QpOptions::default()).unwrap();
@@ -65,6 +66,16 @@ pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
         request.accept_on(&peer.qp, &[]).unwrap().wait().unwrap();
         (dialled.join().unwrap(), peer)
     })
+}
+
+fn dialled(device: &Device, ours: &Pd, to: SocketAddr, how: How) -> Iser {
+    let mut dial = IserDial::new(device, ours, to, how).unwrap();
+    loop {
+        if let Some(link) = dial.finish().unwrap() {
+            return link;
+        }
+        std::thread::yield_now();
+    }
 }
 
 impl Peer {
