@@ -1,0 +1,354 @@
+//! Commands that are aborted: because they take too long, because their owner wants them no more, because their unit is reset. The
+//! target is scripted, so that it can be late, wrong and hostile as no real one can be made to be.
+
+#[path = "common/scripted.rs"]
+mod scripted;
+
+use std::time::{Duration, Instant};
+
+use scripted::{FILL, LEN, World, good};
+use verbena::low::Direction;
+use verbena_storage::session::{Options, Outcome};
+use verbena_wire::iscsi::TaskRequest;
+use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, ScsiCommand, TaskFunction, TaskOutcome};
+
+/// A command may take so long.
+const LIMIT: Duration = Duration::from_millis(300);
+/// And an answer so long.
+const SILENCE: Duration = Duration::from_millis(500);
+
+fn impatient() -> Options {
+    Options {
+        command: LIMIT,
+        silence: SILENCE,
+        ..Options::default()
+    }
+}
+
+fn patient() -> Options {
+    Options {
+        silence: SILENCE,
+        ..Options::default()
+    }
+}
+
+/// It asks for the end of this command.
+#[track_caller]
+fn assert_aborts(request: &TaskRequest, command: &ScsiCommand) {
+    assert_eq!(request.function, TaskFunction::AbortTask);
+    assert!(request.immediate);
+    assert_eq!(request.reference, command.itt);
+    // RFC 7143 §11.5.5.
+    assert_eq!(request.ref_cmd_sn, command.cmd_sn);
+    assert_eq!(request.lun, command.lun);
+}
+
+/// A read that takes too long is aborted and sent again on the same connection, and another goes on. The target answers the first one
+/// all the same: no byte of that arrives anywhere.
+#[test]
+fn one_that_takes_too_long_is_aborted_alone() {
+    let mut world = World::new(impatient());
+    world.start(0, Direction::Read);
+    let first = world.hear_command();
+    std::thread::sleep(LIMIT / 2);
+    world.start(1, Direction::Read);
+    let other = world.hear_command();
+    let request = world.hear_task();
+    assert_aborts(&request, &first);
+    world.conn.answer(&request, TaskOutcome::Complete);
+    let again = world.hear_command();
+    assert_eq!(again.cdb, first.cdb);
+    assert_ne!(again.itt, first.itt);
+    // Late, whole and in parts, with and without status; and it wants data of a read.
+    world.conn.data_in(first.itt, &[0x11; LEN], false);
+    world.conn.r2t(first.itt, 0, 512);
+    world.conn.data_in(first.itt, &[0x22; LEN], true);
+    world.conn.respond(first.itt);
+    world.conn.data_in(other.itt, &[0x33; LEN], true);
+    assert_eq!(world.ends(1), [good(1)]);
+    assert_eq!(world.bytes(0), [FILL; LEN]);
+    assert_eq!(world.bytes(1), [0x33; LEN]);
+    world.conn.data_in(again.itt, &[0x44; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.bytes(0), [0x44; LEN]);
+    assert!(!world.conn.closed, "all on one connection");
+}
+
+/// RFC 7143 §4.2.3.3: until the target has answered, the command may end by itself. Whoever has its number then is not meant.
+#[test]
+fn a_response_that_is_sooner_than_the_abort_counts() {
+    for outcome in [TaskOutcome::Complete, TaskOutcome::NoTask] {
+        let mut world = World::new(impatient());
+        world.start(0, Direction::Read);
+        let first = world.hear_command();
+        let request = world.hear_task();
+        world.conn.data_in(first.itt, &[0x55; LEN], true);
+        assert_eq!(world.ends(1), [good(0)]);
+        assert_eq!(world.bytes(0), [0x55; LEN]);
+        world.start(1, Direction::Read);
+        let next = world.hear_command();
+        world.conn.answer(&request, outcome);
+        world.quiet(LIMIT / 3);
+        world.conn.data_in(next.itt, &[0x66; LEN], true);
+        assert_eq!(world.ends(1), [good(1)]);
+    }
+}
+
+/// One that may not be repeated ends as lost; the connection stays.
+#[test]
+fn what_may_not_be_repeated_is_not() {
+    let mut world = World::new(impatient());
+    let mut command = world.command(1, 0, Direction::Write);
+    command.safe = false;
+    world.session.start(0, command).unwrap();
+    let first = world.hear_command();
+    let request = world.hear_task();
+    assert_aborts(&request, &first);
+    world.conn.answer(&request, TaskOutcome::Complete);
+    let ends = world.ends(1);
+    assert!(
+        matches!(&ends[..], [(0, Outcome::Lost(why))] if why.contains("longer than")),
+        "{ends:?}"
+    );
+    world.quiet(LIMIT);
+}
+
+/// A target that does not abort it, or says nothing, is left; the command is sent again on the next connection.
+#[test]
+fn who_does_not_abort_is_left() {
+    for outcome in [
+        Some(TaskOutcome::NoTask),
+        Some(TaskOutcome::Unsupported),
+        Some(TaskOutcome::Rejected),
+        None,
+    ] {
+        let mut world = World::new(impatient());
+        world.start(0, Direction::Read);
+        let first = world.hear_command();
+        let request = world.hear_task();
+        let begun = Instant::now();
+        if let Some(outcome) = outcome {
+            world.conn.answer(&request, outcome);
+        }
+        world.until_closed();
+        let took = begun.elapsed();
+        assert_eq!(took >= SILENCE / 2, outcome.is_none(), "{took:?}");
+        world.accept();
+        let again = world.hear_command();
+        assert_eq!(again.cdb, first.cdb);
+        world.conn.data_in(again.itt, &[0x77; LEN], true);
+        assert_eq!(world.ends(1), [good(0)]);
+    }
+}
+
+/// Every time a command is aborted it is sent once more, and at last it is lost: there is an end.
+#[test]
+fn a_command_that_never_ends_ends() {
+    let mut world = World::new(impatient());
+    world.start(0, Direction::None);
+    for _ in 0..4 {
+        let command = world.hear_command();
+        let request = world.hear_task();
+        assert_aborts(&request, &command);
+        world.conn.answer(&request, TaskOutcome::Complete);
+    }
+    assert!(matches!(&world.ends(1)[..], [(0, Outcome::Lost(_))]));
+    world.quiet(LIMIT);
+}
+
+#[test]
+fn an_owner_cancels_what_it_wants_no_more() {
+    let mut world = World::new(patient());
+    for id in 0..3 {
+        world.start(id, Direction::Read);
+    }
+    let sent: Vec<_> = (0..3).map(|_| world.hear_command()).collect();
+    assert!(!world.session.cancel(77), "there is none");
+    assert!(world.session.cancel(1));
+    assert!(world.session.cancel(1), "twice is once");
+    assert!(world.session.cancel(2));
+    // One at a time: a target need not take more.
+    let request = world.hear_task();
+    assert_aborts(&request, &sent[1]);
+    world.quiet(SILENCE / 4);
+    world.conn.answer(&request, TaskOutcome::Complete);
+    assert_eq!(world.ends(1), [(1, Outcome::Cancelled)]);
+    assert!(!world.session.cancel(1), "it has ended");
+    let request = world.hear_task();
+    assert_aborts(&request, &sent[2]);
+    // It ends by itself before that is answered: then it has happened.
+    world.conn.data_in(sent[2].itt, &[0x21; LEN], true);
+    assert_eq!(world.ends(1), [good(2)]);
+    world.conn.answer(&request, TaskOutcome::NoTask);
+    world.conn.data_in(sent[0].itt, &[0x20; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.bytes(1), [FILL; LEN]);
+    world.quiet(SILENCE / 4);
+}
+
+/// Half of its data is there, and the rest of the PDU comes when it has ended.
+#[test]
+fn one_is_cancelled_amid_its_data() {
+    let mut world = World::new(patient());
+    world.start(0, Direction::Read);
+    let first = world.hear_command();
+    world.conn.data_in(first.itt, &[0x31; LEN / 2], false);
+    world.until("data", |world| {
+        (world.bytes(0)[..LEN / 2] == [0x31; LEN / 2]).then_some(())
+    });
+    assert!(world.session.cancel(0));
+    let request = world.hear_task();
+    world.conn.answer(&request, TaskOutcome::Complete);
+    assert_eq!(world.ends(1), [(0, Outcome::Cancelled)]);
+    world.conn.data_in(first.itt, &[0x32; LEN], true);
+    world.start(1, Direction::Read);
+    let next = world.hear_command();
+    world.conn.data_in(next.itt, &[0x33; LEN], true);
+    assert_eq!(world.ends(1), [good(1)]);
+    assert_eq!(world.bytes(0)[..LEN / 2], [0x31; LEN / 2]);
+    assert_eq!(world.bytes(0)[LEN / 2..], [FILL; LEN / 2]);
+}
+
+/// A write whose data was asked for in part: what is asked for later is not sent.
+#[test]
+fn one_is_cancelled_amid_its_bursts() {
+    let mut world = World::new(patient());
+    world.start(0, Direction::Write);
+    let first = world.hear_command();
+    world.conn.r2t(first.itt, 0, 512);
+    let (pdu, data) = world.hear();
+    assert!(matches!(pdu, FromInitiator::DataOut(_)), "{pdu}");
+    assert_eq!(data, [FILL; 512]);
+    assert!(world.session.cancel(0));
+    let request = world.hear_task();
+    // Until it is answered, the target is served.
+    world.conn.r2t(first.itt, 512, 512);
+    let (pdu, _) = world.hear();
+    assert!(matches!(pdu, FromInitiator::DataOut(_)), "{pdu}");
+    world.conn.answer(&request, TaskOutcome::Complete);
+    assert_eq!(world.ends(1), [(0, Outcome::Cancelled)]);
+    world.conn.r2t(first.itt, 1024, 512);
+    world.quiet(SILENCE / 4);
+}
+
+/// What the target has not heard of is not mentioned to it.
+#[test]
+fn what_was_not_sent_is_never_sent() {
+    let mut world = World::new(patient());
+    world.conn.room = 1;
+    world.start(0, Direction::None);
+    let first = world.hear_command();
+    // The window was open at login; it closes with this response.
+    world.conn.room = 0;
+    world.conn.respond(first.itt);
+    assert_eq!(world.ends(1), [good(0)]);
+    // As many as the window of the login still holds.
+    let mut id = 1;
+    let mut sent = 0;
+    while id < 80 {
+        let Ok(()) = world
+            .session
+            .start(id, world.command(1, 0, Direction::None))
+        else {
+            break;
+        };
+        id += 1;
+    }
+    world.until("commands", |world| {
+        while world.conn.hear().is_some() {
+            sent += 1;
+        }
+        (sent >= 63).then_some(())
+    });
+    assert!(world.session.cancel(id - 1), "one that waits");
+    assert_eq!(world.ends(1), [(id - 1, Outcome::Cancelled)]);
+    world.quiet(SILENCE / 4);
+}
+
+/// When the connection is lost, what nobody wants is not sent again.
+#[test]
+fn a_lost_connection_ends_what_was_cancelled() {
+    let mut world = World::new(patient());
+    world.start(0, Direction::Read);
+    world.start(1, Direction::Read);
+    let sent = [world.hear_command(), world.hear_command()];
+    assert!(world.session.cancel(0));
+    let request = world.hear_task();
+    world.conn.answer(&request, TaskOutcome::Unsupported);
+    world.until_closed();
+    world.accept();
+    let again = world.hear_command();
+    assert_eq!(again.cdb, sent[1].cdb);
+    world.conn.data_in(again.itt, &[1; LEN], true);
+    assert_eq!(world.ends(2), [(0, Outcome::Cancelled), good(1)]);
+    world.quiet(SILENCE / 4);
+}
+
+/// A reset of one unit takes back what was under way there, and the connection stays. What comes before its answer counts.
+#[test]
+fn a_reset_keeps_the_connection() {
+    let mut world = World::new(patient());
+    for (id, lun) in [(0, 1), (1, 1), (2, 2), (3, 1)] {
+        let mut command = world.command(lun, id, Direction::Read);
+        command.safe = id != 3;
+        world.session.start(id, command).unwrap();
+    }
+    let sent: Vec<_> = (0..4).map(|_| world.hear_command()).collect();
+    let World {
+        session,
+        conn,
+        listener,
+        ended,
+        memory,
+        longest,
+    } = world;
+    let (mut session, mut conn) = (session, conn);
+    // A reset waits for its answer: the target has a thread of its own meanwhile.
+    let conn = std::thread::scope(|scope| {
+        let first = sent[0].itt;
+        let target = scope.spawn(move || {
+            let request = loop {
+                match conn.hear() {
+                    Some((FromInitiator::TaskRequest(request), _)) => break request,
+                    Some((other, _)) => panic!("{other}"),
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!(request.function, TaskFunction::LogicalUnitReset);
+            assert_eq!(request.reference, NO_TAG);
+            conn.data_in(first, &[0x41; LEN], true);
+            conn.answer(&request, TaskOutcome::Complete);
+            conn
+        });
+        session.reset_unit(Lun::new(1).unwrap()).unwrap();
+        target.join().unwrap()
+    });
+    let mut world = World {
+        session,
+        conn,
+        listener,
+        ended,
+        memory,
+        longest,
+    };
+    let again = world.hear_command();
+    assert_eq!((again.lun, again.cdb), (sent[1].lun, sent[1].cdb));
+    // Those of the reset, told late; one of them is nobody's any more, one is another unit's.
+    world.conn.data_in(sent[1].itt, &[0x42; LEN], true);
+    world.conn.data_in(sent[3].itt, &[0x43; LEN], true);
+    world.conn.data_in(sent[2].itt, &[0x44; LEN], true);
+    let ends = world.ends(3);
+    assert_eq!(ends[0], good(0));
+    assert_eq!(ends[1], good(2));
+    assert!(
+        matches!(&ends[2], (3, Outcome::Lost(why)) if why.contains("reset")),
+        "{ends:?}"
+    );
+    assert_eq!(world.bytes(1), [FILL; LEN]);
+    assert_eq!(world.bytes(3), [FILL; LEN]);
+    world.conn.data_in(again.itt, &[0x45; LEN], true);
+    assert_eq!(world.ends(1), [good(1)]);
+    assert_eq!(world.bytes(0), [0x41; LEN]);
+    assert_eq!(world.bytes(2), [0x44; LEN]);
+    assert!(!world.conn.closed);
+}

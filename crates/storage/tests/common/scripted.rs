@@ -1,0 +1,406 @@
+//! A session and a target that does as it is told, in one thread: the target hears what was sent and says what its test wants.
+//! It promises that a test sees every PDU but pings, which are answered. It refuses to be a good target: StatSN and windows are kept,
+//! everything else is the test's business.
+
+#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use verbena::low::Direction;
+use verbena::{Device, Memory};
+use verbena_storage::session::{Command, Ended, Options, Outcome};
+use verbena_storage::{Place, Session};
+use verbena_wire::iscsi::{
+    BHS_LEN, Bhs, DataIn, FromInitiator, Lengths, LoginRequest, LoginResponse, LoginStatus, Lun,
+    NO_TAG, NopIn, R2t, Residual, ScsiCommand, ScsiResponse, Service, TaskOutcome, TaskRequest,
+    TaskResponse, Window, pad,
+};
+use verbena_wire::scsi::{Cdb, DeviceType};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const TARGET: &str = "iqn.2026-11.org.verbena:scripted";
+
+/// One connection, seen by the target.
+pub struct Conn {
+    stream: TcpStream,
+    inbox: Vec<u8>,
+    pub stat_sn: u32,
+    exp_cmd_sn: u32,
+    /// Commands that the target takes at once.
+    pub room: u32,
+    /// The initiator closed it.
+    pub closed: bool,
+}
+
+impl Conn {
+    fn new(stream: TcpStream) -> Conn {
+        stream.set_nonblocking(true).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Conn {
+            stream,
+            inbox: Vec::new(),
+            stat_sn: 100,
+            exp_cmd_sn: 1,
+            room: 64,
+            closed: false,
+        }
+    }
+
+    /// The connection is lost; what is left of it hears nothing more.
+    pub fn gone(&self) -> Conn {
+        self.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        Conn::new(self.stream.try_clone().unwrap())
+    }
+
+    /// The next PDU, if all of it is there.
+    pub fn next(&mut self) -> Option<(FromInitiator, Vec<u8>)> {
+        let mut some = [0; 65536];
+        match self.stream.read(&mut some) {
+            Ok(0) => self.closed = true,
+            Ok(n) => self.inbox.extend_from_slice(&some[..n]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => self.closed = true,
+        }
+        let bhs = *self.inbox.first_chunk::<BHS_LEN>()?;
+        let lengths = Lengths::of(&bhs);
+        let total = lengths.total(false, false);
+        if self.inbox.len() < total {
+            return None;
+        }
+        let pdu: Vec<u8> = self.inbox.drain(..total).collect();
+        let data = pdu[BHS_LEN..][..lengths.data as usize].to_vec();
+        let parsed = FromInitiator::parse(&bhs).unwrap();
+        if let FromInitiator::ScsiCommand(command) = &parsed {
+            assert_eq!(command.cmd_sn, self.exp_cmd_sn, "numbers have no gaps");
+            self.exp_cmd_sn += 1;
+        }
+        Some((parsed, data))
+    }
+
+    pub fn window(&self) -> Window {
+        Window {
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.exp_cmd_sn.wrapping_add(self.room).wrapping_sub(1),
+        }
+    }
+
+    pub fn status(&mut self) -> u32 {
+        self.stat_sn += 1;
+        self.stat_sn - 1
+    }
+
+    pub fn say(&mut self, bhs: &Bhs, data: &[u8]) {
+        let mut bytes = bhs.to_vec();
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len() + pad(data.len() as u32) as usize, 0);
+        let (mut rest, end) = (&bytes[..], Instant::now() + PATIENCE);
+        while !rest.is_empty() {
+            assert!(Instant::now() < end, "nobody reads");
+            match self.stream.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// A good response to a command.
+    pub fn respond(&mut self, itt: u32) {
+        let pdu = ScsiResponse {
+            response: Service::Completed,
+            status: 0,
+            residual: Residual::None,
+            bidi_residual: Residual::None,
+            data_len: 0,
+            itt,
+            snack: 0,
+            stat_sn: self.status(),
+            window: self.window(),
+            exp_data_sn: 0,
+        };
+        self.say(&pdu.emit(), &[]);
+    }
+
+    /// Data from the beginning of a command's buffer, with good status or without any.
+    pub fn data_in(&mut self, itt: u32, data: &[u8], last: bool) {
+        let pdu = DataIn {
+            is_final: last,
+            acknowledge: false,
+            status: last.then_some(0),
+            residual: Residual::None,
+            data_len: data.len() as u32,
+            lun: Lun::default(),
+            itt,
+            ttt: NO_TAG,
+            stat_sn: if last { self.status() } else { 0 },
+            window: self.window(),
+            data_sn: 0,
+            offset: 0,
+        };
+        self.say(&pdu.emit(), data);
+    }
+
+    pub fn r2t(&mut self, itt: u32, offset: u32, len: u32) {
+        let pdu = R2t {
+            lun: Lun::default(),
+            itt,
+            ttt: 7,
+            stat_sn: self.stat_sn,
+            window: self.window(),
+            r2t_sn: 0,
+            offset,
+            len,
+        };
+        self.say(&pdu.emit(), &[]);
+    }
+
+    /// The answer to a request about tasks.
+    pub fn answer(&mut self, request: &TaskRequest, response: TaskOutcome) {
+        let pdu = TaskResponse {
+            response,
+            itt: request.itt,
+            stat_sn: self.status(),
+            window: self.window(),
+        };
+        self.say(&pdu.emit(), &[]);
+    }
+
+    /// Everything but commands and requests about tasks is done by itself; the next of those.
+    pub fn hear(&mut self) -> Option<(FromInitiator, Vec<u8>)> {
+        let (pdu, data) = self.next()?;
+        match &pdu {
+            FromInitiator::LoginRequest(request) => {
+                self.log_in(request, &data);
+                None
+            }
+            FromInitiator::NopOut(ping) if ping.itt != NO_TAG => {
+                let pdu = NopIn {
+                    data_len: 0,
+                    lun: ping.lun,
+                    itt: ping.itt,
+                    ttt: NO_TAG,
+                    stat_sn: self.status(),
+                    window: self.window(),
+                };
+                self.say(&pdu.emit(), &[]);
+                None
+            }
+            _ => Some((pdu, data)),
+        }
+    }
+
+    /// Agrees to everything, but for data that nobody asked for.
+    fn log_in(&mut self, request: &LoginRequest, text: &[u8]) {
+        let declared = [
+            "InitiatorName",
+            "InitiatorAlias",
+            "TargetName",
+            "SessionType",
+            "MaxRecvDataSegmentLength",
+        ];
+        let mut answer = Vec::new();
+        for pair in text
+            .split(|byte| *byte == 0)
+            .filter(|pair| !pair.is_empty())
+        {
+            let (key, value) = str::from_utf8(pair).unwrap().split_once('=').unwrap();
+            let value = match key {
+                "ImmediateData" => "No",
+                "InitialR2T" => "Yes",
+                _ => value.split(',').next().unwrap(),
+            };
+            if !declared.contains(&key) {
+                answer.extend_from_slice(format!("{key}={value}\0").as_bytes());
+            }
+        }
+        let pdu = LoginResponse {
+            more: false,
+            csg: request.csg,
+            nsg: request.nsg,
+            version_max: 0,
+            version_active: 0,
+            data_len: answer.len() as u32,
+            isid: request.isid,
+            tsih: 9,
+            itt: request.itt,
+            stat_sn: self.status(),
+            window: self.window(),
+            status: LoginStatus::Success,
+        };
+        self.say(&pdu.emit(), &answer);
+    }
+}
+
+/// A session and its target.
+pub struct World {
+    pub session: Session,
+    pub listener: TcpListener,
+    pub conn: Conn,
+    pub memory: Memory,
+    pub ended: Vec<Ended>,
+    /// The longest that a call of `poll` took.
+    pub longest: Duration,
+}
+
+/// Bytes of data of each command that has some.
+pub const LEN: usize = 4096;
+pub const FILL: u8 = 0xa5;
+
+impl World {
+    pub fn new(options: Options) -> World {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        World::at(listener, options)
+    }
+
+    pub fn at(listener: TcpListener, options: Options) -> World {
+        let port = listener.local_addr().unwrap().port();
+        let address = format!("iscsi://127.0.0.1:{port}/{TARGET}/1")
+            .parse()
+            .unwrap();
+        let device = Device::open().unwrap();
+        let (session, conn) = std::thread::scope(|scope| {
+            let opened = scope.spawn(|| Session::open(&device, &address, options).unwrap());
+            let mut conn = Conn::new(listener.accept().unwrap().0);
+            while !opened.is_finished() {
+                assert_eq!(conn.hear(), None);
+                std::thread::yield_now();
+            }
+            (opened.join().unwrap(), conn)
+        });
+        listener.set_nonblocking(true).unwrap();
+        let memory = session.memory(16 * LEN).unwrap();
+        memory.write_at(0, &[FILL; 16 * LEN]).unwrap();
+        World {
+            session,
+            listener,
+            conn,
+            memory,
+            ended: Vec::new(),
+            longest: Duration::ZERO,
+        }
+    }
+
+    pub fn to(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// A command that may be repeated; its data lies in the part of the memory that its number names.
+    pub fn start(&mut self, id: u64, direction: Direction) {
+        let command = self.command(1, id, direction);
+        self.session.start(id, command).unwrap();
+    }
+
+    pub fn command(&self, lun: u16, id: u64, direction: Direction) -> Command {
+        let (cdb, len) = match direction {
+            Direction::None => (Cdb::test_unit_ready(), 0),
+            Direction::Read => (Cdb::read(8, 8), LEN as u32),
+            Direction::Write => (Cdb::write(8, 8, false), LEN as u32),
+        };
+        Command {
+            direction,
+            place: (len > 0).then(|| Place::new(&self.memory, id as usize * LEN)),
+            len,
+            ..Command::plain(Lun::new(lun).unwrap(), DeviceType::Disk, cdb)
+        }
+    }
+
+    pub fn bytes(&self, id: u64) -> Vec<u8> {
+        let mut bytes = vec![0; LEN];
+        self.memory.read_at(id as usize * LEN, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// One turn of the session.
+    pub fn turn(&mut self) {
+        let begun = Instant::now();
+        self.session.poll(&mut self.ended);
+        self.longest = self.longest.max(begun.elapsed());
+        self.session
+            .wait(&[], Some(Duration::from_millis(1)))
+            .unwrap();
+    }
+
+    /// Turns until there is one.
+    #[track_caller]
+    pub fn until<R>(&mut self, what: &str, mut so: impl FnMut(&mut World) -> Option<R>) -> R {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = so(self) {
+                return found;
+            }
+            assert!(Instant::now() < end, "no {what}; ended: {:?}", self.ended);
+            self.turn();
+        }
+    }
+
+    /// The next command.
+    #[track_caller]
+    pub fn hear_command(&mut self) -> ScsiCommand {
+        match self.hear().0 {
+            FromInitiator::ScsiCommand(command) => command,
+            other => panic!("{other}"),
+        }
+    }
+
+    /// The next request about tasks.
+    #[track_caller]
+    pub fn hear_task(&mut self) -> TaskRequest {
+        match self.hear().0 {
+            FromInitiator::TaskRequest(request) => request,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn hear(&mut self) -> (FromInitiator, Vec<u8>) {
+        self.until("PDU", |world| world.conn.hear())
+    }
+
+    /// The next commands that end, in any order.
+    #[track_caller]
+    pub fn ends(&mut self, count: usize) -> Vec<(u64, Outcome)> {
+        self.until("end", |world| (world.ended.len() >= count).then_some(()));
+        let mut ended: Vec<_> = self.ended.drain(..).map(|e| (e.id, e.outcome)).collect();
+        ended.sort_by_key(|(id, _)| *id);
+        assert_eq!(ended.len(), count, "{ended:?}");
+        ended
+    }
+
+    /// For so long nothing is sent and nothing ends, and the connection stays.
+    #[track_caller]
+    pub fn quiet(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.turn();
+            assert_eq!(self.conn.hear(), None);
+            assert_eq!(self.ended, []);
+            assert!(!self.conn.closed);
+        }
+    }
+
+    /// The session has left.
+    #[track_caller]
+    pub fn until_closed(&mut self) {
+        self.until("end of the connection", |world| {
+            while world.conn.hear().is_some() {}
+            world.conn.closed.then_some(())
+        });
+    }
+
+    /// And comes back. Nothing of that needs another thread.
+    #[track_caller]
+    pub fn accept(&mut self) {
+        let stream = self.until("connection", |world| {
+            let accepted = world.listener.accept();
+            accepted.ok().map(|(stream, _)| stream)
+        });
+        self.conn = Conn::new(stream);
+    }
+}
+
+/// It ended well.
+pub fn good(id: u64) -> (u64, Outcome) {
+    (id, Outcome::Good(Residual::None))
+}

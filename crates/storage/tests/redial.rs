@@ -1,0 +1,127 @@
+//! Connections that are lost and made again while their owner has other work: no call waits, and there is an end. The target is scripted:
+//! it accepts and stays silent, does not accept, or skips a status.
+
+#[path = "common/scripted.rs"]
+mod scripted;
+
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, Ipv4Addr, SocketAddrV4, SocketType, bind, listen, socket};
+use scripted::{LEN, World, good};
+use verbena::low::Direction;
+use verbena_storage::session::{Options, Outcome};
+
+/// A call of `poll` takes no longer, on a machine with other work.
+const TURN: Duration = Duration::from_millis(50);
+
+fn options() -> Options {
+    Options {
+        login: Duration::from_millis(700),
+        reconnect: Duration::from_secs(2),
+        ..Options::default()
+    }
+}
+
+/// Every attempt of 0.7 s is one of silence; after 2 s no further one begins.
+fn assert_given_up(world: &mut World, begun: Instant) {
+    let ends = world.ends(1);
+    let took = begun.elapsed();
+    assert!(
+        matches!(&ends[..], [(0, Outcome::Lost(_))]),
+        "it is lost: {ends:?}"
+    );
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_millis(4500), "{took:?}");
+    let longest = world.longest;
+    assert!(longest < TURN, "a poll took {longest:?}");
+}
+
+/// A target whose door is opened and behind which nobody is.
+#[test]
+fn a_silent_target_holds_nobody_up() {
+    let mut world = World::new(options());
+    world.start(0, Direction::Read);
+    world.hear_command();
+    // The system accepts, nobody else does.
+    world.conn = world.conn.gone();
+    world.longest = Duration::ZERO;
+    assert_given_up(&mut world, Instant::now());
+}
+
+/// A target whose queue of connections is full: dialling itself has no end.
+#[test]
+fn a_target_that_cannot_be_reached_holds_nobody_up() {
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listen(&fd, 0).unwrap();
+    let mut world = World::at(TcpListener::from(fd), options());
+    world.start(0, Direction::Read);
+    world.hear_command();
+    let to = world.to();
+    let crowd: Vec<_> = (0..8)
+        .map(|_| TcpStream::connect_timeout(&to, Duration::from_millis(50)))
+        .collect();
+    assert!(crowd.iter().any(Result::is_err), "there is no more room");
+    world.conn = world.conn.gone();
+    world.longest = Duration::ZERO;
+    assert_given_up(&mut world, Instant::now());
+}
+
+/// It comes back in the middle of all that, and what was under way goes on.
+#[test]
+fn a_target_that_comes_back_is_taken_up() {
+    let mut world = World::new(options());
+    world.start(0, Direction::Read);
+    let first = world.hear_command();
+    world.conn = world.conn.gone();
+    let end = Instant::now() + Duration::from_millis(900);
+    while Instant::now() < end {
+        world.turn();
+    }
+    // The first to come was left alone for too long; another comes.
+    let again = loop {
+        world.accept();
+        let end = Instant::now() + Duration::from_millis(300);
+        let mut heard = None;
+        while heard.is_none() && Instant::now() < end && !world.conn.closed {
+            world.turn();
+            heard = world.conn.hear();
+        }
+        if let Some((verbena_wire::iscsi::FromInitiator::ScsiCommand(command), _)) = heard {
+            break command;
+        }
+    };
+    assert_eq!(again.cdb, first.cdb);
+    world.conn.data_in(again.itt, &[3; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+    let longest = world.longest;
+    assert!(longest < TURN, "a poll took {longest:?}");
+}
+
+/// M12 drops a response that is out of sequence; ISCSI.md H.2 leaves a target that skipped one. Both, and at once: a command may take 30 s.
+#[test]
+fn a_gap_in_status_numbers_ends_the_connection_at_once() {
+    for with_data in [false, true] {
+        let mut world = World::new(Options::default());
+        world.start(0, Direction::Read);
+        world.start(1, Direction::None);
+        let sent = [world.hear_command(), world.hear_command()];
+        world.conn.stat_sn += 1;
+        let begun = Instant::now();
+        match with_data {
+            true => world.conn.data_in(sent[0].itt, &[1; LEN], true),
+            false => world.conn.respond(sent[1].itt),
+        }
+        world.until_closed();
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert_eq!(world.ended, [], "nothing was acknowledged");
+        world.accept();
+        let again = [world.hear_command(), world.hear_command()];
+        world.conn.data_in(again[0].itt, &[2; LEN], true);
+        world.conn.respond(again[1].itt);
+        assert_eq!(world.ends(2), [good(0), good(1)]);
+        assert_eq!(world.bytes(0), [2; LEN]);
+    }
+}
