@@ -146,6 +146,47 @@ fn a_target_that_comes_back_loses_nothing() {
     });
 }
 
+/// Cancelled requests give their buffers back, whether they were done before or not; those of others are done.
+#[test]
+fn requests_can_be_cancelled() {
+    with_disk(|tgt, target| {
+        let disk = disk(tgt, target, Options::default());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            // More than are under way at once: some have not left.
+            let pending: Vec<_> = (0..200_u64)
+                .map(|n| disk.read(n * 8, disk.buffer(8 * BLOCK).unwrap()))
+                .collect();
+            for one in pending.iter().skip(1).step_by(2) {
+                one.cancel();
+                one.cancel();
+            }
+            let mut cancelled = 0;
+            for (n, one) in pending.into_iter().enumerate() {
+                let (read, buffer) = one.await;
+                assert_eq!(buffer.len(), 8 * BLOCK);
+                match read {
+                    Ok(()) => {}
+                    Err(Error::Failed {
+                        what: "a read",
+                        at,
+                        failure: Failure::Cancelled,
+                    }) => {
+                        assert_eq!((n % 2, at), (1, n as u64 * 8 * BLOCK as u64));
+                        cancelled += 1;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(cancelled > 0, "those that had not left never did");
+        });
+        let done = disk.flush();
+        done.cancel();
+        let _ = done.wait();
+        disk.flush().wait().0.unwrap();
+    });
+}
+
 #[test]
 fn a_target_that_stays_away_is_given_up() {
     with_disk(|tgt, target| {

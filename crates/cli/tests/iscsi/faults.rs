@@ -241,6 +241,7 @@ fn a_reset_during_requests_loses_none_of_them() {
         },
     );
     let lun = unit.lun();
+    let tsih = unit.session().settled().tsih;
     let (mut scribe, mut resets) = (Scribe::new(), 0);
     scribe.write(&mut unit, |unit, acknowledged| {
         if acknowledged / 500 > resets {
@@ -253,8 +254,52 @@ fn a_reset_during_requests_loses_none_of_them() {
         }
         resets >= 6
     });
+    let now = unit.session().settled().tsih;
+    assert_eq!(
+        now, tsih,
+        "the session is the same: it did not log in again"
+    );
     unit.close().unwrap();
     assert_eq!(scribe.failed, []);
+    scribe.check(&std::fs::read(file).unwrap());
+}
+
+/// Requests that are cancelled at any moment end once, as done or as cancelled, and those that were done are there.
+#[test]
+fn cancelled_requests_disturb_no_others() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, PAGES as u64 * PAGE as u64);
+    let mut unit = open(
+        &tgt.url("", &target, 1),
+        Options {
+            depth: DEPTH,
+            ..Options::default()
+        },
+    );
+    let (mut scribe, mut dice, mut asked) = (Scribe::new(), Dice(5), 0);
+    scribe.write(&mut unit, |unit, acknowledged| {
+        asked += u64::from(unit.cancel(dice.below(DEPTH as u64)));
+        acknowledged >= 5000
+    });
+    assert!(asked > 100, "{asked} were under way");
+    let other = |failure: &&Failure| **failure != Failure::Cancelled;
+    assert_eq!(scribe.failed.iter().find(other), None);
+    // Nothing is left of it: the session works, and has room for as many as before.
+    let memory = unit.memory(PAGE).unwrap();
+    for id in 0..DEPTH as u64 {
+        let (at, into) = (Extent { lba: id, blocks: 1 }, Place::new(&memory, 0));
+        unit.submit(id, Request::Read { at, into }).unwrap();
+    }
+    let (mut ended, mut done) = (0, Vec::new());
+    while ended < DEPTH {
+        some(&mut unit, &mut done);
+        ended += done.len();
+        assert!(done.drain(..).all(|one| one.result.is_ok()));
+    }
+    unit.close().unwrap();
     scribe.check(&std::fs::read(file).unwrap());
 }
 
@@ -279,5 +324,65 @@ fn a_lost_connection_is_no_sign_of_life() {
         unit.poll(&mut done).unwrap();
         unit.wait(&[], Some(Duration::from_millis(20))).unwrap();
     }
+    unit.close().unwrap();
+}
+
+/// Long reads, every other one of which is cancelled as soon as it was sent: the target has most of them still to do.
+#[test]
+fn long_requests_are_cancelled_on_their_way() {
+    let Some(mut tgt) = Tgt::start(Carrier::Tcp) else {
+        return;
+    };
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, DEPTH as u64 * MIB);
+    let content: Vec<u8> = (0..DEPTH)
+        .flat_map(|slot| vec![slot as u8 + 1; MIB as usize])
+        .collect();
+    std::fs::write(file, &content).unwrap();
+    let options = Options {
+        depth: DEPTH,
+        ..Options::default()
+    };
+    let mut unit = open(&tgt.url("", &target, 1), options);
+    let tsih = unit.session().settled().tsih;
+    let memory = unit.memory(DEPTH * MIB as usize).unwrap();
+    let (mut done, mut cancelled) = (Vec::new(), 0);
+    for round in 0..10 {
+        for slot in 0..DEPTH {
+            let at = Extent {
+                lba: slot as u64 * MIB / 512,
+                blocks: (MIB / 512) as u32,
+            };
+            let offset = slot * MIB as usize;
+            memory.write_at(offset, &vec![0; MIB as usize]).unwrap();
+            let into = Place::new(&memory, offset);
+            let request = Request::Read { at, into };
+            unit.submit(slot as u64, request).unwrap();
+        }
+        for slot in (round % 2..DEPTH).step_by(2) {
+            assert!(unit.cancel(slot as u64));
+        }
+        let mut under_way = vec![true; DEPTH];
+        while under_way.contains(&true) {
+            some(&mut unit, &mut done);
+            for one in done.drain(..) {
+                let slot = one.id as usize;
+                assert!(core::mem::replace(&mut under_way[slot], false), "once");
+                let mut bytes = vec![0; MIB as usize];
+                memory.read_at(slot * MIB as usize, &mut bytes).unwrap();
+                match one.result {
+                    Ok(()) => assert!(bytes.iter().all(|byte| *byte == slot as u8 + 1)),
+                    Err(Failure::Cancelled) => {
+                        assert_eq!(slot % 2, round % 2, "its owner wanted it");
+                        cancelled += 1;
+                    }
+                    Err(failure) => panic!("{failure}"),
+                }
+            }
+        }
+    }
+    assert!(cancelled > 0, "the target was faster every time");
+    let now = unit.session().settled().tsih;
+    assert_eq!(now, tsih, "others went on: it did not log in again");
     unit.close().unwrap();
 }

@@ -191,6 +191,8 @@ impl Session {
             }
             (None, _) => {}
         }
+        // The next one need not wait for a tick.
+        self.watch_aborts(Instant::now());
     }
 
     /// The command has ended by itself: whatever the target says to a request to abort it, there is nothing to take back.
