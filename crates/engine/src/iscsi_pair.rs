@@ -137,6 +137,11 @@ impl IscsiPair {
         self.stream.qp.standing(name)
     }
 
+    /// The CmdSN that the last request about tasks left with, if it has this tag: what has a smaller one is before it.
+    pub fn task_number(&self, itt: u32) -> Option<u32> {
+        self.stream.qp.task_number(itt)
+    }
+
     /// Posts any other PDU.
     pub fn post_pdu(&self, wr: &PduWr<'_>) -> Result<(), PostError> {
         self.check()?;

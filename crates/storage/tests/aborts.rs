@@ -6,12 +6,15 @@ mod scripted;
 
 use std::time::{Duration, Instant};
 
-use scripted::{FILL, LEN, World, good};
+use scripted::{Conn, FILL, LEN, World, good};
 use verbena::low::Direction;
 use verbena_storage::session::{Options, Outcome};
 use verbena_wire::iscsi::TaskRequest;
 use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, ScsiCommand, TaskFunction, TaskOutcome};
+use verbena_wire::scsi::Status;
 
+/// The status of a unit that has too much to do.
+const BUSY: u8 = 8;
 /// A command may take so long.
 const LIMIT: Duration = Duration::from_millis(300);
 /// And an answer so long.
@@ -284,6 +287,71 @@ fn a_lost_connection_ends_what_was_cancelled() {
     world.quiet(SILENCE / 4);
 }
 
+/// A unit that is busy ends a command that nobody wants: it is not sent again.
+#[test]
+fn what_is_unwanted_is_not_sent_again() {
+    let mut world = World::new(patient());
+    world.start(0, Direction::None);
+    let first = world.hear_command();
+    assert!(world.session.cancel(0));
+    let request = world.hear_task();
+    world.conn.respond_with(first.itt, BUSY);
+    world.conn.answer(&request, TaskOutcome::NoTask);
+    assert_eq!(world.ends(1), [(0, Outcome::Status(Status::Busy))]);
+    world.quiet(SILENCE / 4);
+}
+
+/// The target's part of a reset, which is waited for: on a thread of its own.
+fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> World {
+    let World {
+        mut session,
+        mut conn,
+        listener,
+        ended,
+        memory,
+        longest,
+    } = world;
+    let conn = std::thread::scope(|scope| {
+        let there = scope.spawn(move || {
+            let request = conn.await_task();
+            assert_eq!(request.function, TaskFunction::LogicalUnitReset);
+            assert_eq!(request.reference, NO_TAG);
+            target(&mut conn, &request);
+            conn
+        });
+        session.reset_unit(Lun::new(1).unwrap()).unwrap();
+        there.join().unwrap()
+    });
+    World {
+        session,
+        conn,
+        listener,
+        ended,
+        memory,
+        longest,
+    }
+}
+
+/// A command that ended and began again before the reset was answered came after the reset, and goes on.
+#[test]
+fn what_began_after_a_reset_goes_on() {
+    let mut world = World::new(patient());
+    world.start(0, Direction::Read);
+    let first = world.hear_command();
+    let mut again = None;
+    let mut world = reset(world, |conn, request| {
+        conn.respond_with(first.itt, BUSY);
+        again = Some(conn.await_command());
+        conn.answer(request, TaskOutcome::Complete);
+    });
+    let again = again.unwrap();
+    assert!(again.itt != first.itt && again.cmd_sn > first.cmd_sn);
+    world.quiet(SILENCE / 4);
+    world.conn.data_in(again.itt, &[0x51; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.bytes(0), [0x51; LEN]);
+}
+
 /// A reset of one unit takes back what was under way there, and the connection stays. What comes before its answer counts.
 #[test]
 fn a_reset_keeps_the_connection() {
@@ -294,43 +362,11 @@ fn a_reset_keeps_the_connection() {
         world.session.start(id, command).unwrap();
     }
     let sent: Vec<_> = (0..4).map(|_| world.hear_command()).collect();
-    let World {
-        session,
-        conn,
-        listener,
-        ended,
-        memory,
-        longest,
-    } = world;
-    let (mut session, mut conn) = (session, conn);
-    // A reset waits for its answer: the target has a thread of its own meanwhile.
-    let conn = std::thread::scope(|scope| {
-        let first = sent[0].itt;
-        let target = scope.spawn(move || {
-            let request = loop {
-                match conn.hear() {
-                    Some((FromInitiator::TaskRequest(request), _)) => break request,
-                    Some((other, _)) => panic!("{other}"),
-                    None => std::thread::yield_now(),
-                }
-            };
-            assert_eq!(request.function, TaskFunction::LogicalUnitReset);
-            assert_eq!(request.reference, NO_TAG);
-            conn.data_in(first, &[0x41; LEN], true);
-            conn.answer(&request, TaskOutcome::Complete);
-            conn
-        });
-        session.reset_unit(Lun::new(1).unwrap()).unwrap();
-        target.join().unwrap()
+    let first = sent[0].itt;
+    let mut world = reset(world, move |conn, request| {
+        conn.data_in(first, &[0x41; LEN], true);
+        conn.answer(request, TaskOutcome::Complete);
     });
-    let mut world = World {
-        session,
-        conn,
-        listener,
-        ended,
-        memory,
-        longest,
-    };
     let again = world.hear_command();
     assert_eq!((again.lun, again.cdb), (sent[1].lun, sent[1].cdb));
     // Those of the reset, told late; one of them is nobody's any more, one is another unit's.

@@ -180,6 +180,11 @@ impl Iscsi {
         self.pair.standing(name)
     }
 
+    /// The CmdSN that the last request about tasks left with, if it has this tag: what has a smaller one is before it.
+    pub fn task_number(&self, itt: u32) -> Option<u32> {
+        self.pair.task_number(itt)
+    }
+
     /// Posts any other PDU; the adapter fills in its sequence numbers.
     pub fn post_pdu(&self, wr: &PduWr<'_>) -> Result<(), PostError> {
         self.pair.post_pdu(wr)

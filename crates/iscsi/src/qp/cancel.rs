@@ -43,6 +43,13 @@ impl Qp {
                 .then_some(Standing::Waits)
         })
     }
+
+    /// The CmdSN that the last request about tasks left with, if it has this tag: commands with smaller ones are before it, and those
+    /// are the ones that it is about (RFC 7143 §4.2.3.2).
+    pub fn task_number(&self, itt: u32) -> Option<u32> {
+        let last = self.desk.look(|inner| inner.task_request)?;
+        (last.0 == itt).then_some(last.1)
+    }
 }
 
 fn is_named(request: &Request, name: CommandId) -> bool {

@@ -62,6 +62,8 @@ pub(super) struct Inner {
     /// The next request's number.
     pub(super) cmd_sn: u32,
     pub(super) window: Window,
+    /// Tag and number of the last request about tasks: what has a smaller number is before it.
+    pub(super) task_request: Option<(u32, u32)>,
     /// The next status; none before the first one.
     pub(super) exp_stat_sn: Option<u32>,
     /// The first gap in them.
@@ -88,6 +90,7 @@ impl Inner {
                 exp_cmd_sn: 1,
                 max_cmd_sn: 1,
             },
+            task_request: None,
             exp_stat_sn: None,
             gap: None,
             drained: false,

@@ -5,7 +5,7 @@
 use parking_lot::Mutex;
 use verbena_mem::Sources;
 use verbena_nic::{Carrier, Moved, Outbox, QpState, Sending, Status};
-use verbena_wire::iscsi::{Bhs, NO_TAG, is_immediate};
+use verbena_wire::iscsi::{Bhs, FromInitiator, NO_TAG, is_immediate};
 
 use super::Init;
 use super::execute::Begun;
@@ -131,6 +131,9 @@ impl Inner {
         put(&mut bhs, 4, &lengths);
         put(&mut bhs, 24, &self.cmd_sn.to_be_bytes());
         put(&mut bhs, 28, &self.expected_status().to_be_bytes());
+        if let Ok(FromInitiator::TaskRequest(request)) = FromInitiator::parse(&bhs) {
+            self.task_request = Some((request.itt, request.cmd_sn));
+        }
         if !is_immediate(&bhs) {
             self.cmd_sn = self.cmd_sn.wrapping_add(1);
         }

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use verbena_wire::iscsi::{Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest};
+use verbena_wire::iscsi::{Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest, sn_lt};
 
 use super::Session;
 use super::link::Held;
@@ -52,16 +52,6 @@ impl Session {
     /// stays, and so does what is under way at other units.
     pub fn reset_unit(&mut self, lun: Lun) -> Result<(), Error> {
         self.until("answer to an abort", |session| session.abort.is_none())?;
-        // RFC 7143 §4.2.3.2: those with smaller numbers than the reset, which gets its number after this. A command that gets its own
-        // in between is aborted as well and not known to be; its time runs out.
-        let sent = self
-            .tasks
-            .numbers_of(|task| task.sent && task.command.lun == lun);
-        let affected: Vec<(u32, Held)> = sent
-            .into_iter()
-            .map(|number| (number, self.held(number)))
-            .filter(|(_, held)| matches!(held, Held::There { .. } | Held::Bound))
-            .collect();
         let itt = self.ask(TaskFunction::LogicalUnitReset, lun, (NO_TAG, 0))?;
         self.control.expect(itt);
         let answered = self.until("answer to a reset", |session| session.control.is_answered());
@@ -72,17 +62,19 @@ impl Session {
             Some(outcome) => return Err(Error::Target(format!("reset of unit {lun}: {outcome}"))),
             None => return Err(Error::Lost("the answer to a reset".to_owned())),
         }
-        let why = "its unit was reset";
-        for (number, before) in affected {
-            // One that has ended, and perhaps begun again, has nothing to do with it.
-            if self.held(number) != before {
-                continue;
-            }
-            match before {
-                Held::There { .. } => self.take_back(number, why),
+        let number = self.link.as_ref().and_then(|link| link.task_number(itt));
+        let sent = self
+            .tasks
+            .numbers_of(|task| task.sent && task.command.lun == lun);
+        for task in sent {
+            match (self.held(task), number) {
+                // RFC 7143 §4.2.3.2: those before the reset. What came after it, perhaps for the second time, goes on.
+                (Held::There { cmd_sn, .. }, Some(reset)) if sn_lt(cmd_sn, reset) => {
+                    self.take_back(task, "its unit was reset");
+                }
                 // RFC 7143 §11.5.1: it has no response, and we cannot know that nobody touches its memory.
-                Held::Bound => self.give_up("a unit was reset"),
-                Held::Here | Held::Ended => {}
+                (Held::Bound, _) => self.give_up("a unit was reset"),
+                _ => {}
             }
         }
         Ok(())

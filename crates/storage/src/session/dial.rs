@@ -56,6 +56,9 @@ fn fill(random: &mut [u8]) -> Result<(), Error> {
     Ok(())
 }
 
+/// A link to a target, logged in, and on which terms.
+type Reached = (Box<dyn Link>, Settled);
+
 /// A target that is being reached: looked up, dialled, logged in at.
 pub(super) struct Dial {
     device: Device,
@@ -114,7 +117,7 @@ impl Dial {
     }
 
     /// Goes as far as it can without waiting; a link that is logged in if there is one. After an error it is over.
-    pub(super) fn poll(&mut self) -> Result<Option<(Box<dyn Link>, Settled)>, Error> {
+    pub(super) fn poll(&mut self) -> Result<Option<Reached>, Error> {
         loop {
             let step = core::mem::replace(&mut self.step, Step::Over);
             match self.advance(step)? {
@@ -299,7 +302,7 @@ pub(super) fn log_in(
     address: &Address,
     options: &Options,
     isid: [u8; 6],
-) -> Result<(Box<dyn Link>, Settled), Error> {
+) -> Result<Reached, Error> {
     let mut dial = Dial::new(device, pd, address, options, isid)?;
     loop {
         if let Some(reached) = dial.poll()? {

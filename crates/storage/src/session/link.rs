@@ -98,6 +98,11 @@ pub(crate) trait Link: Send {
     /// Where a command is.
     fn held(&self, task: u32) -> Held;
 
+    /// The number that the last request about tasks left with, if it has this tag and that can be known.
+    fn task_number(&self, _tag: u32) -> Option<u32> {
+        None
+    }
+
     /// Takes a command back: none of its memory is read or written any more, and it fails as flushed in the news that follow. False if it
     /// has ended, or cannot be taken back. The target is not told.
     fn cancel(&mut self, task: u32) -> bool;

@@ -19,7 +19,8 @@ pub struct Options {
     pub depth: usize,
     /// How long a target may take to answer when it is dialled, and for each step of the login.
     pub login: Duration,
-    /// How long a command may take. Then the connection is given up, and what is safe to repeat is repeated on the next one.
+    /// How long a command may take. Then the target is asked to abort it, for as long as `silence`, and it is repeated if that is safe;
+    /// if it is not aborted, or waits for the target's window, the connection is given up.
     pub command: Duration,
     /// How long a silent target is trusted before it is asked for a sign of life; as long again for the sign.
     pub silence: Duration,

@@ -326,6 +326,10 @@ impl Link for Tcp {
         }
     }
 
+    fn task_number(&self, tag: u32) -> Option<u32> {
+        self.qp.task_number(tag)
+    }
+
     fn cancel(&mut self, task: u32) -> bool {
         let Some(name) = self.name_of(task) else {
             return false;

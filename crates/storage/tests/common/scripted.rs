@@ -108,9 +108,14 @@ impl Conn {
 
     /// A good response to a command.
     pub fn respond(&mut self, itt: u32) {
+        self.respond_with(itt, 0);
+    }
+
+    /// A response with this status and nothing else.
+    pub fn respond_with(&mut self, itt: u32, status: u8) {
         let pdu = ScsiResponse {
             response: Service::Completed,
-            status: 0,
+            status,
             residual: Residual::None,
             bidi_residual: Residual::None,
             data_len: 0,
@@ -188,6 +193,33 @@ impl Conn {
                 None
             }
             _ => Some((pdu, data)),
+        }
+    }
+
+    /// The next request about tasks, for a target with a thread of its own.
+    pub fn await_task(&mut self) -> TaskRequest {
+        match self.wait() {
+            FromInitiator::TaskRequest(request) => request,
+            other => panic!("{other}"),
+        }
+    }
+
+    /// The next command, likewise.
+    pub fn await_command(&mut self) -> ScsiCommand {
+        match self.wait() {
+            FromInitiator::ScsiCommand(command) => command,
+            other => panic!("{other}"),
+        }
+    }
+
+    fn wait(&mut self) -> FromInitiator {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < end, "nothing came");
+            match self.hear() {
+                Some((pdu, _)) => return pdu,
+                None => std::thread::yield_now(),
+            }
         }
     }
 

@@ -6,7 +6,7 @@ mod peer;
 use std::time::Duration;
 
 use verbena::low::Direction;
-use verbena::{Access, Memory};
+use verbena::{Access, Memory, Status};
 use verbena_iscsi::Terms;
 use verbena_iscsi::login::{IserTerms, Proof, Settled};
 use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, NopOut, Residual, ScsiCommand};
@@ -15,7 +15,7 @@ use verbena_wire::scsi::{Cdb, DeviceType};
 use super::tags::Tags;
 use super::{How, Iser};
 use crate::blocks::Place;
-use crate::session::link::{Link, Moved, News, Order};
+use crate::session::link::{Held, Link, Moved, News, Order};
 use peer::{Peer, pair};
 
 const HOW: How = How {
@@ -222,6 +222,41 @@ fn commands_wait_for_the_window() {
     let sns: Vec<u32> = (0..2).map(|_| command(&peer.hear().1).cmd_sn).collect();
     assert_eq!(sns, [2, 3]);
     assert!(matches!(peer.hear().1, FromInitiator::NopOut(nop) if nop.cmd_sn == 4));
+}
+
+/// One that has not left is taken back and uses up no number; one that has is the target's, and so is its memory, until the link ends.
+#[test]
+fn only_what_has_not_left_can_be_taken_back() {
+    let (mut link, mut peer) = logged_in();
+    for task in 0..3 {
+        plain(&mut link, task);
+    }
+    let first = command(&peer.hear().1);
+    let held: Vec<Held> = (0..4).map(|task| link.held(task)).collect();
+    assert_eq!(held, [Held::Bound, Held::Here, Held::Here, Held::Ended]);
+    assert!(!link.cancel(0) && !link.cancel(3));
+    assert!(link.cancel(1));
+    assert!(!link.cancel(1), "once");
+    let flushed = news(&mut link);
+    assert!(
+        matches!(
+            flushed[..],
+            [News::Failed {
+                task: 1,
+                status: Status::WrFlushErr
+            }]
+        ),
+        "{flushed:?}"
+    );
+    // Its number is free again.
+    plain(&mut link, 1);
+    peer.respond(first.itt, 1, 3, Residual::None);
+    assert_eq!(responded(&news(&mut link)), [0]);
+    let next: Vec<(u32, u32)> = (0..2)
+        .map(|_| command(&peer.hear().1))
+        .map(|one| (one.cmd_sn, one.itt % 0x1_0000))
+        .collect();
+    assert_eq!(next, [(2, 2), (3, 1)]);
 }
 
 /// RFC 7145 §8.1: the target has receives for so many requests that it did not ask for.
