@@ -309,7 +309,7 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
         listener,
         ended,
         memory,
-        longest,
+        slow,
     } = world;
     let conn = std::thread::scope(|scope| {
         let there = scope.spawn(move || {
@@ -328,7 +328,7 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
         listener,
         ended,
         memory,
-        longest,
+        slow,
     }
 }
 

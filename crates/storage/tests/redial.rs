@@ -12,15 +12,24 @@ use scripted::{LEN, World, good};
 use verbena::low::Direction;
 use verbena_storage::session::{Options, Outcome};
 
-/// A call of `poll` takes no longer, on a machine with other work.
-const TURN: Duration = Duration::from_millis(50);
+/// One step of a login may take so long: a call that waited for it would take as long.
+const STEP: Duration = Duration::from_millis(700);
+/// Calls that may be slow because the machine does something else. Each attempt to come back has many.
+const FEW: usize = 3;
 
 fn options() -> Options {
     Options {
-        login: Duration::from_millis(700),
+        login: STEP,
         reconnect: Duration::from_secs(2),
         ..Options::default()
     }
+}
+
+#[track_caller]
+fn assert_never_waits(world: &World) {
+    let slow = &world.slow;
+    assert!(slow.len() <= FEW, "polls took {slow:?}");
+    assert!(slow.iter().all(|took| *took < STEP / 2), "{slow:?}");
 }
 
 /// Every attempt of 0.7 s is one of silence; after 2 s no further one begins.
@@ -33,8 +42,7 @@ fn assert_given_up(world: &mut World, begun: Instant) {
     );
     assert!(took >= Duration::from_secs(2), "{took:?}");
     assert!(took < Duration::from_millis(4500), "{took:?}");
-    let longest = world.longest;
-    assert!(longest < TURN, "a poll took {longest:?}");
+    assert_never_waits(world);
 }
 
 /// A target whose door is opened and behind which nobody is.
@@ -45,7 +53,7 @@ fn a_silent_target_holds_nobody_up() {
     world.hear_command();
     // The system accepts, nobody else does.
     world.conn = world.conn.gone();
-    world.longest = Duration::ZERO;
+    world.slow.clear();
     assert_given_up(&mut world, Instant::now());
 }
 
@@ -64,7 +72,7 @@ fn a_target_that_cannot_be_reached_holds_nobody_up() {
         .collect();
     assert!(crowd.iter().any(Result::is_err), "there is no more room");
     world.conn = world.conn.gone();
-    world.longest = Duration::ZERO;
+    world.slow.clear();
     assert_given_up(&mut world, Instant::now());
 }
 
@@ -95,8 +103,7 @@ fn a_target_that_comes_back_is_taken_up() {
     assert_eq!(again.cdb, first.cdb);
     world.conn.data_in(again.itt, &[3; LEN], true);
     assert_eq!(world.ends(1), [good(0)]);
-    let longest = world.longest;
-    assert!(longest < TURN, "a poll took {longest:?}");
+    assert_never_waits(&world);
 }
 
 /// M12 drops a response that is out of sequence; ISCSI.md H.2 leaves a target that skipped one. Both, and at once: a command may take 30 s.

@@ -362,7 +362,7 @@ fn long_requests_are_cancelled_on_their_way() {
         for slot in (round % 2..DEPTH).step_by(2) {
             assert!(unit.cancel(slot as u64));
         }
-        let mut under_way = vec![true; DEPTH];
+        let mut under_way = [true; DEPTH];
         while under_way.contains(&true) {
             some(&mut unit, &mut done);
             for one in done.drain(..) {

@@ -272,10 +272,12 @@ pub struct World {
     pub conn: Conn,
     pub memory: Memory,
     pub ended: Vec<Ended>,
-    /// The longest that a call of `poll` took.
-    pub longest: Duration,
+    /// How long calls of `poll` took that took longer than [`TURN`].
+    pub slow: Vec<Duration>,
 }
 
+/// A call of `poll` takes no longer, unless the machine has other work.
+pub const TURN: Duration = Duration::from_millis(50);
 /// Bytes of data of each command that has some.
 pub const LEN: usize = 4096;
 pub const FILL: u8 = 0xa5;
@@ -310,7 +312,7 @@ impl World {
             conn,
             memory,
             ended: Vec::new(),
-            longest: Duration::ZERO,
+            slow: Vec::new(),
         }
     }
 
@@ -348,7 +350,8 @@ impl World {
     pub fn turn(&mut self) {
         let begun = Instant::now();
         self.session.poll(&mut self.ended);
-        self.longest = self.longest.max(begun.elapsed());
+        self.slow
+            .extend(Some(begun.elapsed()).filter(|took| *took > TURN));
         self.session
             .wait(&[], Some(Duration::from_millis(1)))
             .unwrap();
