@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use verbena_iscsi::{CommandWr, Direction, PduWr, Qp, Terms};
+use verbena_iscsi::{CommandId, CommandWr, Direction, PduWr, Qp, Terms};
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::Limits;
 use verbena_nic::{Cq, Flags, Hand, OnFailure, Outbox, ReceiveWr, Receiving, Sending, Sge};
@@ -38,6 +38,8 @@ struct World {
     wire: Vec<u8>,
     /// Tags that were sent.
     tags: Vec<u32>,
+    /// Commands that may not have ended.
+    names: Vec<CommandId>,
     /// Zones that commands read into.
     open: [bool; ZONES],
     stat_sn: u32,
@@ -112,6 +114,7 @@ impl World {
             inbox: Vec::new(),
             wire: Vec::new(),
             tags: vec![0, u32::MAX],
+            names: Vec::new(),
             open: [false; ZONES],
             stat_sn: 5,
             sends: 0,
@@ -127,7 +130,7 @@ impl World {
                 (0..=count).for_each(|_| self.post_receive());
             }
             2 => self.post_pdu(source.byte()),
-            3 => drop(self.qp.restart_sends()),
+            3 => self.regret(),
             4 => {
                 let len = usize::from(source.byte());
                 let bytes = source.slice(len).to_vec();
@@ -137,6 +140,16 @@ impl World {
                 let pdu = self.pdu(source);
                 self.come(&pdu);
             }
+        }
+    }
+
+    /// The send queue goes on, and the last command that was posted is taken back, if it has not ended.
+    fn regret(&mut self) {
+        let _ = self.qp.restart_sends();
+        if let Some(name) = self.names.pop() {
+            let there = self.qp.standing(name).is_some();
+            assert_eq!(self.qp.cancel(name, &mut self.out), there);
+            assert_eq!(self.qp.standing(name), None);
         }
     }
 
@@ -171,8 +184,11 @@ impl World {
             direction,
             data,
         };
-        if self.sends < MAX_POSTED && self.qp.post_command(&wr, &mut self.out).is_ok() {
+        if self.sends < MAX_POSTED
+            && let Ok(name) = self.qp.post_command(&wr, &mut self.out)
+        {
             self.sends += 1;
+            self.names.push(name);
             self.open[zone] |= direction == Direction::Read;
         }
     }

@@ -99,7 +99,7 @@ impl Unit {
     }
 
     /// Has the request of this number end; false if it is not under way. It completes in [`poll`](Blocks::poll) as any other: as the unit
-    /// ended it if that was sooner, else as [`Failure::Cancelled`](crate::blocks::Failure::Cancelled), and then it may have happened or not.
+    /// ended it if that was sooner, else as [`Failure::Cancelled`](crate::Failure::Cancelled), and then it may have happened or not.
     pub fn cancel(&mut self, id: u64) -> bool {
         self.session.cancel(id)
     }

@@ -85,7 +85,7 @@ impl Drop for Promise {
 
 impl Pending {
     /// Asks for its end: it is still waited for or awaited, and its buffer comes back then. It ends as the disk ended it if that was sooner,
-    /// else with [`Failure::Cancelled`](crate::blocks::Failure::Cancelled): then it may have happened or not, but for one that
+    /// else with [`Failure::Cancelled`](crate::Failure::Cancelled): then it may have happened or not, but for one that
     /// had not left. A target that does not abort it within the time for a sign of life loses its connection, which is made anew.
     pub fn cancel(&self) {
         self.door.cancel(self.ticket);
