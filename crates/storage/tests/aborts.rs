@@ -332,6 +332,27 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
     }
 }
 
+/// One request about tasks at a time: what takes too long meanwhile is not aborted, and the reset ends it.
+#[test]
+fn a_reset_is_not_disturbed() {
+    let mut world = World::new(impatient());
+    world.start(0, Direction::Read);
+    let first = world.hear_command();
+    let mut world = reset(world, |conn, request| {
+        let end = Instant::now() + LIMIT * 2;
+        while Instant::now() < end {
+            assert_eq!(conn.hear(), None);
+            std::thread::yield_now();
+        }
+        conn.answer(request, TaskOutcome::Complete);
+    });
+    let again = world.hear_command();
+    assert_eq!(again.cdb, first.cdb);
+    world.conn.data_in(again.itt, &[0x61; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+    assert!(!world.conn.closed);
+}
+
 /// A command that ended and began again before the reset was answered came after the reset, and goes on.
 #[test]
 fn what_began_after_a_reset_goes_on() {

@@ -63,7 +63,7 @@ fn a_target_that_cannot_be_reached_holds_nobody_up() {
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     listen(&fd, 0).unwrap();
-    let mut world = World::at(TcpListener::from(fd), options());
+    let mut world = World::at("127.0.0.1", TcpListener::from(fd), options());
     world.start(0, Direction::Read);
     world.hear_command();
     let to = world.to();
@@ -74,6 +74,22 @@ fn a_target_that_cannot_be_reached_holds_nobody_up() {
     world.conn = world.conn.gone();
     world.slow.clear();
     assert_given_up(&mut world, Instant::now());
+}
+
+/// A name has several addresses, perhaps, and not all of them answer; it is looked up again when the connection is lost.
+#[test]
+fn a_name_is_as_good_as_an_address() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut world = World::at("localhost", listener, options());
+    world.start(0, Direction::None);
+    world.hear_command();
+    world.conn = world.conn.gone();
+    world.slow.clear();
+    world.accept();
+    let again = world.hear_command();
+    world.conn.respond(again.itt);
+    assert_eq!(world.ends(1), [good(0)]);
+    assert_never_waits(&world);
 }
 
 /// It comes back in the middle of all that, and what was under way goes on.

@@ -100,7 +100,7 @@ impl Session {
             .tasks
             .numbers_of(|task| task.sent && (task.unwanted || task.deadline <= now));
         for number in late {
-            if self.abort.is_some() {
+            if self.is_busy() {
                 break;
             }
             let unwanted = self.tasks.get(number).is_some_and(|task| task.unwanted);
@@ -115,9 +115,14 @@ impl Session {
         }
     }
 
+    /// A request about tasks is under way, which may be a reset that makes all others needless.
+    fn is_busy(&self) -> bool {
+        self.abort.is_some() || self.control.is_asking()
+    }
+
     /// Has a command that was sent end, in the mildest way that there is.
     fn call_off(&mut self, number: u32, why: &str, unwanted: bool) {
-        if self.abort.is_some() {
+        if self.is_busy() {
             // Its turn comes.
             return;
         }

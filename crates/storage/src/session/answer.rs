@@ -53,6 +53,11 @@ impl Control {
         !matches!(self.asked, Some((_, None)))
     }
 
+    /// Whether there is a request whose answer was not taken.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asked.is_some()
+    }
+
     pub(super) fn take_answer(&mut self) -> Option<TaskOutcome> {
         self.asked.take()?.1
     }

@@ -285,14 +285,13 @@ pub const FILL: u8 = 0xa5;
 impl World {
     pub fn new(options: Options) -> World {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        World::at(listener, options)
+        World::at("127.0.0.1", listener, options)
     }
 
-    pub fn at(listener: TcpListener, options: Options) -> World {
+    /// With a listener that is there, by this name of the machine.
+    pub fn at(host: &str, listener: TcpListener, options: Options) -> World {
         let port = listener.local_addr().unwrap().port();
-        let address = format!("iscsi://127.0.0.1:{port}/{TARGET}/1")
-            .parse()
-            .unwrap();
+        let address = format!("iscsi://{host}:{port}/{TARGET}/1").parse().unwrap();
         let device = Device::open().unwrap();
         let (session, conn) = std::thread::scope(|scope| {
             let opened = scope.spawn(|| Session::open(&device, &address, options).unwrap());
