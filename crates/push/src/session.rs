@@ -199,7 +199,7 @@ impl Session {
     }
 
     fn violated(&mut self, violation: Violation) -> Violation {
-        self.counters.violations += 1;
+        self.counters.violations.add((&violation).into());
         violation
     }
 

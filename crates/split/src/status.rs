@@ -2,6 +2,7 @@
 //! It promises sockets that only the same user reaches, and that whoever asks and does not read holds nobody up.
 //! It refuses to take orders.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 4;
 
 /// What a link's session counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkStatus {
     /// Packets that came.
     pub packets_in: u64,
@@ -41,12 +42,16 @@ pub struct LinkStatus {
     pub lost: u64,
     /// What the peer did against the rules.
     pub violations: u64,
+    /// The same by its kind, as far as there was any: see `verbena_push::Kind`.
+    pub violations_by_kind: BTreeMap<String, u64>,
 }
 
 impl LinkStatus {
     /// Of a link, now.
     pub(crate) fn of(link: &crate::link::Link) -> LinkStatus {
         let counters = link.counters();
+        let kinds = counters.violations.iter();
+        let kinds = kinds.map(|(kind, count)| (kind.name().to_owned(), count));
         LinkStatus {
             packets_in: counters.packets_in,
             packets_out: counters.packets_out,
@@ -56,7 +61,8 @@ impl LinkStatus {
             indications_out: counters.indications_out,
             free: link.free(),
             lost: counters.lost,
-            violations: counters.violations,
+            violations: counters.violations.total(),
+            violations_by_kind: kinds.collect(),
         }
     }
 }

@@ -59,7 +59,7 @@ impl Unit {
             full: guest.full,
             refused: statistics.malformed + statistics.spoofed,
             unfit: guest.unfit,
-            violations: guest.link.counters().violations,
+            violations: guest.link.counters().violations.total(),
         }
     }
 }
