@@ -128,7 +128,9 @@ pub(crate) fn messages(link: &LinkStatus) -> String {
 /// What kinds of violations there were.
 fn kinds(link: &LinkStatus) -> String {
     let kinds = link.violations_by_kind.iter();
-    let kinds: Vec<String> = kinds.map(|(name, count)| format!("{count} {name}")).collect();
+    let kinds: Vec<String> = kinds
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
     match kinds.is_empty() {
         true => String::new(),
         false => format!(" ({})", kinds.join(", ")),
