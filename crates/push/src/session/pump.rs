@@ -172,8 +172,7 @@ impl Session {
         for pool in used {
             self.announce(pool);
         }
-        let requests: Vec<Vec<u8>> = self.transactions.requests().cloned().collect();
-        self.outbox.extend(requests);
+        self.outbox.extend(self.transactions.again());
     }
 
     /// How many messages were sent before this one, which is one of them if there is credit for it, and up to which the peer

@@ -348,3 +348,22 @@ fn packets_that_come_after_all_do_not_stop_the_flow() {
     assert_eq!(counters[0].violations.total(), number);
     assert_eq!(counters[1].violations.total(), 0);
 }
+
+/// P6: a request that was said again because its answer was late is answered twice, and nobody is to blame.
+#[test]
+fn the_second_answer_to_what_was_said_twice_is_no_violation() {
+    let mut world = World::new(Settings::new(Arrangement::Sends));
+    world.lossy = true;
+    world.advertise(0, &[World::pool(1, 5, 50)]).unwrap();
+    world.settle();
+    world.request(0).unwrap();
+    world.sides[0].session.flush(&[1]).unwrap();
+    world.drain(0);
+    world.sides[0].session.refresh();
+    world.drain(0);
+    world.settle();
+    assert_eq!(world.sides[0].answers.len(), 1);
+    assert_eq!(world.sides[0].freed, [1]);
+    let counters = world.sides.each_ref().map(|side| *side.session.counters());
+    assert_eq!(counters.map(|counters| counters.violations.total()), [0, 0]);
+}
