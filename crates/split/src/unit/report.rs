@@ -37,6 +37,7 @@ impl Unit {
             frames_out: self.lan_counts.out,
             dropped: self.lan_counts.dropped,
             addresses: self.switch.addresses(),
+            rejected: self.rejections.count(),
             hosts: hosts.collect(),
         }
     }
