@@ -218,7 +218,9 @@ impl Host {
         let mut done = Vec::new();
         loop {
             let now = Instant::now();
-            self.carrier.turn(now, &mut done)?;
+            if let Err(error) = self.carrier.turn(now, &mut done) {
+                self.break_down(error)?;
+            }
             let mut busy = !done.is_empty();
             for wc in done.drain(..) {
                 self.with_link(|link, carrier| link.handle(carrier, &wc, now));

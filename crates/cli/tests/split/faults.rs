@@ -145,6 +145,36 @@ fn a_host_that_moves_is_connected_again() {
     });
 }
 
+/// The interface that a host reaches its unit by is taken out, and put in again: the host's own stays, and is connected again.
+#[test]
+fn an_interface_that_is_gone_comes_back() {
+    privileged("faults::an_interface_that_is_gone_comes_back", || {
+        let mut world = World::new(Way::Ethernet, 1);
+        world.patience = "3";
+        let _unit = world.start_unit(&[]);
+        let at = world.unit_for(1).replace("//fab/", "//way/");
+        let host = world.host(1);
+        let put_in = || {
+            host.ip("link add link fab name way type macvlan mode bridge");
+            host.ip("link set way up");
+        };
+        put_in();
+        world.make_persistent(1);
+        let mut driver = world.start_host_at(1, &at, &[]);
+        world.until_up(1);
+        ping(host, LAN, 50);
+        host.ip("link del way");
+        driver.says("there is no network interface `way`");
+        put_in();
+        until("it is connected again", || {
+            assert!(!driver.is_over(), "{}", driver.said());
+            world.status("host", "net1")["connections"] == 2
+        });
+        world.until_up(1);
+        ping(host, LAN, 50);
+    });
+}
+
 /// A host's interface that is a port of a bridge is promiscuous, though its flags do not say so.
 #[test]
 fn a_bridge_at_a_host_hears_everything() {

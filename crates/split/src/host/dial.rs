@@ -6,6 +6,7 @@ use core::fmt;
 use std::time::Instant;
 
 use super::{Happening, Host};
+use crate::carrier::nowhere::Nowhere;
 use crate::carrier::{Carrier, CarrierError};
 use crate::hello::{Hello, MAX_NAME, channels};
 use crate::link::{Link, LinkOptions};
@@ -30,6 +31,16 @@ impl Host {
     ) -> Host {
         self.reopen = Some(Reopen(Box::new(open)));
         self
+    }
+
+    /// The carrier does not work any more, perhaps because its interface is gone: another is opened when the unit is dialled again.
+    pub(super) fn break_down(&mut self, error: CarrierError) -> Result<(), CarrierError> {
+        if self.reopen.is_none() {
+            return Err(error);
+        }
+        self.lose(&error.to_string());
+        self.carrier = Box::new(Nowhere);
+        Ok(())
     }
 
     /// Asks the unit for channels, by a new carrier if the last one led to nothing any more.
