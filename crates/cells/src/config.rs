@@ -34,6 +34,9 @@ pub struct Config {
     pub least_timeout: Duration,
     /// Tries without any progress before a channel fails.
     pub retries: u32,
+    /// A connected channel does not fail for silence of less than this, whatever the tries: on a fast way they are over soon, and
+    /// a peer may be busy for longer.
+    pub patience: Duration,
     /// How long to wait after the peer had no receive; it doubles up to 64 times this.
     pub busy_delay: Duration,
     /// Times that a peer may say so of one packet before the channel fails.
@@ -64,6 +67,7 @@ impl Default for Config {
             timeout: Duration::from_millis(20),
             least_timeout: Duration::from_millis(5),
             retries: 8,
+            patience: Duration::ZERO,
             busy_delay: Duration::from_millis(1),
             busy_retries: 1000,
             connect_timeout: Duration::from_millis(200),

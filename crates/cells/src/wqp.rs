@@ -163,6 +163,8 @@ pub(crate) struct Wqp {
     /// Nothing is sent before.
     hold: Option<Time>,
     tries: u32,
+    /// When the first of these tries was over.
+    silent_since: Option<Time>,
     busy: u32,
     naks: u32,
     pace: pace::Pace,
@@ -213,6 +215,7 @@ impl Wqp {
             timer: None,
             hold: None,
             tries: 0,
+            silent_since: None,
             busy: 0,
             naks: 0,
             pace: pace::Pace::default(),

@@ -9,7 +9,7 @@ use rustix::net::netdevice;
 
 use crate::error::{Capability, Error, Result};
 use crate::mac::Mac;
-use crate::sys::request;
+use crate::sys::{promiscuity, request};
 
 /// How an interface stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub struct Link {
 #[derive(Debug)]
 pub struct Interface {
     control: OwnedFd,
+    route: OwnedFd,
     index: u32,
     /// As it was found, for when it is gone.
     name: String,
@@ -37,9 +38,11 @@ impl Interface {
         check(name, false)?;
         let refused = |call| move |errno| Error::of(call, name, errno, Capability::NetAdmin);
         let control = request::control().map_err(refused("socket"))?;
+        let route = promiscuity::open().map_err(refused("socket AF_NETLINK"))?;
         let index = netdevice::name_to_index(&control, name).map_err(refused("SIOCGIFINDEX"))?;
         let interface = Interface {
             control,
+            route,
             index,
             name: name.to_owned(),
         };
@@ -120,10 +123,12 @@ impl Interface {
         })
     }
 
-    /// It hands over everything that comes, what is for others included.
+    /// It hands over everything that comes, what is for others included, because somebody wants that: its flags, a bridge that it
+    /// is a port of, or a program that listens in.
     pub fn is_promiscuous(&self) -> Result<bool> {
-        let flags = self.ask("SIOCGIFFLAGS", request::flags)?;
-        Ok(flags & libc::IFF_PROMISC != 0)
+        let count = promiscuity::of(&self.route, self.index);
+        let count = count.map_err(|errno| self.refused("RTM_GETLINK", errno))?;
+        Ok(count > 0)
     }
 
     /// How it stands.

@@ -7,6 +7,7 @@
 pub(crate) mod many;
 pub(crate) mod news;
 pub(crate) mod packet;
+pub(crate) mod promiscuity;
 pub(crate) mod request;
 pub(crate) mod tun;
 pub(crate) mod udp;

@@ -2,6 +2,8 @@
 //! The numbers only grow, and say what happened, not what is owed.
 //! They refuse to know names and formats of statistics.
 
+use crate::kind::Tally;
+
 /// Counts since the session began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -23,8 +25,8 @@ pub struct Counters {
     pub indications_out: u64,
     /// Messages of another function or version, answered.
     pub unknown: u64,
-    /// What the peer did against the rules.
-    pub violations: u64,
+    /// What the peer did against the rules, by its kind.
+    pub violations: Tally,
     /// Messages and packets that the carrier, or a count that the peer told, says are lost.
     pub lost: u64,
     /// Packets that were refused because there was no room.

@@ -66,11 +66,12 @@ impl Lent {
         self.busy > 0
     }
 
-    /// Packets sent so far, where they are counted.
-    pub(crate) fn sent(&self) -> Option<u32> {
+    /// Packets that have left so far, where they are counted. Those that the carrier is not done with do not count: a message may
+    /// overtake them, and whoever is told of them would miss them.
+    pub(crate) fn left(&self) -> Option<u32> {
         match &self.stock {
             Stock::Elements { .. } => None,
-            Stock::Counted(credit) => Some(credit.sent()),
+            Stock::Counted(credit) => Some(credit.sent().wrapping_sub(self.busy)),
         }
     }
 

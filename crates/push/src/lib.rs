@@ -3,7 +3,7 @@
 //! back, and to stay within named limits whatever arrives. It refuses to know carriers, memory, clocks and network drivers.
 //!
 //! Reading order: [`settings`] → [`output`] → [`session`] (`send`, `receive`, `arrive`, `pools`, `config`, `pump`) → the books
-//! it keeps (`owned`, `lent`, `window`, `transactions`) → [`error`].
+//! it keeps (`owned`, `lent`, `window`, `transactions`) → [`error`] and [`kind`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -13,6 +13,7 @@
 
 mod counters;
 pub mod error;
+pub mod kind;
 mod lent;
 pub mod output;
 mod owned;
@@ -26,6 +27,7 @@ mod world;
 
 pub use counters::Counters;
 pub use error::{Misuse, Refused, Violation};
+pub use kind::{Kind, Tally};
 pub use lent::{Lease, LeaseEvent, Use, UseEvent};
 pub use output::{Channel, Event, Output, Packet};
 pub use owned::{Hold, HoldEvent, Tenure, TenureEvent};

@@ -90,8 +90,9 @@ impl Tenure {
 pub(crate) struct Posted {
     queue: VecDeque<u32>,
     grant: Grant,
-    /// How many the peer said it has sent.
+    /// How many the peer said it has sent, and how many it had said when we looked for missing ones last.
     announced: Option<u32>,
+    aged: Option<u32>,
 }
 
 /// A pool of ours.
@@ -114,6 +115,7 @@ impl Owned {
             queue: (0..pool.count).collect(),
             grant: Grant::new(pool.count),
             announced: None,
+            aged: None,
         });
         Owned {
             pool,
@@ -235,18 +237,35 @@ impl Owned {
         self.posted.as_mut().map_or(0, |p| p.grant.lose(count))
     }
 
-    /// The peer says how many packets it has sent so far; `Err` gives the numbers that are possible.
+    /// The peer says how many packets had left it when it said so; `Err` gives the numbers that are possible.
     pub(crate) fn announce(&mut self, number: u32) -> Result<(), (u32, u32)> {
         let Some(posted) = &mut self.posted else {
             return Err((0, 0));
         };
-        let from = posted.grant.received();
-        posted
-            .grant
-            .missing(number)
-            .ok_or((from, from.wrapping_add(posted.grant.left())))?;
+        if posted.grant.missing(number).is_none() {
+            let from = posted.grant.received();
+            if !posted.grant.is_passed(number) {
+                return Err((from, from.wrapping_add(posted.grant.left())));
+            }
+            // Packets that left after it was composed were faster. But who says the same again a refresh later has sent nothing
+            // since: then we counted too many, because some came after we had given them up.
+            if posted.aged == Some(number) {
+                posted.grant.correct(number, self.pool.count);
+            }
+        }
         posted.announced = Some(number);
         Ok(())
+    }
+
+    /// Gives up what was announced before this was called last and has not arrived; returns how many that are. What was announced
+    /// since then may still be on its way.
+    pub(crate) fn give_up(&mut self) -> u32 {
+        let Some(posted) = &mut self.posted else {
+            return 0;
+        };
+        let missing = posted.aged.and_then(|aged| posted.grant.missing(aged));
+        posted.aged = posted.announced;
+        posted.grant.lose(missing.unwrap_or(0))
     }
 
     /// How many packets were announced and have not arrived.

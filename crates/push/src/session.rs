@@ -178,11 +178,9 @@ impl Session {
         if let Asking::Sent(size) = self.asking {
             self.asking = Asking::Due(size);
         }
-        // What was announced a refresh ago and has not arrived will not arrive.
-        for owned in self.owned.values_mut() {
-            let lost = owned.lose(owned.missing());
-            self.counters.lost += u64::from(lost);
-        }
+        // What was announced before the last refresh and has not arrived will not arrive.
+        let given_up: u32 = self.owned.values_mut().map(Owned::give_up).sum();
+        self.counters.lost += u64::from(given_up);
         self.settle_drained();
         if self.settings.arrangement.counts() {
             self.repeat();
@@ -199,7 +197,7 @@ impl Session {
     }
 
     fn violated(&mut self, violation: Violation) -> Violation {
-        self.counters.violations += 1;
+        self.counters.violations.add((&violation).into());
         violation
     }
 

@@ -2,7 +2,7 @@
 //! It promises that a context is answered once, and that neither list grows beyond its limit.
 //! It refuses to know what the answers do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use verbena_wire::push::Operation;
 
@@ -25,12 +25,24 @@ pub(crate) struct Recall {
     pub(crate) busy: Vec<u32>,
 }
 
+/// Requests that were said again and answered; each may be answered once more. Of older ones nothing is on its way any more.
+const ECHOES: usize = 64;
+
+/// A request of ours.
+#[derive(Debug)]
+struct Ours {
+    open: Open,
+    /// The request, to say it again, and whether that was done.
+    request: Vec<u8>,
+    again: bool,
+}
+
 /// All that waits.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     next: u64,
-    /// With the request, to say it again.
-    ours: BTreeMap<u64, (Open, Vec<u8>)>,
+    ours: BTreeMap<u64, Ours>,
+    echoes: VecDeque<u64>,
     /// The peer's configuration requests.
     asked: BTreeMap<u64, Operation>,
     /// The peer's flush requests, in the order in which they came.
@@ -49,20 +61,39 @@ impl Transactions {
     }
 
     pub(crate) fn open(&mut self, context: u64, open: Open, request: Vec<u8>) {
-        self.ours.insert(context, (open, request));
+        let again = false;
+        let ours = Ours {
+            open,
+            request,
+            again,
+        };
+        self.ours.insert(context, ours);
     }
 
     pub(crate) fn get(&self, context: u64) -> Option<&Open> {
-        self.ours.get(&context).map(|(open, _)| open)
+        self.ours.get(&context).map(|ours| &ours.open)
     }
 
     pub(crate) fn close(&mut self, context: u64) -> Option<Open> {
-        self.ours.remove(&context).map(|(open, _)| open)
+        let ours = self.ours.remove(&context)?;
+        if ours.again {
+            self.echoes.truncate(ECHOES - 1);
+            self.echoes.push_front(context);
+        }
+        Some(ours.open)
     }
 
-    /// The requests that wait, as they were sent.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = &Vec<u8>> {
-        self.ours.values().map(|(_, request)| request)
+    /// It was answered already, and asked more than once.
+    pub(crate) fn is_echo(&self, context: u64) -> bool {
+        self.echoes.contains(&context)
+    }
+
+    /// The requests that wait, as they were sent, to be said again.
+    pub(crate) fn again(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.ours.values_mut().map(|ours| {
+            ours.again = true;
+            ours.request.clone()
+        })
     }
 
     /// The peer asks; `Some(false)` if it asked already, `None` if it asks too much.

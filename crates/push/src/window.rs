@@ -109,6 +109,19 @@ impl Grant {
         (missing <= self.left()).then_some(missing)
     }
 
+    /// So many were counted already, and more.
+    pub(crate) fn is_passed(&self, number: u32) -> bool {
+        ahead(number, self.received) > 0
+    }
+
+    /// So many were sent, and no more, whatever we counted; nor can the peer believe that it has more than `most` credits.
+    pub(crate) fn correct(&mut self, number: u32, most: u32) {
+        self.received = number;
+        if self.left() > most {
+            self.told = number.wrapping_add(most);
+        }
+    }
+
     /// How many the peer could be granted if it may have `posted` under way.
     pub(crate) fn owed(&self, posted: u32) -> u32 {
         ahead(self.told, self.received.wrapping_add(posted))

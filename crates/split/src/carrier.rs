@@ -5,6 +5,7 @@
 pub mod address;
 pub mod cells;
 pub mod iwarp;
+pub(crate) mod nowhere;
 pub mod open;
 pub(crate) mod rest;
 

@@ -2,6 +2,7 @@
 //! It promises an interface that stays whatever happens to the unit, whose link says whether frames can pass, and which is
 //! connected again when the unit returns. It refuses to keep frames that cannot be sent: the kernel queues them, or drops them.
 
+mod dial;
 mod frames;
 mod phase;
 mod report;
@@ -16,14 +17,14 @@ use std::time::{Duration, Instant};
 use verbena_lan::{LONGEST, Mac, Offloads, Tap, VNET, Watch};
 use verbena_push::Arrangement;
 
+use crate::Journal;
+use crate::awake::Awake;
 use crate::carrier::{Carrier, CarrierError, News, Pair};
-use crate::hello::{Hello, MAX_NAME, channels};
-use crate::link::{Link, LinkOptions, Lost};
+use crate::link::{Link, Lost};
 use crate::service::{Ask, Counts};
 use crate::sleep::sleep;
 use crate::status::Desk;
 use crate::stop::Stop;
-use crate::{Journal, random};
 
 /// Dialling again after a failure waits so long at first, and doubles.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -32,6 +33,8 @@ const AGAIN_MOST: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_millis(500);
 /// How often a busy driver looks whether somebody asks for its status, or interfaces have changed.
 const GLANCE: Duration = Duration::from_millis(50);
+/// A unit has so long to connect all channels and to answer what it is asked first, or its patience if that is longer.
+const FORMING: Duration = Duration::from_secs(5);
 /// How long taking leave may take.
 const LEAVE: Duration = Duration::from_secs(1);
 
@@ -126,9 +129,14 @@ pub struct Host {
     watch: Watch,
     desk: Desk,
     carrier: Box<dyn Carrier>,
+    /// How to have another one, and whether that is due.
+    reopen: Option<dial::Reopen>,
+    is_stale: bool,
     journal: Journal,
     phase: Phase,
     link: Option<Link>,
+    /// How long the link is being made.
+    formed: Awake,
     /// When to dial again, and how long to wait after that.
     again: (Instant, Duration),
     why: Option<String>,
@@ -179,9 +187,12 @@ impl Host {
             desk: Desk::open(&format!("host-{name}"))?,
             tap,
             carrier,
+            reopen: None,
+            is_stale: false,
             journal,
             phase: Phase::Apart,
             link: None,
+            formed: Awake::new(now),
             again: (now, AGAIN),
             why: None,
             asked: BTreeMap::new(),
@@ -207,7 +218,9 @@ impl Host {
         let mut done = Vec::new();
         loop {
             let now = Instant::now();
-            self.carrier.turn(now, &mut done)?;
+            if let Err(error) = self.carrier.turn(now, &mut done) {
+                self.break_down(error)?;
+            }
             let mut busy = !done.is_empty();
             for wc in done.drain(..) {
                 self.with_link(|link, carrier| link.handle(carrier, &wc, now));
@@ -245,7 +258,7 @@ impl Host {
         let queue = queue.filter(|_| self.reads_frames());
         // Once it is wished, it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());
-        let rare = [Some(self.watch.as_fd()), Some(self.desk.as_fd()), stop];
+        let rare = [Some(self.watch.as_fd()), self.desk.sleeper(now), stop];
         let rare = rare.into_iter().flatten();
         let carrier = core::iter::once(&*self.carrier);
         let woken = sleep(carrier, queue, rare, until)?;
@@ -274,6 +287,7 @@ impl Host {
         if let Some(link) = self.link.take() {
             link.close(&mut *self.carrier);
         }
+        self.is_stale = true;
         let was = self.phase;
         self.phase = was.after(Happening::Lost);
         self.asked.clear();
@@ -292,39 +306,6 @@ impl Host {
     fn set_carrier(&mut self, on: bool) {
         if let Err(error) = self.tap.set_carrier(on) {
             self.journal.note(&error.to_string());
-        }
-    }
-
-    fn dial(&mut self, now: Instant) {
-        let options = LinkOptions {
-            arrangement: self.options.arrangement,
-            elements: self.options.elements,
-            size: self.options.size(),
-        };
-        self.phase = self.phase.after(Happening::Dialled);
-        let made = Link::new(&mut *self.carrier, options, now);
-        let link = match made {
-            Ok(link) => self.link.insert(link),
-            Err(lost) => return self.lose(&lost.to_string()),
-        };
-        let mut name = self.options.name.clone();
-        while name.len() > MAX_NAME {
-            name.pop();
-        }
-        let mut hello = Hello {
-            service: random(),
-            arrangement: options.arrangement,
-            channel: 0,
-            name,
-        };
-        for channel in 0..channels(options.arrangement) {
-            hello.channel = channel;
-            let Some(pair) = link.pair(channel) else {
-                continue;
-            };
-            if let Err(error) = self.carrier.connect(pair, &hello.to_bytes()) {
-                return self.lose(&error.to_string());
-            }
         }
     }
 
@@ -359,10 +340,15 @@ impl Host {
         match self.phase {
             Phase::Apart if self.again.0 <= now => self.dial(now),
             Phase::Dialling | Phase::Starting | Phase::Up => {
-                let silent = self.link.as_mut().map(|link| link.silent(now));
-                let silent = silent.unwrap_or_default();
-                if silent > self.options.patience {
+                let formed = self.formed.look(now);
+                let (carrier, patience) = (&mut *self.carrier, self.options.patience);
+                if let Some(link) = &mut self.link
+                    && link.is_lost(carrier, now, patience)
+                {
+                    let silent = link.silent(now);
                     self.lose(&format!("silent for {silent:.1?}"));
+                } else if self.phase != Phase::Up && formed > FORMING.max(patience) {
+                    self.lose(&format!("it has not agreed to anything in {formed:.1?}"));
                 } else if self.phase == Phase::Up && now > self.probed + QUIET {
                     self.probe(now);
                 }

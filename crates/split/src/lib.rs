@@ -11,6 +11,7 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+mod awake;
 pub mod carrier;
 pub mod hello;
 pub mod host;

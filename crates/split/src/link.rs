@@ -20,6 +20,7 @@ use verbena_push::{
 };
 use verbena_wire::push::{Operation, Pool, Status as Answer};
 
+use crate::awake::Awake;
 use crate::carrier::{Carrier, CarrierError, Memory, Pair, PairOptions, Reach};
 use crate::hello::channels;
 use crate::slots::Slots;
@@ -29,8 +30,6 @@ const POOL: u32 = 1;
 /// How often a lossy carrier is told again what it may have lost; rarer while nothing comes, up to [`REFRESH_MOST`].
 const REFRESH: Duration = Duration::from_millis(50);
 const REFRESH_MOST: Duration = Duration::from_secs(1);
-/// Drivers look more often how long a peer is silent, if the system lets them.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// What a link shall be like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,9 +119,8 @@ pub struct Link {
     current: Vec<u8>,
     arrived: VecDeque<(u32, u32)>,
     events: VecDeque<LinkEvent>,
-    /// When somebody last looked how long the peer is silent, and how long it was then.
-    looked: Instant,
-    silent: Duration,
+    /// How long the peer is silent.
+    silent: Awake,
     /// When a lossy carrier is asked again.
     refresh: Option<(Instant, Duration)>,
 }
@@ -190,8 +188,7 @@ impl Link {
             current: Vec::new(),
             arrived: VecDeque::new(),
             events: VecDeque::new(),
-            looked: now,
-            silent: Duration::ZERO,
+            silent: Awake::new(now),
             refresh: lossy.then_some((now + REFRESH, REFRESH)),
         };
         match link.complete(carrier, acknowledged) {
@@ -266,10 +263,14 @@ impl Link {
     /// How long the peer has given no sign of life. A pause in which nobody looked counts for half a second at most: who was
     /// held up has neither asked nor listened, and the silence may be his own.
     pub fn silent(&mut self, now: Instant) -> Duration {
-        let pause = now.saturating_duration_since(self.looked);
-        self.silent += pause.min(PAUSE);
-        self.looked = now;
-        self.silent
+        self.silent.look(now)
+    }
+
+    /// The peer is gone: silent for longer than `patience`, although everything that came was looked at. A carrier that never comes
+    /// to its end, because others keep it busy, makes that twice as long.
+    pub fn is_lost(&mut self, carrier: &mut dyn Carrier, now: Instant, patience: Duration) -> bool {
+        let silent = self.silent(now);
+        silent > patience && (silent > patience * 2 || carrier.doze())
     }
 
     /// What the session counted.
@@ -358,7 +359,7 @@ impl Link {
 
     /// A sign of life came.
     fn hear(&mut self, now: Instant) {
-        (self.looked, self.silent) = (now, Duration::ZERO);
+        self.silent.begin(now);
         if let Some(refresh) = &mut self.refresh {
             // Sooner again, but never later: what was lost stays lost, however much comes the other way.
             *refresh = (refresh.0.min(now + REFRESH), REFRESH);

@@ -2,12 +2,14 @@
 //! It promises sockets that only the same user reaches, and that whoever asks and does not read holds nobody up.
 //! It refuses to take orders.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +19,13 @@ use crate::service::Counts;
 const LONGEST: u64 = 1 << 20;
 /// A driver that runs answers sooner.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long nobody is let in after the system refused one. Drivers look by themselves as often.
+const SHUT: Duration = Duration::from_millis(100);
 /// Who asks at once; the rest waits for the next round.
 const AT_ONCE: usize = 4;
 
 /// What a link's session counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkStatus {
     /// Packets that came.
     pub packets_in: u64,
@@ -41,12 +45,16 @@ pub struct LinkStatus {
     pub lost: u64,
     /// What the peer did against the rules.
     pub violations: u64,
+    /// The same by its kind, as far as there was any: see `verbena_push::Kind`.
+    pub violations_by_kind: BTreeMap<String, u64>,
 }
 
 impl LinkStatus {
     /// Of a link, now.
     pub(crate) fn of(link: &crate::link::Link) -> LinkStatus {
         let counters = link.counters();
+        let kinds = counters.violations.iter();
+        let kinds = kinds.map(|(kind, count)| (kind.name().to_owned(), count));
         LinkStatus {
             packets_in: counters.packets_in,
             packets_out: counters.packets_out,
@@ -56,7 +64,8 @@ impl LinkStatus {
             indications_out: counters.indications_out,
             free: link.free(),
             lost: counters.lost,
-            violations: counters.violations,
+            violations: counters.violations.total(),
+            violations_by_kind: kinds.collect(),
         }
     }
 }
@@ -119,6 +128,8 @@ pub struct UnitStatus {
     pub dropped: u64,
     /// Addresses that the switch knows.
     pub addresses: usize,
+    /// Requests for channels that were rejected: strangers, hosts too many, channels asked for twice.
+    pub rejected: u64,
     /// The hosts.
     pub hosts: Vec<GuestStatus>,
 }
@@ -162,6 +173,8 @@ pub fn directory() -> PathBuf {
 pub struct Desk {
     listener: UnixListener,
     path: PathBuf,
+    /// Until then nobody is let in: the system had no descriptor for him.
+    shut: Cell<Option<Instant>>,
 }
 
 impl Desk {
@@ -188,14 +201,24 @@ impl Desk {
         }
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
-        Ok(Desk { listener, path })
+        let shut = Cell::new(None);
+        Ok(Desk {
+            listener,
+            path,
+            shut,
+        })
     }
 
     /// Answers whoever waits.
     pub fn serve(&self, status: impl Fn() -> String) {
         for _ in 0..AT_ONCE {
-            let Ok((mut stream, _)) = self.listener.accept() else {
-                return;
+            let (mut stream, _) = match self.listener.accept() {
+                Ok(came) => came,
+                Err(error) => {
+                    let nobody = error.kind() == io::ErrorKind::WouldBlock;
+                    self.shut.set((!nobody).then(|| Instant::now() + SHUT));
+                    return;
+                }
             };
             // What the socket's buffer does not take is lost, and so is a line cut short: whoever asks sees that.
             if stream.set_nonblocking(true).is_ok() {
@@ -211,9 +234,11 @@ impl Drop for Desk {
     }
 }
 
-impl AsFd for Desk {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
+impl Desk {
+    /// What to sleep on until somebody asks; nothing for a while after somebody could not be let in, who would be there at once.
+    pub fn sleeper(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+        let shut = self.shut.get().is_some_and(|until| now < until);
+        (!shut).then(|| self.listener.as_fd())
     }
 }
 

@@ -7,6 +7,7 @@ mod direct;
 mod frames;
 mod guest;
 mod lan;
+mod rejections;
 mod report;
 mod talk;
 
@@ -25,6 +26,7 @@ use crate::status::Desk;
 use crate::stop::Stop;
 use crate::{Journal, random};
 use guest::{Guest, Standing};
+use rejections::Rejections;
 
 /// A host has so long to connect all its channels and to say what it is.
 const FORMING: Duration = Duration::from_secs(5);
@@ -99,6 +101,7 @@ pub struct Unit {
     switch: Switch,
     guests: BTreeMap<GuestId, Guest>,
     next: GuestId,
+    rejections: Rejections,
     /// Whose a queue pair is, and whose a port of the switch.
     pairs: BTreeMap<(usize, Pair), GuestId>,
     ports: BTreeMap<PortId, GuestId>,
@@ -151,6 +154,7 @@ impl Unit {
             switch,
             guests: BTreeMap::new(),
             next: 1,
+            rejections: Rejections::new(now),
             pairs: BTreeMap::new(),
             ports: BTreeMap::new(),
             start: now,
@@ -219,7 +223,7 @@ impl Unit {
         let until = carriers.chain([now + GLANCE]).min();
         // Once it is wished, it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());
-        let rare = [Some(self.watch.as_fd()), Some(self.desk.as_fd()), stop];
+        let rare = [Some(self.watch.as_fd()), self.desk.sleeper(now), stop];
         let rare = rare.into_iter().flatten();
         let carriers = self.carriers.iter().map(|carrier| &**carrier);
         let woken = sleep(carriers, Some(self.lan.as_fd()), rare, until)?;
@@ -256,9 +260,21 @@ impl Unit {
             // It was added, so it is there.
             let _ = self.switch.remove(port);
         }
-        self.journal.note(&format!("{guest} is gone: {why}"));
+        let sentence = format!("{guest} is gone: {why}");
+        match guest.mac {
+            Some(_) => self.journal.note(&sentence),
+            // It was no host yet, and may never have wanted to be one.
+            None => self.note_stranger(sentence, Instant::now()),
+        }
         if let Some(carrier) = self.carriers.get_mut(guest.carrier) {
             guest.link.close(&mut **carrier);
+        }
+    }
+
+    /// Says what strangers made happen, unless they did too often.
+    fn note_stranger(&mut self, sentence: String, now: Instant) {
+        if let Some(sentence) = self.rejections.say(sentence, now) {
+            self.journal.note(&sentence);
         }
     }
 
@@ -266,11 +282,17 @@ impl Unit {
     fn look_around(&mut self, now: Instant) -> Result<(), UnitError> {
         let mut gone = Vec::new();
         for (id, guest) in &mut self.guests {
-            let silent = guest.link.silent(now);
-            let young = matches!(guest.standing, Standing::Up | Standing::Leaving);
-            if !young && now > guest.since + FORMING {
+            let Some(carrier) = self.carriers.get_mut(guest.carrier) else {
+                continue;
+            };
+            let known = matches!(guest.standing, Standing::Up | Standing::Leaving);
+            if guest.formed.look(now) > FORMING && !known {
                 gone.push((*id, "it never said what it is".to_owned()));
-            } else if silent > self.options.patience {
+            } else if guest
+                .link
+                .is_lost(&mut **carrier, now, self.options.patience)
+            {
+                let silent = guest.link.silent(now);
                 gone.push((*id, format!("silent for {silent:.1?}")));
             }
         }

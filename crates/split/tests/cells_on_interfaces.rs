@@ -1,6 +1,6 @@
 //! Carriers of cells between two network namespaces: Ethernet frames, UDP in ordinary packets, and a way that is slow.
 
-#[path = "common/space.rs"]
+#[path = "../../lan/tests/common/space.rs"]
 mod space;
 
 use std::time::{Duration, Instant};

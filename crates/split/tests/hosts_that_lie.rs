@@ -2,7 +2,7 @@
 //! They fail when frames of a host pass before it has an address, when its word is taken for a checksum, or when a request that is
 //! said again is not answered as before.
 
-#[path = "common/space.rs"]
+#[path = "../../lan/tests/common/space.rs"]
 mod space;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -218,6 +218,39 @@ fn nobody_vouches_for_checksums() {
                 other.link.look_at_packet(copy).unwrap()
             });
             assert_eq!(came, [&Vnet::PLAIN.emit()[..], &frame].concat());
+        });
+    });
+}
+
+/// Who hears everything owns no address, so that another may take it; then there is no way back, and nothing changes.
+#[test]
+fn an_address_that_another_has_taken_does_not_come_back_half() {
+    let name = "an_address_that_another_has_taken_does_not_come_back_half";
+    privileged(name, || {
+        with_unit(|mut liar, mut other| {
+            let mac = Mac::local(1);
+            for host in [&mut liar, &mut other] {
+                assert_eq!(host.ask(&begin()).0, Status::Ok);
+            }
+            assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
+            assert_eq!(liar.ask(&Ask::Promiscuous(true)).0, Status::Ok);
+            assert_eq!(other.ask(&Ask::SetMac(mac)).0, Status::Ok);
+            let back = liar.ask(&Ask::Promiscuous(false)).0;
+            assert_eq!(back, Status::NotAllowed);
+            // It still hears everything, and speaks for whom it likes.
+            let none = Ask::MulticastFilter(Some(Vec::new()));
+            assert_eq!(liar.ask(&none).0, Status::Ok);
+            let mut frame = [[1, 0, 0x5e, 0, 0, 5], mac.octets()].concat();
+            frame.extend([0x88, 0xb6]);
+            frame.resize(60, 3);
+            other.link.send(&Vnet::PLAIN.emit(), &frame).unwrap();
+            other.counts();
+            liar.until(|liar| liar.link.look_at_packet(|_, _, _| ()).unwrap());
+            let counts = liar.send(Mac::local(3));
+            assert_eq!((counts.refused, counts.frames_in), (0, 1));
+            // With an address that is free there is.
+            assert_eq!(liar.ask(&Ask::SetMac(Mac::local(4))).0, Status::Ok);
+            assert_eq!(liar.ask(&Ask::Promiscuous(false)).0, Status::Ok);
         });
     });
 }

@@ -49,12 +49,16 @@ impl Wqp {
         if self.begun() > 0 {
             return self.hear(moment.now, moment.config);
         }
-        if self.alive.asked >= moment.config.retries {
+        let silent = moment
+            .config
+            .connect_timeout
+            .saturating_mul(self.alive.asked);
+        if self.alive.asked >= moment.config.retries && silent >= moment.config.patience {
             return self.fail(moment.here, Why::Silent, None, fx, out);
         }
         self.alive = Alive {
             until: Some(moment.now + moment.config.connect_timeout),
-            asked: self.alive.asked + 1,
+            asked: self.alive.asked.saturating_add(1),
             due: true,
         };
     }

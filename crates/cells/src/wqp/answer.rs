@@ -83,6 +83,7 @@ impl Wqp {
     /// Packets are through: whatever was counted against the peer is forgotten, and a little more may be under way.
     fn progress(&mut self, count: usize, moment: &Moment<'_>) {
         (self.tries, self.busy, self.naks) = (0, 0, 0);
+        self.silent_since = None;
         self.hold = None;
         self.credit += count;
         if self.credit >= self.window {
@@ -166,8 +167,10 @@ impl Wqp {
         if self.begun() == 0 {
             return;
         }
-        self.tries += 1;
-        if self.tries > moment.config.retries {
+        self.tries = self.tries.saturating_add(1);
+        let since = *self.silent_since.get_or_insert(moment.now);
+        let silent = moment.now.since(since);
+        if self.tries > moment.config.retries && silent >= moment.config.patience {
             let status = Some(Status::RetryExcErr);
             return self.fail(moment.here, Why::Silent, status, fx, out);
         }

@@ -111,7 +111,7 @@ fn show(kind: &str, answer: &str, json: bool) -> bool {
 
 pub(crate) fn messages(link: &LinkStatus) -> String {
     format!(
-        "  messages      {} out, {} in; packets {} out ({} by immediate data, {} by message), {} in; {} free, {} lost, {} against the rules",
+        "  messages      {} out, {} in; packets {} out ({} by immediate data, {} by message), {} in; {} free, {} lost, {} against the rules{}",
         link.messages_out,
         link.messages_in,
         link.packets_out,
@@ -120,8 +120,21 @@ pub(crate) fn messages(link: &LinkStatus) -> String {
         link.packets_in,
         link.free,
         link.lost,
-        link.violations
+        link.violations,
+        kinds(link)
     )
+}
+
+/// What kinds of violations there were.
+fn kinds(link: &LinkStatus) -> String {
+    let kinds = link.violations_by_kind.iter();
+    let kinds: Vec<String> = kinds
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    match kinds.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", kinds.join(", ")),
+    }
 }
 
 pub(crate) fn counts(counts: &Counts) -> String {

@@ -123,7 +123,9 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
     let stop = driver::stop()?;
     let carrier = open::dial(unit, args.cell)?;
     let journal = driver::journal("host", args.quiet);
-    let mut host = Host::new(options, carrier, &unit.to_string(), journal)?;
+    let (again, cell) = (unit.clone(), args.cell);
+    let mut host = Host::new(options, carrier, &unit.to_string(), journal)?
+        .reopening(move || open::dial(&again, cell));
     if !args.quiet {
         eprintln!(
             "host: interface {} dials {unit}; Ctrl-C ends it",

@@ -124,6 +124,7 @@ impl Told for UnitStatus {
                 self.frames_in, self.frames_out, self.dropped
             ),
             format!("  addresses     {}", self.addresses),
+            format!("  rejected      {}", self.rejected),
             format!("  hosts         {}", self.hosts.len()),
         ];
         lines.extend(self.hosts.iter().flat_map(guest));

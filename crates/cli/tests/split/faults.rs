@@ -87,9 +87,118 @@ fn strangers_are_turned_away() {
         });
         unit.says("was rejected: not a host of a split driver");
         unit.says("was rejected: version 2 of the split driver");
+        assert!(world.status("unit", "lan0")["rejected"].as_u64() >= Some(4));
         assert!(!unit.is_over());
         assert_eq!(world.guests(), ["host1"]);
         ping(world.host(1), LAN, 50);
+    });
+}
+
+/// However many strangers come, the journal stays short.
+#[test]
+fn many_strangers_do_not_fill_the_journal() {
+    privileged("faults::many_strangers_do_not_fill_the_journal", || {
+        let world = World::new(Way::Iwarp, 1);
+        let unit = world.start_unit(&[]);
+        let before = std::time::Instant::now();
+        world.host(1).run(|| {
+            let device = Device::open().unwrap();
+            for _ in 0..100 {
+                let endpoint = device.endpoint(Depths::default()).unwrap();
+                let answer = endpoint.connect("10.77.1.1:7471", b"stranger").wait();
+                assert!(answer.is_err());
+            }
+        });
+        assert_eq!(world.status("unit", "lan0")["rejected"], 100);
+        let spans = before.elapsed().as_secs() / 10 + 1;
+        let sentences = unit.said().matches("was rejected").count() as u64;
+        assert!((1..=10 * spans).contains(&sentences), "{sentences}");
+    });
+}
+
+/// A host whose address changes: its old socket leads nowhere, and it takes a new one.
+#[test]
+fn a_host_that_moves_is_connected_again() {
+    privileged("faults::a_host_that_moves_is_connected_again", || {
+        for way in [Way::Udp, Way::Ethernet, Way::Iwarp] {
+            let world = World::new(way, 1);
+            let _unit = world.start_unit(&[]);
+            let mut host = world.bring_up(1, "b");
+            let space = world.host(1);
+            match way {
+                Way::Udp | Way::Iwarp => {
+                    space.ip("addr del 10.77.1.2/24 dev fab");
+                    space.ip("addr add 10.77.1.77/24 dev fab");
+                }
+                Way::Ethernet => {
+                    space.ip("link set fab address 02:00:00:00:77:77");
+                }
+            }
+            until("the host has noticed", || {
+                assert!(!host.is_over(), "{way:?}: {}", host.said());
+                let status = world.status("host", "net1");
+                status["connections"].as_u64() >= Some(2) && status["phase"] == "up"
+            });
+            world.until_up(1);
+            ping(space, LAN, 50);
+        }
+    });
+}
+
+/// The interface that a host reaches its unit by is taken out, and put in again: the host's own stays, and is connected again.
+#[test]
+fn an_interface_that_is_gone_comes_back() {
+    privileged("faults::an_interface_that_is_gone_comes_back", || {
+        let mut world = World::new(Way::Ethernet, 1);
+        world.patience = "3";
+        let _unit = world.start_unit(&[]);
+        let at = world.unit_for(1).replace("//fab/", "//way/");
+        let host = world.host(1);
+        let put_in = || {
+            host.ip("link add link fab name way type macvlan mode bridge");
+            host.ip("link set way up");
+        };
+        put_in();
+        world.make_persistent(1);
+        let mut driver = world.start_host_at(1, &at, &[]);
+        world.until_up(1);
+        ping(host, LAN, 50);
+        host.ip("link del way");
+        driver.says("there is no network interface `way`");
+        put_in();
+        until("it is connected again", || {
+            assert!(!driver.is_over(), "{}", driver.said());
+            world.status("host", "net1")["connections"] == 2
+        });
+        world.until_up(1);
+        ping(host, LAN, 50);
+    });
+}
+
+/// A host's interface that is a port of a bridge is promiscuous, though its flags do not say so.
+#[test]
+fn a_bridge_at_a_host_hears_everything() {
+    privileged("faults::a_bridge_at_a_host_hears_everything", || {
+        let world = World::new(Way::Iwarp, 1);
+        let _unit = world.start_unit(&[]);
+        let _host = world.bring_up(1, "b");
+        let hears = || world.status("unit", "lan0")["hosts"][0]["promiscuous"] == true;
+        assert!(!hears());
+        let space = world.host(1);
+        space.ip("link add br0 type bridge");
+        // A bridge with one port knows all that can be behind it, and needs not hear everything.
+        space.ip("link add other0 type veth peer name other1");
+        for line in [
+            "net1 master br0",
+            "other0 master br0",
+            "br0 up",
+            "other0 up",
+        ] {
+            space.ip(&format!("link set {line}"));
+        }
+        until("the unit knows", hears);
+        space.ip("link set net1 nomaster");
+        until("the unit knows", || !hears());
     });
 }
 

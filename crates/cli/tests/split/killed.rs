@@ -121,3 +121,24 @@ fn an_address_that_a_unit_gave_stays() {
         ping(world.host(1), LAN, 20);
     });
 }
+
+/// A unit that was held up for less than a host's patience is not blamed, and neither is the host (P9).
+#[test]
+fn who_was_held_up_is_not_gone() {
+    privileged("killed::who_was_held_up_is_not_gone", || {
+        for (way, arrangement) in [(Way::Udp, "b"), (Way::Ethernet, "a"), (Way::Iwarp, "c")] {
+            let mut world = World::new(way, 1);
+            world.patience = "10";
+            let unit = world.start_unit(&[]);
+            let host = world.bring_up(1, arrangement);
+            let connections = || world.status("host", "net1")["connections"].clone();
+            for held in [&unit, &host] {
+                held.signal(rustix::process::Signal::STOP);
+                std::thread::sleep(Duration::from_secs(4));
+                held.signal(rustix::process::Signal::CONT);
+                ping(world.host(1), LAN, 100);
+                assert_eq!(connections(), 1, "{way:?}");
+            }
+        }
+    });
+}

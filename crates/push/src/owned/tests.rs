@@ -108,3 +108,20 @@ fn giving_back_waits_for_company_unless_the_peer_has_none() {
     owned.give_back(3);
     assert!(owned.is_due(false));
 }
+
+/// A: what was announced is waited for until the second look; older numbers do no harm, and impossible ones are refused.
+#[test]
+fn what_was_announced_has_time_to_come() {
+    let mut owned = Owned::new(pool(8, 10), true);
+    assert_eq!(owned.announce(9), Err((0, 8)));
+    owned.announce(3).unwrap();
+    assert_eq!(owned.give_up(), 0);
+    owned.fall(1).unwrap();
+    assert_eq!(owned.give_up(), 2);
+    assert_eq!(owned.give_up(), 0);
+    // Packets were faster than what was said before them.
+    owned.fall(1).unwrap();
+    owned.announce(3).unwrap();
+    assert_eq!(owned.give_up(), 0);
+    owned.invariants();
+}

@@ -119,6 +119,10 @@ impl Session {
             self.event(Event::NotUnderstood { context });
             return Ok(());
         }
+        if self.transactions.is_echo(context) {
+            // The answer was only late, and came to both.
+            return Ok(());
+        }
         if self.transactions.get(context) != Some(&Open::Config) {
             return Err(Violation::StrayReply { context });
         }

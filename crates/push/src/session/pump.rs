@@ -133,9 +133,9 @@ impl Session {
         }
     }
 
-    /// Tells the peer how many packets were sent into a pool of descriptors, so that it knows what is missing.
+    /// Tells the peer how many packets have left for a pool of descriptors, so that it knows what is missing.
     pub(super) fn announce(&mut self, pool: u32) {
-        if let Some(element) = self.lents.get(pool).and_then(crate::lent::Lent::sent) {
+        if let Some(element) = self.lents.get(pool).and_then(crate::lent::Lent::left) {
             let mut bytes = Vec::new();
             let context = self.transactions.context();
             Message::emit_elements(context, &[announcement(pool, element, 0)], &mut bytes);
@@ -166,13 +166,13 @@ impl Session {
             Message::emit_ranges(context, &ranges, &mut bytes);
             self.outbox.push_back(bytes);
         }
-        let used = self.lents.iter().filter(|l| l.free() < l.pool.count);
+        // Also of one whose credit is whole: the owner may have counted packets twice, given up and arrived.
+        let used = self.lents.iter().filter(|l| l.left() != Some(0));
         let used: Vec<u32> = used.map(|l| l.pool.reference).collect();
         for pool in used {
             self.announce(pool);
         }
-        let requests: Vec<Vec<u8>> = self.transactions.requests().cloned().collect();
-        self.outbox.extend(requests);
+        self.outbox.extend(self.transactions.again());
     }
 
     /// How many messages were sent before this one, which is one of them if there is credit for it, and up to which the peer

@@ -230,6 +230,7 @@ impl Session {
     fn handle_flush_reply(&mut self, context: u64) -> Result<(), Violation> {
         match self.transactions.get(context) {
             Some(Open::Flush(_) | Open::Release(_)) => {}
+            None if self.transactions.is_echo(context) => return Ok(()),
             Some(Open::Config) | None => return Err(Violation::StrayReply { context }),
         }
         match self.transactions.close(context) {

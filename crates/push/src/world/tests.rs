@@ -267,7 +267,7 @@ fn packets_flow_in_every_arrangement() {
             let counters = *world.sides[side].session.counters();
             assert_eq!(counters.packets_out, sent);
             assert!(counters.packets_in >= 1000);
-            assert_eq!(counters.violations, 0);
+            assert_eq!(counters.violations.total(), 0);
             let packets = match arrangement {
                 Arrangement::Single => sent,
                 _ => 0,
@@ -278,4 +278,92 @@ fn packets_flow_in_every_arrangement() {
         assert!(world.sides.iter().any(|side| side.rooms > 0));
         assert!(world.sides.iter().all(|side| side.wanted > 0));
     }
+}
+
+/// Says again what may have been lost, and everybody hears it, but packets of side 0 stay where they are.
+fn refresh_past_packets(world: &mut World) {
+    for side in [0, 1] {
+        world.sides[side].session.refresh();
+        world.drain(side);
+    }
+    while (0..2).any(|side| world.deliver(side, 0)) {}
+}
+
+/// P5, A: an announcement that overtakes packets, in our queues or on the way, does not make them lost.
+#[test]
+fn what_a_message_overtakes_is_not_given_up() {
+    for left in [false, true] {
+        let mut world = World::new(Settings::new(Arrangement::Sends));
+        world.lossy = true;
+        for side in 0..2 {
+            world.advertise(side, &[World::pool(1, 8, 50)]).unwrap();
+        }
+        world.settle();
+        for _ in 0..8 {
+            world.send(0, 50).unwrap();
+        }
+        // Those that have not left are never given up, and others not at once.
+        while left && world.deliver(0, 2) {}
+        let rounds = if left { 1 } else { 9 };
+        for _ in 0..rounds {
+            refresh_past_packets(&mut world);
+        }
+        world.finish();
+        refresh(&mut world);
+        for side in 0..2 {
+            let counters = world.sides[side].session.counters();
+            assert_eq!((counters.lost, counters.violations.total()), (0, 0));
+            assert_eq!(world.sides[side].session.free(), 8);
+        }
+    }
+}
+
+/// P5, A: packets that come after they were given up spoil the count; it is put right, and nobody is stuck.
+#[test]
+fn packets_that_come_after_all_do_not_stop_the_flow() {
+    let mut world = World::new(Settings::new(Arrangement::Sends));
+    world.lossy = true;
+    for side in 0..2 {
+        world.advertise(side, &[World::pool(1, 8, 50)]).unwrap();
+    }
+    world.settle();
+    for round in 0..20 {
+        for _ in 0..6 {
+            world.send(0, 50).unwrap();
+        }
+        while world.deliver(0, 2) {}
+        for _ in 0..3 {
+            refresh_past_packets(&mut world);
+        }
+        assert_eq!(world.sides[1].session.counters().lost, 6 * (round + 1));
+        world.finish();
+        refresh(&mut world);
+        assert_eq!(world.sides[0].session.free(), 8, "round {round}");
+    }
+    let counters = world.sides.each_ref().map(|side| *side.session.counters());
+    assert_eq!(counters[1].packets_in, 120);
+    // Until it is put right, the user is granted more than there can be, and believes none of it.
+    let number = counters[0].violations.of(crate::Kind::Number);
+    assert!((20..200).contains(&number), "{number}");
+    assert_eq!(counters[0].violations.total(), number);
+    assert_eq!(counters[1].violations.total(), 0);
+}
+
+/// P6: a request that was said again because its answer was late is answered twice, and nobody is to blame.
+#[test]
+fn the_second_answer_to_what_was_said_twice_is_no_violation() {
+    let mut world = World::new(Settings::new(Arrangement::Sends));
+    world.lossy = true;
+    world.advertise(0, &[World::pool(1, 5, 50)]).unwrap();
+    world.settle();
+    world.request(0).unwrap();
+    world.sides[0].session.flush(&[1]).unwrap();
+    world.drain(0);
+    world.sides[0].session.refresh();
+    world.drain(0);
+    world.settle();
+    assert_eq!(world.sides[0].answers.len(), 1);
+    assert_eq!(world.sides[0].freed, [1]);
+    let counters = world.sides.each_ref().map(|side| *side.session.counters());
+    assert_eq!(counters.map(|counters| counters.violations.total()), [0, 0]);
 }

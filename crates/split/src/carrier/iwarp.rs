@@ -44,8 +44,12 @@ pub struct IwarpCarrier {
     way: Way,
     device: Device,
     bell: Arc<Bell>,
-    /// What the bell told and is not looked at yet: the end of a pair waits for the completions before it.
-    told: VecDeque<Told>,
+    /// What the bell told and is not looked at yet: the end of a pair waits for the completions before it. When so many were
+    /// handed over it is behind them, even if the queue was never seen empty.
+    told: VecDeque<(u64, Told)>,
+    rung: VecDeque<Told>,
+    /// Completions that were handed over since the beginning.
+    handed: u64,
     news: VecDeque<News>,
     /// Completions that were found on the way to sleep.
     early: Vec<Wc>,
@@ -100,6 +104,8 @@ impl IwarpCarrier {
             device,
             bell,
             told: VecDeque::new(),
+            rung: VecDeque::new(),
+            handed: 0,
             news: VecDeque::new(),
             early: Vec::new(),
             more: false,
@@ -169,11 +175,27 @@ impl IwarpCarrier {
             return;
         };
         seat.completed(wc.op);
+        self.handed += 1;
         done.push(Wc { qpn: pair.0, ..wc });
         // A request that fails fails its queue pair, and not every cause is told as an event.
         if wc.status != Status::Success && seat.stage == Stage::Connected {
-            self.told.push_back(Told::Failed(pair));
+            self.note(Told::Failed(pair));
         }
+    }
+
+    /// Keeps what was told until the completions that are there now were handed over.
+    fn note(&mut self, told: Told) {
+        let waiting = self.room + self.early.len() + MOST;
+        self.told.push_back((self.handed + waiting as u64, told));
+    }
+
+    /// The next of what was told, if it may be looked at.
+    fn next_told(&mut self) -> Option<Told> {
+        let (behind, _) = self.told.front()?;
+        let due = !self.more || *behind <= self.handed;
+        due.then(|| self.told.pop_front())
+            .flatten()
+            .map(|(_, told)| told)
     }
 
     fn hear(&mut self, told: Told) {

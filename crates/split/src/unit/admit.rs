@@ -27,7 +27,9 @@ impl Unit {
                     && let Some(carrier) = self.carriers.get_mut(at)
                 {
                     carrier.reject(ticket, why.as_bytes());
-                    self.journal.note(&format!("{from} was rejected: {why}"));
+                    self.rejections.add();
+                    let sentence = format!("{from} was rejected: {why}");
+                    self.note_stranger(sentence, now);
                 }
             }
             News::Connected { pair, .. } => {
@@ -77,9 +79,13 @@ impl Unit {
         }
         let pair = guest.link.pair(hello.channel).ok_or("no such channel")?;
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
-        carrier
-            .accept(ticket, pair, &[])
-            .map_err(|error| error.to_string())
+        let accepted = carrier.accept(ticket, pair, &[]);
+        accepted.map_err(|error| {
+            // It can never have all its channels, and others wait for its place.
+            let why = error.to_string();
+            self.lose(id, &why);
+            why
+        })
     }
 
     /// A host that is not known yet.

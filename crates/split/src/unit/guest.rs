@@ -9,6 +9,7 @@ use std::time::Instant;
 use verbena_lan::{Mac, Offloads, PortId, VNET, Vnet};
 use verbena_push::{Arrangement, Refused};
 
+use crate::awake::Awake;
 use crate::hello::{Hello, channels};
 use crate::link::Link;
 use crate::service::Counts;
@@ -50,7 +51,8 @@ pub(super) struct Guest {
     pub(super) service: u64,
     claimed: [bool; 2],
     pub(super) link: Link,
-    pub(super) since: Instant,
+    /// How long it is here.
+    pub(super) formed: Awake,
     pub(super) standing: Standing,
     /// Its port of the switch, once it has begun.
     pub(super) port: Option<PortId>,
@@ -80,7 +82,7 @@ impl Guest {
             service: hello.service,
             claimed: [false; 2],
             link,
-            since: now,
+            formed: Awake::new(now),
             standing: Standing::Forming,
             port: None,
             mac: None,
@@ -141,10 +143,16 @@ impl Guest {
         while self.link.has_room()
             && let Some(packet) = self.waiting.pop_front()
         {
-            any = true;
-            if self.link.send(&packet, &[]).is_err() {
-                self.unfit += 1;
+            match self.link.send(&packet, &[]) {
+                Ok(()) => {}
+                Err(Refused::TooLong { .. }) => self.unfit += 1,
+                // There is room, but not for this one.
+                Err(Refused::Full { .. } | Refused::Backlog { .. }) => {
+                    self.waiting.push_front(packet);
+                    break;
+                }
             }
+            any = true;
         }
         any
     }

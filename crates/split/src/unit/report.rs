@@ -37,6 +37,7 @@ impl Unit {
             frames_out: self.lan_counts.out,
             dropped: self.lan_counts.dropped,
             addresses: self.switch.addresses(),
+            rejected: self.rejections.count(),
             hosts: hosts.collect(),
         }
     }
@@ -59,7 +60,7 @@ impl Unit {
             full: guest.full,
             refused: statistics.malformed + statistics.spoofed,
             unfit: guest.unfit,
-            violations: guest.link.counters().violations,
+            violations: guest.link.counters().violations.total(),
         }
     }
 }

@@ -159,12 +159,13 @@ impl Unit {
         }
         let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
         let port = guest.port.ok_or(Status::NotAllowed)?;
-        guest.promiscuous = on;
-        // Who hears everything, as a bridge does, speaks for others, too.
+        // Who hears everything, as a bridge does, speaks for others, too. Its address may have got another owner meanwhile: then all
+        // stays as it is.
         let own = guest.mac.filter(|_| !on);
-        let set = self.switch.set_promiscuous(port, on);
-        let set = set.and_then(|()| self.switch.set_own(port, own));
+        let set = self.switch.set_own(port, own);
+        let set = set.and_then(|()| self.switch.set_promiscuous(port, on));
         set.map_err(|_| Status::NotAllowed)?;
+        guest.promiscuous = on;
         Ok(Vec::new())
     }
 

@@ -1,5 +1,7 @@
 //! Cells that are lost, doubled or damaged: acknowledged channels repeat, others never deliver what is not whole.
 
+use core::time::Duration;
+
 use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
 use verbena_wire::cell::{Body, Cell, Ending, NakReason, PacketSeq};
@@ -220,6 +222,47 @@ fn no_receive_makes_an_acknowledged_sender_try_again() {
     pair.b.receive(1, 0, 100);
     pair.carry();
     assert_eq!(pair.b.received().len(), 0);
+}
+
+/// P9: tries are over soon on a fast way; a peer that is busy for seconds is not gone if there is patience.
+#[test]
+fn a_peer_that_is_silent_for_less_than_the_patience_is_waited_for() {
+    for sends in [true, false] {
+        let config = Config {
+            patience: Duration::from_secs(30),
+            keep_alive: Some(Duration::from_secs(1)),
+            ..Config::default()
+        };
+        let mut pair = Pair::with(kind(true, true), config);
+        pair.b.receive(1, 0, 100);
+        if sends {
+            pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
+        }
+        let start = pair.now;
+        while pair.a.state() == State::Connected && pair.now.since(start) < config.patience / 2 {
+            pair.carry_but(|_, _| false);
+            assert!(pair.wait());
+        }
+        for _ in 0..4 {
+            pair.carry();
+            pair.wait();
+        }
+        assert_eq!(pair.a.state(), State::Connected);
+        assert_eq!(pair.b.received().len(), usize::from(sends));
+        if sends {
+            pair.a.send(2, None, None, Data::Inline(b"y")).unwrap();
+        }
+        let start = pair.now;
+        while pair.a.state() == State::Connected {
+            pair.carry_but(|_, _| false);
+            assert!(pair.wait());
+        }
+        let took = pair.now.since(start);
+        assert!(
+            took >= config.patience && took < config.patience * 2,
+            "{took:?}"
+        );
+    }
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
     let mut flying = Vec::new();
     let mut held: Vec<(u32, u32)> = Vec::new();
     for input in inputs {
-        let before = session.counters().violations;
+        let before = session.counters().violations.total();
         let violated = match input {
             Input::Message(bytes) => session.handle_message(Channel::Control, bytes).is_err(),
             Input::Immediate(word) => session.handle_immediate(Channel::Data, *word).is_err(),
@@ -140,7 +140,7 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
                 false
             }
         };
-        assert!(!violated || session.counters().violations > before);
+        assert!(!violated || session.counters().violations.total() > before);
         session.invariants();
         assert!(session.outputs.len() <= limits().outputs + 100);
         assert!(session.outbox.len() <= 8 + 3 * 3 + 100);

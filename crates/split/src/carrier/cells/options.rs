@@ -19,6 +19,8 @@ pub struct CellOptions {
     pub timeout: Duration,
     /// Tries without any progress before an acknowledged pair ends, and before nobody is there.
     pub retries: u32,
+    /// A pair does not end for silence of less than this, whatever the tries: drivers have a patience of their own.
+    pub patience: Duration,
     /// How long to wait for the answer to a request before it is asked again.
     pub connect_timeout: Duration,
     /// An acknowledged pair that heard nothing for so long asks whether its peer is there.
@@ -41,6 +43,7 @@ impl Default for CellOptions {
             packet: 1 << 20,
             timeout: Duration::from_millis(20),
             retries: 12,
+            patience: Duration::from_secs(60),
             connect_timeout: Duration::from_millis(200),
             keep_alive: Some(Duration::from_secs(1)),
             pairs: 4096,
@@ -59,6 +62,7 @@ impl CellOptions {
             packet: self.packet,
             timeout: self.timeout,
             retries: self.retries,
+            patience: self.patience,
             connect_timeout: self.connect_timeout,
             keep_alive: self.keep_alive,
             pairs: self.pairs,

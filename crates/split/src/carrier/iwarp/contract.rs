@@ -153,11 +153,12 @@ impl Carrier for IwarpCarrier {
     fn turn(&mut self, _now: Instant, done: &mut Vec<Wc>) -> Result<()> {
         self.post_lists();
         // Before the completions are: those that came before an end are there when the end is told.
-        self.bell.take(&mut self.told);
+        self.bell.take(&mut self.rung);
+        while let Some(told) = self.rung.pop_front() {
+            self.note(told);
+        }
         self.more = !self.complete(done);
-        while !self.more
-            && let Some(told) = self.told.pop_front()
-        {
+        while let Some(told) = self.next_told() {
             self.hear(told);
         }
         self.greet()

@@ -520,3 +520,21 @@ fn who_sleeps_with_the_carrier_wakes_for_its_messages_and_for_others() {
     host.carrier.destroy(a);
     until([&mut unit], |[unit]| unit.take_end(b));
 }
+
+/// A queue that is never seen empty: what was told waits for the completions that were there, and not for ever.
+#[test]
+fn what_is_told_is_heard_on_a_queue_that_never_empties() {
+    let mut carrier =
+        IwarpCarrier::listen("127.0.0.1:0".parse().unwrap(), Config::default()).unwrap();
+    carrier.note(Told::Request);
+    assert!(carrier.next_told().is_some());
+    carrier.more = true;
+    carrier.note(Told::Request);
+    let there = carrier.room as u64;
+    carrier.handed += there;
+    assert!(carrier.next_told().is_none());
+    carrier.handed += MOST as u64;
+    carrier.note(Told::Request);
+    assert!(carrier.next_told().is_some());
+    assert!(carrier.next_told().is_none(), "it came later");
+}

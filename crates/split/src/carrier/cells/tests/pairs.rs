@@ -180,6 +180,7 @@ fn what_is_destroyed_tells_its_peer_and_nobody_else() {
 fn a_peer_that_vanishes_is_noticed() {
     let options = CellOptions {
         retries: 4,
+        patience: Duration::ZERO,
         connect_timeout: Duration::from_millis(20),
         keep_alive: Some(Duration::from_millis(50)),
         ..CellOptions::default()

@@ -1,0 +1,127 @@
+//! How many want an interface to hand over everything: the kernel's own count, asked for by netlink.
+//! It promises to count a bridge and whoever listens in, too, of whom the interface's flags say nothing.
+//! It refuses to believe an answer that is cut short.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{recv, send, socket_with};
+
+/// `nlmsghdr`, `ifinfomsg` and `rtattr`, in bytes.
+const HEAD: usize = 16;
+const INFO: usize = 16;
+const ATTRIBUTE: usize = 4;
+
+/// An answer is no longer, without statistics.
+const LONGEST: usize = 32 << 10;
+
+const NLMSG_ERROR: u16 = 2;
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const NLM_F_REQUEST: u16 = 1;
+const IFLA_EXT_MASK: u16 = 29;
+const IFLA_PROMISCUITY: u16 = 30;
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+
+/// A socket to ask with; it asks in the network namespace in which it was opened, wherever its users go.
+pub(crate) fn open() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    // Its protocol is NETLINK_ROUTE, which is zero.
+    socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
+}
+
+/// How many want everything that comes to the interface of this number.
+pub(crate) fn of(socket: &OwnedFd, index: u32) -> Result<u32, Errno> {
+    send(socket, &question(index), SendFlags::empty())?;
+    let mut answer = vec![0; LONGEST];
+    // The kernel has answered before the question returns.
+    let (got, len) = recv(socket, &mut answer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)?;
+    let answer = answer.get(..len.min(got)).unwrap_or_default();
+    judge(answer, index)
+}
+
+fn question(index: u32) -> [u8; HEAD + INFO + ATTRIBUTE + 4] {
+    let mut bytes = [0; HEAD + INFO + ATTRIBUTE + 4];
+    let mut put = |at: usize, field: &[u8]| {
+        let to = bytes.get_mut(at..at + field.len());
+        to.into_iter().for_each(|to| to.copy_from_slice(field));
+    };
+    put(0, &((HEAD + INFO + ATTRIBUTE + 4) as u32).to_ne_bytes());
+    put(4, &RTM_GETLINK.to_ne_bytes());
+    put(6, &NLM_F_REQUEST.to_ne_bytes());
+    put(HEAD + 4, &index.to_ne_bytes());
+    put(HEAD + INFO, &(ATTRIBUTE as u16 + 4).to_ne_bytes());
+    put(HEAD + INFO + 2, &IFLA_EXT_MASK.to_ne_bytes());
+    put(HEAD + INFO + 4, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+    bytes
+}
+
+fn judge(answer: &[u8], index: u32) -> Result<u32, Errno> {
+    let word = |at: usize| {
+        let word = answer.get(at..).and_then(<[u8]>::first_chunk);
+        word.copied().map(u32::from_ne_bytes).ok_or(Errno::BADMSG)
+    };
+    let half = |at: usize| {
+        let half = answer.get(at..).and_then(<[u8]>::first_chunk);
+        half.copied().map(u16::from_ne_bytes).ok_or(Errno::BADMSG)
+    };
+    if half(4)? == NLMSG_ERROR {
+        let errno = word(HEAD)? as i32;
+        return Err(Errno::from_raw_os_error(errno.wrapping_neg()));
+    }
+    let end = word(0)? as usize;
+    if half(4)? != RTM_NEWLINK || word(HEAD + 4)? != index || end > answer.len() {
+        return Err(Errno::BADMSG);
+    }
+    let mut at = HEAD + INFO;
+    while at + ATTRIBUTE <= end {
+        let len = usize::from(half(at)?);
+        if half(at + 2)? == IFLA_PROMISCUITY {
+            return word(at + ATTRIBUTE);
+        }
+        at += len.max(ATTRIBUTE).next_multiple_of(4);
+    }
+    Err(Errno::BADMSG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer with one attribute that nobody asked for, of five bytes, and the one that matters.
+    fn answer() -> Vec<u8> {
+        let mut bytes = question(7)[..HEAD + INFO].to_vec();
+        bytes[4..6].copy_from_slice(&RTM_NEWLINK.to_ne_bytes());
+        for (kind, data) in [(3_u16, &b"x"[..]), (IFLA_PROMISCUITY, &2_u32.to_ne_bytes())] {
+            bytes.extend((ATTRIBUTE as u16 + data.len() as u16).to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(data);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        let len = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&len.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn an_answer_is_read_whole_or_not_at_all() {
+        let bytes = answer();
+        assert_eq!(judge(&bytes, 7), Ok(2));
+        assert_eq!(judge(&bytes, 8), Err(Errno::BADMSG));
+        for len in 0..bytes.len() {
+            assert!(judge(&bytes[..len], 7).is_err(), "{len}");
+        }
+        // An attribute that says it is empty does not hold it up.
+        let mut endless = bytes.clone();
+        endless[HEAD + INFO..HEAD + INFO + 4].fill(0);
+        let _ = judge(&endless, 7);
+    }
+
+    #[test]
+    fn the_loopback_interface_has_no_listener() {
+        let socket = open().unwrap();
+        assert_eq!(of(&socket, 1), Ok(0));
+        assert_eq!(of(&socket, 0x7fff_fff0), Err(Errno::NODEV));
+    }
+}

@@ -1,0 +1,87 @@
+//! How a host comes to its unit: a carrier that leads there, and a request for each channel.
+//! It promises that a unit which is somewhere else now, or that we reach from somewhere else, is found again.
+//! It refuses to know when to dial.
+
+use core::fmt;
+use std::time::Instant;
+
+use super::{Happening, Host};
+use crate::carrier::nowhere::Nowhere;
+use crate::carrier::{Carrier, CarrierError};
+use crate::hello::{Hello, MAX_NAME, channels};
+use crate::link::{Link, LinkOptions};
+use crate::random;
+
+/// Opens carriers.
+pub(super) struct Reopen(Box<dyn FnMut() -> Result<Box<dyn Carrier>, CarrierError> + Send>);
+
+impl fmt::Debug for Reopen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reopen")
+    }
+}
+
+impl Host {
+    /// Whenever it dials again, it does so by a new carrier that this opens: names may stand for other addresses then, this
+    /// machine may have another, and its interface may be another one of the same name.
+    #[must_use]
+    pub fn reopening(
+        mut self,
+        open: impl FnMut() -> Result<Box<dyn Carrier>, CarrierError> + Send + 'static,
+    ) -> Host {
+        self.reopen = Some(Reopen(Box::new(open)));
+        self
+    }
+
+    /// The carrier does not work any more, perhaps because its interface is gone: another is opened when the unit is dialled again.
+    pub(super) fn break_down(&mut self, error: CarrierError) -> Result<(), CarrierError> {
+        if self.reopen.is_none() {
+            return Err(error);
+        }
+        self.lose(&error.to_string());
+        self.carrier = Box::new(Nowhere);
+        Ok(())
+    }
+
+    /// Asks the unit for channels, by a new carrier if the last one led to nothing any more.
+    pub(super) fn dial(&mut self, now: Instant) {
+        let options = LinkOptions {
+            arrangement: self.options.arrangement,
+            elements: self.options.elements,
+            size: self.options.size(),
+        };
+        self.phase = self.phase.after(Happening::Dialled);
+        self.formed.begin(now);
+        if let Some(Reopen(open)) = self.reopen.as_mut().filter(|_| self.is_stale) {
+            match open() {
+                Ok(carrier) => self.carrier = carrier,
+                Err(error) => return self.lose(&error.to_string()),
+            }
+            self.is_stale = false;
+        }
+        let made = Link::new(&mut *self.carrier, options, now);
+        let link = match made {
+            Ok(link) => self.link.insert(link),
+            Err(lost) => return self.lose(&lost.to_string()),
+        };
+        let mut name = self.options.name.clone();
+        while name.len() > MAX_NAME {
+            name.pop();
+        }
+        let mut hello = Hello {
+            service: random(),
+            arrangement: options.arrangement,
+            channel: 0,
+            name,
+        };
+        for channel in 0..channels(options.arrangement) {
+            hello.channel = channel;
+            let Some(pair) = link.pair(channel) else {
+                continue;
+            };
+            if let Err(error) = self.carrier.connect(pair, &hello.to_bytes()) {
+                return self.lose(&error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Those who were turned away: all are counted, and some are told of.
+//! It promises that strangers cannot fill the journal however often they come, and that nobody is left out of the count.
+//! It refuses to know who they are.
+
+use std::time::{Duration, Instant};
+
+/// Sentences about strangers, within [`SPAN`].
+const SENTENCES: u32 = 10;
+const SPAN: Duration = Duration::from_secs(10);
+
+/// What was said of them lately.
+#[derive(Debug)]
+pub(super) struct Rejections {
+    count: u64,
+    since: Instant,
+    said: u32,
+    /// Of whom nothing was said.
+    unsaid: u64,
+}
+
+impl Rejections {
+    pub(super) fn new(now: Instant) -> Rejections {
+        Rejections {
+            count: 0,
+            since: now,
+            said: 0,
+            unsaid: 0,
+        }
+    }
+
+    /// All of them.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// One more is turned away.
+    pub(super) fn add(&mut self) {
+        self.count += 1;
+    }
+
+    /// Something happened that strangers can make happen: the sentence for the journal, if it gets one.
+    pub(super) fn say(&mut self, sentence: String, now: Instant) -> Option<String> {
+        if now.saturating_duration_since(self.since) >= SPAN {
+            (self.since, self.said) = (now, 0);
+        }
+        if self.said >= SENTENCES {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said += 1;
+        match core::mem::take(&mut self.unsaid) {
+            0 => Some(sentence),
+            more => Some(format!(
+                "{sentence} (and {more} times before that nothing was said)"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_strangers_make_few_sentences() {
+        let now = Instant::now();
+        let mut rejections = Rejections::new(now);
+        let mut say = |at| rejections.say("no".to_owned(), now + at);
+        let said = (0..1000).filter_map(|_| say(SPAN / 2)).count();
+        assert_eq!(said, SENTENCES as usize);
+        let later = say(SPAN);
+        assert!(later.is_some_and(|said| said.contains("and 990 times")));
+        assert_eq!(say(SPAN).as_deref(), Some("no"));
+    }
+}

@@ -1,0 +1,36 @@
+//! A driver without descriptors left: who asks for its status waits, and the driver does not spin meanwhile.
+//! The limit is the whole process's, so this is the only test here.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use verbena_split::status::{Desk, directory};
+
+#[test]
+fn who_cannot_be_let_in_is_not_waited_for() {
+    let name = format!("none-{}", std::process::id());
+    let desk = Desk::open(&name).unwrap();
+    let now = Instant::now();
+    assert!(desk.sleeper(now).is_some());
+    let mut who = UnixStream::connect(directory().join(format!("{name}.sock"))).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    // No new descriptor is below it.
+    let none = Rlimit {
+        current: Some(0),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, none).unwrap();
+    desk.serve(|| "never".to_owned());
+    let shut = desk.sleeper(Instant::now()).is_none();
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(shut, "it would wake at once");
+    // It looks again by itself, and whoever waited is answered.
+    assert!(desk.sleeper(now + Duration::from_secs(1)).is_some());
+    desk.serve(|| "here".to_owned());
+    let mut answer = String::new();
+    who.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "here");
+    assert!(desk.sleeper(Instant::now()).is_some());
+}

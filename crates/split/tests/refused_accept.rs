@@ -1,0 +1,162 @@
+//! A unit whose carrier fails to accept: the place that was meant for the host is free for the next at once.
+
+#[path = "../../lan/tests/common/space.rs"]
+mod space;
+
+use std::time::{Duration, Instant};
+
+use space::{Space, privileged};
+use verbena_nic::Wc;
+use verbena_nic::wr::{Remote, Sge};
+use verbena_split::carrier::address::Address;
+use verbena_split::carrier::{
+    Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket, open,
+};
+use verbena_split::hello::Hello;
+use verbena_split::link::{Link, LinkOptions};
+use verbena_split::stop::Stop;
+use verbena_split::unit::{LanPort, Unit, UnitOptions};
+use verbena_split::{Arrangement, Journal};
+
+/// A carrier that fails to accept the first who asks.
+#[derive(Debug)]
+struct Clumsy {
+    inner: Box<dyn Carrier>,
+    failed: bool,
+}
+
+impl Carrier for Clumsy {
+    fn accept(&mut self, ticket: Ticket, pair: Pair, private: &[u8]) -> Result<()> {
+        if !core::mem::replace(&mut self.failed, true) {
+            let why = "clumsy".to_owned();
+            return Err(CarrierError::Post { pair, why });
+        }
+        self.inner.accept(ticket, pair, private)
+    }
+    fn local(&self) -> String {
+        self.inner.local()
+    }
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn can_lose(&self) -> bool {
+        self.inner.can_lose()
+    }
+    fn separate(&mut self) -> Result<()> {
+        self.inner.separate()
+    }
+    fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
+        self.inner.memory(len, reach)
+    }
+    fn create(&mut self, options: PairOptions) -> Result<Pair> {
+        self.inner.create(options)
+    }
+    fn connect(&mut self, pair: Pair, private: &[u8]) -> Result<()> {
+        self.inner.connect(pair, private)
+    }
+    fn reject(&mut self, ticket: Ticket, private: &[u8]) {
+        self.inner.reject(ticket, private);
+    }
+    fn destroy(&mut self, pair: Pair) {
+        self.inner.destroy(pair);
+    }
+    fn post_receive(&mut self, pair: Pair, id: u64, piece: Option<Sge>) -> Result<()> {
+        self.inner.post_receive(pair, id, piece)
+    }
+    fn post_send(&mut self, pair: Pair, id: u64, piece: Sge) -> Result<()> {
+        self.inner.post_send(pair, id, piece)
+    }
+    fn post_write(
+        &mut self,
+        pair: Pair,
+        id: u64,
+        piece: Sge,
+        to: Remote,
+        immediate: Option<u32>,
+    ) -> Result<()> {
+        self.inner.post_write(pair, id, piece, to, immediate)
+    }
+    fn turn(&mut self, now: Instant, done: &mut Vec<Wc>) -> Result<()> {
+        self.inner.turn(now, done)
+    }
+    fn news(&mut self) -> Option<News> {
+        self.inner.news()
+    }
+    fn deadline(&self) -> Option<Instant> {
+        self.inner.deadline()
+    }
+    fn sleepers<'a>(&'a self, on: &mut Vec<Sleeper<'a>>) {
+        self.inner.sleepers(on);
+    }
+    fn doze(&mut self) -> bool {
+        self.inner.doze()
+    }
+}
+
+/// Dials; whether the unit agrees.
+fn dial(unit: &Address, service: u64) -> bool {
+    let mut carrier = open::dial(unit, None).unwrap();
+    let options = LinkOptions {
+        arrangement: Arrangement::Single,
+        elements: 8,
+        size: 2048,
+    };
+    let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
+    let hello = Hello {
+        service,
+        arrangement: Arrangement::Single,
+        channel: 0,
+        name: "next".to_owned(),
+    };
+    let pair = link.pair(0).unwrap();
+    carrier.connect(pair, &hello.to_bytes()).unwrap();
+    let start = Instant::now();
+    loop {
+        carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
+        match carrier.news() {
+            Some(News::Connected { .. }) => return true,
+            Some(News::Refused { .. }) => return false,
+            Some(news) => panic!("{news:?}"),
+            None => {}
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "never");
+    }
+}
+
+#[test]
+fn a_place_that_nobody_got_is_free() {
+    privileged("a_place_that_nobody_got_is_free", || {
+        let at: Address = "udp://127.0.0.1".parse().unwrap();
+        Space::new().run(|| {
+            let stop = Stop::new().unwrap();
+            let unit = || {
+                let lan = LanPort::tap_named(&format!("ref{}", std::process::id())).unwrap();
+                let inner = open::listen(&at, None).unwrap();
+                let carrier = Clumsy {
+                    inner,
+                    failed: false,
+                };
+                let options = UnitOptions {
+                    hosts: 1,
+                    ..UnitOptions::default()
+                };
+                let carriers: Vec<Box<dyn Carrier>> = vec![Box::new(carrier)];
+                let mut unit = Unit::new(options, lan, carriers, Journal::silent()).unwrap();
+                unit.run(&stop).unwrap();
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(unit);
+                let told = std::panic::catch_unwind(|| {
+                    assert!(!dial(&at, 1));
+                    let start = Instant::now();
+                    assert!(dial(&at, 2), "the place is still taken");
+                    assert!(start.elapsed() < Duration::from_secs(2));
+                });
+                stop.wish();
+                if let Err(panic) = told {
+                    std::panic::resume_unwind(panic);
+                }
+            });
+        });
+    });
+}

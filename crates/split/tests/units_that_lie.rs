@@ -1,0 +1,102 @@
+//! A host and a unit that connects and then says nothing of use, although it is alive: the host gives it up in time.
+
+#[path = "../../lan/tests/common/space.rs"]
+mod space;
+
+use std::sync::{Barrier, mpsc};
+use std::time::{Duration, Instant};
+
+use space::{Space, privileged};
+use verbena_split::carrier::address::Address;
+use verbena_split::carrier::{Carrier, News, open};
+use verbena_split::hello::Hello;
+use verbena_split::host::{Host, HostOptions};
+use verbena_split::link::{Link, LinkOptions};
+use verbena_split::stop::Stop;
+use verbena_split::{Arrangement, Journal};
+
+/// A unit that accepts one host, keeps its channels alive, and answers nothing it asks.
+fn be_mute(carrier: &mut dyn Carrier, stop: &Stop) {
+    let options = LinkOptions {
+        arrangement: Arrangement::Sends,
+        elements: 8,
+        size: 2048,
+    };
+    let mut link = Link::new(carrier, options, Instant::now()).unwrap();
+    let mut done = Vec::new();
+    while !stop.is_wished() {
+        let now = Instant::now();
+        carrier.turn(now, &mut done).unwrap();
+        for wc in done.drain(..) {
+            link.handle(carrier, &wc, now).unwrap();
+        }
+        while let Some(news) = carrier.news() {
+            match news {
+                News::Request {
+                    ticket, private, ..
+                } => {
+                    let hello = Hello::parse(&private).unwrap();
+                    let pair = link.pair(hello.channel).unwrap();
+                    // Who comes again finds no more channels.
+                    if carrier.accept(ticket, pair, &[]).is_err() {
+                        carrier.reject(ticket, b"no more");
+                    }
+                }
+                News::Connected { pair, .. } => {
+                    link.connected(carrier, pair).unwrap();
+                }
+                News::Refused { .. } => panic!("{news:?}"),
+                News::Ended { .. } => return,
+            }
+        }
+        // It says again what may have been lost, which is a sign of life.
+        link.tick(carrier, now).unwrap();
+        while link.next_event().is_some() {}
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_unit_that_never_agrees_is_given_up() {
+    privileged("a_unit_that_never_agrees_is_given_up", || {
+        let at: Address = "udp://127.0.0.1".parse().unwrap();
+        Space::new().run(|| {
+            let stop = Stop::new().unwrap();
+            let (says, said) = mpsc::channel();
+            let open = Barrier::new(2);
+            let host = || {
+                open.wait();
+                let options = HostOptions {
+                    arrangement: Arrangement::Sends,
+                    patience: Duration::from_secs(2),
+                    ..HostOptions::new(&format!("mute{}", std::process::id()))
+                };
+                let journal = Journal::new(move |what| drop(says.send(what.to_owned())));
+                let carrier = open::dial(&at, None).unwrap();
+                let mut host = Host::new(options, carrier, "mute", journal).unwrap();
+                host.run(&stop).unwrap();
+            };
+            let unit = || {
+                let mut carrier = open::listen(&at, None).unwrap();
+                open.wait();
+                be_mute(&mut *carrier, &stop);
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(host);
+                scope.spawn(unit);
+                let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let start = Instant::now();
+                    let first = said.recv_timeout(Duration::from_secs(20)).unwrap();
+                    let took = start.elapsed();
+                    assert!(first.contains("not agreed"), "{first}");
+                    // Not at once, and not for its silence.
+                    assert!(took > Duration::from_secs(4), "{took:?}");
+                }));
+                stop.wish();
+                if let Err(panic) = told {
+                    std::panic::resume_unwind(panic);
+                }
+            });
+        });
+    });
+}
