@@ -8,7 +8,7 @@ mod lease;
 pub use element::{Use, UseEvent};
 pub use lease::{Lease, LeaseEvent};
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_wire::To;
 use verbena_wire::push::Pool;
@@ -21,8 +21,8 @@ mod tests;
 /// What is free of a pool.
 #[derive(Debug)]
 enum Stock {
-    /// Elements of memory (B).
-    Elements { uses: Vec<Use>, free: VecDeque<u32> },
+    /// Elements of memory (B); the one that came back last is taken first, since it may still be in a cache.
+    Elements { uses: Vec<Use>, free: Vec<u32> },
     /// Descriptors, counted (A, C).
     Counted(Credit),
 }
@@ -44,7 +44,7 @@ impl Lent {
         } else {
             Stock::Elements {
                 uses: vec![Use::Free; pool.count as usize],
-                free: (0..pool.count).collect(),
+                free: (0..pool.count).rev().collect(),
             }
         };
         Lent {
@@ -84,7 +84,7 @@ impl Lent {
     /// Takes the next element; a counted one has no number of its own.
     fn take(&mut self) -> Option<u32> {
         let element = match &mut self.stock {
-            Stock::Elements { free, .. } => free.pop_front()?,
+            Stock::Elements { free, .. } => free.pop()?,
             Stock::Counted(credit) => {
                 (credit.left() > 0).then_some(())?;
                 credit.spend();
@@ -109,7 +109,7 @@ impl Lent {
             self.busy -= 1;
         }
         if after == Use::Free {
-            free.push_back(element);
+            free.push(element);
         }
         Some(after)
     }

@@ -85,6 +85,9 @@ impl Tenure {
     }
 }
 
+/// So many elements are worth a message.
+const SOME: u32 = 8;
+
 /// Descriptors in the order in which packets fall into them (A, C).
 #[derive(Debug)]
 pub(crate) struct Posted {
@@ -288,8 +291,9 @@ impl Owned {
             ),
             None => (self.returning.len() as u32, self.lent),
         };
-        // A quarter at a time: while the peer has others, a message for each would be waste.
-        owed > 0 && (hurry || left == 0 || owed >= self.pool.count / 4)
+        // Some at a time: while the peer has others, a message for each would be waste. But not many: elements that are used
+        // again soon are still in the processor's cache.
+        owed > 0 && (hurry || left == 0 || owed >= (self.pool.count / 4).min(SOME))
     }
 
     /// Takes what the peer is told, as ranges; `most` of them.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use verbena::low::{BLANK, BareCq};
 use verbena::{Config, Device, Listener, Pd, Request, Status};
-use verbena_nic::Wc;
+use verbena_nic::{Wc, WcOp};
 
 use super::{Carrier, CarrierError, News, Pair, Result, Ticket};
 use bell::{Bell, Told};
@@ -26,6 +26,8 @@ use seat::{Seat, Stage};
 const SOME: usize = 64;
 /// Completions that one turn takes at most, so that the driver comes to its other work.
 const MOST: usize = 1024;
+/// Packets of so many bytes are part of a stream.
+const LONG: u32 = 16 << 10;
 /// Requests that wait for the driver's answer; more wait with the listener, which turns away what it has no room for.
 const TICKETS: usize = 128;
 
@@ -53,6 +55,8 @@ pub struct IwarpCarrier {
     news: VecDeque<News>,
     /// Completions that were found on the way to sleep.
     early: Vec<Wc>,
+    /// Long packets came in the last turn.
+    streams: bool,
     /// The last turn stopped before it was through.
     more: bool,
     /// The listener may have requests.
@@ -108,6 +112,7 @@ impl IwarpCarrier {
             handed: 0,
             news: VecDeque::new(),
             early: Vec::new(),
+            streams: false,
             more: false,
             // Who came before the listener had somebody to tell is found all the same.
             asked: true,
@@ -150,8 +155,10 @@ impl IwarpCarrier {
         Ok(())
     }
 
-    /// Completions in order, within bounds; true if none is left.
+    /// Completions in order, within bounds; true if none is left. While long packets come, the queue is asked until it is
+    /// empty: what arrives while the first are taken shares the turn with them, and the answers to it share a call.
     fn complete(&mut self, done: &mut Vec<Wc>) -> bool {
+        let before = done.len();
         let mut early = core::mem::take(&mut self.early);
         early.drain(..).for_each(|wc| self.hand_over(wc, done));
         self.early = early;
@@ -159,7 +166,9 @@ impl IwarpCarrier {
         for _ in 0..MOST / SOME {
             let n = self.cq.poll(&mut some);
             some[..n].iter().for_each(|wc| self.hand_over(*wc, done));
-            if n < SOME {
+            let came = done.get(before..).unwrap_or_default();
+            self.streams = came.iter().any(is_long);
+            if n == 0 || n < SOME && !self.streams {
                 return true;
             }
         }
@@ -262,6 +271,11 @@ impl IwarpCarrier {
         }
         Ok(())
     }
+}
+
+/// A packet that came, and is one of many: a stream of bytes makes the longest there are.
+fn is_long(wc: &Wc) -> bool {
+    matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) && wc.len >= LONG
 }
 
 fn unknown(pair: Pair) -> CarrierError {

@@ -151,13 +151,20 @@ impl Carrier for IwarpCarrier {
     }
 
     fn turn(&mut self, _now: Instant, done: &mut Vec<Wc>) -> Result<()> {
-        self.post_lists();
+        let streams = self.streams;
+        if !streams {
+            self.post_lists(false);
+        }
         // Before the completions are: those that came before an end are there when the end is told.
         self.bell.take(&mut self.rung);
         while let Some(told) = self.rung.pop_front() {
             self.note(told);
         }
+        let before = done.len();
         self.more = !self.complete(done);
+        if streams {
+            self.post_lists(done.len() > before);
+        }
         while let Some(told) = self.next_told() {
             self.hear(told);
         }
@@ -204,10 +211,12 @@ impl Carrier for IwarpCarrier {
 }
 
 impl IwarpCarrier {
-    /// What was asked for since the last turn leaves.
-    fn post_lists(&mut self) {
+    /// What was asked for since the last turn leaves. While completions keep coming, a few short packets wait for company:
+    /// they are answers to a stream most often, and each call would carry one.
+    fn post_lists(&mut self, came: bool) {
         for (pair, seat) in &mut self.seats {
             if seat.is_listed()
+                && !(came && seat.waits_for_more())
                 && let Err(why) = seat.post_list()
             {
                 // Not all of it will complete, so nothing of it can be relied on.
