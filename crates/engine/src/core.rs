@@ -169,7 +169,7 @@ impl Core {
         }
     }
 
-    /// No rule gives what goes to this address to another device (V2), as an answer.
+    /// It may have RDMA connections, and no rule gives what goes to this address to another device (V2), as an answer.
     pub(crate) fn check_owner(
         &self,
         local: SocketAddr,
@@ -185,6 +185,7 @@ impl Core {
         local: SocketAddr,
         peer: Option<SocketAddr>,
     ) -> Result<(), Error> {
+        self.function.check_service(service)?;
         match &self.claims {
             Some(claims) => claims.check(service, local, peer),
             None => Ok(()),

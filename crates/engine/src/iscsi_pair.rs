@@ -53,6 +53,7 @@ impl IscsiPair {
         core.check_own(recv.0.core())?;
         core.check_service(Service::Iscsi, socket.local()?, Some(to))?;
         let new = NewUpper {
+            service: Service::Iscsi,
             pd: options.pd,
             send_cq: send.number(),
             recv_cq: recv.number(),
