@@ -66,6 +66,7 @@ mod station;
 )]
 pub mod sys;
 mod ud_pair;
+mod watch;
 
 pub use asking::Asking;
 pub use config::Config;
