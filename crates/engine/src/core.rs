@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
-use verbena_nic::{Event, Function, Outbox, Qp, Wake};
+use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
 
 use crate::calls::Calls;
 use crate::claims::Claims;
@@ -157,6 +157,18 @@ impl Core {
             // E2: nobody would be told how it ends.
             Some(why) => Err(InterruptError::from(RaiseError::Down(why)).into()),
             None => Ok(()),
+        }
+    }
+
+    /// It takes requests, or the state in which its queue pairs seem to be: a forked child has none, only the memory of some.
+    pub(crate) fn check_posts(&self) -> Result<(), QpState> {
+        if self.is_closing() {
+            return Err(QpState::Err);
+        }
+        if self.lives() {
+            Ok(())
+        } else {
+            Err(QpState::Reset)
         }
     }
 
