@@ -2,21 +2,24 @@
 //! It promises a record for every PDU, with what its header says and whether its digests are right, and keeps no more of its data
 //! than is shown or agreed upon. It refuses to judge sequence numbers and data: only what cannot be read is a violation.
 
+mod any;
 mod login;
+
+pub use any::{is_header, is_login};
 
 use core::fmt;
 use std::net::SocketAddr;
 
-use verbena_wire::Malformed;
 use verbena_wire::crc::{Crc32c, crc32c_wire};
 use verbena_wire::iscsi::{
-    BHS_LEN, Bhs, DIGEST_LEN, FromInitiator, FromTarget, Lengths, Opcode, digest, pad,
+    BHS_LEN, DIGEST_LEN, FromInitiator, FromTarget, Lengths, Opcode, digest, pad,
 };
 
 use super::Options;
 use super::record::{Body, Dir, Pdu, Record, Verdict, hex};
 use super::stream::{Out, SHOWN};
 use super::summary::{Ending, Summary};
+use any::Any;
 use login::Login;
 
 /// Digests of a connection.
@@ -89,46 +92,6 @@ impl fmt::Debug for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Data({}, {} left)", self.pdu.opcode(), self.left)
     }
-}
-
-/// A PDU of either side.
-#[derive(Debug, Clone, Copy)]
-enum Any {
-    Initiator(FromInitiator),
-    Target(FromTarget),
-}
-
-impl Any {
-    fn parse(dir: Dir, bhs: &Bhs) -> Result<Any, Malformed> {
-        match dir {
-            Dir::ToResponder => FromInitiator::parse(bhs).map(Any::Initiator),
-            Dir::ToInitiator => FromTarget::parse(bhs).map(Any::Target),
-        }
-    }
-
-    fn opcode(&self) -> Opcode {
-        match self {
-            Any::Initiator(pdu) => pdu.opcode(),
-            Any::Target(pdu) => pdu.opcode(),
-        }
-    }
-
-    fn is_login(&self) -> bool {
-        matches!(self.opcode(), Opcode::LoginRequest | Opcode::LoginResponse)
-    }
-}
-
-/// Whether a connection of this side's first bytes can be followed: it begins with a login.
-pub fn is_login(bytes: &[u8]) -> bool {
-    let first = bytes.first().map(|first| Opcode::from_code(first & 0x3f));
-    first == Some(Some(Opcode::LoginRequest))
-}
-
-/// Whether these bytes begin with a header that this direction may have.
-pub fn is_header(dir: Dir, bytes: &[u8]) -> bool {
-    bytes
-        .first_chunk()
-        .is_some_and(|bhs| Any::parse(dir, bhs).is_ok())
 }
 
 impl Exchange {
