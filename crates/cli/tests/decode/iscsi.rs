@@ -7,7 +7,7 @@ use verbena_cli::decode::{Options, Report};
 use verbena_wire::iscsi::digest;
 
 use crate::net::{BACK, Net, TO};
-use crate::support::{Run, decode, number, text};
+use crate::support::{Run, capture, decode, number, text};
 
 const NO_DIGESTS: &str = "HeaderDigest=None\0DataDigest=None\0";
 const ALL_DIGESTS: &str = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";
@@ -455,5 +455,29 @@ fn parsed(number: &str) -> Result<u64, std::num::ParseIntError> {
     match number.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => number.parse(),
+    }
+}
+
+/// What our initiator and tgtd really said, with every kind of digests.
+#[test]
+fn real_sessions_are_read_with_their_digests() {
+    let file = capture("30_iscsi_tgt_digests");
+    let run = decode(&file, &["--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let records = run.records();
+    assert_eq!(records.len(), 3 * 17);
+    for (stream, (header, data)) in [(true, false), (false, true), (true, true)]
+        .into_iter()
+        .enumerate()
+    {
+        let of: Vec<&Value> = records.iter().filter(|r| r["stream"] == stream).collect();
+        for record in &of[2..] {
+            assert_eq!(record["header_digest"].as_str(), header.then_some("good"));
+            let data = data && number(record, "len") > 0;
+            assert_eq!(record["data_digest"].as_str(), data.then_some("good"));
+        }
+        let asked: Vec<&str> = of.iter().filter_map(|r| r["cdb"].as_str()).collect();
+        assert_eq!(asked.len(), 6);
+        assert!(asked[0].starts_with("INQUIRY ") && asked[5].starts_with("MODE SENSE(6) "));
     }
 }
