@@ -3,6 +3,7 @@
 //! It refuses to judge what is printed.
 
 mod capture;
+mod disks;
 
 use crate::rx::Peer;
 use crate::source::{Source, bit};
@@ -14,10 +15,15 @@ use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER, Flags, Frame, Kind, Revis
 /// First bytes of pcap, in both byte orders, and of pcapng.
 const MAGIC: [u8; 4] = [0xa1, 0xd4, 0x4d, 0x0a];
 
+/// The first byte of a script for a connection to a disk: that of a login.
+const DISK: u8 = 0x43;
+const MPA_PORT: u16 = 4791;
+
 /// Runs one input.
 pub fn target(data: &[u8]) {
     match data.first() {
         Some(first) if MAGIC.contains(first) => run(data),
+        Some(&DISK) => run(&disks::capture(data)),
         _ => run(&scripted(data)),
     }
 }
@@ -67,7 +73,7 @@ fn scripted(data: &[u8]) -> Vec<u8> {
     } else {
         Revision::Two
     };
-    let mut recorder = Recorder::new(1 + usize::from(cut), disorder);
+    let mut recorder = Recorder::new(MPA_PORT, 1 + usize::from(cut), disorder);
     let block = [0, 4, rtr, 4];
     recorder.send(
         0,

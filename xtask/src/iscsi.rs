@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::command::find;
+use crate::median::median;
 use crate::packages;
 use crate::workspace::Workspace;
 
@@ -133,11 +134,14 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             turns[0].push(ours(&verbena, size, depth, options.seconds)?);
             turns[1].push(theirs(size, depth, options.seconds)?);
         }
-        let rate = |turns: &[Figures]| median(turns.iter().map(|f| f.iops).collect());
+        let middle = |turns: &[Figures], column: fn(&Figures) -> f64| {
+            median(turns.iter().map(column)).unwrap_or(f64::NAN)
+        };
+        let rate = |turns: &[Figures]| middle(turns, |f| f.iops);
         let base = rate(&turns[1]);
         for (who, turns) in ["verbena", "iscsi-perf"].iter().zip(&turns) {
             let iops = rate(turns);
-            let cpu = median(turns.iter().map(|f| f.cpu).collect());
+            let cpu = middle(turns, |f| f.cpu);
             println!(
                 "| {name} | {who} | {iops:.0} | {:.0} | {cpu:.2} | {:.2} |",
                 iops * size as f64 / 1e6,
@@ -206,10 +210,4 @@ fn timed(command: &mut Command) -> Result<(String, f64)> {
     let times = last.split(' ').map(str::parse::<f64>);
     let cpu = times.sum::<Result<f64, _>>();
     Ok((said, cpu.with_context(|| told.clone().into_owned())?))
-}
-
-/// The middle one.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -12,6 +12,7 @@ mod install;
 mod instructions;
 mod iscsi;
 mod loom;
+mod median;
 mod packages;
 mod peers;
 mod sim;

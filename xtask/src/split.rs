@@ -11,6 +11,7 @@ use clap::Args;
 
 use crate::clients::user;
 use crate::command::find;
+use crate::median::median;
 use crate::packages;
 use crate::workspace::Workspace;
 use way::{Figures, WAYS, Way};
@@ -71,12 +72,6 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The middle one.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// What is read off the figures of a round.
 type Column = fn(&Figures) -> f64;
 
@@ -87,7 +82,9 @@ fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
         ("TCP in Gb/s", |f| f.back),
         ("UDP 1400 Mb/s", |f| f.datagrams),
     ];
-    let middle = |figures: &[Figures], column: Column| median(figures.iter().map(column).collect());
+    let middle = |figures: &[Figures], column: Column| {
+        median(figures.iter().map(column)).unwrap_or(f64::NAN)
+    };
     let of = |way: Way, column| {
         let at = ways.iter().position(|w| **w == way);
         at.map_or(f64::NAN, |at| middle(&figures[at], column))
@@ -124,12 +121,6 @@ fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_middle_one_is_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert!(median(Vec::new()).is_nan());
-    }
 
     #[test]
     fn names_are_unique() {

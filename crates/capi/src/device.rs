@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use verbena::Config;
-use verbena::low::{DeviceProfile, Personality};
+use verbena::low::{DeviceProfile, Logical, Personality, Service};
 
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
@@ -24,7 +24,8 @@ struct Listed {
     tail: [u8; TAIL],
 }
 
-struct Address(*mut Listed);
+/// A device and the number of its function.
+struct Address(usize, *mut Listed);
 
 // SAFETY: made once, then only read, here and by the program.
 unsafe impl Send for Address {}
@@ -36,21 +37,29 @@ static DEVICES: OnceLock<Box<[Address]>> = OnceLock::new();
 /// The devices, the physical function first; a forked child has the same ones, at the same addresses.
 pub(crate) fn devices(config: &Config) -> impl Iterator<Item = *mut ibv_device> {
     let make = |(number, name): (usize, String)| {
-        Address(Box::into_raw(Box::new(listed(config, number, &name))))
+        Address(
+            number,
+            Box::into_raw(Box::new(listed(config, number, &name))),
+        )
     };
-    let all = DEVICES.get_or_init(|| names(config).into_iter().enumerate().map(make).collect());
-    all.iter().map(|address| address.0.cast())
+    let all = DEVICES.get_or_init(|| names(config).into_iter().map(make).collect());
+    all.iter().map(|address| address.1.cast())
 }
 
-/// What the RDMA devices are called; others are not there yet (V2).
-pub(crate) fn names(config: &Config) -> Vec<String> {
+/// Functions of RDMA devices and what these are called; verbs know no others (V2).
+pub(crate) fn names(config: &Config) -> Vec<(usize, String)> {
+    let mut all = served(config);
+    all.retain(|(_, device)| device.there().has(Service::Rdma));
+    let name = |(number, device): (usize, Logical)| (number, device.name);
+    all.into_iter().map(name).collect()
+}
+
+/// Devices of all functions; the physical one is 0.
+pub(crate) fn served(config: &Config) -> Vec<(usize, Logical)> {
     // A profile that makes no sense was refused when the settings were read.
     let profile = config.device_profile().into_iter();
-    let name = |profile: DeviceProfile| {
-        let names = profile.served().map(|(device, _)| device.name.clone());
-        names.collect::<Vec<_>>()
-    };
-    profile.flat_map(name).collect()
+    let all = |profile: DeviceProfile| profile.served().cloned().collect::<Vec<_>>();
+    profile.flat_map(all).enumerate().collect()
 }
 
 fn listed(config: &Config, number: usize, name: &str) -> Listed {
@@ -83,10 +92,11 @@ pub(crate) fn write(to: &mut [c_char], text: &str) {
     }
 }
 
-/// Which of our devices it is, if it is one.
+/// The function of our device, if it is one.
 pub(crate) fn number(device: *mut ibv_device) -> Option<usize> {
     let mut all = DEVICES.get()?.iter();
-    all.position(|ours| ours.0.cast() == device)
+    let found = all.find(|ours| ours.1.cast() == device);
+    found.map(|ours| ours.0)
 }
 
 /// Lists the devices.
@@ -241,7 +251,7 @@ fn attribute(dir: &str, file: &str) -> Option<String> {
     let config = config()?;
     let name = dir.strip_prefix("/sys/class/infiniband/")?;
     let name = name.trim_end_matches('/');
-    if !names(config).iter().any(|ours| ours == name) {
+    if !names(config).iter().any(|(_, ours)| ours == name) {
         return None;
     }
     Some(match file {

@@ -261,9 +261,9 @@ fn settings() -> Option<&'static Settings> {
                 // Known to be in range.
                 let _ = config.set("handlers", HANDLERS);
             }
-            if let Some(first) = device::names(&config).into_iter().next() {
+            if let Some((_, first)) = device::served(&config).into_iter().next() {
                 // As it is listed; a name of a profile was checked.
-                let _ = config.set("name", &first);
+                let _ = config.set("name", &first.name);
             }
             Some(Settings { config, vectors })
         }
@@ -275,17 +275,22 @@ fn settings() -> Option<&'static Settings> {
     place().settings.get_or_init(read).as_ref()
 }
 
-/// The adapter of this process, by its physical function.
+/// The adapter of this process, by the first of its functions that does RDMA: the physical one, unless a profile says otherwise (V2).
 pub(crate) fn home() -> Result<Arc<Home>, Errno> {
-    home_of(0)
+    let config = config().ok_or(Errno::INVAL)?;
+    let (first, _) = device::names(config)
+        .into_iter()
+        .next()
+        .ok_or(Errno::NODEV)?;
+    home_of(first)
 }
 
 /// A function of the adapter of this process (V1).
 pub(crate) fn home_of(number: usize) -> Result<Arc<Home>, Errno> {
     let settings = settings().ok_or(Errno::INVAL)?;
-    let names = device::names(&settings.config);
+    let served = device::served(&settings.config);
     // A forked child lists the devices of its parent, and may be configured otherwise.
-    let name = names.get(number).ok_or(Errno::NODEV)?;
+    let (_, asked) = served.get(number).ok_or(Errno::NODEV)?;
     let mut homes = place().homes.lock();
     let mut find = |number, name: &str, physical| {
         let known = homes.get(&number).and_then(Weak::upgrade);
@@ -296,11 +301,11 @@ pub(crate) fn home_of(number: usize) -> Result<Arc<Home>, Errno> {
         homes.insert(number, Arc::downgrade(&fresh));
         Ok(fresh)
     };
-    let physical = find(0, &names[0], None)?;
+    let physical = find(0, &served[0].1.name, None)?;
     if number == 0 {
         return Ok(physical);
     }
-    find(number, name, Some(physical))
+    find(number, &asked.name, Some(physical))
 }
 
 /// A context and a domain that all identifiers of the connection manager share; opened once, and never closed.

@@ -1,13 +1,14 @@
-//! `verbena decode`: reads a capture, finds MPA streams by their startup frames and tells what was said on them.
-//! It promises one record per RDMAP message in the order of the capture, and a verdict that scripts can rely on.
+//! `verbena decode`: reads a capture, finds MPA streams and iSCSI connections by what they begin with and tells what was said on them.
+//! It promises one record per RDMAP message or iSCSI PDU in the order of the capture, and a verdict that scripts can rely on.
 //! It refuses to touch files or terminals: it takes something to read and something to write.
 //!
-//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `stream` (`agree`, `fpdu`) → `record` → `text`.
+//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `talk` → `stream` (`agree`, `fpdu`), `iscsi` → `record` → `text`.
 
 pub mod agree;
 pub mod capture;
 pub mod flow;
 pub mod fpdu;
+pub mod iscsi;
 pub mod link;
 pub mod reassembly;
 pub mod record;
@@ -15,16 +16,19 @@ pub mod segment;
 pub mod stream;
 pub mod summary;
 pub mod table;
+pub mod talk;
 pub mod text;
 
 use std::io::{self, Read, Write};
 
 use capture::{Capture, Damage};
+use iscsi::Digests;
 use record::Record;
 use segment::Found;
 use summary::Summary;
 use table::{Table, Tally};
 use text::Line;
+use verbena_wire::iscsi::PORT;
 
 /// What to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,12 +43,23 @@ pub struct Options {
     pub segments: bool,
     /// Offsets and the first payload bytes of every message.
     pub verbose: bool,
+    /// A TCP port of iSCSI targets besides theirs by custom.
+    pub iscsi: Option<u16>,
+    /// Digests of iSCSI connections until a login says otherwise; with it, connections are followed whose login is not there.
+    pub digests: Option<Digests>,
+}
+
+impl Options {
+    /// What goes to this port may be iSCSI.
+    fn is_target(&self, port: u16) -> bool {
+        port == PORT || Some(port) == self.iscsi
+    }
 }
 
 /// How decoding went.
 #[derive(Debug)]
 pub struct Report {
-    /// MPA streams found.
+    /// MPA streams and iSCSI connections found.
     pub streams: usize,
     /// Protocol violations among what was shown.
     pub violations: u64,
@@ -142,7 +157,7 @@ impl Shown {
         if summaries.is_empty() {
             writeln!(
                 output,
-                "no MPA stream found: no TCP connection begins with an MPA Request"
+                "no MPA stream found: no TCP connection begins with an MPA Request, or at a target's port with an iSCSI login"
             )?;
         }
         writeln!(output, "\n{tally}")

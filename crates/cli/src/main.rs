@@ -41,11 +41,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the iWARP messages in a packet capture
+    /// Show the iWARP messages and iSCSI PDUs in a packet capture
     ///
     /// Reads pcap or pcapng, finds MPA streams by their startup frames, follows both directions through
     /// retransmissions and reordering, judges them as their receivers would, and prints one line per RDMAP
-    /// message (> from the initiator, < from the responder) and a summary per stream.
+    /// message (> from the initiator, < from the responder) and a summary per stream. Connections to port 3260
+    /// that begin with an iSCSI login are shown PDU by PDU, digests checked as the login agreed.
     #[command(after_help = EXIT_CODES, after_long_help = format!("{EXAMPLE}\n\n{EXIT_CODES}"))]
     Decode(command::decode::Decode),
     /// Start a program on Verbena instead of a real adapter

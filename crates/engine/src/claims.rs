@@ -17,7 +17,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Those of the physical function: it is the first device that does RDMA.
+    /// Those of the physical function: it is the first device that does something which is there.
     pub(crate) fn physical(config: &Config) -> Option<Claims> {
         if config.owners.is_empty() {
             return None;
@@ -25,7 +25,7 @@ impl Claims {
         // Settings with a profile that makes no sense are not read.
         let profile = config.device_profile().ok()?;
         let first = profile.served().next();
-        let device = first.map_or(&config.name, |(device, _)| &device.name);
+        let device = first.map_or(&config.name, |device| &device.name);
         Some(Claims {
             device: device.clone(),
             network: profile.network().clone(),

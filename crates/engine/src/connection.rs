@@ -32,8 +32,8 @@ use crate::group::{Group, Member};
 use crate::introduction::Introduction;
 use crate::shard::{Served, Shard};
 use crate::sys::{Ready, Socket};
+use crate::watch::Watch;
 use starting::Starting;
-use watch::Watch;
 
 /// A connection.
 pub(crate) struct Connection {

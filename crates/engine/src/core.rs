@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
-use verbena_nic::{Event, Function, Outbox, Qp, Wake};
+use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
 
 use crate::calls::Calls;
 use crate::claims::Claims;
@@ -160,6 +160,18 @@ impl Core {
         }
     }
 
+    /// It takes requests, or the state in which its queue pairs seem to be: a forked child has none, only the memory of some.
+    pub(crate) fn check_posts(&self) -> Result<(), QpState> {
+        if self.is_closing() {
+            return Err(QpState::Err);
+        }
+        if self.lives() {
+            Ok(())
+        } else {
+            Err(QpState::Reset)
+        }
+    }
+
     /// It is this one, as an answer: nothing of one function may be used in another (V1).
     pub(crate) fn check_own(&self, other: &Core) -> Result<(), Error> {
         if core::ptr::eq(self, other) {
@@ -169,7 +181,7 @@ impl Core {
         }
     }
 
-    /// No rule gives what goes to this address to another device (V2), as an answer.
+    /// It may have RDMA connections, and no rule gives what goes to this address to another device (V2), as an answer.
     pub(crate) fn check_owner(
         &self,
         local: SocketAddr,
@@ -185,6 +197,7 @@ impl Core {
         local: SocketAddr,
         peer: Option<SocketAddr>,
     ) -> Result<(), Error> {
+        self.function.check_service(service)?;
         match &self.claims {
             Some(claims) => claims.check(service, local, peer),
             None => Ok(()),

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use verbena_nic::profile::Service;
 use verbena_stream::Time;
 
 use crate::core::Core;
@@ -31,6 +32,8 @@ impl IscsiDial {
         to: SocketAddr,
         patience: Duration,
     ) -> Result<IscsiDial, Error> {
+        // Before anybody is bothered: a device of other services has nothing to say to a target (V2).
+        core.function.check_service(Service::Iscsi)?;
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
         Ok(IscsiDial {
             socket: Socket::connect(to, None, None).map_err(unreachable)?,

@@ -53,6 +53,7 @@ impl IscsiPair {
         core.check_own(recv.0.core())?;
         core.check_service(Service::Iscsi, socket.local()?, Some(to))?;
         let new = NewUpper {
+            service: Service::Iscsi,
             pd: options.pd,
             send_cq: send.number(),
             recv_cq: recv.number(),
@@ -170,16 +171,8 @@ impl IscsiPair {
         done
     }
 
-    /// A forked child has no queue pair, only the memory of one.
     fn check(&self) -> Result<(), PostError> {
-        if self.core.is_closing() {
-            return Err(PostError::State(QpState::Err));
-        }
-        if self.core.lives() {
-            Ok(())
-        } else {
-            Err(PostError::State(QpState::Reset))
-        }
+        self.core.check_posts().map_err(PostError::State)
     }
 }
 

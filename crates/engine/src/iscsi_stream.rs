@@ -3,10 +3,9 @@
 //! It refuses to log in: what is said on it is its consumer's and its queue pair's business.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use verbena_iscsi::Qp;
 use verbena_nic::{Outbox, Receiving, Sending};
 use verbena_stream::Time;
@@ -15,7 +14,8 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::group::{Group, Member};
 use crate::shard::next_token;
-use crate::sys::{self, Interest, Socket};
+use crate::sys::Socket;
+use crate::watch::{By, Watch};
 
 /// Reads of one turn, before others have theirs.
 const READS: usize = 16;
@@ -29,19 +29,8 @@ pub(crate) struct IscsiStream {
     socket: Socket,
     pub(crate) qp: Arc<Qp>,
     group: Arc<Group>,
-    watch: Mutex<Watch>,
-    /// The same as in there, for those who would change nothing.
-    wants_room: AtomicBool,
-    deaf: AtomicBool,
-}
-
-/// What the group watches the socket for.
-#[derive(Debug, Default)]
-struct Watch {
-    listed: bool,
-    wants_room: bool,
-    deaf: bool,
-    closed: bool,
+    /// What the group watches the socket for.
+    watch: Watch,
 }
 
 impl IscsiStream {
@@ -58,13 +47,11 @@ impl IscsiStream {
             socket,
             qp,
             group: group.clone(),
-            watch: Mutex::default(),
-            wants_room: AtomicBool::new(false),
-            deaf: AtomicBool::new(false),
+            watch: Watch::new(By::Group),
         });
         core.iscsi.add(&stream);
         group.join(stream.clone());
-        let watched = stream.apply(&mut stream.watch.lock());
+        let watched = stream.watch.lock().apply(group, &*stream);
         if let Err(error) = watched {
             stream.close();
             return Err(error.into());
@@ -79,11 +66,11 @@ impl IscsiStream {
             match sent {
                 None => return,
                 Some(Sending::Blocked) => {
-                    self.want_room(true);
+                    self.watch.want_room(&self.group, self, true);
                     return;
                 }
                 // Somebody who found no room after us may have asked for it before we took that back: look again.
-                Some(Sending::Idle) if self.want_room(false) => {}
+                Some(Sending::Idle) if self.watch.want_room(&self.group, self, false) => {}
                 Some(Sending::Idle) => return,
                 Some(Sending::Ended) => return self.close(),
             }
@@ -92,7 +79,7 @@ impl IscsiStream {
 
     /// Goes on reading if that was stopped for a receive that is there now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
-        if self.deaf.load(Ordering::SeqCst) {
+        if self.watch.is_deaf() {
             self.turn(out);
         }
     }
@@ -103,18 +90,18 @@ impl IscsiStream {
             match self.qp.receive(&mut &self.socket, out) {
                 Receiving::Some(_) => {
                     left -= 1;
-                    self.listen(true);
+                    self.watch.listen(&self.group, self, true);
                     if self.qp.is_drained() {
                         return;
                     }
                 }
                 Receiving::Dry => {
-                    self.listen(true);
+                    self.watch.listen(&self.group, self, true);
                     return;
                 }
                 Receiving::Held => {
                     // A receive may have been posted by one who still saw us listen: look again.
-                    if !self.listen(false) {
+                    if !self.watch.listen(&self.group, self, false) {
                         return;
                     }
                 }
@@ -123,59 +110,10 @@ impl IscsiStream {
         }
     }
 
-    /// Waits for room to write, or no more; true if that is news.
-    fn want_room(&self, wanted: bool) -> bool {
-        if !wanted && !self.wants_room.load(Ordering::Acquire) {
-            return false;
-        }
-        let mut watch = self.watch.lock();
-        if watch.wants_room == wanted {
-            return false;
-        }
-        watch.wants_room = wanted;
-        self.wants_room.store(wanted, Ordering::Release);
-        let _ = self.apply(&mut watch);
-        true
-    }
-
-    /// Watches for input, or not: what cannot be read must not wake anybody. True if that is news.
-    fn listen(&self, wanted: bool) -> bool {
-        if self.deaf.load(Ordering::SeqCst) != wanted {
-            return false;
-        }
-        let mut watch = self.watch.lock();
-        if watch.deaf != wanted {
-            return false;
-        }
-        watch.deaf = !wanted;
-        self.deaf.store(!wanted, Ordering::SeqCst);
-        let _ = self.apply(&mut watch);
-        true
-    }
-
-    fn apply(&self, watch: &mut Watch) -> sys::Result<()> {
-        if watch.closed {
-            return Ok(());
-        }
-        let interest = Interest {
-            read: !watch.deaf,
-            write: watch.wants_room,
-            oneshot: false,
-        };
-        if interest.read || interest.write {
-            self.group.watch(self, interest, watch.listed)?;
-            watch.listed = true;
-        } else if watch.listed {
-            self.group.set_aside(self);
-            watch.listed = false;
-        }
-        Ok(())
-    }
-
     /// Nobody serves it any more, and the target is told.
     pub(crate) fn close(&self) {
         let mut watch = self.watch.lock();
-        if core::mem::replace(&mut watch.closed, true) {
+        if core::mem::replace(&mut watch.by, By::Nobody) == By::Nobody {
             return;
         }
         self.group.leave(self);

@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`sys`] (the operating system, the only island of `unsafe`), [`config`] (what can be set, and who set
 //! it), [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
-//! `group` (who runs a connection) → `queue`, `queue_pair`, `shared_queue`, `shared_sends`, `sharer` (what programs hold), `door` (who may come);
+//! `group` (who runs a connection), `watch` (what for) → `queue`, `queue_pair`, `shared_queue`, `shared_sends`, `sharer` (what programs hold), `door` (who may come);
 //! `pipeline` → `handler`, `signals`, `station` (who is told, and where that runs);
 //! `monitor` (who watches from outside);
 //! `control` (what is done later, by a thread of its own);
@@ -66,6 +66,7 @@ mod station;
 )]
 pub mod sys;
 mod ud_pair;
+mod watch;
 
 pub use asking::Asking;
 pub use config::Config;

@@ -335,16 +335,8 @@ impl QueuePair {
         }
     }
 
-    /// A forked child has no queue pair, only the memory of one.
     fn check(&self) -> Result<(), PostError> {
-        if self.core.is_closing() {
-            return Err(PostError::State(QpState::Err));
-        }
-        if self.core.lives() {
-            Ok(())
-        } else {
-            Err(PostError::State(QpState::Reset))
-        }
+        self.core.check_posts().map_err(PostError::State)
     }
 
     /// A call on the queue pair, what follows from it, and what may be sent after it.

@@ -6,6 +6,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use verbena_mem::Policy;
+use verbena_nic::profile::Logical;
 use verbena_nic::{Adapter, Function, Shares};
 
 use crate::config::{Config, Settings};
@@ -129,7 +130,8 @@ pub(crate) struct Seat {
 
 impl Seat {
     pub(crate) fn physical(config: &Config) -> Result<Seat, Error> {
-        let adapter = Adapter::new(shares(config), Policy::Verbs, sys::random_u64()?)?;
+        let (services, shares) = (config.services(None), shares(config));
+        let adapter = Adapter::serving(services, shares, Policy::Verbs, sys::random_u64()?)?;
         let function = adapter.function(0)?;
         Ok(Seat {
             adapter: Arc::new(adapter),
@@ -150,7 +152,8 @@ impl Seat {
         }
         let mut config = options.apply(physical)?;
         let adapter = self.adapter.clone();
-        let function = adapter.add_function(shares(&config))?;
+        let services = physical.services(options.name.as_deref());
+        let function = adapter.add_serving(services, shares(&config))?;
         let seat = Seat {
             adapter,
             function,
@@ -159,6 +162,15 @@ impl Seat {
         if options.name.is_none() {
             let name = format!("{}v{}", physical.name, seat.function.number());
             config.set("name", &name).map_err(Error::Options)?;
+        }
+        // Whoever looks at its settings sees what it is for (V2).
+        let itself = Logical {
+            name: config.name.clone(),
+            services: services.iter().collect(),
+        };
+        let alone = |settings: &mut Settings| settings.presents = Some(vec![itself]);
+        if physical.presents.is_some() && !services.is_empty() {
+            config.change(alone).map_err(Error::Options)?;
         }
         Ok((seat, config))
     }

@@ -199,16 +199,8 @@ impl UdPair {
         mailbox.is_some()
     }
 
-    /// A forked child has no queue pair, only the memory of one.
     fn check(&self) -> Result<(), PostError> {
-        if self.core.is_closing() {
-            return Err(PostError::State(QpState::Err));
-        }
-        if self.core.lives() {
-            Ok(())
-        } else {
-            Err(PostError::State(QpState::Reset))
-        }
+        self.core.check_posts().map_err(PostError::State)
     }
 }
 

@@ -15,6 +15,7 @@ use verbena_mem::Policy;
 
 use crate::error::{Error, Object};
 use crate::function::{FIRST_QP, Function, Shares};
+use crate::profile::Services;
 
 /// Functions of an adapter at once, the physical one among them.
 pub const MAX_FUNCTIONS: u32 = 256;
@@ -45,17 +46,32 @@ impl Functions {
 impl Adapter {
     /// An adapter whose physical function has these shares; `seed` makes STags hard to guess.
     pub fn new(shares: Shares, policy: Policy, seed: u64) -> Result<Adapter, Error> {
+        Adapter::serving(Services::THERE, shares, policy, seed)
+    }
+
+    /// The same with a physical function whose queue pairs are for these services only (V2).
+    pub fn serving(
+        services: Services,
+        shares: Shares,
+        policy: Policy,
+        seed: u64,
+    ) -> Result<Adapter, Error> {
         let adapter = Adapter {
             policy,
             seed,
             functions: RwLock::default(),
         };
-        adapter.add_function(shares)?;
+        adapter.add_serving(services, shares)?;
         Ok(adapter)
     }
 
     /// One more function, with shares of what is left.
     pub fn add_function(&self, shares: Shares) -> Result<Arc<Function>, Error> {
+        self.add_serving(Services::THERE, shares)
+    }
+
+    /// The same, whose queue pairs are for these services only (V2).
+    pub fn add_serving(&self, services: Services, shares: Shares) -> Result<Arc<Function>, Error> {
         let mut functions = self.functions.write();
         let functions = &mut *functions;
         if functions.all.len() as u32 >= MAX_FUNCTIONS {
@@ -68,7 +84,8 @@ impl Adapter {
         // Functions must not be able to guess each other's STags from their own.
         let seed = self.seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let stags = ranges.stags.clone();
-        let function = Arc::new(Function::new(number, shares, stags, self.policy, seed));
+        let function = Function::new((number, services), shares, stags, self.policy, seed);
+        let function = Arc::new(function);
         functions.cursor = cursor;
         functions.made += 1;
         functions.all.insert(number, (function.clone(), ranges));

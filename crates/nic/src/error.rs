@@ -10,6 +10,7 @@ use crate::control::ControlError;
 use crate::cq::CqError;
 use crate::function::Shares;
 use crate::interrupts;
+use crate::profile::{Service, Services};
 use crate::qp::{PostError, Stays};
 use crate::receive;
 use crate::state::QpState;
@@ -175,6 +176,18 @@ pub enum Error {
         /// The queue pair.
         channel: u32,
     },
+    /// The function is of a logical device that is for something else (V2).
+    #[error(
+        "function {number} has no queue pairs for {service}: its device does {services} (setting `presents`)"
+    )]
+    Service {
+        /// The function.
+        number: u32,
+        /// What was asked for.
+        service: Service,
+        /// What it does.
+        services: Services,
+    },
     /// The state does not allow the change.
     #[error("queue pair {number} cannot go from {from:?} to {to:?}")]
     Transition {
@@ -240,6 +253,7 @@ impl Error {
             | Error::ChannelDomain { .. }
             | Error::Unreliable { .. }
             | Error::NoChannel { .. }
+            | Error::Service { .. }
             | Error::Transition { .. }
             | Error::Stays { .. }
             | Error::Cq(_)

@@ -33,6 +33,7 @@ use verbena_mem::{Pd, Policy, Tpt};
 
 use crate::error::{Error, Object};
 use crate::event::{Outbox, Raise, Wake};
+use crate::profile::{Service, Services};
 use control::ControlRow;
 use counters::Books;
 use events::Claims;
@@ -52,6 +53,7 @@ const MAX_CONTROLS: u32 = 1024;
 #[derive(Debug)]
 pub struct Function {
     number: u32,
+    services: Services,
     attributes: Attributes,
     tpt: Arc<Tpt>,
     pds: Table<Arc<Users>>,
@@ -67,7 +69,7 @@ pub struct Function {
 impl Function {
     /// A function whose STag indexes lie in `stags`; `seed` makes them hard to guess.
     pub(crate) fn new(
-        number: u32,
+        (number, services): (u32, Services),
         shares: Shares,
         stags: Range<u32>,
         policy: Policy,
@@ -75,6 +77,7 @@ impl Function {
     ) -> Function {
         Function {
             number,
+            services,
             attributes: Attributes::new(shares),
             tpt: Arc::new(Tpt::new(stags, policy, seed)),
             pds: Table::new(Object::Pd, FIRST, shares.pds),
@@ -91,6 +94,23 @@ impl Function {
     /// Its number; the physical function is 0.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// What its queue pairs may be for (V2).
+    pub fn services(&self) -> Services {
+        self.services
+    }
+
+    /// It has queue pairs of this service, as an answer (V2).
+    pub fn check_service(&self, service: Service) -> Result<(), Error> {
+        if self.services.has(service) {
+            return Ok(());
+        }
+        Err(Error::Service {
+            number: self.number,
+            service,
+            services: self.services,
+        })
     }
 
     /// What it offers.

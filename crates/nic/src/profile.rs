@@ -2,14 +2,16 @@
 //! A profile promises to be whole: every device has a name of its own and does something, every packet has one owner, every queue
 //! of a device is one of the adapter's. It refuses to move packets; it is data, made by configuration and looked up.
 //!
-//! Reading order: [`Service`], [`Logical`] (a device) → [`host`] (device and queue → the adapter's queue) → [`network`]
+//! Reading order: [`Service`], [`Services`] (several), [`Logical`] (a device) → [`host`] (device and queue → the adapter's queue) → [`network`]
 //! (address, port, tuple → owner).
 
 pub mod host;
 pub mod network;
+mod services;
 
 pub use host::{HostMap, Part};
 pub use network::{NetworkMap, Owner, Rule, Tuple};
+pub use services::{Service, Services};
 
 use core::fmt;
 use std::collections::HashSet;
@@ -18,42 +20,6 @@ use crate::error::{Error, Object};
 
 /// Most devices that one adapter appears as.
 pub const MAX_DEVICES: usize = 64;
-
-/// What a logical device does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Service {
-    /// An RDMA device.
-    Rdma,
-    /// A plain network card. Not there yet.
-    Nic,
-    /// An iSCSI initiator. Not there yet.
-    Iscsi,
-}
-
-impl Service {
-    /// All of them.
-    pub const ALL: [Service; 3] = [Service::Rdma, Service::Nic, Service::Iscsi];
-
-    /// It works; the others have names and places, and refuse.
-    pub const fn is_there(self) -> bool {
-        matches!(self, Service::Rdma)
-    }
-
-    /// Its word in settings.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Service::Rdma => "rdma",
-            Service::Nic => "nic",
-            Service::Iscsi => "iscsi",
-        }
-    }
-}
-
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
 
 /// A device as programs see it: one that does several things is a multi-function device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +37,20 @@ impl Logical {
             name: name.into(),
             services: vec![Service::Rdma],
         }
+    }
+
+    /// A device that does everything that is there: what an adapter is that nobody said anything about.
+    pub fn whole(name: impl Into<String>) -> Logical {
+        Logical {
+            name: name.into(),
+            services: Services::THERE.iter().collect(),
+        }
+    }
+
+    /// What it does and what is there of it.
+    pub fn there(&self) -> Services {
+        let there = self.services.iter().filter(|service| service.is_there());
+        there.copied().collect()
     }
 }
 
@@ -132,9 +112,7 @@ pub enum ProfileError {
         why: &'static str,
     },
     /// The service has a name and a place, but nobody has built it.
-    #[error(
-        "device {device}: {service} is not there yet; this adapter works as an RDMA device only"
-    )]
+    #[error("device {device}: {service} is not there yet; {there} are", there = Services::THERE)]
     NotYet {
         /// The device.
         device: String,
@@ -214,26 +192,19 @@ impl DeviceProfile {
             let device = name.to_owned();
             return Err(ProfileError::NoService { device, service });
         }
-        let mut served = self.served();
-        let at = served.position(|(device, s)| device.name == name && s == service);
+        let at = self.served().position(|served| served.name == name);
+        let at = at.filter(|_| service.is_there());
         at.map(|at| at as u32).ok_or_else(|| ProfileError::NotYet {
             device: name.to_owned(),
             service,
         })
     }
 
-    /// Devices and services that a function serves, in the order of the functions.
-    pub fn served(&self) -> impl Iterator<Item = (&Logical, Service)> {
-        let services = |device| Logical::services_of(device).map(move |s| (device, s));
-        self.devices.iter().flat_map(services)
-    }
-}
-
-impl Logical {
-    /// What it does and what is there of it.
-    fn services_of(&self) -> impl Iterator<Item = Service> {
-        let there = |service: &Service| service.is_there();
-        self.services.iter().copied().filter(there)
+    /// Devices that a function serves, in the order of the functions: one function does all that a device does, for its
+    /// services share one table of memory.
+    pub fn served(&self) -> impl Iterator<Item = &Logical> {
+        let some = |device: &&Logical| !device.there().is_empty();
+        self.devices.iter().filter(some)
     }
 }
 

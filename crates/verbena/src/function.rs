@@ -37,7 +37,8 @@ impl Device {
     }
 
     /// A logical device of the adapter's profile (settings `functions` and `presents`, docs/functions.md): the adapter itself if
-    /// that is what it appears as first, else a function of its own, made by this call. Services that are not there yet refuse.
+    /// that is what it appears as first, else a function of its own, made by this call. It does all that the logical device does, not
+    /// only the service that was asked for; queue pairs of others are refused. Services that are not there yet refuse.
     ///
     /// ```
     /// use verbena::low::Service;

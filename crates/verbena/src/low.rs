@@ -53,7 +53,7 @@ pub use verbena_nic::eqe::OnChannel;
 pub use verbena_nic::interrupts::{At, Origin};
 pub use verbena_nic::moderation::{Hold, Moderation};
 pub use verbena_nic::profile::{
-    DeviceProfile, HostMap, Logical, Owner, Part, ProfileError, Rule, Service, Tuple,
+    DeviceProfile, HostMap, Logical, Owner, Part, ProfileError, Rule, Service, Services, Tuple,
 };
 pub use verbena_nic::qp::{
     Counters, Enabled, Limits, OnFailure, PostError, Psns, Registration, Unregistered, View,

@@ -163,6 +163,20 @@ pub(crate) fn captures() -> Vec<Seed> {
         let head = [mode, 0, cut, disorder, there.len() as u8];
         [&head[..], &there, &back].concat()
     };
+    // A connection to a disk: who speaks, how much data, a header and the data.
+    let disk = |terms: u8, cut: u8| {
+        let pdu = |how: u8, first: [u8; 4], data: &[u8]| {
+            let mut head = [0; 48];
+            head[..4].copy_from_slice(&first);
+            head[19] = 4;
+            head[32] = 0x28;
+            [&[how, data.len() as u8], &head[..], data].concat()
+        };
+        let command = pdu(0, [0x01, 0xc1, 0, 0], &[]);
+        let data = pdu(1, [0x25, 0x81, 0, 0], &[7; 66]);
+        let ping = pdu(4, [0x40, 0x80, 0, 0], b"ping");
+        [vec![0x43, terms, cut, 0], command, data, ping].concat()
+    };
     let rping = include_bytes!("../../../crates/cli/tests/fixtures/03_rping_v1_nocrc.pcap");
     let reject = include_bytes!("../../../crates/cli/tests/fixtures/17_reject_crc.pcap");
     vec![
@@ -171,6 +185,8 @@ pub(crate) fn captures() -> Vec<Seed> {
         ("revision-1", script(0x42, 60, 0)),
         ("disordered", script(2, 40, 0x52)),
         ("verbena-without-caps", script(0x32, 255, 0)),
+        ("disk", disk(0, 255)),
+        ("disk-with-digests", disk(3, 30)),
         ("rping", rping.to_vec()),
         ("reject", reject.to_vec()),
     ]

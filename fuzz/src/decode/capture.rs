@@ -7,13 +7,14 @@ use crate::source::bit;
 /// Link type of packets that begin with their IP header.
 const LINK_RAW: u32 = 101;
 const FLAGS_ACK: u8 = 0x10;
-const PORTS: [u16; 2] = [40000, 4791];
+const INITIATOR: u16 = 40000;
 /// First sequence numbers; one side wraps soon.
 const START: [u32; 2] = [0xffff_ff00, 1000];
 
 /// A capture in the making.
 pub(super) struct Recorder {
     file: Vec<u8>,
+    ports: [u16; 2],
     next: [u32; 2],
     cut: usize,
     disorder: u8,
@@ -23,8 +24,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Segments of at most `cut` bytes.
-    pub(super) fn new(cut: usize, disorder: u8) -> Recorder {
+    /// A connection to this port, in segments of at most `cut` bytes.
+    pub(super) fn new(port: u16, cut: usize, disorder: u8) -> Recorder {
         let mut file = Vec::new();
         file.extend(0xa1b2_c3d4_u32.to_be_bytes());
         file.extend([0, 2, 0, 4]);
@@ -33,6 +34,7 @@ impl Recorder {
         file.extend(LINK_RAW.to_be_bytes());
         Recorder {
             file,
+            ports: [INITIATOR, port],
             next: START,
             cut,
             disorder,
@@ -110,8 +112,8 @@ impl Recorder {
         packet.extend((40 + piece.len() as u16).to_be_bytes());
         packet.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
         packet.extend([10, 0, 0, 1 + here, 10, 0, 0, 1 + there]);
-        packet.extend(PORTS[side].to_be_bytes());
-        packet.extend(PORTS[1 - side].to_be_bytes());
+        packet.extend(self.ports[side].to_be_bytes());
+        packet.extend(self.ports[1 - side].to_be_bytes());
         packet.extend(self.next[side].to_be_bytes());
         packet.extend(self.next[1 - side].to_be_bytes());
         packet.extend([0x50, FLAGS_ACK, 0xff, 0xff, 0, 0, 0, 0]);

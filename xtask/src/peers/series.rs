@@ -4,6 +4,8 @@
 
 use serde::Serialize;
 
+use crate::median::median;
+
 /// What one run gave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Sample {
@@ -23,18 +25,6 @@ impl Sample {
             value,
             ..Sample::default()
         }
-    }
-}
-
-/// The middle of some numbers; of an even count, the mean of the two in the middle.
-pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = numbers.into_iter().filter(|n| n.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
     }
 }
 
@@ -70,17 +60,6 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle_whatever_the_order() {
-        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median([7.0]), Some(7.0));
-        assert_eq!(median([]), None);
-        // One bad moment moves nothing, and no number is no number.
-        assert_eq!(median([1.0, 1.0, 1e9]), Some(1.0));
-        assert_eq!(median([f64::NAN, 5.0, f64::INFINITY]), Some(5.0));
-    }
 
     #[test]
     fn a_series_tells_what_it_has() {

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use verbena_cli::decode::iscsi::Digests;
 use verbena_cli::decode::{Options, Report, decode};
 
 const CLEAN: u8 = 0;
@@ -24,11 +25,14 @@ Examples:
   verbena decode trace.pcap
   verbena decode --json trace.pcapng | jq 'select(.kind == \"Terminate\") | .cause'
   tcpdump -U -w - tcp port 7174 | verbena decode -
+  verbena decode --json disk.pcap | jq -r 'select(.cdb) | .cdb'
 
 In JSON every line has time (seconds since the first packet), stream, dir (i2r: from the initiator,
 r2i: from the responder), kind, segments, len (payload bytes of the message) and offset (in the TCP
 stream), and what the kind carries: stag and to, or qn, msn and mo, and so on. STags and tagged offsets
-are strings in hexadecimal, for not every reader of JSON has 64-bit numbers. Summaries appear only as text.";
+are strings in hexadecimal, for not every reader of JSON has 64-bit numbers. Summaries appear only as text.
+PDUs of iSCSI have words (all that the header says), itt and ttt, the sequence numbers that they carry
+(cmd_sn, exp_stat_sn, stat_sn, exp_cmd_sn, max_cmd_sn), cdb, and header_digest and data_digest.";
 
 #[derive(Args)]
 pub(crate) struct Decode {
@@ -49,6 +53,30 @@ pub(crate) struct Decode {
     /// Show offsets and the first payload bytes of each message
     #[arg(long, short)]
     verbose: bool,
+    /// Take connections to this TCP port for iSCSI, as those to port 3260 are
+    #[arg(long, value_name = "PORT")]
+    iscsi: Option<u16>,
+    /// Follow iSCSI connections whose login is not in the capture, with these digests
+    #[arg(long, value_name = "WHICH")]
+    digests: Option<Which>,
+}
+
+/// Digests of iSCSI.
+#[derive(Clone, Copy, ValueEnum)]
+enum Which {
+    None,
+    Header,
+    Data,
+    Both,
+}
+
+impl Which {
+    fn digests(self) -> Digests {
+        Digests {
+            header: matches!(self, Which::Header | Which::Both),
+            data: matches!(self, Which::Data | Which::Both),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Decode) -> u8 {
@@ -58,6 +86,8 @@ pub(crate) fn run(args: &Decode) -> u8 {
         port: args.port,
         segments: args.segments,
         verbose: args.verbose,
+        iscsi: args.iscsi,
+        digests: args.digests.map(Which::digests),
     };
     let input: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(io::stdin().lock())

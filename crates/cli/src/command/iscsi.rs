@@ -13,9 +13,10 @@ use std::error::Error;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use verbena::low::{Logical, Service, Services};
 use verbena::{Config, Device};
 use verbena_storage::session::Options;
-use verbena_storage::{Address, Session, Stop, Unit};
+use verbena_storage::{Address, Session, Stop, Transport, Unit};
 
 pub(crate) const EXAMPLE: &str = "\
 Addresses:
@@ -101,16 +102,32 @@ impl Common {
     }
 
     fn session(&self, address: &Address) -> Result<Session, Fault> {
-        Ok(Session::open(&device()?, address, self.options())?)
+        Ok(Session::open(
+            &device(&[address])?,
+            address,
+            self.options(),
+        )?)
     }
 
     fn unit(&self, address: &Address) -> Result<Unit, Fault> {
-        Ok(Unit::open(&device()?, address, self.options())?)
+        Ok(Unit::open(&device(&[address])?, address, self.options())?)
     }
 }
 
-fn device() -> Result<Device, Fault> {
-    Ok(Device::with(Config::load()?)?)
+/// The first of the adapter's logical devices that may speak to all of these targets (V2): iSER is RDMA.
+fn device(targets: &[&Address]) -> Result<Device, Fault> {
+    let adapter = Device::with(Config::load()?)?;
+    let service = |target: &&Address| match target.transport {
+        Transport::Iscsi => Service::Iscsi,
+        Transport::Iser => Service::Rdma,
+    };
+    let wanted: Services = targets.iter().map(service).collect();
+    let profile = adapter.config().device_profile()?;
+    let fits = |device: &&Logical| wanted.iter().all(|service| device.there().has(service));
+    match (profile.served().find(fits), wanted.iter().next()) {
+        (Some(device), Some(service)) => Ok(adapter.logical(&device.name, service)?),
+        _ => Err(format!("no device of this adapter does {wanted} (setting `presents`)").into()),
+    }
 }
 
 /// The wish to end, which Ctrl-C and SIGTERM have; who asks twice does not want to wait.

@@ -1,6 +1,7 @@
 //! One TCP connection of a capture: both directions in order, and in the order of cause and effect.
 //! It promises that a stream sees an answer only after everything that the answer's sender had acknowledged,
-//! so that neither loss nor disorder in the capture looks like a fault of the peers. It refuses to follow what is not MPA.
+//! so that neither loss nor disorder in the capture looks like a fault of the peers. It refuses to follow what is neither MPA
+//! nor, at the ports of targets, iSCSI.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,10 +9,12 @@ use std::net::SocketAddr;
 use verbena_wire::mpa::Kind;
 
 use super::Options;
+use super::iscsi::{self, Exchange};
 use super::reassembly::Reassembly;
 use super::record::Dir;
 use super::segment::Segment;
 use super::stream::{Out, Stream};
+use super::talk::Talk;
 
 /// Bytes of one connection that may wait for others. More means that the others are lost.
 pub const MAX_WAITING_BYTES: usize = 4 << 20;
@@ -40,11 +43,11 @@ struct Waiting {
 
 #[derive(Debug)]
 enum State {
-    /// The opening handshake was not seen; only a segment that begins with a Request tells who is who.
+    /// The opening handshake was not seen; only a segment that begins with a Request or a login tells who is who.
     Midway,
-    /// The initiator's first bytes, as long as they could be a Request.
+    /// The initiator's first bytes, as long as they could be a Request or a login.
     Tasting(Vec<u8>),
-    Mpa(Box<Stream>),
+    Followed(Talk),
     /// Some other protocol.
     Foreign,
 }
@@ -99,7 +102,7 @@ impl Flow {
             return;
         }
         if matches!(self.state, State::Midway) && !segment.payload.is_empty() {
-            self.recognise(segment);
+            self.recognise(segment, options);
         }
         self.learn(segment);
         let dir = self.dir(segment);
@@ -114,8 +117,8 @@ impl Flow {
             });
             self.pump(number, options, out);
         }
-        if let (true, State::Mpa(stream)) = (segment.rst, &mut self.state) {
-            stream.reset(dir);
+        if let (true, State::Followed(talk)) = (segment.rst, &mut self.state) {
+            talk.reset(dir);
         }
         if self.is_stuck() {
             self.give_up(out);
@@ -123,15 +126,15 @@ impl Flow {
     }
 
     /// The capture is over; the stream, if this was one.
-    pub fn finish(mut self, out: &mut Out<'_>) -> Option<Stream> {
+    pub fn finish(mut self, out: &mut Out<'_>) -> Option<Talk> {
         self.give_up(out);
         match self.state {
-            State::Mpa(stream) => Some(*stream),
+            State::Followed(talk) => Some(talk),
             _ => None,
         }
     }
 
-    /// Whether it is known not to be MPA.
+    /// Whether it is known to be nothing that is followed.
     pub fn is_foreign(&self) -> bool {
         matches!(self.state, State::Foreign)
     }
@@ -144,15 +147,25 @@ impl Flow {
         }
     }
 
-    /// A connection whose beginning was missed counts from the segment that begins with a Request.
-    fn recognise(&mut self, segment: &Segment<'_>) {
-        if !segment.payload.starts_with(Kind::Request.key()) {
+    /// A connection whose beginning was missed counts from the segment that begins with a Request, or with a header of iSCSI.
+    fn recognise(&mut self, segment: &Segment<'_>, options: Options) {
+        let (payload, first) = (segment.payload, Reassembly::new(segment.seq));
+        let there = options.is_target(segment.to.port());
+        let back = options.is_target(segment.from.port());
+        // Without a login nobody knows of the digests, unless it was said.
+        let told = |dir| options.digests.is_some() && iscsi::is_header(dir, payload);
+        let begins = payload.starts_with(Kind::Request.key());
+        if begins || (there && (iscsi::is_login(payload) || told(Dir::ToResponder))) {
+            self.ends = [segment.from, segment.to];
+            self.orders = [Some(first), None];
+            self.state = State::Tasting(Vec::new());
+        } else if back && told(Dir::ToInitiator) {
+            self.ends = [segment.to, segment.from];
+            self.orders = [None, Some(first)];
+            self.state = State::Tasting(Vec::new());
+        } else {
             self.be_foreign();
-            return;
         }
-        self.ends = [segment.from, segment.to];
-        self.orders = [Some(Reassembly::new(segment.seq)), None];
-        self.state = State::Tasting(Vec::new());
     }
 
     /// The other direction's first number follows from the first acknowledgement.
@@ -196,6 +209,14 @@ impl Flow {
         let mut bytes = Vec::new();
         order.take(next.seq, &next.payload, next.fin, &mut bytes);
         let finished = order.is_finished();
+        let target = options.is_target(self.ends[1].port());
+        let speaks_first = next.dir == Dir::ToInitiator && !bytes.is_empty();
+        if let (State::Tasting(_), true, Some(_)) =
+            (&self.state, speaks_first && target, options.digests)
+        {
+            // The middle of a session, where anybody may speak first.
+            self.follow_iscsi(number, options);
+        }
         if let State::Tasting(start) = &mut self.state {
             if next.dir == Dir::ToResponder {
                 start.append(&mut bytes);
@@ -204,13 +225,13 @@ impl Flow {
             let silent = bytes.is_empty();
             let ended = finished && next.dir == Dir::ToResponder;
             self.taste(silent, ended, number, options, out);
-        } else if let State::Mpa(stream) = &mut self.state
+        } else if let State::Followed(talk) = &mut self.state
             && !bytes.is_empty()
         {
-            stream.feed(next.dir, &bytes, out);
+            talk.feed(next.dir, &bytes, out);
         }
-        if let (true, State::Mpa(stream)) = (finished, &mut self.state) {
-            stream.fin(next.dir, out);
+        if let (true, State::Followed(talk)) = (finished, &mut self.state) {
+            talk.fin(next.dir, out);
         }
     }
 
@@ -227,15 +248,31 @@ impl Flow {
             return;
         };
         let key = Kind::Request.key();
+        let target = options.is_target(self.ends[1].port());
+        let login = iscsi::is_login(start) || (options.digests.is_some() && !start.is_empty());
+        if target && login {
+            let start = core::mem::take(start);
+            self.follow_iscsi(number, options);
+            if let State::Followed(talk) = &mut self.state {
+                talk.feed(Dir::ToResponder, &start, out);
+            }
+            return;
+        }
         if start.starts_with(key) {
             let start = core::mem::take(start);
             let mut stream = Box::new(Stream::new(*number, self.ends, options));
             *number += 1;
             stream.feed(Dir::ToResponder, &start, out);
-            self.state = State::Mpa(stream);
+            self.state = State::Followed(Talk::Mpa(stream));
         } else if !silent || ended || !key.starts_with(start) {
             self.be_foreign();
         }
+    }
+
+    fn follow_iscsi(&mut self, number: &mut usize, options: Options) {
+        let exchange = Exchange::new(*number, self.ends, options);
+        *number += 1;
+        self.state = State::Followed(Talk::Iscsi(Box::new(exchange)));
     }
 
     fn be_foreign(&mut self) {
@@ -253,10 +290,10 @@ impl Flow {
     /// Whatever is still missing will not come.
     fn give_up(&mut self, out: &mut Out<'_>) {
         let missing = self.missing();
-        if let (State::Mpa(stream), Some((dir, bytes))) = (&mut self.state, missing) {
-            stream.lose(dir, bytes, out);
+        if let (State::Followed(talk), Some((dir, bytes))) = (&mut self.state, missing) {
+            talk.lose(dir, bytes, out);
         }
-        if self.is_stuck() && !matches!(self.state, State::Mpa(_)) {
+        if self.is_stuck() && !matches!(self.state, State::Followed(_)) {
             self.be_foreign();
         }
         self.orders = [None, None];

@@ -3,8 +3,10 @@
 //! It refuses to know how records are found or written.
 
 mod detail;
+mod pdu;
 
 pub use detail::Detail;
+pub use pdu::{Pdu, Verdict};
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -73,6 +75,28 @@ pub struct Record {
     pub body: Body,
 }
 
+impl Record {
+    /// A broken rule, or bytes the capture does not hold.
+    pub fn trouble(
+        time: Duration,
+        (stream, dir): (usize, Dir),
+        kind: &'static str,
+        offset: u64,
+        message: String,
+    ) -> Record {
+        Record {
+            time,
+            stream,
+            dir,
+            kind,
+            segments: 0,
+            len: 0,
+            offset,
+            body: Body::Trouble { message },
+        }
+    }
+}
+
 /// What only some records have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -83,6 +107,8 @@ pub enum Body {
     Message(Message),
     /// A single FPDU.
     Fpdu(Fpdu),
+    /// An iSCSI PDU.
+    Pdu(Box<Pdu>),
     /// A broken rule, or bytes the capture does not hold.
     Trouble {
         /// In words.

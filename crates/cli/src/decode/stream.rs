@@ -13,9 +13,10 @@ use verbena_stream::ledger::Ledger;
 use verbena_wire::mpa::Phase;
 
 use super::Options;
-use super::record::{Body, Dir, Record};
+use super::record::{Dir, Record};
 use super::summary::{Ending, Summary};
 use follow::Follower;
+pub(super) use follow::SHOWN;
 use startup::Frames;
 
 /// A stream under observation.
@@ -68,20 +69,7 @@ impl Stream {
             fin: false,
         };
         Stream {
-            summary: Summary {
-                stream: number,
-                ends,
-                revision: None,
-                terms: None,
-                messages: Default::default(),
-                fpdus: [0; 2],
-                bytes: [0; 2],
-                terminated: None,
-                violations: 0,
-                lost: None,
-                unfinished: [0; 2],
-                ending: Ending::Open,
-            },
+            summary: Summary::new(number, ends),
             options,
             frames: Frames::default(),
             sides: [side(), side()],
@@ -118,13 +106,13 @@ impl Stream {
         } else {
             Ending::HalfClosed(dir)
         };
-        self.end(ending);
+        self.summary.end(ending);
     }
 
     /// The sender of this direction reset the connection.
     pub fn reset(&mut self, dir: Dir) {
         if !matches!(self.summary.ending, Ending::Closed) {
-            self.end(Ending::Reset(dir));
+            self.summary.end(Ending::Reset(dir));
         }
     }
 
@@ -159,12 +147,6 @@ impl Stream {
         self.summary.violations
     }
 
-    fn end(&mut self, ending: Ending) {
-        if self.summary.ending != Ending::Rejected {
-            self.summary.ending = ending;
-        }
-    }
-
     /// A direction breaks a rule. If the other one did so before, this one is only a consequence.
     fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         self.stop(dir);
@@ -190,16 +172,9 @@ impl Stream {
         message: String,
         out: &mut Out<'_>,
     ) {
-        out.records.push(Record {
-            time: out.time,
-            stream: self.summary.stream,
-            dir,
-            kind,
-            segments: 0,
-            len: 0,
-            offset,
-            body: Body::Trouble { message },
-        });
+        let stream = self.summary.stream;
+        let record = Record::trouble(out.time, (stream, dir), kind, offset, message);
+        out.records.push(record);
     }
 }
 

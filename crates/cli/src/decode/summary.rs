@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::agree::Terms;
+use super::iscsi::Digests;
 use super::record::Dir;
 
 /// How a stream ended.
@@ -35,9 +36,11 @@ pub struct Summary {
     pub revision: Option<u8>,
     /// What the startup agreed on, if it came so far.
     pub terms: Option<Terms>,
+    /// Digests in use, if it is no MPA stream but an iSCSI connection.
+    pub iscsi: Option<Digests>,
     /// Messages by kind, each way.
     pub messages: [BTreeMap<&'static str, u64>; 2],
-    /// FPDUs each way.
+    /// FPDUs or PDUs each way.
     pub fpdus: [u64; 2],
     /// TCP payload bytes each way.
     pub bytes: [u64; 2],
@@ -47,7 +50,7 @@ pub struct Summary {
     pub violations: u64,
     /// Bytes the capture does not hold, and in which direction.
     pub lost: Option<(Dir, u64)>,
-    /// Bytes of an unfinished FPDU or startup frame at the end, each way.
+    /// Bytes of an unfinished FPDU, PDU or startup frame at the end, each way.
     pub unfinished: [usize; 2],
     /// How it ended.
     pub ending: Ending,
@@ -74,12 +77,20 @@ impl fmt::Display for Summary {
                 on(terms.extensions)
             )?;
         }
+        if let Some(digests) = &self.iscsi {
+            write!(f, ", iSCSI, digests {digests}")?;
+        }
+        let unit = if self.iscsi.is_some() {
+            "PDUs"
+        } else {
+            "FPDUs"
+        };
         for dir in [Dir::ToResponder, Dir::ToInitiator] {
             let at = dir.index();
             let arrow = dir.arrow();
             write!(
                 f,
-                "\n  {arrow} {} bytes, {} FPDUs",
+                "\n  {arrow} {} bytes, {} {unit}",
                 self.bytes[at], self.fpdus[at]
             )?;
             for (kind, count) in &self.messages[at] {
@@ -94,6 +105,32 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
+    /// A stream that begins.
+    pub fn new(stream: usize, ends: [SocketAddr; 2]) -> Summary {
+        Summary {
+            stream,
+            ends,
+            revision: None,
+            terms: None,
+            iscsi: None,
+            messages: Default::default(),
+            fpdus: [0; 2],
+            bytes: [0; 2],
+            terminated: None,
+            violations: 0,
+            lost: None,
+            unfinished: [0; 2],
+            ending: Ending::Open,
+        }
+    }
+
+    /// It ends so, unless it was over before it began.
+    pub fn end(&mut self, ending: Ending) {
+        if self.ending != Ending::Rejected {
+            self.ending = ending;
+        }
+    }
+
     /// Sender and receiver of a direction.
     pub fn addresses(&self, dir: Dir) -> (SocketAddr, SocketAddr) {
         let [initiator, responder] = self.ends;

@@ -1,5 +1,5 @@
 //! The TCP connections of a capture, by their two ends.
-//! It promises a bound on how many are remembered, and to forget what is not MPA before it turns anything away.
+//! It promises a bound on how many are remembered, and to forget what is not followed before it turns anything away.
 //! It refuses to know what is said on them.
 
 use core::fmt;
@@ -24,7 +24,9 @@ pub struct Tally {
     pub packets: u64,
     /// MPA streams.
     pub streams: u64,
-    /// TCP connections that are not MPA.
+    /// iSCSI connections.
+    pub exchanges: u64,
+    /// TCP connections that are neither.
     pub other_flows: u64,
     /// TCP connections turned away because there were too many.
     pub refused_flows: u64,
@@ -104,7 +106,9 @@ impl Table {
         // Connections have no order of their own in the table.
         out.records.sort_by_key(|r| r.stream);
         self.done.sort_by_key(|s| s.stream);
-        tally.streams = self.done.len() as u64;
+        let iscsi = self.done.iter().filter(|s| s.iscsi.is_some());
+        tally.exchanges = iscsi.count() as u64;
+        tally.streams = self.done.len() as u64 - tally.exchanges;
         tally.other_flows = self.others;
         tally.refused_flows = self.refused;
         self.done
@@ -112,7 +116,7 @@ impl Table {
 
     fn retire(&mut self, flow: Flow, out: &mut Out<'_>) {
         match flow.finish(out) {
-            Some(stream) => self.done.push(stream.summary()),
+            Some(talk) => self.done.push(talk.summary()),
             None => self.others += 1,
         }
     }
@@ -144,11 +148,14 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}, {}, {}",
+            "{}, {}",
             counted(self.packets, "packet"),
             counted(self.streams, "MPA stream"),
-            counted(self.other_flows, "other TCP connection"),
         )?;
+        if self.exchanges > 0 {
+            write!(f, ", {}", counted(self.exchanges, "iSCSI connection"))?;
+        }
+        write!(f, ", {}", counted(self.other_flows, "other TCP connection"))?;
         if self.refused_flows > 0 {
             write!(
                 f,

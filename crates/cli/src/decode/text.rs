@@ -4,7 +4,7 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::record::{Body, Fpdu, Message, Place, Record, Startup};
+use super::record::{Body, Fpdu, Message, Pdu, Place, Record, Startup};
 
 /// Bytes of private data shown before the rest is only counted.
 const PRIVATE_SHOWN: usize = 32;
@@ -27,6 +27,7 @@ impl Display for Line<'_> {
             Body::Startup(startup) => write_startup(f, startup),
             Body::Message(message) => write_message(f, r, message),
             Body::Fpdu(fpdu) => write_fpdu(f, r, fpdu),
+            Body::Pdu(pdu) => write_pdu(f, r, pdu),
             Body::Trouble { message } => write!(f, " at byte {}: {message}", r.offset),
         }
     }
@@ -101,6 +102,26 @@ fn write_message(f: &mut Formatter<'_>, r: &Record, m: &Message) -> fmt::Result 
     f.write_str(if m.rtr { " (ready to receive)" } else { "" })?;
     f.write_str(if m.discarded { " (discarded)" } else { "" })?;
     if let Some(payload) = &m.payload {
+        write!(f, " offset {}", r.offset)?;
+        if !payload.is_empty() {
+            write!(f, " payload {payload}")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_pdu(f: &mut Formatter<'_>, r: &Record, pdu: &Pdu) -> fmt::Result {
+    write!(f, " {:>8} B", r.len)?;
+    if let Some(cdb) = &pdu.cdb {
+        write!(f, " {cdb}")?;
+    }
+    write!(f, " {}", pdu.words)?;
+    for (verdict, what) in [(pdu.header_digest, "header"), (pdu.data_digest, "data")] {
+        if let Some(verdict) = verdict {
+            write!(f, " {what} digest {}", verdict.word())?;
+        }
+    }
+    if let Some(payload) = &pdu.payload {
         write!(f, " offset {}", r.offset)?;
         if !payload.is_empty() {
             write!(f, " payload {payload}")?;

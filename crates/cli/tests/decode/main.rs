@@ -6,6 +6,7 @@ mod captures;
 mod extensions;
 mod faults;
 mod inputs;
+mod iscsi;
 mod listing;
 mod net;
 mod peer;

@@ -275,3 +275,27 @@ fn an_interrupt_ends_long_work_in_good_order() {
     );
     assert_eq!(tgt.sessions(), 0, "{}", tgt.shown());
 }
+
+/// V2: the first device that does iSCSI is taken, and an adapter that has none says so.
+#[test]
+fn the_initiator_runs_on_a_device_that_is_for_it() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let url = tgt.url("", &target, 1);
+    let ask = |presents: &str| {
+        let mut command = command(&["capacity", &url]);
+        let output = command.env("VERBENA_PRESENTS", presents).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    for presents in ["verbena0=rdma,eth7=nic,scsi0=iscsi", "scsi0=iscsi"] {
+        let (good, said) = ask(presents);
+        assert!(good && said.starts_with("1048576 bytes"), "{said}");
+    }
+    let (good, said) = ask("verbena0=rdma,eth7=nic");
+    assert!(
+        !good && said.contains("no device of this adapter does iscsi"),
+        "{said}"
+    );
+}

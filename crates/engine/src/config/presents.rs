@@ -4,7 +4,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use verbena_nic::profile::{DeviceProfile, Logical, Owner, ProfileError, Rule, Service};
+use verbena_nic::profile::{DeviceProfile, Logical, Owner, ProfileError, Rule, Service, Services};
 
 use super::form::{Form, Label, Words};
 use super::problem::Problem;
@@ -107,9 +107,21 @@ impl Settings {
         let devices = self.presents.clone().unwrap_or_else(|| {
             let others = (1..=self.functions).map(|n| format!("{}v{n}", self.name));
             let names = core::iter::once(self.name.clone()).chain(others);
-            names.map(Logical::rdma).collect()
+            names.map(Logical::whole).collect()
         });
         DeviceProfile::new(devices, self.owners.clone())
+    }
+
+    /// What the function that has this name is for; without a name it is the physical one. Those that no profile knows are for
+    /// what that one is for.
+    pub(crate) fn services(&self, name: Option<&str>) -> Services {
+        // Settings with a profile that makes no sense are not read.
+        let Ok(profile) = self.device_profile() else {
+            return Services::default();
+        };
+        let known = name.and_then(|name| profile.device(name).ok());
+        let device = known.or_else(|| profile.served().next());
+        device.map_or(Services::default(), Logical::there)
     }
 
     /// What is wrong with the profile, if something is.

@@ -118,7 +118,7 @@ settings! {
     name: String = "verbena0".to_owned(), Label;
     /// Virtual functions beside the physical one: C programs see them as devices of their own, called `name`, `v` and a number (docs/functions.md).
     functions: u16 = 0, Number(0..=14);
-    /// Logical devices as which the adapter appears, with what each does; `auto` is `name` and one more for each of `functions`, all of them `rdma`.
+    /// Logical devices as which the adapter appears, with what each does; `auto` is `name` and one more for each of `functions`, each of which does all that is there: `rdma+iscsi`.
     presents: Option<Vec<Logical>> = None, Or("auto", Presents);
     /// Whose packets are, by address, port or connection; the narrowest decides, and all others are the first device's.
     owners: Vec<Rule> = Vec::new(), Owners;

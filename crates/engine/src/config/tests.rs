@@ -284,8 +284,14 @@ fn logical_devices_are_configured() {
     let auto = from("functions = 2", &[]).unwrap();
     let profile = auto.device_profile().unwrap();
     let names: Vec<String> = profile.devices().iter().map(ToString::to_string).collect();
-    let expected = ["verbena0=rdma", "verbena0v1=rdma", "verbena0v2=rdma"];
+    let whole = |name: &&str| format!("{name}=rdma+iscsi");
+    let expected: Vec<String> = ["verbena0", "verbena0v1", "verbena0v2"]
+        .iter()
+        .map(whole)
+        .collect();
     assert_eq!(names, expected);
+    // Rules about devices that do several things, none of them a network card's, are clear without a word for it.
+    from("owners = \"192.0.2.1=verbena0\"", &[]).unwrap();
     let file = "presents = [\"verbena0=rdma+nic\", \"scsi0=iscsi\"]\n\
                 owners = [\"192.0.2.1:4420=verbena0/rdma\", \"*:3260=scsi0\", \
                 \"[2001:db8::1]:5<[2001:db8::2]:6=verbena0/nic\", \"192.0.2.1=verbena0/nic\"]";

@@ -12,7 +12,6 @@ use verbena_stream::{Agreement, Endpoint, Terms, Time};
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
 use super::starting::{After, Side, Starting};
-use super::watch::Watch;
 use super::{Connection, Line, Phase, Slot};
 use crate::core::Core;
 use crate::door::{Arrived, Place};
@@ -23,6 +22,7 @@ use crate::pipeline::shield;
 use crate::queue_pair::Manners;
 use crate::shard::next_token;
 use crate::sys::{self, Interest, Socket};
+use crate::watch::{By, Watch};
 
 /// RFC 6581 §9.1: no depth is asked for.
 const NO_DEPTH: u16 = 0x3fff;
@@ -88,7 +88,7 @@ impl Connection {
             phase: Mutex::new(phase),
             bound: OnceLock::new(),
             early: AtomicBool::new(false),
-            watch: Watch::new(),
+            watch: Watch::new(By::Shard),
             startup,
             deferred: AtomicBool::new(false),
             distrust: AtomicU32::new(0),

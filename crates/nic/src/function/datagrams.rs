@@ -10,6 +10,7 @@ use verbena_wire::number::Qpn;
 use super::Function;
 use super::pairs::{Kind, Pair};
 use crate::error::Error;
+use crate::profile::Service;
 use crate::qp::Limits;
 use crate::ud::{UdInit, UdQp};
 
@@ -33,6 +34,7 @@ pub struct NewUd {
 impl Function {
     /// A datagram queue pair in `Reset`.
     pub fn create_ud(&self, new: NewUd) -> Result<Arc<UdQp>, Error> {
+        self.check_service(Service::Rdma)?;
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
         let mut made = None;

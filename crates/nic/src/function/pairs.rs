@@ -12,6 +12,7 @@ use crate::cq::Cq;
 use crate::error::Error;
 use crate::event::Outbox;
 use crate::grounds::Grounds;
+use crate::profile::Service;
 use crate::qp::{Limits, Qp, QpInit, Registration, Transfer, View};
 use crate::srq::Srq;
 use crate::ssq::Ssq;
@@ -149,6 +150,7 @@ impl Function {
         promised: Option<u32>,
         tpt: Grounds,
     ) -> Result<Arc<Qp>, Error> {
+        self.check_service(Service::Rdma)?;
         // A channel takes nothing but what it is given.
         let sends = if uses.ssq.is_some() {
             0

@@ -3,6 +3,7 @@
 mod destroy;
 mod race;
 mod scale;
+mod services;
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ fn function() -> Function {
         event_queues: 8,
         vectors: 8,
     };
-    Function::new(0, shares, 1..9, Policy::Verbs, 1)
+    Function::new((0, Services::THERE), shares, 1..9, Policy::Verbs, 1)
 }
 
 /// A function with a domain and a completion queue.

@@ -9,12 +9,15 @@ use verbena_mem::Pd;
 use super::Function;
 use super::pairs::{Kind, Pair};
 use crate::error::Error;
+use crate::profile::Service;
 use crate::qp::Limits;
 use crate::upper::{Upper, UpperInit};
 
 /// A queue pair of an upper-layer driver to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewUpper {
+    /// What it is for (V2).
+    pub service: Service,
     /// Its domain.
     pub pd: Pd,
     /// Where its sends complete.
@@ -32,6 +35,7 @@ impl Function {
         new: NewUpper,
         make: impl FnOnce(UpperInit) -> U,
     ) -> Result<Arc<U>, Error> {
+        self.check_service(new.service)?;
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), None)?;
         let mut made = None;

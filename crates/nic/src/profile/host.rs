@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{DeviceProfile, ProfileError, Service};
+use super::{DeviceProfile, ProfileError, Service, Services};
 use crate::adapter::{Cursor, Ranges};
 use crate::error::Object;
 use crate::function::{FIRST_QP, Shares};
@@ -14,8 +14,8 @@ use crate::function::{FIRST_QP, Shares};
 pub struct Part {
     /// The device.
     pub device: String,
-    /// What it does.
-    pub service: Service,
+    /// What it does for it.
+    pub services: Services,
     /// The function; 0 is the physical one.
     pub function: u32,
     /// Where its numbers lie among the adapter's.
@@ -54,7 +54,7 @@ impl HostMap {
     pub fn plan(profile: &DeviceProfile, shares: &Shares) -> Result<HostMap, ProfileError> {
         let mut cursor = Cursor::default();
         let mut parts: Vec<Part> = Vec::new();
-        for (function, (device, service)) in profile.served().enumerate() {
+        for (function, device) in profile.served().enumerate() {
             let taken = parts.iter().map(|part: &Part| &part.ranges);
             let ranges = cursor
                 .place(shares, &taken)
@@ -64,7 +64,7 @@ impl HostMap {
                 })?;
             parts.push(Part {
                 device: device.name.clone(),
-                service,
+                services: device.there(),
                 function: function as u32,
                 ranges,
             });

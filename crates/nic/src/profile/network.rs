@@ -13,7 +13,7 @@ use super::{Logical, ProfileError, Service};
 pub struct Owner {
     /// The device.
     pub device: String,
-    /// Which of its services; none if it has only one.
+    /// Which of its services; none if that is clear without.
     pub service: Option<Service>,
 }
 
@@ -170,7 +170,10 @@ fn check_owner(devices: &[Logical], owner: &Owner) -> Result<(), ProfileError> {
             let device = owner.device.clone();
             Err(ProfileError::NoService { device, service })
         }
-        None if device.services.len() > 1 => Err(ProfileError::Unclear(owner.device.clone())),
+        // Among queue pairs the connection decides (M13); a network card takes whatever comes.
+        None if device.services.len() > 1 && device.services.contains(&Service::Nic) => {
+            Err(ProfileError::Unclear(owner.device.clone()))
+        }
         _ => Ok(()),
     }
 }

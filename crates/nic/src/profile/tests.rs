@@ -60,33 +60,36 @@ fn profiles_that_make_no_sense_say_why() {
     }
 }
 
-/// V2: services that are not built yet have a name and refuse clearly; RDMA devices are functions, in their order.
+/// V2: services that are not built yet have a name and refuse clearly; devices of the others are functions, in their order.
 #[test]
 fn what_is_not_there_yet_refuses_clearly() {
     let profile = DeviceProfile::new(several(), vec![]).unwrap();
     assert_eq!(profile.function("verbena0", Service::Rdma), Ok(0));
     assert_eq!(profile.function("verbena1", Service::Rdma), Ok(1));
-    for (device, service) in [("eth7", Service::Nic), ("scsi0", Service::Iscsi)] {
-        let said = profile.function(device, service).unwrap_err().to_string();
-        assert!(said.contains("not there yet"), "{said}");
-        assert!(
-            said.contains(device) && said.contains(service.word()),
-            "{said}"
-        );
-    }
+    assert_eq!(profile.function("scsi0", Service::Iscsi), Ok(2));
+    let said = profile.function("eth7", Service::Nic).unwrap_err();
+    let words = "device eth7: nic is not there yet; rdma+iscsi are";
+    assert_eq!(said.to_string(), words);
+    let said = profile.function("scsi0", Service::Rdma).unwrap_err();
+    assert_eq!(said.to_string(), "device scsi0 has no rdma");
     let said = profile.function("eth7", Service::Rdma).unwrap_err();
     assert_eq!(said.to_string(), "device eth7 has no rdma");
     assert!(profile.function("eth8", Service::Nic).is_err());
 }
 
 #[test]
-fn one_device_may_have_many_functions() {
+fn one_device_may_do_several_things() {
     let all = vec![logical("verbena0", &Service::ALL)];
     let profile = DeviceProfile::new(all, vec![]).unwrap();
     assert_eq!(profile.devices()[0].to_string(), "verbena0=rdma+nic+iscsi");
+    assert_eq!(profile.function("verbena0", Service::Rdma), Ok(0));
+    assert_eq!(profile.function("verbena0", Service::Iscsi), Ok(0));
     assert_eq!(profile.served().count(), 1);
     let map = HostMap::plan(&profile, &Shares::default()).unwrap();
     assert_eq!(map.parts().len(), 1);
+    assert_eq!(map.parts()[0].services.to_string(), "rdma+iscsi");
+    let both = Service::ALL.map(|service| map.internal("verbena0", service, (Object::Qp, 2)));
+    assert_eq!((&both[0], &both[2]), (&Ok((0, 2)), &Ok((0, 2))));
     let refused = map.internal("verbena0", Service::Nic, (Object::Qp, 2));
     assert!(matches!(refused, Err(ProfileError::NotYet { .. })));
 }
@@ -112,14 +115,16 @@ fn the_host_map_goes_both_ways() {
         for part in map.parts() {
             let (outside, _) = part.runs(object).unwrap();
             for number in [outside.start, outside.end - 1] {
-                let (function, internal) = find(&part.device, object, number).unwrap();
+                let service = part.services.iter().next().unwrap();
+                let found = map.internal(&part.device, service, (object, number));
+                let (function, internal) = found.unwrap();
                 let (back, again) = map.owner(object, internal).unwrap();
                 assert_eq!((back, again), (part, number));
                 assert_eq!(function, part.function);
             }
         }
     }
-    assert!(map.owner(Object::Qp, 22).is_err());
+    assert!(map.owner(Object::Qp, 32).is_err());
 }
 
 #[test]
@@ -171,6 +176,9 @@ fn rules_that_make_no_sense_say_why() {
     let on = |device| owner(device, None);
     refuse(vec![rule("192.0.2.1", None, on("nobody"))], "called nobody");
     refuse(vec![rule("192.0.2.1", None, on("multi"))], "say which");
+    let both = vec![logical("both", &[Service::Rdma, Service::Iscsi])];
+    let clear = vec![rule("192.0.2.1", None, on("both"))];
+    DeviceProfile::new(both, clear).expect("connections tell queue pairs apart (M13)");
     let iscsi = owner("multi", Some(Service::Iscsi));
     refuse(vec![rule("*:80", None, iscsi)], "multi has no iscsi");
     refuse(vec![rule("*:0", None, on("eth7"))], "port 0");

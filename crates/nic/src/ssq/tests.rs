@@ -13,6 +13,7 @@ use verbena_stream::{Role, Time};
 use super::*;
 use crate::event::Wake;
 use crate::function::{Function, NewQp, Shares};
+use crate::profile::Services;
 use crate::qp::{Limits, Transfer};
 use crate::state::QpState;
 use crate::testing::{SEND, Setup, feed, new_qp, poll, stream, transmit};
@@ -33,7 +34,13 @@ fn function(number: u32) -> Function {
         ..Shares::default()
     };
     let first = 1 + number * 8;
-    Function::new(number, shares, first..first + 8, Policy::Verbs, 1)
+    Function::new(
+        (number, Services::THERE),
+        shares,
+        first..first + 8,
+        Policy::Verbs,
+        1,
+    )
 }
 
 /// A publisher with one shared send queue, and a subscriber per channel on the other side of a wire each.

@@ -290,11 +290,15 @@ impl World {
 
     /// With a listener that is there, by this name of the machine.
     pub fn at(host: &str, listener: TcpListener, options: Options) -> World {
+        World::on(&Device::open().unwrap(), host, listener, options)
+    }
+
+    /// The same on a device that is there.
+    pub fn on(device: &Device, host: &str, listener: TcpListener, options: Options) -> World {
         let port = listener.local_addr().unwrap().port();
         let address = format!("iscsi://{host}:{port}/{TARGET}/1").parse().unwrap();
-        let device = Device::open().unwrap();
         let (session, conn) = std::thread::scope(|scope| {
-            let opened = scope.spawn(|| Session::open(&device, &address, options).unwrap());
+            let opened = scope.spawn(|| Session::open(device, &address, options).unwrap());
             let mut conn = Conn::new(listener.accept().unwrap().0);
             while !opened.is_finished() {
                 assert_eq!(conn.hear(), None);

@@ -26,13 +26,18 @@ macro_rules! opcodes {
                     _ => None,
                 }
             }
+
+            /// What people call it.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Opcode::$variant => $word,)*
+                }
+            }
         }
 
         impl fmt::Display for Opcode {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self {
-                    $(Opcode::$variant => $word,)*
-                })
+                f.write_str(self.word())
             }
         }
     };

@@ -49,8 +49,7 @@ pub(super) fn write(
     writeln!(out, "\nhost side: numbers of a device, and the adapter's")?;
     for part in host.parts() {
         for (_, words, (first, last), (inside, end)) in runs(part) {
-            let (device, service) = (&part.device, part.service);
-            let name = format!("{device}/{service}");
+            let name = format!("{}/{}", part.device, part.services);
             writeln!(
                 out,
                 "  {name:<24} {words:<22} {first:>8}-{last:<8} {inside:>8}-{end}"
@@ -81,7 +80,7 @@ pub(super) fn json(profile: &DeviceProfile, host: &HostMap) -> serde_json::Value
     let host = host.parts().iter().flat_map(|part| {
         let row = |(key, _, numbers, internal)| {
             serde_json::json!({
-                "device": part.device, "service": part.service.word(), "function": part.function,
+                "device": part.device, "services": words(part), "function": part.function,
                 "object": key, "numbers": numbers, "internal": internal,
             })
         };
@@ -112,6 +111,11 @@ fn runs(part: &Part) -> impl Iterator<Item = (&'static str, &'static str, Ends, 
             _ => None,
         }
     })
+}
+
+/// What it does.
+fn words(part: &Part) -> Vec<&'static str> {
+    part.services.iter().map(Service::word).collect()
 }
 
 /// Both sides of a rule.

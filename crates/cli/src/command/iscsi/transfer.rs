@@ -174,7 +174,7 @@ pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
             Ok(unit.close()?)
         }
         (Side::Disk(from), Side::Disk(to)) => {
-            let (device, options) = (device()?, args.how.common.options());
+            let (device, options) = (device(&[from, to])?, args.how.common.options());
             let mut from = Unit::open(&device, from, options.clone())?;
             let mut to = Unit::open(&device, to, options)?;
             between(&mut from, &mut to, args.verify, &args.how, &stop)?;

@@ -16,7 +16,7 @@ use super::super::record::{self, Body, Detail, Dir, Message, Place, Record, hex}
 use super::{Out, State, Stream, first_phase};
 
 /// Payload bytes shown of a message when they are asked for.
-const SHOWN: usize = 32;
+pub(crate) const SHOWN: usize = 32;
 
 /// The receive side of one direction and the messages under way in it.
 #[derive(Debug)]

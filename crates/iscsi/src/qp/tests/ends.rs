@@ -3,6 +3,7 @@
 
 use super::*;
 use verbena_mem::{Sources, Targets};
+use verbena_nic::profile::Service;
 use verbena_nic::{Adapter, Carrier, Moved, NewUpper, Shares, Upper};
 use verbena_wire::Stag;
 use verbena_wire::iscsi::{BHS_LEN, FromInitiator};
@@ -464,6 +465,7 @@ fn a_completion_queue_overflows() {
             _ => (cq(100), cq(2)),
         };
         let new = NewUpper {
+            service: Service::Iscsi,
             pd,
             send_cq: send.number(),
             recv_cq: recv.number(),

@@ -9,7 +9,13 @@ const REGIONS: usize = 100_000;
 #[test]
 fn ten_thousand_queue_pairs_and_a_hundred_thousand_regions() {
     let shares = Shares::default();
-    let function = Function::new(0, shares, 1..1 + shares.stags, Policy::Verbs, 3);
+    let function = Function::new(
+        (0, Services::THERE),
+        shares,
+        1..1 + shares.stags,
+        Policy::Verbs,
+        3,
+    );
     let out = &mut Outbox::new();
     let pd = function.allocate_pd().unwrap();
     let cq = function.create_cq(100).unwrap().number();

@@ -1,0 +1,382 @@
+//! One iSCSI connection seen by a bystander: PDUs of both directions, with the digests that the login agreed on (RFC 7143).
+//! It promises a record for every PDU, with what its header says and whether its digests are right, and keeps no more of its data
+//! than is shown or agreed upon. It refuses to judge sequence numbers and data: only what cannot be read is a violation.
+
+mod any;
+mod login;
+
+pub use any::{is_header, is_login};
+
+use core::fmt;
+use std::net::SocketAddr;
+
+use verbena_wire::crc::{Crc32c, crc32c_wire};
+use verbena_wire::iscsi::{
+    BHS_LEN, DIGEST_LEN, FromInitiator, FromTarget, Lengths, Opcode, digest, pad,
+};
+
+use super::Options;
+use super::record::{Body, Dir, Pdu, Record, Verdict, hex};
+use super::stream::{Out, SHOWN};
+use super::summary::{Ending, Summary};
+use any::Any;
+use login::Login;
+
+/// Digests of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Digests {
+    /// Behind headers.
+    pub header: bool,
+    /// Behind data.
+    pub data: bool,
+}
+
+impl fmt::Display for Digests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.header, self.data) {
+            (false, false) => "none",
+            (true, false) => "of headers",
+            (false, true) => "of data",
+            (true, true) => "of headers and data",
+        })
+    }
+}
+
+/// A connection under observation.
+#[derive(Debug)]
+pub struct Exchange {
+    summary: Summary,
+    verbose: bool,
+    login: Login,
+    /// In use from here on.
+    digests: Digests,
+    sides: [Side; 2],
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Side {
+    step: Step,
+    /// Bytes of a head or a digest that is not whole yet.
+    stage: Vec<u8>,
+    /// Where the stage's first byte stands in the direction.
+    offset: u64,
+    fin: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// A header, with additional segments and its digest.
+    Head,
+    /// Its data.
+    Data(Box<Data>),
+    /// Nothing more is understood.
+    Over,
+}
+
+/// A PDU whose data is under way.
+struct Data {
+    pdu: Any,
+    record: Pdu,
+    offset: u64,
+    len: u32,
+    /// Bytes to come, pad included.
+    left: usize,
+    /// None if no digest follows.
+    crc: Option<Crc32c>,
+    /// What is shown, or said in a login.
+    kept: Vec<u8>,
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Data({}, {} left)", self.pdu.opcode(), self.left)
+    }
+}
+
+impl Exchange {
+    /// A connection whose first bytes are to come.
+    pub fn new(number: usize, ends: [SocketAddr; 2], options: Options) -> Exchange {
+        let digests = options.digests.unwrap_or_default();
+        let side = || Side {
+            step: Step::Head,
+            stage: Vec::new(),
+            offset: 0,
+            fin: false,
+        };
+        Exchange {
+            summary: Summary {
+                iscsi: Some(digests),
+                ..Summary::new(number, ends)
+            },
+            verbose: options.verbose,
+            login: Login::default(),
+            digests,
+            sides: [side(), side()],
+        }
+    }
+
+    /// Takes the next bytes of a direction.
+    pub fn feed(&mut self, dir: Dir, bytes: &[u8], out: &mut Out<'_>) {
+        self.summary.bytes[dir.index()] += bytes.len() as u64;
+        let side = &mut self.sides[dir.index()];
+        let mut all = core::mem::take(&mut side.stage);
+        all.extend_from_slice(bytes);
+        let mut rest = &all[..];
+        while let Some(taken) = self.step(dir, rest, out) {
+            self.sides[dir.index()].offset += taken as u64;
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        let side = &mut self.sides[dir.index()];
+        if !matches!(side.step, Step::Over) {
+            side.stage = rest.to_vec();
+        }
+    }
+
+    /// The sender of this direction is done.
+    pub fn fin(&mut self, dir: Dir, out: &mut Out<'_>) {
+        let side = &mut self.sides[dir.index()];
+        if core::mem::replace(&mut side.fin, true) {
+            return;
+        }
+        let (offset, staged) = (side.offset, side.stage.len());
+        let inside = match &side.step {
+            Step::Head => staged > 0,
+            Step::Data(_) => true,
+            Step::Over => false,
+        };
+        if inside {
+            self.violate(dir, offset, "the stream ends inside a PDU".to_owned(), out);
+        }
+        let reverse = &self.sides[dir.reverse().index()];
+        self.summary.end(if reverse.fin {
+            Ending::Closed
+        } else {
+            Ending::HalfClosed(dir)
+        });
+    }
+
+    /// The sender of this direction reset the connection.
+    pub fn reset(&mut self, dir: Dir) {
+        if !matches!(self.summary.ending, Ending::Closed) {
+            self.summary.end(Ending::Reset(dir));
+        }
+    }
+
+    /// The capture does not hold the next bytes of this direction: where PDUs begin behind them is not known.
+    pub fn lose(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
+        if self.summary.lost.is_some() {
+            return;
+        }
+        self.summary.lost = Some((dir, bytes));
+        let over = self.sides.iter().all(|s| matches!(s.step, Step::Over));
+        let side = &self.sides[dir.index()];
+        let offset = side.offset + side.stage.len() as u64;
+        if !over {
+            let message = format!("the capture lost {bytes} bytes; decoding of this stream ends");
+            self.trouble("Lost", dir, offset, message, out);
+        }
+        for side in &mut self.sides {
+            side.stop();
+        }
+    }
+
+    /// The connection in retrospect.
+    pub fn summary(mut self) -> Summary {
+        for (side, unfinished) in self.sides.iter().zip(&mut self.summary.unfinished) {
+            *unfinished = side.stage.len();
+        }
+        self.summary
+    }
+
+    /// Takes something off the front; none if more must come for it.
+    fn step(&mut self, dir: Dir, rest: &[u8], out: &mut Out<'_>) -> Option<usize> {
+        let side = &mut self.sides[dir.index()];
+        match core::mem::replace(&mut side.step, Step::Head) {
+            Step::Head => self.head(dir, rest, out),
+            Step::Data(data) if data.left > 0 && !rest.is_empty() => {
+                Some(self.data(dir, data, rest))
+            }
+            Step::Data(data) => match data.end(rest) {
+                Ok((data, verdict, taken)) => {
+                    self.finish(dir, data, verdict, out);
+                    Some(taken)
+                }
+                Err(data) => {
+                    side.step = Step::Data(data);
+                    None
+                }
+            },
+            Step::Over => {
+                side.step = Step::Over;
+                None
+            }
+        }
+    }
+
+    /// A header, once it is whole.
+    fn head(&mut self, dir: Dir, rest: &[u8], out: &mut Out<'_>) -> Option<usize> {
+        let bhs = rest.first_chunk::<BHS_LEN>()?;
+        let lengths = Lengths::of(bhs);
+        // RFC 7143 §13.1: a login has no digests, whatever it agrees on.
+        let opcode = Opcode::of(bhs);
+        let login = matches!(opcode, Some(Opcode::LoginRequest | Opcode::LoginResponse));
+        let digests = if login {
+            Digests::default()
+        } else {
+            self.digests
+        };
+        let covered = BHS_LEN + usize::from(lengths.ahs);
+        let size = covered + if digests.header { DIGEST_LEN } else { 0 };
+        let head = rest.get(..size)?;
+        let offset = self.sides[dir.index()].offset;
+        let header_digest = digests
+            .header
+            .then(|| Verdict::new(head.split_at(covered).1 == digest(&head[..covered])));
+        if header_digest == Some(Verdict::Wrong) {
+            // What it says of its own length cannot be believed.
+            self.violate(dir, offset, "wrong header digest".to_owned(), out);
+            return None;
+        }
+        let pdu = match Any::parse(dir, bhs) {
+            Ok(pdu) => pdu,
+            Err(malformed) => {
+                self.violate(dir, offset, malformed.to_string(), out);
+                return None;
+            }
+        };
+        let record = match &pdu {
+            Any::Initiator(pdu) => Pdu::sent(pdu),
+            Any::Target(pdu) => Pdu::answered(pdu),
+        };
+        let crc = (digests.data && lengths.data > 0).then(Crc32c::new);
+        self.sides[dir.index()].step = Step::Data(Box::new(Data {
+            pdu,
+            record: Pdu {
+                header_digest,
+                ..record
+            },
+            offset,
+            len: lengths.data,
+            left: lengths.data as usize + pad(lengths.data) as usize,
+            crc,
+            kept: Vec::new(),
+        }));
+        Some(size)
+    }
+
+    /// Some of the data.
+    fn data(&mut self, dir: Dir, mut data: Box<Data>, rest: &[u8]) -> usize {
+        let taken = data.left.min(rest.len());
+        let bytes = rest.get(..taken).unwrap_or_default();
+        if let Some(crc) = &mut data.crc {
+            crc.update(bytes);
+        }
+        let limit = if data.pdu.is_login() {
+            login::MAX_TEXT
+        } else {
+            SHOWN
+        };
+        let room = limit.min(data.len as usize) - data.kept.len();
+        data.kept.extend(bytes.iter().take(room));
+        data.left -= taken;
+        self.sides[dir.index()].step = Step::Data(data);
+        taken
+    }
+
+    /// All of a PDU is there.
+    fn finish(
+        &mut self,
+        dir: Dir,
+        data: Box<Data>,
+        data_digest: Option<Verdict>,
+        out: &mut Out<'_>,
+    ) {
+        let at = dir.index();
+        let opcode = data.pdu.opcode();
+        self.summary.fpdus[at] += 1;
+        *self.summary.messages[at].entry(opcode.word()).or_default() += 1;
+        let shown = data.kept.get(..SHOWN).unwrap_or(&data.kept);
+        let pdu = Pdu {
+            data_digest,
+            payload: self.verbose.then(|| hex(shown)),
+            ..data.record
+        };
+        out.records.push(Record {
+            time: out.time,
+            stream: self.summary.stream,
+            dir,
+            kind: opcode.word(),
+            segments: 1,
+            len: data.len.into(),
+            offset: data.offset,
+            body: Body::Pdu(Box::new(pdu)),
+        });
+        if data_digest == Some(Verdict::Wrong) {
+            // RFC 7143 §7.8: the PDU is lost, the stream is not.
+            self.summary.violations += 1;
+            let message = "wrong data digest".to_owned();
+            self.trouble("Violation", dir, data.offset, message, out);
+        }
+        match &data.pdu {
+            Any::Initiator(FromInitiator::LoginRequest(request)) => {
+                self.login.hear(dir, &data.kept, request.more);
+            }
+            Any::Target(FromTarget::LoginResponse(response)) => {
+                self.login.hear(dir, &data.kept, response.more);
+                if login::is_over(response) {
+                    self.digests = self.login.digests();
+                    self.summary.iscsi = Some(self.digests);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A direction cannot be read. If the other one could not before, this one is only a consequence.
+    fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
+        self.sides[dir.index()].stop();
+        if self.summary.violations > 0 {
+            return;
+        }
+        self.summary.violations += 1;
+        self.trouble("Violation", dir, offset, message, out);
+    }
+
+    fn trouble(
+        &self,
+        kind: &'static str,
+        dir: Dir,
+        offset: u64,
+        message: String,
+        out: &mut Out<'_>,
+    ) {
+        let stream = self.summary.stream;
+        let record = Record::trouble(out.time, (stream, dir), kind, offset, message);
+        out.records.push(record);
+    }
+}
+
+impl Side {
+    fn stop(&mut self) {
+        self.step = Step::Over;
+        self.stage = Vec::new();
+    }
+}
+
+impl Data {
+    /// The PDU, its verdict and the bytes of its digest, if all of them are there; else itself.
+    fn end(self: Box<Data>, rest: &[u8]) -> Result<(Box<Data>, Option<Verdict>, usize), Box<Data>> {
+        if self.left > 0 {
+            return Err(self);
+        }
+        let Some(crc) = &self.crc else {
+            return Ok((self, None, 0));
+        };
+        let Some(found) = rest.first_chunk::<DIGEST_LEN>() else {
+            return Err(self);
+        };
+        let verdict = Verdict::new(*found == crc32c_wire(crc.clone().finish()));
+        Ok((self, Some(verdict), DIGEST_LEN))
+    }
+}

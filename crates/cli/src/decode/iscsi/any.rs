@@ -1,0 +1,47 @@
+//! A PDU of either side, and whether first bytes look like one.
+//! It promises that a direction is read by the rules of who sends it. It refuses to know what came before.
+
+use verbena_wire::Malformed;
+use verbena_wire::iscsi::{Bhs, FromInitiator, FromTarget, Opcode};
+
+use super::super::record::Dir;
+
+/// A PDU of either side.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Any {
+    Initiator(FromInitiator),
+    Target(FromTarget),
+}
+
+impl Any {
+    pub(super) fn parse(dir: Dir, bhs: &Bhs) -> Result<Any, Malformed> {
+        match dir {
+            Dir::ToResponder => FromInitiator::parse(bhs).map(Any::Initiator),
+            Dir::ToInitiator => FromTarget::parse(bhs).map(Any::Target),
+        }
+    }
+
+    pub(super) fn opcode(&self) -> Opcode {
+        match self {
+            Any::Initiator(pdu) => pdu.opcode(),
+            Any::Target(pdu) => pdu.opcode(),
+        }
+    }
+
+    pub(super) fn is_login(&self) -> bool {
+        matches!(self.opcode(), Opcode::LoginRequest | Opcode::LoginResponse)
+    }
+}
+
+/// Whether a connection of this side's first bytes can be followed: it begins with a login.
+pub fn is_login(bytes: &[u8]) -> bool {
+    let first = bytes.first().map(|first| Opcode::from_code(first & 0x3f));
+    first == Some(Some(Opcode::LoginRequest))
+}
+
+/// Whether these bytes begin with a header that this direction may have.
+pub fn is_header(dir: Dir, bytes: &[u8]) -> bool {
+    bytes
+        .first_chunk()
+        .is_some_and(|bhs| Any::parse(dir, bhs).is_ok())
+}

@@ -1,0 +1,483 @@
+//! iSCSI in captures: PDUs by name with their numbers, digests as the login agreed on, and what cannot be read.
+//! Headers are those that an initiator and tgt really exchanged (spec/ISCSI.md, H.6); logins and digests are made here.
+
+use serde_json::Value;
+use verbena_cli::decode::iscsi::Digests;
+use verbena_cli::decode::{Options, Report};
+use verbena_wire::iscsi::digest;
+
+use crate::net::{BACK, Net, TO};
+use crate::support::{Run, capture, decode, number, text};
+
+const NO_DIGESTS: &str = "HeaderDigest=None\0DataDigest=None\0";
+const ALL_DIGESTS: &str = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";
+const OFFER: &str = "HeaderDigest=CRC32C,None\0DataDigest=CRC32C,None\0";
+
+/// A header in words of 32 bits; what is not said is zero.
+fn bhs(words: &str) -> Vec<u8> {
+    let digits: String = words.split_whitespace().collect();
+    let mut bytes: Vec<u8> = (0..digits.len() / 2)
+        .map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap())
+        .collect();
+    bytes.resize(48, 0);
+    bytes
+}
+
+/// Who sends it, its header and its data.
+type Said = (usize, Vec<u8>, Vec<u8>);
+
+/// A login that ends with this answer about digests.
+fn login(answer: &str) -> Vec<Said> {
+    let request = format!(
+        "43870000 {:08x} 80aabbcc 00010000 00000001 00000000 00000001",
+        OFFER.len()
+    );
+    let response = format!(
+        "23870000 {:08x} 80aabbcc 00010300 00000001 00000000 00000001 00000001 00000002",
+        answer.len()
+    );
+    vec![
+        (TO, bhs(&request), OFFER.into()),
+        (BACK, bhs(&response), answer.into()),
+    ]
+}
+
+/// INQUIRY, WRITE(10) of 16 KiB in two PDUs of data, a ping and a logout.
+fn session() -> Vec<Said> {
+    let lun = "00010000 00000000";
+    let none = Vec::new;
+    vec![
+        (
+            TO,
+            bhs(&format!(
+                "01c10000 00000000 {lun} 00000004 00000060 00000003 00000004 12000000 60"
+            )),
+            none(),
+        ),
+        (
+            BACK,
+            bhs(
+                "25830000 00000042 00000000 00000000 00000004 ffffffff 00000004 00000004 00000084 00000000 00000000 0000001e",
+            ),
+            vec![0x20; 66],
+        ),
+        (
+            TO,
+            bhs(&format!(
+                "01a10000 00000000 {lun} 00000008 00004000 00000007 00000008 2a000000 00080000 2000"
+            )),
+            none(),
+        ),
+        (
+            BACK,
+            bhs(&format!(
+                "31800000 00000000 {lun} 00000008 d00ae6c1 00000008 00000008 00000088 00000000 00000000 00004000"
+            )),
+            none(),
+        ),
+        (
+            TO,
+            bhs(&format!(
+                "05000000 00002000 {lun} 00000008 d00ae6c1 00000000 00000008"
+            )),
+            vec![1; 8192],
+        ),
+        (
+            TO,
+            bhs(&format!(
+                "05800000 00002000 {lun} 00000008 d00ae6c1 00000000 00000008 00000000 00000001 00002000"
+            )),
+            vec![2; 8192],
+        ),
+        (
+            BACK,
+            bhs("21800000 00000000 00000000 00000000 00000008 00000000 00000008 00000008 00000088"),
+            none(),
+        ),
+        (
+            TO,
+            bhs("40800000 00000004 00000000 00000000 00000077 ffffffff 00000008 00000009"),
+            b"ping".to_vec(),
+        ),
+        (
+            BACK,
+            bhs("20800000 00000004 00000000 00000000 00000077 ffffffff 00000009 00000008 00000088"),
+            b"ping".to_vec(),
+        ),
+        (
+            TO,
+            bhs("46800000 00000000 00000000 00000000 00000079 00000000 00000008 0000000a"),
+            none(),
+        ),
+        (
+            BACK,
+            bhs("26800000 00000000 00000000 00000000 00000079 00000000 0000000a 00000009 00000089"),
+            none(),
+        ),
+    ]
+}
+
+/// A PDU as it stands on the wire.
+fn bytes((_, head, data): &Said, digests: Digests) -> Vec<u8> {
+    let mut all = head.clone();
+    if digests.header {
+        all.extend(digest(head));
+    }
+    let mut data = data.clone();
+    data.resize(data.len().next_multiple_of(4), 0);
+    all.extend(&data);
+    if digests.data && !data.is_empty() {
+        all.extend(digest(&data));
+    }
+    all
+}
+
+fn connection(port: u16) -> Net {
+    let mut net = Net::new();
+    net.ports[TO] = 40000;
+    net.ports[BACK] = port;
+    net.handshake();
+    net
+}
+
+/// Says all of it, in segments of so many bytes.
+fn say(net: &mut Net, all: &[Said], digests: Digests, cut: usize) {
+    for said in all {
+        for piece in bytes(said, digests).chunks(cut) {
+            net.say(said.0, piece);
+        }
+    }
+}
+
+const BOTH: Digests = Digests {
+    header: true,
+    data: true,
+};
+const NONE: Digests = Digests {
+    header: false,
+    data: false,
+};
+
+fn whole(answer: &str, digests: Digests, cut: usize) -> Net {
+    let mut net = connection(3260);
+    say(&mut net, &login(answer), NONE, cut);
+    say(&mut net, &session(), digests, cut);
+    net.fin(TO).fin(BACK);
+    net
+}
+
+fn kinds(records: &[Value]) -> Vec<&str> {
+    records.iter().map(|record| text(record, "kind")).collect()
+}
+
+const KINDS: [&str; 13] = [
+    "Login Request",
+    "Login Response",
+    "SCSI Command",
+    "Data-In",
+    "SCSI Command",
+    "R2T",
+    "Data-Out",
+    "Data-Out",
+    "SCSI Response",
+    "NOP-Out",
+    "NOP-In",
+    "Logout Request",
+    "Logout Response",
+];
+
+#[test]
+fn every_pdu_has_its_name_and_its_numbers() {
+    let run = decode(&whole(NO_DIGESTS, NONE, 1400).pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let records = run.records();
+    assert_eq!(kinds(&records), KINDS);
+    let [inquiry, data, write, r2t] = &records[2..6] else {
+        panic!("{run:?}");
+    };
+    assert_eq!(text(inquiry, "cdb"), "INQUIRY 120000006000");
+    assert_eq!(text(inquiry, "itt"), "0x00000004");
+    assert_eq!(number(inquiry, "cmd_sn"), 3);
+    assert_eq!(number(inquiry, "exp_stat_sn"), 4);
+    assert_eq!((number(data, "stat_sn"), number(data, "len")), (4, 66));
+    assert_eq!(number(data, "max_cmd_sn"), 0x84);
+    assert!(text(data, "words").contains("underflow(30)"), "{data}");
+    assert_eq!(text(write, "cdb"), "WRITE(10) 2a000000000800002000");
+    assert_eq!(text(r2t, "ttt"), "0xd00ae6c1");
+    assert!(data.get("ttt").is_none() && data.get("header_digest").is_none());
+    // Data without a status has no StatSN, and data of a write no CmdSN.
+    assert!(records[6].get("cmd_sn").is_none());
+}
+
+/// A bystander sees the same whatever pieces TCP makes.
+#[test]
+fn digests_of_the_login_are_checked_at_every_cut() {
+    let mut first = None;
+    for cut in [1400, 1, 7, 48, 52, 100] {
+        let run = decode(&whole(ALL_DIGESTS, BOTH, cut).pcap(), &["--json"]);
+        assert_eq!(run.code, 0, "{cut}: {run:?}");
+        let mut records = run.records();
+        assert_eq!(kinds(&records), KINDS);
+        assert!(
+            records[1].get("header_digest").is_none(),
+            "a login has none"
+        );
+        for record in &records[2..] {
+            assert_eq!(text(record, "header_digest"), "good");
+            let verdict = (number(record, "len") > 0).then_some("good");
+            assert_eq!(record["data_digest"].as_str(), verdict);
+        }
+        // A packet is a moment.
+        records
+            .iter_mut()
+            .for_each(|record| record["time"] = 0.into());
+        assert_eq!(*first.get_or_insert_with(|| records.clone()), records);
+    }
+}
+
+#[test]
+fn people_read_one_line_per_pdu_and_a_summary() {
+    let run = decode(&whole(ALL_DIGESTS, BOTH, 1400).pcap(), &["-v"]);
+    let line = |part: &str| {
+        let mut lines = run.stdout.lines();
+        let line = lines.find(|line| line.contains(part));
+        line.unwrap_or_else(|| panic!("{part}: {}", run.stdout))
+    };
+    let command = line("INQUIRY");
+    assert!(command.contains("> SCSI Command"), "{command}");
+    assert!(command.contains("cmdsn=3 expstatsn=4"), "{command}");
+    assert!(
+        command.ends_with("header digest good offset 96"),
+        "{command}"
+    );
+    assert!(line("NOP-In").ends_with("payload 70696e67"));
+    line("10.0.0.2:3260, iSCSI, digests of headers and data");
+    line("7 PDUs, 2 Data-Out, 1 Login Request, 1 Logout Request, 1 NOP-Out, 2 SCSI Command");
+    line("0 MPA streams, 1 iSCSI connection, 0 other TCP connections");
+}
+
+/// The connection with one byte of a PDU changed.
+fn bent(at: usize, byte: usize) -> Run {
+    let mut net = connection(3260);
+    say(&mut net, &login(ALL_DIGESTS), NONE, 1400);
+    for (number, said) in session().iter().enumerate() {
+        let mut all = bytes(said, BOTH);
+        if number == at {
+            all[byte] ^= 1;
+        }
+        net.say(said.0, &all);
+    }
+    decode(&net.pcap(), &["--json"])
+}
+
+#[test]
+fn a_wrong_digest_is_named_where_it_stands() {
+    // RFC 7143 §7.7: the length of a PDU with a bad header is not to be believed, so its direction ends.
+    let run = bent(0, 20);
+    assert_eq!(run.violation(), "wrong header digest");
+    assert!(run.of_kind("SCSI Command").is_empty());
+    assert_eq!(run.of_kind("NOP-In").len(), 1, "the other one goes on");
+    // RFC 7143 §7.8: data can be bad alone.
+    let run = bent(1, 60);
+    assert_eq!(run.violation(), "wrong data digest");
+    assert_eq!(run.records().len(), KINDS.len() + 1);
+    assert_eq!(text(&run.of_kind("Data-In")[0], "data_digest"), "wrong");
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let broken = |dir: usize, head: &str| {
+        let mut net = connection(3260);
+        say(&mut net, &login(NO_DIGESTS), NONE, 1400);
+        net.say(dir, &bhs(head));
+        decode(&net.pcap(), &["--json"]).violation()
+    };
+    let said = broken(TO, "25830000 00000000");
+    assert!(said.contains("0x25"), "{said}");
+    let said = broken(BACK, "1c000000 00000000");
+    assert!(said.contains("0x1c"), "{said}");
+    let mut net = connection(3260);
+    say(&mut net, &login(NO_DIGESTS), NONE, 1400);
+    net.say(TO, &bhs("40800000 00000004")).fin(TO);
+    let said = decode(&net.pcap(), &["--json"]).violation();
+    assert_eq!(said, "the stream ends inside a PDU");
+}
+
+/// Ports say what a connection may be, and first bytes whether it is.
+#[test]
+fn iscsi_is_known_by_port_and_login() {
+    let run = |port: u16, options: &[&str]| {
+        let mut net = connection(port);
+        say(&mut net, &login(NO_DIGESTS), NONE, 1400);
+        say(&mut net, &session(), NONE, 1400);
+        let options = [&["--json"], options].concat();
+        decode(&net.pcap(), &options).records().len()
+    };
+    assert_eq!(run(3260, &[]), KINDS.len());
+    assert_eq!(run(13260, &[]), 0);
+    assert_eq!(run(13260, &["--iscsi", "13260"]), KINDS.len());
+    let mut other = connection(3260);
+    other.say(TO, b"GET / HTTP/1.1\r\n\r\n");
+    let said = decode(&other.pcap(), &[]).stdout;
+    assert!(said.contains("1 other TCP connection"), "{said}");
+}
+
+/// A session that was under way before the capture began: whoever looks must know its digests.
+#[test]
+fn a_session_without_its_login_is_followed_if_its_digests_are_said() {
+    for skipped in [0, 1] {
+        let mut net = Net::new();
+        net.ports[BACK] = 3260;
+        say(&mut net, &session()[skipped..], BOTH, 1400);
+        let file = net.pcap();
+        assert!(decode(&file, &["--json"]).records().is_empty());
+        let run = decode(&file, &["--json", "--digests", "both"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        assert_eq!(kinds(&run.records()), KINDS[2 + skipped..]);
+    }
+}
+
+fn library(file: &[u8], digests: Option<Digests>) -> Report {
+    let options = Options {
+        verbose: true,
+        digests,
+        ..Options::default()
+    };
+    let mut output = Vec::new();
+    verbena_cli::decode::decode(file, &mut output, options).expect("memory takes all output")
+}
+
+#[test]
+fn hostile_bytes_never_panic() {
+    // Every byte of every PDU, with lengths that are not kept and digests that are not right among them.
+    let all: Vec<Said> = login(ALL_DIGESTS).into_iter().chain(session()).collect();
+    for at in 0..all.len() {
+        for byte in 0..48 {
+            for value in [0, 0xff, all[at].1[byte] ^ 0x80] {
+                let mut bent = all.clone();
+                bent[at].1[byte] = value;
+                let mut net = connection(3260);
+                say(&mut net, &bent, NONE, 1400);
+                net.fin(TO).rst(BACK);
+                library(&net.pcap(), None);
+            }
+        }
+    }
+    let mut random = 7u32;
+    for _ in 0..300 {
+        let mut net = connection(3260);
+        for turn in 0..20 {
+            let mut noise: Vec<u8> = (0..random % 300)
+                .map(|_| {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (random >> 24) as u8
+                })
+                .collect();
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if let (0, Some(first)) = (turn, noise.first_mut()) {
+                *first = 0x43;
+            }
+            net.say((random >> 20) as usize % 2, &noise);
+        }
+        library(&net.pcap(), Some(BOTH));
+    }
+}
+
+/// Where PDUs begin behind bytes that are not there, nobody can say.
+#[test]
+fn a_loss_ends_the_connection_and_is_told() {
+    let mut net = connection(3260);
+    say(&mut net, &login(NO_DIGESTS), NONE, 1400);
+    let (before, after) = (&session()[..2], &session()[3..]);
+    say(&mut net, before, NONE, 1400);
+    net.miss(TO, &bytes(&session()[2], NONE));
+    say(&mut net, after, NONE, 1400);
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.of_kind("Lost").len(), 1, "{run:?}");
+    assert_eq!(kinds(&run.records())[..4], KINDS[..4]);
+}
+
+/// Numbers by which Wireshark's dissector and ours can be compared, and what our records call them.
+const COMPARED: [(&str, &str); 6] = [
+    ("iscsi.datasegmentlength", "len"),
+    ("iscsi.cmdsn", "cmd_sn"),
+    ("iscsi.expstatsn", "exp_stat_sn"),
+    ("iscsi.statsn", "stat_sn"),
+    ("iscsi.expcmdsn", "exp_cmd_sn"),
+    ("iscsi.maxcmdsn", "max_cmd_sn"),
+];
+
+#[test]
+fn wireshark_reads_the_same_numbers() {
+    let file = whole(NO_DIGESTS, NONE, 1400).pcap();
+    let name = format!("verbena-iscsi-{}.pcap", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, &file).unwrap();
+    let mut command = std::process::Command::new("tshark");
+    command.arg("-r").arg(&path).args(["-Y", "iscsi.opcode"]);
+    command.args("-T fields -E separator=; -e iscsi.initiatortasktag".split(' '));
+    for (field, _) in COMPARED {
+        command.args(["-e", field]);
+    }
+    let output = command.output();
+    std::fs::remove_file(&path).unwrap();
+    let output = match output {
+        Ok(output) => output,
+        Err(_) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: tshark is not installed (Debian package tshark)");
+            return;
+        }
+        Err(error) => panic!("tshark must be installed here (Debian package tshark): {error}"),
+    };
+    let theirs = String::from_utf8(output.stdout).unwrap();
+    let ours = decode(&file, &["--json"]).records();
+    assert_eq!(theirs.lines().count(), ours.len(), "{theirs}");
+    let mut compared = 0;
+    for (line, record) in theirs.lines().zip(&ours) {
+        let fields: Vec<&str> = line.split(';').collect();
+        assert_eq!(text(record, "itt"), fields[0], "{line}");
+        for ((_, ours), theirs) in COMPARED.iter().zip(&fields[1..]) {
+            // A dissector that shows a number which the PDU does not carry is no rule; one that shows another is.
+            if let (Some(ours), Ok(theirs)) = (record[*ours].as_u64(), parsed(theirs)) {
+                assert_eq!(ours, theirs, "{record}\n{line}");
+                compared += 1;
+            }
+        }
+    }
+    let all = 13 + 5 + 7 + 3 * 6;
+    assert_eq!(
+        compared, all,
+        "lengths, CmdSN, ExpStatSN, and three numbers of targets"
+    );
+}
+
+fn parsed(number: &str) -> Result<u64, std::num::ParseIntError> {
+    match number.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => number.parse(),
+    }
+}
+
+/// What our initiator and tgtd really said, with every kind of digests.
+#[test]
+fn real_sessions_are_read_with_their_digests() {
+    let file = capture("30_iscsi_tgt_digests");
+    let run = decode(&file, &["--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let records = run.records();
+    assert_eq!(records.len(), 3 * 17);
+    for (stream, (header, data)) in [(true, false), (false, true), (true, true)]
+        .into_iter()
+        .enumerate()
+    {
+        let of: Vec<&Value> = records.iter().filter(|r| r["stream"] == stream).collect();
+        for record in &of[2..] {
+            assert_eq!(record["header_digest"].as_str(), header.then_some("good"));
+            let data = data && number(record, "len") > 0;
+            assert_eq!(record["data_digest"].as_str(), data.then_some("good"));
+        }
+        let asked: Vec<&str> = of.iter().filter_map(|r| r["cdb"].as_str()).collect();
+        assert_eq!(asked.len(), 6);
+        assert!(asked[0].starts_with("INQUIRY ") && asked[5].starts_with("MODE SENSE(6) "));
+    }
+}

@@ -1,0 +1,83 @@
+//! Tests of functions that are for some services only (V2): every kind of queue pair, in a function of every set.
+
+use verbena_wire::number::Qpn;
+
+use super::*;
+use crate::ssq::SsqLimits;
+use crate::upper::{Upper, UpperInit};
+
+#[derive(Debug)]
+struct Driver(u32);
+
+impl Upper for Driver {
+    fn fail_overflowed(&self, _: &mut Outbox) {}
+
+    fn retire(&self) -> bool {
+        true
+    }
+}
+
+/// What the function said to a queue pair on a connection, a channel of a shared send queue, one of datagrams, and one of iSCSI.
+fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
+    let shares = function().attributes.shares;
+    let services = services.iter().copied().collect();
+    let function = Function::new((5, services), shares, 1..9, Policy::Verbs, 1);
+    let pd = function.allocate_pd().unwrap();
+    let cq = function.create_cq(100).unwrap().number();
+    let ssq = function.create_ssq(pd, cq, SsqLimits::default()).unwrap();
+    let used = function.used();
+    let ud = NewUd {
+        qpn: Qpn::new(9).unwrap(),
+        pd,
+        send_cq: cq,
+        recv_cq: cq,
+        srq: None,
+        limits: Limits::default(),
+    };
+    let upper = NewUpper {
+        service: Service::Iscsi,
+        pd,
+        send_cq: cq,
+        recv_cq: cq,
+        limits: Limits::default(),
+    };
+    let new = new_qp(pd, cq);
+    let said = [
+        function.create_qp(new).err(),
+        function.create_channel(ssq.number(), new).err(),
+        function.create_ud(ud).err(),
+        function
+            .create_upper(upper, |init: UpperInit| Driver(init.number))
+            .map(|made| assert!(made.0 >= FIRST_QP))
+            .err(),
+    ];
+    let made = said.iter().filter(|said| said.is_none()).count() as u32;
+    assert_eq!(function.used().qps, made);
+    assert_eq!(function.used().pds, used.pds);
+    said
+}
+
+#[test]
+fn a_function_has_queue_pairs_of_its_services_only() {
+    let refused = |service, services: &[Service]| {
+        Some(Error::Service {
+            number: 5,
+            service,
+            services: services.iter().copied().collect(),
+        })
+    };
+    let (rdma, iscsi) = (Service::Rdma, Service::Iscsi);
+    assert_eq!(outcomes(&[rdma, iscsi]), [None; 4]);
+    let no = refused(iscsi, &[rdma]);
+    assert_eq!(outcomes(&[rdma]), [None, None, None, no]);
+    let no = refused(rdma, &[iscsi]);
+    assert_eq!(outcomes(&[iscsi]), [no, no, no, None]);
+    let none: [Service; 0] = [];
+    let (no, nor) = (refused(rdma, &none), refused(iscsi, &none));
+    assert_eq!(outcomes(&none), [no, no, no, nor]);
+    assert_eq!(
+        no.unwrap().to_string(),
+        "function 5 has no queue pairs for rdma: its device does nothing (setting `presents`)"
+    );
+    assert_eq!(no.unwrap().kind(), Kind::Misuse);
+}

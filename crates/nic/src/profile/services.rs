@@ -1,0 +1,89 @@
+//! What logical devices do: services, and sets of them (V2).
+//! A set promises to be small and to be shown in one order, whatever order it was made in. It refuses to know who does it;
+//! functions keep to theirs ([`Function`](crate::Function)), devices list theirs.
+
+use core::fmt;
+
+/// What a logical device does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Service {
+    /// An RDMA device.
+    Rdma,
+    /// A plain network card. Not there yet.
+    Nic,
+    /// An iSCSI initiator (M12).
+    Iscsi,
+}
+
+impl Service {
+    /// All of them.
+    pub const ALL: [Service; 3] = [Service::Rdma, Service::Nic, Service::Iscsi];
+
+    /// It works; the others have names and places, and refuse.
+    pub const fn is_there(self) -> bool {
+        Services::THERE.has(self)
+    }
+
+    /// Its word in settings.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Service::Rdma => "rdma",
+            Service::Nic => "nic",
+            Service::Iscsi => "iscsi",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Several services, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Services(u8);
+
+impl Services {
+    /// Those that work.
+    pub const THERE: Services = Services(Service::Rdma.bit() | Service::Iscsi.bit());
+
+    /// It is one of them.
+    pub const fn has(self, service: Service) -> bool {
+        self.0 & service.bit() != 0
+    }
+
+    /// There are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// One after the other.
+    pub fn iter(self) -> impl Iterator<Item = Service> {
+        Service::ALL.into_iter().filter(move |s| self.has(*s))
+    }
+}
+
+impl FromIterator<Service> for Services {
+    fn from_iter<T: IntoIterator<Item = Service>>(all: T) -> Services {
+        Services(
+            all.into_iter()
+                .fold(0, |bits, service| bits | service.bit()),
+        )
+    }
+}
+
+/// As settings have it: `rdma+iscsi`.
+impl fmt::Display for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing");
+        }
+        let words: Vec<&str> = self.iter().map(Service::word).collect();
+        f.write_str(&words.join("+"))
+    }
+}

@@ -1,0 +1,110 @@
+//! Logical devices and the initiator (V2): a session over the device that is for it, and what the others of the adapter say.
+//! The target is scripted; whoever is refused has not bothered it.
+
+#[path = "common/scripted.rs"]
+mod scripted;
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener};
+
+use scripted::{World, good};
+use verbena::low::{Direction, Service};
+use verbena::{Config, Device, Iscsi, IscsiOptions, Qp, QpOptions};
+use verbena_storage::Session;
+use verbena_storage::session::Options;
+
+fn adapter(presents: &str) -> Device {
+    let mut config = Config::default();
+    config.set("presents", presents).unwrap();
+    Device::with(config).unwrap()
+}
+
+/// A listener that nobody may come to.
+fn door() -> TcpListener {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    listener
+}
+
+#[track_caller]
+fn assert_nobody_came(listener: &TcpListener) {
+    let error = listener.accept().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+fn runs_commands(device: &Device) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut world = World::on(device, "127.0.0.1", listener, Options::default());
+    world.start(0, Direction::Read);
+    let command = world.hear_command();
+    world.conn.data_in(command.itt, &[7; scripted::LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+}
+
+#[test]
+fn a_device_for_iscsi_has_sessions_and_nothing_else() {
+    let adapter = adapter("verbena0=rdma,scsi0=iscsi");
+    let initiator = adapter.logical("scsi0", Service::Iscsi).unwrap();
+    assert_eq!(initiator.function_number(), 1);
+    runs_commands(&initiator);
+    let (pd, cq) = (initiator.pd().unwrap(), initiator.cq(8).unwrap());
+    let words = "no queue pairs for rdma: its device does iscsi";
+    let refused = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap_err();
+    assert!(refused.to_string().contains(words), "{refused}");
+    let refused = initiator.listen("127.0.0.1:0").map(drop).unwrap_err();
+    assert!(refused.to_string().contains(words), "{refused}");
+    // It is one device and knows itself by its name.
+    assert!(initiator.logical("scsi0", Service::Iscsi).is_ok());
+    assert!(initiator.logical("scsi0", Service::Rdma).is_err());
+}
+
+#[test]
+fn a_device_without_iscsi_refuses_before_it_dials() {
+    let adapter = adapter("verbena0=rdma,scsi0=iscsi");
+    let refused = adapter.logical("verbena0", Service::Iscsi).unwrap_err();
+    assert_eq!(refused.to_string(), "device verbena0 has no iscsi");
+    let listener = door();
+    let to = listener.local_addr().unwrap();
+    let (pd, cq) = (adapter.pd().unwrap(), adapter.cq(8).unwrap());
+    let words =
+        "function 0 has no queue pairs for iscsi: its device does rdma (setting `presents`)";
+    let refused = Iscsi::connect(&pd, &cq, &cq, to, IscsiOptions::default()).unwrap_err();
+    assert_eq!(refused.to_string(), words);
+    let address = format!("iscsi://{to}/iqn.2026-11.org.verbena:scripted/1");
+    let address = address.parse().unwrap();
+    let refused = Session::open(&adapter, &address, Options::default()).unwrap_err();
+    assert!(refused.to_string().contains(words), "{refused}");
+    assert_nobody_came(&listener);
+}
+
+/// A multi-function device: both kinds of queue pairs, on one table of memory.
+#[test]
+fn a_device_may_do_both() {
+    let adapter = adapter("verbena0=rdma+iscsi");
+    let both = adapter.logical("verbena0", Service::Iscsi).unwrap();
+    assert_eq!(both.function_number(), 0);
+    runs_commands(&both);
+    both.listen("127.0.0.1:0").unwrap();
+    // Who says nothing about devices has one that does everything.
+    let whole = Device::open().unwrap();
+    runs_commands(&whole);
+    whole.listen("127.0.0.1:0").unwrap();
+}
+
+/// M13: what a rule gives to one service of the device, the other must not take.
+#[test]
+fn rules_tell_services_of_one_device_apart() {
+    let listener = door();
+    let to = listener.local_addr().unwrap();
+    let mut config = Config::default();
+    config.set("presents", "verbena0=rdma+iscsi").unwrap();
+    config.set("owners", "127.0.0.1=verbena0/rdma").unwrap();
+    let device = Device::with(config).unwrap();
+    let (pd, cq) = (device.pd().unwrap(), device.cq(8).unwrap());
+    let refused = Iscsi::connect(&pd, &cq, &cq, to, IscsiOptions::default()).unwrap_err();
+    assert!(
+        refused.to_string().contains("belong to verbena0/rdma"),
+        "{refused}"
+    );
+    device.listen("127.0.0.1:0").unwrap();
+}
