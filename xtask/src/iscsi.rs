@@ -1,5 +1,5 @@
-//! `cargo xtask iscsi`: our initiator beside libiscsi's `iscsi-perf`, by turns at one target in one run.
-//! It promises medians over rounds in which both had their turn, with the processor time that each took itself, and a target of its own
+//! `cargo xtask iscsi`: our initiator beside libiscsi's `iscsi-perf`, and beside a loop on libiscsi that is equal to ours, by turns at
+//! one target in one run. It promises medians over rounds in which each had its turn, with the processor time that each took itself, and a target of its own
 //! that is gone afterwards. It refuses to touch the docs.
 
 use std::fs::File;
@@ -32,7 +32,7 @@ const LOADS: [(&str, u64, u32); 4] = [
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How often both have a turn
+    /// How often each has a turn
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Seconds of each turn
@@ -125,21 +125,23 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         workspace.cargo().args(build).run()?;
     }
     let verbena = workspace.target.join("release/verbena");
-    let _target = Target::start()?;
+    let target = Target::start()?;
+    let equal = build_equal(&target.folder)?;
     println!("| random reads | who | requests/s | MB/s | CPU s/GB | to iscsi-perf |");
     println!("| --- | --- | --- | --- | --- | --- |");
     for (name, size, depth) in LOADS {
-        let mut turns = [Vec::new(), Vec::new()];
+        let mut turns = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..options.rounds {
             turns[0].push(ours(&verbena, size, depth, options.seconds)?);
             turns[1].push(theirs(size, depth, options.seconds)?);
+            turns[2].push(alike(&equal, size, depth, options.seconds)?);
         }
         let middle = |turns: &[Figures], column: fn(&Figures) -> f64| {
             median(turns.iter().map(column)).unwrap_or(f64::NAN)
         };
         let rate = |turns: &[Figures]| middle(turns, |f| f.iops);
         let base = rate(&turns[1]);
-        for (who, turns) in ["verbena", "iscsi-perf"].iter().zip(&turns) {
+        for (who, turns) in ["verbena", "iscsi-perf", "equal loop"].iter().zip(&turns) {
             let iops = rate(turns);
             let cpu = middle(turns, |f| f.cpu);
             println!(
@@ -171,11 +173,37 @@ fn ours(verbena: &Path, size: u64, depth: u32, seconds: u16) -> Result<Figures> 
     figures(iops, cpu, size, seconds).with_context(|| said)
 }
 
+/// The loop on libiscsi in which, as in ours, every request has memory of its own. `iscsi-perf` has none: libiscsi gives it some for the
+/// answer that is coming.
+fn build_equal(folder: &Path) -> Result<PathBuf> {
+    let (source, program) = (folder.join("equal.c"), folder.join("equal"));
+    std::fs::write(&source, include_str!("iscsi/equal.c"))?;
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-Wall", "-o"]).arg(&program).arg(&source);
+    let made = gcc.arg("-liscsi").output()?;
+    if !made.status.success() {
+        bail!("{}", String::from_utf8_lossy(&made.stderr));
+    }
+    Ok(program)
+}
+
+fn alike(equal: &Path, size: u64, depth: u32, seconds: u16) -> Result<Figures> {
+    let mut command = Command::new(equal);
+    command.args([url(), size.to_string(), depth.to_string()]);
+    command.arg(seconds.to_string());
+    rated(&mut command, size, seconds)
+}
+
 fn theirs(size: u64, depth: u32, seconds: u16) -> Result<Figures> {
     let mut command = Command::new("iscsi-perf");
     command.args(["-r", "-m", &depth.to_string(), "-t", &seconds.to_string()]);
     command.args(["-b", &(size / BLOCK).to_string(), &url()]);
-    let (said, cpu) = timed(&mut command)?;
+    rated(&mut command, size, seconds)
+}
+
+/// A program that ends with its average rate.
+fn rated(command: &mut Command, size: u64, seconds: u16) -> Result<Figures> {
+    let (said, cpu) = timed(command)?;
     let average = said
         .rsplit("iops average ")
         .next()
