@@ -18,7 +18,7 @@ use verbena_wire::iscsi::{
 use super::Options;
 use super::record::{Body, Dir, Pdu, Record, Verdict, hex};
 use super::stream::{Out, SHOWN};
-use super::summary::{Ending, Summary};
+use super::summary::Summary;
 use any::Any;
 use login::Login;
 
@@ -149,18 +149,12 @@ impl Exchange {
             self.violate(dir, offset, "the stream ends inside a PDU".to_owned(), out);
         }
         let reverse = &self.sides[dir.reverse().index()];
-        self.summary.end(if reverse.fin {
-            Ending::Closed
-        } else {
-            Ending::HalfClosed(dir)
-        });
+        self.summary.fin(dir, reverse.fin);
     }
 
     /// The sender of this direction reset the connection.
     pub fn reset(&mut self, dir: Dir) {
-        if !matches!(self.summary.ending, Ending::Closed) {
-            self.summary.end(Ending::Reset(dir));
-        }
+        self.summary.reset(dir);
     }
 
     /// The capture does not hold the next bytes of this direction: where PDUs begin behind them is not known.
@@ -174,7 +168,7 @@ impl Exchange {
         let offset = side.offset + side.stage.len() as u64;
         if !over {
             let message = format!("the capture lost {bytes} bytes; decoding of this stream ends");
-            self.trouble("Lost", dir, offset, message, out);
+            out.trouble("Lost", (self.summary.stream, dir), offset, message);
         }
         for side in &mut self.sides {
             side.stop();
@@ -316,7 +310,8 @@ impl Exchange {
             // RFC 7143 §7.8: the PDU is lost, the stream is not.
             self.summary.violations += 1;
             let message = "wrong data digest".to_owned();
-            self.trouble("Violation", dir, data.offset, message, out);
+            let at = (self.summary.stream, dir);
+            out.trouble("Violation", at, data.offset, message);
         }
         match &data.pdu {
             Any::Initiator(FromInitiator::LoginRequest(request)) => {
@@ -333,27 +328,10 @@ impl Exchange {
         }
     }
 
-    /// A direction cannot be read. If the other one could not before, this one is only a consequence.
+    /// A direction cannot be read further.
     fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         self.sides[dir.index()].stop();
-        if self.summary.violations > 0 {
-            return;
-        }
-        self.summary.violations += 1;
-        self.trouble("Violation", dir, offset, message, out);
-    }
-
-    fn trouble(
-        &self,
-        kind: &'static str,
-        dir: Dir,
-        offset: u64,
-        message: String,
-        out: &mut Out<'_>,
-    ) {
-        let stream = self.summary.stream;
-        let record = Record::trouble(out.time, (stream, dir), kind, offset, message);
-        out.records.push(record);
+        self.summary.violate(dir, offset, message, out);
     }
 }
 

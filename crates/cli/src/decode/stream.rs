@@ -14,7 +14,7 @@ use verbena_wire::mpa::Phase;
 
 use super::Options;
 use super::record::{Dir, Record};
-use super::summary::{Ending, Summary};
+use super::summary::Summary;
 use follow::Follower;
 pub(super) use follow::SHOWN;
 use startup::Frames;
@@ -59,6 +59,14 @@ pub struct Out<'a> {
     pub records: &'a mut Vec<Record>,
 }
 
+impl Out<'_> {
+    /// Something is amiss in a direction of a stream.
+    pub fn trouble(&mut self, kind: &'static str, at: (usize, Dir), offset: u64, message: String) {
+        let record = Record::trouble(self.time, at, kind, offset, message);
+        self.records.push(record);
+    }
+}
+
 impl Stream {
     /// A stream whose initiator has just begun to send a Request.
     pub fn new(number: usize, ends: [SocketAddr; 2], options: Options) -> Stream {
@@ -101,19 +109,12 @@ impl Stream {
         }
         self.judge_end(dir, out);
         let reverse = &self.sides[dir.reverse().index()];
-        let ending = if reverse.fin {
-            Ending::Closed
-        } else {
-            Ending::HalfClosed(dir)
-        };
-        self.summary.end(ending);
+        self.summary.fin(dir, reverse.fin);
     }
 
     /// The sender of this direction reset the connection.
     pub fn reset(&mut self, dir: Dir) {
-        if !matches!(self.summary.ending, Ending::Closed) {
-            self.summary.end(Ending::Reset(dir));
-        }
+        self.summary.reset(dir);
     }
 
     /// The capture does not hold the next bytes of this direction: decoding ends here.
@@ -127,7 +128,7 @@ impl Stream {
             let message = format!("the capture lost {bytes} bytes; decoding of this stream ends");
             let side = &self.sides[dir.index()];
             let offset = side.offset + side.stage.len() as u64;
-            self.trouble("Lost", dir, offset, message, out);
+            out.trouble("Lost", (self.summary.stream, dir), offset, message);
         }
         for dir in [Dir::ToResponder, Dir::ToInitiator] {
             self.stop(dir);
@@ -147,14 +148,10 @@ impl Stream {
         self.summary.violations
     }
 
-    /// A direction breaks a rule. If the other one did so before, this one is only a consequence.
+    /// A direction breaks a rule, and is read no further.
     fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         self.stop(dir);
-        if self.summary.violations > 0 {
-            return;
-        }
-        self.summary.violations += 1;
-        self.trouble("Violation", dir, offset, message, out);
+        self.summary.violate(dir, offset, message, out);
     }
 
     /// Nothing more is read from this direction.
@@ -162,19 +159,6 @@ impl Stream {
         let side = &mut self.sides[dir.index()];
         side.state = State::Over;
         side.stage = Vec::new();
-    }
-
-    fn trouble(
-        &self,
-        kind: &'static str,
-        dir: Dir,
-        offset: u64,
-        message: String,
-        out: &mut Out<'_>,
-    ) {
-        let stream = self.summary.stream;
-        let record = Record::trouble(out.time, (stream, dir), kind, offset, message);
-        out.records.push(record);
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use super::agree::Terms;
 use super::iscsi::Digests;
 use super::record::Dir;
+use super::stream::Out;
 
 /// How a stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +130,31 @@ impl Summary {
         if self.ending != Ending::Rejected {
             self.ending = ending;
         }
+    }
+
+    /// The sender of this direction is done; `both` if the other was before.
+    pub fn fin(&mut self, dir: Dir, both: bool) {
+        self.end(if both {
+            Ending::Closed
+        } else {
+            Ending::HalfClosed(dir)
+        });
+    }
+
+    /// The sender of this direction reset the connection.
+    pub fn reset(&mut self, dir: Dir) {
+        if !matches!(self.ending, Ending::Closed) {
+            self.end(Ending::Reset(dir));
+        }
+    }
+
+    /// A direction cannot be read further. If the other one could not before, this one is only a consequence.
+    pub fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
+        if self.violations > 0 {
+            return;
+        }
+        self.violations += 1;
+        out.trouble("Violation", (self.stream, dir), offset, message);
     }
 
     /// Sender and receiver of a direction.

@@ -158,7 +158,7 @@ impl IwarpCarrier {
     /// Completions in order, within bounds; true if none is left. While long packets come, the queue is asked until it is
     /// empty: what arrives while the first are taken shares the turn with them, and the answers to it share a call.
     fn complete(&mut self, done: &mut Vec<Wc>) -> bool {
-        let before = done.len();
+        self.streams = false;
         let mut early = core::mem::take(&mut self.early);
         early.drain(..).for_each(|wc| self.hand_over(wc, done));
         self.early = early;
@@ -166,8 +166,6 @@ impl IwarpCarrier {
         for _ in 0..MOST / SOME {
             let n = self.cq.poll(&mut some);
             some[..n].iter().for_each(|wc| self.hand_over(*wc, done));
-            let came = done.get(before..).unwrap_or_default();
-            self.streams = came.iter().any(is_long);
             if n == 0 || n < SOME && !self.streams {
                 return true;
             }
@@ -184,6 +182,7 @@ impl IwarpCarrier {
             return;
         };
         seat.completed(wc.op);
+        self.streams |= is_long(&wc);
         self.handed += 1;
         done.push(Wc { qpn: pair.0, ..wc });
         // A request that fails fails its queue pair, and not every cause is told as an event.

@@ -12,7 +12,7 @@ use crate::carrier::PairOptions;
 /// Requests that leave together.
 const TOGETHER: usize = 32;
 /// So few bytes may wait for more, for so many turns.
-const LITTLE: usize = 4096;
+const LITTLE: u64 = 4096;
 const TURNS: u32 = 4;
 /// One that is not posted.
 const NONE: SendWr<'static> = SendWr {
@@ -53,8 +53,7 @@ pub(super) struct Seat {
     options: PairOptions,
     /// What was asked for since the last turn: a list leaves together.
     list: Vec<(u64, SendOp, Sge)>,
-    /// Bytes of it, and turns in which it was put off.
-    listed: usize,
+    /// Turns in which it was put off.
     put_off: u32,
     /// Posted, and not handed to the driver yet.
     sends: usize,
@@ -83,7 +82,6 @@ impl Seat {
             stage: Stage::Idle,
             options,
             list: Vec::with_capacity(options.sends),
-            listed: 0,
             put_off: 0,
             sends: 0,
             receives: 0,
@@ -98,7 +96,6 @@ impl Seat {
     /// The adapter's queues have room again when a request has ended, but the completion queue only when the driver knows.
     pub(super) fn post_send(&mut self, id: u64, op: SendOp, piece: Sge) -> Result<(), String> {
         check(self.sends, self.options.sends, "sends")?;
-        self.listed += piece.len as usize;
         self.list.push((id, op, piece));
         self.sends += 1;
         Ok(())
@@ -107,7 +104,8 @@ impl Seat {
     /// Little is listed, and it was not put off often: a call for it alone would be waste while there is other work.
     pub(super) fn waits_for_more(&mut self) -> bool {
         self.put_off += 1;
-        self.put_off <= TURNS && self.listed < LITTLE
+        let bytes = self.list.iter().map(|(_, _, piece)| u64::from(piece.len));
+        self.put_off <= TURNS && bytes.sum::<u64>() < LITTLE
     }
 
     /// Something waits for the next turn.
@@ -136,7 +134,7 @@ impl Seat {
             );
         }
         self.list.clear();
-        (self.listed, self.put_off) = (0, 0);
+        self.put_off = 0;
         posted
     }
 
