@@ -29,6 +29,7 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+mod ack;
 mod checksum;
 mod cut;
 mod datagrams;
@@ -48,6 +49,7 @@ mod tap;
 mod vnet;
 mod watch;
 
+pub use ack::Ack;
 pub use checksum::complete;
 pub use cut::cut;
 pub use datagrams::{Datagrams, Sent, longest_unbroken};

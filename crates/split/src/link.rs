@@ -111,6 +111,9 @@ pub struct Link {
     packets: Slots,
     /// The packet in each slot that is out.
     carried: Vec<Option<Packet>>,
+    /// An acknowledgement that waits for a later one, and how many were outdated by one.
+    kept: Option<packets::Kept>,
+    outdated: u64,
     /// Packets that the session knows of, and has not said yet how to send.
     queued: VecDeque<(Packet, u32)>,
     /// What waits for a message slot.
@@ -183,6 +186,8 @@ impl Link {
             messages,
             packets,
             carried: vec![None; elements as usize],
+            kept: None,
+            outdated: 0,
             queued: VecDeque::new(),
             held: VecDeque::new(),
             current: Vec::new(),
@@ -285,7 +290,7 @@ impl Link {
 
     /// A packet can be sent.
     pub fn has_room(&self) -> bool {
-        self.is_open() && self.packets.free() > 0 && self.session.free() > 0
+        self.is_open() && self.packets.free() > 0 && self.session.free() > u64::from(self.kept.is_some())
     }
 
     /// Nothing of ours is on its way any more.

@@ -2,7 +2,18 @@
 //! It promises that an element is the peer's again only when whoever looked is done with it.
 //! It refuses packets for which neither side has room.
 
+use verbena_lan::{Ack, VNET};
+
 use super::{Link, Lost, Memory, POOL, Refused, SEND_DATA_HEAD};
+use crate::slots::Slot;
+
+/// A packet that only acknowledges, made and not sent yet.
+#[derive(Debug)]
+pub(super) struct Kept {
+    ack: Ack,
+    slot: Slot,
+    len: u32,
+}
 
 impl Link {
     /// Sends a packet made of two parts. It is copied.
@@ -15,17 +26,12 @@ impl Link {
         if !self.has_room() {
             return Err(Refused::Full { len });
         }
-        let packet = self.session.send(len)?;
-        // There is one: the session has said nothing yet.
-        if let Some(slot) = self.packets.fill(&[]) {
-            self.packets.write(slot, SEND_DATA_HEAD, head);
-            self.packets.write(slot, SEND_DATA_HEAD + head.len(), rest);
-            if let Some(carried) = self.carried.get_mut(slot as usize) {
-                *carried = Some(packet);
-            }
-            self.queued.push_back((packet, slot));
-        }
-        Ok(())
+        let Some(slot) = self.packets.fill(&[]) else {
+            return Err(Refused::Full { len });
+        };
+        self.packets.write(slot, SEND_DATA_HEAD, head);
+        self.packets.write(slot, SEND_DATA_HEAD + head.len(), rest);
+        self.enqueue(slot, len)
     }
 
     /// Sends a packet that is made where it leaves from: `make` is handed memory and a place in it, with room for as many bytes
@@ -38,27 +44,65 @@ impl Link {
             return Err(Refused::Full { len: 0 });
         };
         let (memory, offset) = self.packets.place(slot);
-        let made = make(memory, offset + SEND_DATA_HEAD);
-        let sent = match made {
+        match make(memory, offset + SEND_DATA_HEAD) {
             Some(len) => {
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
-                self.session.send(len).map(Some)
+                self.enqueue(slot, len).map(|()| true)
             }
-            None => Ok(None),
-        };
-        match sent {
-            Ok(Some(packet)) => {
+            None => {
+                self.packets.put_back(slot);
+                Ok(false)
+            }
+        }
+    }
+
+    /// A packet is made. One that only acknowledges is kept until something else is sent, or the turn ends: the next may say the same
+    /// and more.
+    fn enqueue(&mut self, slot: Slot, len: u32) -> Result<(), Refused> {
+        let ack = self.ack_in(slot, len as usize);
+        match (self.kept.take(), ack) {
+            (Some(kept), Some(ack)) if ack.outdates(&kept.ack) => {
+                self.packets.put_back(kept.slot);
+                self.outdated += 1;
+            }
+            (kept, _) => self.send_kept(kept)?,
+        }
+        match ack {
+            Some(ack) => {
+                self.kept = Some(Kept { ack, slot, len });
+                Ok(())
+            }
+            None => self.send_slot(slot, len),
+        }
+    }
+
+    /// What was kept is sent.
+    pub(super) fn send_kept(&mut self, kept: Option<Kept>) -> Result<(), Refused> {
+        kept.map_or(Ok(()), |kept| self.send_slot(kept.slot, kept.len))
+    }
+
+    fn send_slot(&mut self, slot: Slot, len: u32) -> Result<(), Refused> {
+        match self.session.send(len) {
+            Ok(packet) => {
                 if let Some(carried) = self.carried.get_mut(slot as usize) {
                     *carried = Some(packet);
                 }
                 self.queued.push_back((packet, slot));
-                Ok(true)
+                Ok(())
             }
-            nothing => {
+            Err(refused) => {
                 self.packets.put_back(slot);
-                nothing.map(|_| false)
+                Err(refused)
             }
         }
+    }
+
+    fn ack_in(&self, slot: Slot, len: usize) -> Option<Ack> {
+        let mut bytes = [0; Ack::LONGEST];
+        let frame = bytes.get_mut(..len.checked_sub(VNET)?)?;
+        let (memory, offset) = self.packets.place(slot);
+        memory.read(offset + SEND_DATA_HEAD + VNET, frame);
+        Ack::of(frame)
     }
 
     /// Packets wait to be taken.

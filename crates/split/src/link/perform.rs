@@ -49,6 +49,9 @@ impl Link {
         if !self.is_open() {
             return Ok(());
         }
+        let kept = self.kept.take();
+        // There was room for it when it was kept; without, it is counted by the session, and lost as any frame may be.
+        let _ = self.send_kept(kept);
         while self.messages.free() > 0
             && let Some(output) = self.held.pop_front()
         {
