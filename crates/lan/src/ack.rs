@@ -32,7 +32,11 @@ pub struct Ack {
 
 impl Ack {
     /// Bytes of the longest frame that can be one.
-    pub const LONGEST: usize = if LONGEST > SHORTEST { LONGEST } else { SHORTEST };
+    pub const LONGEST: usize = if LONGEST > SHORTEST {
+        LONGEST
+    } else {
+        SHORTEST
+    };
 
     /// Of a whole frame; nothing if it is anything else.
     pub fn of(frame: &[u8]) -> Option<Ack> {

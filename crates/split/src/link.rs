@@ -1,11 +1,12 @@
 //! A service connection on a carrier: one session of messages, its queue pairs, and the memory that both need.
 //! It promises to do everything that the session says, in its order, and that a packet is out of the peer's reach before
-//! anybody looks at it. It refuses to know what packets are, and to wait.
+//! anybody looks at it. It refuses to wait, and to know what packets are, but for acknowledgements that a later one outdates.
 //!
 //! In which order to call: [`Link::new`], connect or accept each [`pair`](Link::pair), [`connected`](Link::connected) for each;
 //! hand in completions; take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick) now
 //! and then.
 
+mod flight;
 mod packets;
 mod perform;
 mod receive;
@@ -24,6 +25,7 @@ use crate::awake::Awake;
 use crate::carrier::{Carrier, CarrierError, Memory, Pair, PairOptions, Reach};
 use crate::hello::channels;
 use crate::slots::Slots;
+use flight::Flight;
 
 /// Our only pool.
 const POOL: u32 = 1;
@@ -109,8 +111,9 @@ pub struct Link {
     messages: Slots,
     /// Packets on their way: room for a message's head, then the packet.
     packets: Slots,
-    /// The packet in each slot that is out.
-    carried: Vec<Option<Packet>>,
+    /// The packet in each slot that is out, and its length.
+    carried: Vec<Option<(Packet, u32)>>,
+    flight: Flight,
     /// An acknowledgement that waits for a later one, and how many were outdated by one.
     kept: Option<packets::Kept>,
     outdated: u64,
@@ -186,6 +189,7 @@ impl Link {
             messages,
             packets,
             carried: vec![None; elements as usize],
+            flight: Flight::default(),
             kept: None,
             outdated: 0,
             queued: VecDeque::new(),
@@ -288,9 +292,16 @@ impl Link {
         self.session.free()
     }
 
+    /// Acknowledgements that were not sent, since a later one said the same and more.
+    pub fn outdated(&self) -> u64 {
+        self.outdated
+    }
+
     /// A packet can be sent.
     pub fn has_room(&self) -> bool {
-        self.is_open() && self.packets.free() > 0 && self.session.free() > u64::from(self.kept.is_some())
+        let needed = u64::from(self.kept.is_some());
+        let elements = self.packets.free() > 0 && self.session.free() > needed;
+        self.is_open() && elements && self.flight.has_room()
     }
 
     /// Nothing of ours is on its way any more.

@@ -39,6 +39,8 @@ pub struct LinkStatus {
     pub immediates_out: u64,
     /// Of the packets sent, those named in a message.
     pub indications_out: u64,
+    /// Acknowledgements of TCP that were not sent, since a later one said the same and more.
+    pub outdated: u64,
     /// Elements of the peer that are free.
     pub free: u64,
     /// Lost on the way, as far as known.
@@ -62,6 +64,7 @@ impl LinkStatus {
             messages_out: counters.messages_out,
             immediates_out: counters.immediates_out,
             indications_out: counters.indications_out,
+            outdated: link.outdated(),
             free: link.free(),
             lost: counters.lost,
             violations: counters.violations.total(),

@@ -226,7 +226,8 @@ impl Unit {
         let rare = [Some(self.watch.as_fd()), self.desk.sleeper(now), stop];
         let rare = rare.into_iter().flatten();
         let carriers = self.carriers.iter().map(|carrier| &**carrier);
-        let woken = sleep(carriers, Some(self.lan.as_fd()), rare, until)?;
+        let lan = self.reads_lan().then_some(self.lan.as_fd());
+        let woken = sleep(carriers, lan, rare, until)?;
         self.is_called |= woken.rare;
         self.is_lan_dry &= !woken.frames;
         Ok(())

@@ -18,6 +18,10 @@ use crate::sys;
 
 /// Reads of one turn, before others have theirs.
 const READS: usize = 16;
+/// A polling thread reads again at once after so many bytes, which are part of a stream, until it has read so many: the connections
+/// beside this one need not be asked in vain for each message, and whoever polled finds several.
+const LONG: usize = 32 << 10;
+const POLLED: usize = 256 << 10;
 /// Bytes that are sent in one turn, before others have theirs; a polling thread must be back well before `lend_time`.
 const WRITES: usize = 1 << 20;
 /// Where bytes land that do not go straight to their place: room for some of the longest frames.
@@ -59,7 +63,12 @@ impl Connection {
             self.linger(out);
             return;
         }
-        self.read(bound, READS, sys::now(), out);
+        let mut left = READS;
+        let again = |_| {
+            left -= 1;
+            left > 0
+        };
+        self.read(bound, again, sys::now(), out);
         self.send_now(out);
     }
 
@@ -73,7 +82,12 @@ impl Connection {
             self.linger(out);
             return false;
         }
-        let (any, wants) = self.read(bound, 1, now, out);
+        let mut bytes = 0;
+        let again = |n| {
+            bytes += n;
+            n >= LONG && bytes < POLLED
+        };
+        let (any, wants) = self.read(bound, again, now, out);
         // Whoever polls finds what came, or polls again and finds more or nothing: only then nothing goes along.
         let put_off = any && wants != Wants::Nothing && self.trusts();
         if put_off {
@@ -178,20 +192,28 @@ impl Connection {
         (!core::ptr::eq(&*next, self)).then_some(next)
     }
 
-    /// Reads up to `times` times; whether anything came, and what is to be sent then.
-    fn read(&self, bound: &Bound, times: usize, now: Time, out: &mut Outbox) -> (bool, Wants) {
+    /// Reads, and again while there is something and `again` says so of its length; whether anything came, and what is to be sent
+    /// then.
+    fn read(
+        &self,
+        bound: &Bound,
+        mut again: impl FnMut(usize) -> bool,
+        now: Time,
+        out: &mut Outbox,
+    ) -> (bool, Wants) {
         let (mut any, mut wants) = (false, Wants::Send);
         with_scratch(|scratch| {
-            let mut left = times;
-            while left > 0 {
+            loop {
                 let received = self.read_once(bound, scratch, now, out);
                 wants = received.wants;
                 match received.receiving {
                     Receiving::Some(n) => {
-                        left -= 1;
                         any |= n > 0;
                         // Also when the turn ends here: what is left must be told of.
                         self.listen(bound, true);
+                        if !again(n) {
+                            break;
+                        }
                     }
                     Receiving::Dry => {
                         self.listen(bound, true);

@@ -65,7 +65,7 @@ impl Link {
                 self.packets.put_back(kept.slot);
                 self.outdated += 1;
             }
-            (kept, _) => self.send_kept(kept)?,
+            (kept, _) => self.send_kept(kept),
         }
         match ack {
             Some(ack) => {
@@ -76,17 +76,21 @@ impl Link {
         }
     }
 
-    /// What was kept is sent.
-    pub(super) fn send_kept(&mut self, kept: Option<Kept>) -> Result<(), Refused> {
-        kept.map_or(Ok(()), |kept| self.send_slot(kept.slot, kept.len))
+    /// What was kept is sent. There was room when it was kept; if the peer has taken that back since, it is lost as any frame may
+    /// be, and the session counts it.
+    pub(super) fn send_kept(&mut self, kept: Option<Kept>) {
+        if let Some(kept) = kept {
+            let _ = self.send_slot(kept.slot, kept.len);
+        }
     }
 
     fn send_slot(&mut self, slot: Slot, len: u32) -> Result<(), Refused> {
         match self.session.send(len) {
             Ok(packet) => {
                 if let Some(carried) = self.carried.get_mut(slot as usize) {
-                    *carried = Some(packet);
+                    *carried = Some((packet, len));
                 }
+                self.flight.leave(slot, len);
                 self.queued.push_back((packet, slot));
                 Ok(())
             }

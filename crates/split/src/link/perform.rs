@@ -50,8 +50,7 @@ impl Link {
             return Ok(());
         }
         let kept = self.kept.take();
-        // There was room for it when it was kept; without, it is counted by the session, and lost as any frame may be.
-        let _ = self.send_kept(kept);
+        self.send_kept(kept);
         while self.messages.free() > 0
             && let Some(output) = self.held.pop_front()
         {

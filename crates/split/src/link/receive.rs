@@ -46,9 +46,10 @@ impl Link {
             }
             PACKET => {
                 let carried = self.carried.get_mut(of as usize);
-                let packet = carried.and_then(Option::take);
-                self.session
-                    .handle_written(packet.ok_or(Lost::Stray(wc.id))?)?;
+                let carried = carried.and_then(Option::take);
+                let (packet, len) = carried.ok_or(Lost::Stray(wc.id))?;
+                self.flight.land(of, len);
+                self.session.handle_written(packet)?;
                 self.packets.put_back(of);
             }
             CONTROL => {

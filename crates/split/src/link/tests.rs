@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use verbena_lan::VNET;
 use verbena_nic::wr::Remote;
 use verbena_push::{Arrangement, Refused};
 use verbena_wire::push::{Operation, Status};
@@ -350,4 +351,56 @@ fn a_pause_of_ones_own_is_no_silence() {
     }
     let silent = host.link.silent(now);
     assert!(silent >= Duration::from_secs(3), "{silent:?}");
+}
+
+/// A packet with a frame that only acknowledges, up to a number.
+fn acknowledgement(number: u32) -> Vec<u8> {
+    let mut packet = vec![0; VNET];
+    packet.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+    packet.extend([0x45, 0, 0, 40, 0, number as u8, 0x40, 0, 64, 6, 0, 0]);
+    packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 80, 0, 0, 0, 1]);
+    packet.extend(number.to_be_bytes());
+    packet.extend([0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    packet
+}
+
+/// Of acknowledgements that leave together only the last one does, and nothing else is lost or overtaken.
+#[test]
+fn an_acknowledgement_that_a_later_one_outdates_is_not_sent() {
+    every(|mut sides, lossless| {
+        let (one, two) = (acknowledgement(1), acknowledgement(2));
+        let (three, other) = (acknowledgement(3), made(9));
+        let room = sides[0].link.free();
+        for packet in [&one, &two, &other, &two, &three, &three] {
+            sides[0].send(packet).unwrap();
+        }
+        assert_eq!(sides[0].link.outdated(), 2);
+        let mut came = Vec::new();
+        until(&mut sides, |[_, unit]| {
+            came.extend(unit.packet());
+            came.len() == 4 || !lossless
+        });
+        if lossless {
+            // The same number twice tells of a gap.
+            assert_eq!(came, [two, other, three.clone(), three]);
+            until(&mut sides, |[host, _]| host.link.is_still());
+            let used = room - sides[0].link.free();
+            assert!(used <= 4, "{used} elements for four packets");
+        }
+    });
+}
+
+/// Whoever asks for room after the last element was promised to what is kept is told that there is none.
+#[test]
+fn what_is_kept_has_its_element() {
+    every(|mut sides, _| {
+        let elements = sides[0].link.free();
+        for at in 1..elements {
+            assert!(sides[0].link.has_room());
+            sides[0].send(&made(at as u32)).unwrap();
+        }
+        assert!(sides[0].link.has_room());
+        sides[0].send(&acknowledgement(1)).unwrap();
+        assert!(!sides[0].link.has_room());
+    });
 }

@@ -1,0 +1,238 @@
+//! Which frames only acknowledge, which of two outdates the other, and every field that must not be lost.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// An acknowledgement as Linux sends it, made by hand.
+struct Made {
+    tags: usize,
+    v6: bool,
+    stamps: Option<(u32, u32)>,
+    seq: u32,
+    ack: u32,
+    window: u16,
+    flags: u8,
+    payload: usize,
+    pad: usize,
+    name: u16,
+}
+
+const PLAIN: Made = Made {
+    tags: 0,
+    v6: false,
+    stamps: Some((1000, 77)),
+    seq: 5,
+    ack: 100,
+    window: 512,
+    flags: ONLY_ACK,
+    payload: 0,
+    pad: 0,
+    name: 9,
+};
+
+impl Made {
+    fn frame(&self) -> Vec<u8> {
+        let mut f = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        for _ in 0..self.tags {
+            f.extend([0x81, 0, 0, 7]);
+        }
+        let tcp = if self.stamps.is_some() { 32 } else { 20 };
+        let above = (tcp + self.payload) as u16;
+        if self.v6 {
+            f.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            f.extend(above.to_be_bytes());
+            f.extend([6, 64]);
+            f.extend([0x20; 16]);
+            f.extend([0x31; 16]);
+        } else {
+            f.extend([8, 0, 0x45, 0]);
+            f.extend((above + 20).to_be_bytes());
+            f.extend(self.name.to_be_bytes());
+            f.extend([0x40, 0, 64, 6]);
+            // A sum of something: it is different in each.
+            f.extend((!self.name).to_be_bytes());
+            f.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        }
+        f.extend([0x30, 0x39, 0, 80]);
+        f.extend(self.seq.to_be_bytes());
+        f.extend(self.ack.to_be_bytes());
+        f.extend([(tcp as u8 / 4) << 4, self.flags]);
+        f.extend(self.window.to_be_bytes());
+        f.extend((self.ack as u16).to_be_bytes());
+        f.extend([0, 0]);
+        if let Some((value, echo)) = self.stamps {
+            f.extend(STAMPS);
+            f.extend(value.to_be_bytes());
+            f.extend(echo.to_be_bytes());
+        }
+        f.extend(vec![0xaa; self.payload]);
+        f.extend(vec![0; self.pad]);
+        f
+    }
+
+    fn ack(&self) -> Option<Ack> {
+        Ack::of(&self.frame())
+    }
+
+    /// It outdates the plain one.
+    fn outdates_plain(&self) -> bool {
+        let (Some(this), Some(plain)) = (self.ack(), PLAIN.ack()) else {
+            panic!("one of them is none");
+        };
+        this.outdates(&plain)
+    }
+}
+
+#[test]
+fn one_that_acknowledges_more_outdates_the_one_before() {
+    let later = Made {
+        ack: 65_260,
+        window: 100,
+        stamps: Some((1001, 80)),
+        name: 10,
+        ..PLAIN
+    };
+    assert!(later.outdates_plain());
+    let (earlier, later) = (PLAIN.ack().unwrap(), later.ack().unwrap());
+    assert!(!earlier.outdates(&later), "not the other way");
+}
+
+#[test]
+fn numbers_go_round() {
+    let at = |ack| Made { ack, ..PLAIN }.ack().unwrap();
+    assert!(at(3).outdates(&at(u32::MAX - 3)));
+    assert!(!at(u32::MAX - 3).outdates(&at(3)));
+    let at = |value| {
+        let stamps = Some((value, 0));
+        let ack = 100 + (value == 2) as u32;
+        Made {
+            stamps,
+            ack,
+            ..PLAIN
+        }
+        .ack()
+        .unwrap()
+    };
+    assert!(at(2).outdates(&at(u32::MAX)));
+}
+
+#[test]
+fn the_same_number_again_tells_of_a_gap_and_is_sent() {
+    assert!(!PLAIN.outdates_plain());
+    // RFC 5681, 2: also a window that opens is news of its own.
+    let window = Made {
+        window: 513,
+        ..PLAIN
+    };
+    assert!(!window.outdates_plain());
+}
+
+#[test]
+fn whatever_else_is_said_is_sent() {
+    let more = |made: Made| Made { ack: 200, ..made };
+    // Another place in the other direction: it has sent something in between.
+    assert!(!more(Made { seq: 6, ..PLAIN }).outdates_plain());
+    // An older clock: it was overtaken.
+    let old = Some((999, 90));
+    assert!(
+        !more(Made {
+            stamps: old,
+            ..PLAIN
+        })
+        .outdates_plain()
+    );
+    assert!(!more(Made { tags: 1, ..PLAIN }).outdates_plain());
+    assert!(!more(Made { v6: true, ..PLAIN }).outdates_plain());
+    assert!(
+        !more(Made {
+            stamps: None,
+            ..PLAIN
+        })
+        .outdates_plain()
+    );
+}
+
+#[test]
+fn flags_data_and_other_options_make_it_no_mere_acknowledgement() {
+    for flags in 0..=u8::MAX {
+        let made = Made { flags, ..PLAIN };
+        assert_eq!(made.ack().is_some(), flags == ONLY_ACK, "{flags:#x}");
+    }
+    assert_eq!(
+        Made {
+            payload: 1,
+            ..PLAIN
+        }
+        .ack(),
+        None
+    );
+    // Selective acknowledgement behind the stamps (RFC 2018), and a bit that is to be invented.
+    let mut frame = PLAIN.frame();
+    frame[46] = 0xb0;
+    frame[16..18].copy_from_slice(&64_u16.to_be_bytes());
+    frame.extend([1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+    assert_eq!(Ack::of(&frame), None);
+    let mut frame = PLAIN.frame();
+    frame[46] |= 1;
+    assert_eq!(Ack::of(&frame), None);
+    let mut frame = PLAIN.frame();
+    frame[54] = 2;
+    assert_eq!(Ack::of(&frame), None, "other options of the same length");
+    // News of congestion in the IP header (RFC 3168) differs.
+    let mut frame = Made { ack: 200, ..PLAIN }.frame();
+    frame[15] = 3;
+    assert!(!Ack::of(&frame).unwrap().outdates(&PLAIN.ack().unwrap()));
+}
+
+#[test]
+fn all_that_are_recognised_are_so_with_padding_and_tags() {
+    for (tags, v6) in [(0, false), (1, false), (2, false), (0, true), (2, true)] {
+        for stamps in [None, Some((1, 2))] {
+            let made = |ack| Made {
+                tags,
+                v6,
+                stamps,
+                ack,
+                pad: if tags == 0 && !v6 { 6 } else { 0 },
+                ..PLAIN
+            };
+            let (first, second) = (made(1).ack().unwrap(), made(2).ack().unwrap());
+            assert!(second.outdates(&first), "{tags} {v6} {stamps:?}");
+        }
+    }
+    let longest = Made {
+        tags: 2,
+        v6: true,
+        ..PLAIN
+    };
+    assert_eq!(longest.frame().len(), Ack::LONGEST);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_judged_without_a_crash(
+        mut frame in proptest::collection::vec(any::<u8>(), 0..120),
+        real in any::<bool>(),
+        at in 0..66_usize,
+        byte in any::<u8>(),
+    ) {
+        if real {
+            frame = PLAIN.frame();
+            frame[at] = byte;
+        }
+        if let Some(ack) = Ack::of(&frame) {
+            prop_assert!(!ack.outdates(&ack));
+            // Whatever was changed about a real one, only these fields may differ between two of which one is dropped.
+            let may = (18..20).contains(&at) || (24..26).contains(&at) || (42..46).contains(&at) || at >= 48;
+            if real && PLAIN.frame() != frame && ack.outdates(&PLAIN.ack().unwrap()) {
+                prop_assert!(may, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_cut_short_is_none(len in 0..66_usize) {
+        prop_assert_eq!(Ack::of(&PLAIN.frame()[..len]), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! The bound for a short and for a long way, and what is timed.
+
+use std::thread::sleep;
+
+use super::*;
+
+#[test]
+fn a_short_way_takes_a_few_of_the_longest_packets() {
+    let mut flight = Flight::default();
+    let mut out = 0;
+    while flight.has_room() {
+        flight.leave(out, 64 << 10);
+        out += 1;
+    }
+    assert_eq!(u64::from(out) * (64 << 10), LEAST);
+    flight.land(5, 64 << 10);
+    assert!(flight.has_room());
+    // Only the first was timed, and it is still out.
+    assert_eq!(flight.shortest, None);
+}
+
+#[test]
+fn many_short_packets_fit() {
+    let mut flight = Flight::default();
+    for slot in 0..256 {
+        assert!(flight.has_room());
+        flight.leave(slot, 1514);
+    }
+    assert!(flight.has_room());
+}
+
+#[test]
+fn a_long_way_takes_more_and_the_shortest_trip_counts() {
+    let mut flight = Flight::default();
+    flight.leave(1, 100);
+    sleep(Duration::from_millis(2));
+    flight.land(1, 100);
+    let most = flight.most();
+    // 2 ms at 20 Gb/s.
+    assert!(most >= 5_000_000, "{most}");
+    flight.leave(2, 100);
+    sleep(Duration::from_millis(20));
+    flight.land(2, 100);
+    assert_eq!(
+        flight.most(),
+        most,
+        "it waited, and says nothing of the way"
+    );
+    assert_eq!(flight.bytes, 0);
+}
