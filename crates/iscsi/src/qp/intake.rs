@@ -17,7 +17,7 @@ use super::queues::Queues;
 use super::segments;
 
 /// Room for heads, and for PDUs that are passed up. The longest head, with 1020 bytes of additional header, fits several times.
-const ROOM: usize = 8 << 10;
+const ROOM: usize = 64 << 10;
 
 /// Bytes that came and are not understood yet, and where in a PDU they stand.
 pub(super) struct Intake {
@@ -118,13 +118,20 @@ impl Inner {
                     self.place_gone(init, queues, &refusal, out);
                     return Receiving::Ended;
                 }
-                match self.digest_stage(init, queues, out) {
+                let flow = self.digest_stage(init, queues, out);
+                if self.drained {
+                    self.say_expected(carrier);
+                }
+                match flow {
                     // Bytes came: whoever drives us comes back and finds it held.
                     Flow::More | Flow::Held => Receiving::Some(n),
                     Flow::Ended => Receiving::Ended,
                 }
             }
-            Ok((_, Moved::Nothing)) => Receiving::Dry,
+            Ok((_, Moved::Nothing)) => {
+                self.say_expected(carrier);
+                Receiving::Dry
+            }
             Ok((_, Moved::End)) => {
                 self.lost(init, queues, "the target closed the connection", out);
                 Receiving::Ended
@@ -141,6 +148,22 @@ impl Inner {
                 self.place_gone(init, queues, &refusal, out);
                 Receiving::Ended
             }
+        }
+    }
+
+    /// Nobody need be woken for a small part of much data that has to come before anything can be done.
+    fn say_expected(&mut self, carrier: &mut impl Carrier) {
+        let rest = match &self.intake.body {
+            Some(body) => (body.len - body.done) as usize,
+            None => 0,
+        };
+        let expected = if rest < knob("ICPU_LEAST", 64 << 10) {
+            1
+        } else {
+            rest.min(knob("ICPU_CHUNK", 256 << 10))
+        };
+        if core::mem::replace(&mut self.expected, expected) != expected {
+            carrier.expect(expected);
         }
     }
 
@@ -169,8 +192,12 @@ impl Inner {
             let range = (pdu.offset + body.done, body.len - body.done);
             direct = segments::targets(&init.upper, &command.data, range, &mut targets)?;
             if direct == range.1 {
-                let behind = body.behind;
-                targets.stage(intake.room(behind + header));
+                let most = if commands.any_long_reads() {
+                    body.behind + header
+                } else {
+                    ROOM
+                };
+                targets.stage(intake.room(most));
             }
         } else {
             targets.stage(intake.room(ahead));
@@ -182,7 +209,7 @@ impl Inner {
 
     /// How many bytes may be staged next: a head, or the rest of a PDU and a head, while data may follow that has a place.
     fn ahead(&self, header: usize) -> usize {
-        if !self.commands.any_reads() {
+        if !self.commands.any_long_reads() {
             return ROOM;
         }
         let staged = self.intake.staged();
@@ -376,4 +403,11 @@ impl Inner {
         let cause = format!("the buffers of a command: {refusal}");
         self.end(init, queues, &cause, out);
     }
+}
+
+fn knob(name: &str, default: usize) -> usize {
+    std::env::var(name)
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(default)
 }

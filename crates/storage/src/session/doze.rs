@@ -7,36 +7,32 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena::Cq;
-use verbena::low::{Arm, Beside};
+use verbena::low::Beside;
 
 use crate::error::Error;
 
-/// How long a sleeper polls before it sleeps: about what waking it would take.
-const SPIN: Duration = Duration::from_micros(50);
 /// Who waits for more than so many requests waits for the target, not for a wake-up: polling would take the processor that it needs.
 const FEW: usize = 4;
 
-/// Waits for completions of so many requests.
+/// Waits for completions of so many requests; `poll` is how long it polls before it sleeps.
 pub(super) fn doze(
     cq: &Cq,
+    poll: Duration,
     requests: usize,
     beside: &[BorrowedFd<'_>],
     timeout: Duration,
 ) -> Result<(), Error> {
-    let end = Instant::now() + SPIN.min(timeout);
-    while requests <= FEW && Instant::now() < end {
-        if cq.peek() {
-            return Ok(());
+    if requests <= FEW && !poll.is_zero() {
+        let end = Instant::now() + poll.min(timeout);
+        while Instant::now() < end {
+            if cq.peek() {
+                return Ok(());
+            }
+            core::hint::spin_loop();
         }
-        core::hint::spin_loop();
-    }
-    cq.arm(Arm::Next);
-    if cq.peek() {
-        return Ok(());
     }
     let mut others: Vec<Beside<'_>> = beside.iter().map(|fd| Beside::read(*fd)).collect();
-    cq.sleep(&mut others, Some(timeout))?;
-    Ok(())
+    Ok(cq.sleep_until_some(&mut others, timeout)?)
 }
 
 /// Sleeps without a link; `dialled` is writable when there is one, or will be none.

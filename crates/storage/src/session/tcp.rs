@@ -48,12 +48,15 @@ pub(crate) struct Tcp {
     ended: bool,
     /// Commands were taken and may not have left.
     unsent: bool,
+    /// How long a sleeper polls first.
+    poll: Duration,
 }
 
 /// One that is being dialled, with what it will need.
 pub(crate) struct TcpDial {
     dial: Option<(IscsiDial, Cq, Memory)>,
     receives: usize,
+    poll: Duration,
 }
 
 impl TcpDial {
@@ -85,6 +88,7 @@ impl TcpDial {
         Ok(TcpDial {
             dial: Some((dial, cq, memory)),
             receives,
+            poll: options.poll.unwrap_or(Duration::ZERO),
         })
     }
 }
@@ -108,6 +112,7 @@ impl Dialling for TcpDial {
             late: VecDeque::new(),
             ended: false,
             unsent: false,
+            poll: self.poll,
         };
         for slot in 0..self.receives as u64 {
             link.post(slot)?;
@@ -310,7 +315,7 @@ impl Link for Tcp {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(&self.cq, self.tasks.len(), beside, timeout)
+        doze(&self.cq, self.poll, self.tasks.len(), beside, timeout)
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

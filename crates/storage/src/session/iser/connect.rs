@@ -14,7 +14,7 @@ use verbena_wire::iser::PrivateData;
 
 use super::numbers::Numbers;
 use super::tags::Tags;
-use super::{FRONT, Iser, MOST, ROOM, TEXTS};
+use super::{FRONT, Iser, MOST, POLL, ROOM, TEXTS};
 use crate::error::Error;
 use crate::session::doze::rest;
 use crate::session::link::{Dialling, Link, Moved};
@@ -34,6 +34,8 @@ pub(crate) struct How {
     pub(crate) patience: Duration,
     /// Most bytes of data of one command.
     pub(crate) longest: u32,
+    /// How long who waits for a few of them polls before it sleeps; none: as long as waking it takes, about.
+    pub(crate) poll: Option<Duration>,
 }
 
 /// One that is being dialled.
@@ -88,6 +90,7 @@ impl IserDial {
             flushed: Vec::new(),
             asked: Vec::new(),
             limit: usize::MAX,
+            poll: how.poll.unwrap_or(POLL),
             longest: how.longest,
             max_send: MOST,
             logged_in: false,
