@@ -1,6 +1,6 @@
 //! The receiving half: heads are staged, data goes straight to where it belongs, and what is complete is acted upon.
-//! It promises that while commands read nothing is read along with data but the next head, so that the data behind it goes
-//! directly, too; data that came along with a head all the same is copied, and counted. It refuses PDUs longer than we declared.
+//! It promises that while commands read much nothing is read along with data but the next head, so that the data behind it goes
+//! directly, too; short data comes along with heads and is copied, and counted. It refuses PDUs longer than we declared.
 
 use core::fmt;
 
@@ -36,7 +36,7 @@ pub(super) struct Body {
     /// Bytes of data.
     pub(super) len: u32,
     /// Bytes of it that came.
-    done: u32,
+    pub(super) done: u32,
     /// Padding and digest behind it.
     behind: usize,
     crc: Option<Crc32c>,
@@ -148,22 +148,6 @@ impl Inner {
                 self.place_gone(init, queues, &refusal, out);
                 Receiving::Ended
             }
-        }
-    }
-
-    /// Nobody need be woken for a small part of much data that has to come before anything can be done.
-    fn say_expected(&mut self, carrier: &mut impl Carrier) {
-        let rest = match &self.intake.body {
-            Some(body) => (body.len - body.done) as usize,
-            None => 0,
-        };
-        let expected = if rest < knob("ICPU_LEAST", 64 << 10) {
-            1
-        } else {
-            rest.min(knob("ICPU_CHUNK", 256 << 10))
-        };
-        if core::mem::replace(&mut self.expected, expected) != expected {
-            carrier.expect(expected);
         }
     }
 
@@ -403,11 +387,4 @@ impl Inner {
         let cause = format!("the buffers of a command: {refusal}");
         self.end(init, queues, &cause, out);
     }
-}
-
-fn knob(name: &str, default: usize) -> usize {
-    std::env::var(name)
-        .ok()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(default)
 }
