@@ -79,8 +79,8 @@ struct Common {
     timeout: Option<u64>,
     /// Microseconds that one who waits for a few requests polls before it sleeps: sooner answers for more processor time; 0 over TCP and 50
     /// over iSER, if not given
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
-    poll_us: Option<u64>,
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u16).range(..=10_000))]
+    poll_us: Option<u16>,
     /// Who we are to the target
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
@@ -90,7 +90,7 @@ impl Common {
     fn options(&self) -> Options {
         let mut options = Options {
             depth: self.depth.into(),
-            poll: self.poll_us.map(Duration::from_micros),
+            poll: self.poll_us.map(|us| Duration::from_micros(us.into())),
             ..Options::default()
         };
         if let Some(name) = &self.initiator {
