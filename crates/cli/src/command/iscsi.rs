@@ -77,8 +77,8 @@ struct Common {
     /// if not given
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
-    /// Microseconds that one who waits for a few requests polls before it sleeps: sooner answers for more processor time; 0 over TCP and 50
-    /// over iSER, if not given
+    /// Microseconds that who waits for a few requests polls before it sleeps: sooner answers for more processor time. If not given, 50 as
+    /// long as answers come so soon
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u16).range(..=10_000))]
     poll_us: Option<u16>,
     /// Who we are to the target

@@ -60,17 +60,7 @@ impl Command {
 pub(super) struct Commands {
     slots: Vec<Option<Command>>,
     free: Vec<u32>,
-    /// Those that read more than is worth a copy.
-    long_reads: usize,
-}
-
-/// Data of reads up to so many bytes is read along with heads and copied: that takes less time than a call of its own.
-const SHORT: u32 = 4 << 10;
-
-impl Command {
-    fn is_long_read(&self) -> bool {
-        self.direction == Direction::Read && self.len > SHORT
-    }
+    reading: usize,
 }
 
 impl Commands {
@@ -81,7 +71,7 @@ impl Commands {
 
     /// Takes a command into the next slot.
     pub(super) fn add(&mut self, command: Command) {
-        self.long_reads += usize::from(command.is_long_read());
+        self.reading += usize::from(command.direction == Direction::Read);
         match self.free.pop() {
             Some(at) => self.slots[at as usize] = Some(command),
             None => self.slots.push(Some(command)),
@@ -98,7 +88,7 @@ impl Commands {
 
     pub(super) fn remove(&mut self, slot: u32) -> Option<Command> {
         let command = self.slots.get_mut(slot as usize)?.take()?;
-        self.long_reads -= usize::from(command.is_long_read());
+        self.reading -= usize::from(command.direction == Direction::Read);
         self.free.push(slot);
         Some(command)
     }
@@ -113,12 +103,12 @@ impl Commands {
     /// Takes all of them, in the order of their slots.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.free.clear();
-        self.long_reads = 0;
+        self.reading = 0;
         core::mem::take(&mut self.slots).into_iter().flatten()
     }
 
-    /// Some command reads much: data may come that should go straight to its place.
-    pub(super) fn any_long_reads(&self) -> bool {
-        self.long_reads > 0
+    /// Some command reads: Data-In may come.
+    pub(super) fn any_reads(&self) -> bool {
+        self.reading > 0
     }
 }

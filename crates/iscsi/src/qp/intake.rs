@@ -1,6 +1,6 @@
 //! The receiving half: heads are staged, data goes straight to where it belongs, and what is complete is acted upon.
-//! It promises that while commands read much nothing is read along with data but the next head, so that the data behind it goes
-//! directly, too; short data comes along with heads and is copied, and counted. It refuses PDUs longer than we declared.
+//! It promises that while commands read nothing is read along with data but the next head, so that the data behind it goes
+//! directly, too; data that came along with a head all the same is copied, and counted. It refuses PDUs longer than we declared.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ use super::queues::Queues;
 use super::segments;
 
 /// Room for heads, and for PDUs that are passed up. The longest head, with 1020 bytes of additional header, fits several times.
-const ROOM: usize = 64 << 10;
+const ROOM: usize = 8 << 10;
 
 /// Bytes that came and are not understood yet, and where in a PDU they stand.
 pub(super) struct Intake {
@@ -176,12 +176,8 @@ impl Inner {
             let range = (pdu.offset + body.done, body.len - body.done);
             direct = segments::targets(&init.upper, &command.data, range, &mut targets)?;
             if direct == range.1 {
-                let most = if commands.any_long_reads() {
-                    body.behind + header
-                } else {
-                    ROOM
-                };
-                targets.stage(intake.room(most));
+                let behind = body.behind;
+                targets.stage(intake.room(behind + header));
             }
         } else {
             targets.stage(intake.room(ahead));
@@ -193,7 +189,7 @@ impl Inner {
 
     /// How many bytes may be staged next: a head, or the rest of a PDU and a head, while data may follow that has a place.
     fn ahead(&self, header: usize) -> usize {
-        if !self.commands.any_long_reads() {
+        if !self.commands.any_reads() {
             return ROOM;
         }
         let staged = self.intake.staged();

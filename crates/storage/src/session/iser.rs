@@ -21,7 +21,7 @@ use verbena_iscsi::login::Settled;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
-use super::doze::doze;
+use super::doze::{Polling, doze};
 use super::link::{Held, Link, Moved, News, Order};
 use crate::error::Error;
 use numbers::Numbers;
@@ -38,8 +38,6 @@ const ROOM: usize = FRONT + MOST;
 const AT_ONCE: usize = 64;
 /// Requests that are not commands and wait for the target; the session has far fewer.
 const SAYING: usize = 64;
-/// How long a sleeper polls before it sleeps: about what waking it would take.
-const POLL: Duration = Duration::from_micros(50);
 /// Sends with text at once; logins and questions have one.
 const TEXTS: u64 = 4;
 /// Where the length of the data and the task tag stand in a header.
@@ -68,8 +66,7 @@ pub(crate) struct Iser {
     asked: Vec<u32>,
     /// How many of them the target has receives for (RFC 7145 §8.1).
     limit: usize,
-    /// How long a sleeper polls first.
-    poll: Duration,
+    polling: Polling,
     /// Most bytes of data of a command, and of a PDU to the target.
     longest: u32,
     max_send: usize,
@@ -253,7 +250,13 @@ impl Link for Iser {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(&self.cq, self.poll, self.tags.len(), beside, timeout)
+        doze(
+            &self.cq,
+            &mut self.polling,
+            self.tags.len(),
+            beside,
+            timeout,
+        )
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

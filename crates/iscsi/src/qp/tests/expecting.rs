@@ -1,4 +1,4 @@
-//! What a carrier is told to expect while long data comes, and what is read along with heads while short data does.
+//! What a carrier is told to expect while long data comes.
 
 use super::*;
 use crate::qp::expect::{AT_ONCE, MUCH};
@@ -7,12 +7,11 @@ use verbena_nic::{Carrier, Moved};
 
 const LONG: usize = 700_001;
 
-/// A carrier that gives so much at a time, and remembers what it was told and asked.
+/// A carrier that gives so much at a time, and remembers what it was told.
 struct Scant {
     came: Vec<u8>,
     told: Vec<usize>,
     expects: usize,
-    reads: usize,
 }
 
 impl Carrier for Scant {
@@ -21,7 +20,6 @@ impl Carrier for Scant {
         let moved = hand.read(targets);
         let left = hand.came.len();
         self.came.drain(..self.came.len() - left);
-        self.reads += usize::from(moved != Moved::Nothing);
         moved
     }
 
@@ -41,7 +39,6 @@ impl Scant {
             came: Vec::new(),
             told: Vec::new(),
             expects: 1,
-            reads: 0,
         }
     }
 
@@ -105,43 +102,5 @@ fn no_more_is_expected_than_is_missing() {
             assert_eq!(carrier.expects, 1, "a head is short");
             assert!(!carrier.told.is_empty(), "{step} bytes at a time");
         }
-    }
-}
-
-/// M20, where it pays: several short answers come with one read, and are copied; long ones go to their place.
-#[test]
-fn short_answers_come_together() {
-    for header_digest in [false, true] {
-        let mut rig = Rig::new(Setup {
-            terms: Terms {
-                header_digest,
-                ..Terms::DEFAULT
-            },
-            ..Setup::default()
-        });
-        let (mut wire, mut sum) = (Vec::new(), Vec::new());
-        for at in 0..4 {
-            let data = [rig.sge(at * 4096, 4096)];
-            let (_, itt) = rig.command(at as u64, Direction::Read, &data);
-            let bytes = pattern(at, 4096);
-            wire.extend(rig.target.data_in_status(itt, 0, &bytes));
-            sum.extend(bytes);
-        }
-        let mut carrier = Scant::new();
-        carrier.give(&mut rig, &wire);
-        assert_eq!(rig.up().len(), 4);
-        assert!(rig.bytes()[..4 * 4096] == sum[..]);
-        let counters = rig.qp.view().counters;
-        assert_eq!(
-            (carrier.reads, counters.copied, counters.placed),
-            (1, 4 * 4096, 0)
-        );
-
-        // A byte more is worth a read of its own.
-        let data = [rig.sge(0, 4097)];
-        let (_, itt) = rig.command(9, Direction::Read, &data);
-        let pdu = rig.target.data_in_status(itt, 0, &pattern(7, 4097));
-        carrier.give(&mut rig, &pdu);
-        assert_eq!(rig.qp.view().counters.placed, 4097);
     }
 }
