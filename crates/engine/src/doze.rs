@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use arrayvec::ArrayVec;
+use verbena_nic::{Arm, Cq};
 
 use crate::group::Group;
 use crate::queue::{CompletionQueue, Queue};
@@ -15,6 +16,8 @@ use crate::sys::{self, Beside, Channel, beside, poller};
 
 /// Groups that one thread sleeps with; with more, it asks the system about each of them in vain.
 const MOST: usize = 4;
+/// The shortest sleep that may be a part of a millisecond longer.
+const COARSE: Duration = Duration::from_millis(10);
 
 /// A completion queue whose channel threads sleep on, as long as it is there.
 #[derive(Debug, Clone)]
@@ -29,6 +32,30 @@ impl CompletionQueue {
     /// Takes a ring of the channel that this queue tells, as [`Channel::take`] does, and serves its connections meanwhile.
     pub fn wait(&self, channel: &Channel) -> sys::Result<bool> {
         doze(channel, || [self.watched()])
+    }
+
+    /// Sleeps until there is a completion, one of `others` is ready, a signal comes or the time is over, and serves the queue's
+    /// connections meanwhile. The queue need not be armed, and may be afterwards; `channel` is the one that it tells.
+    pub fn sleep(
+        &self,
+        channel: &Channel,
+        others: &mut [Beside<'_>],
+        timeout: Duration,
+    ) -> sys::Result<()> {
+        self.arm(Arm::Next);
+        if !self.0.cq.is_empty() {
+            return Ok(());
+        }
+        if others.is_empty() && timeout >= COARSE && begin(|| [self.watched()]) {
+            let one = with_groups(|groups| as_one(groups, channel));
+            let slept = one.map(|fd| sleep_for(&self.0.cq, channel, fd, poller::millis(timeout)));
+            end();
+            if let Some(slept) = slept {
+                return slept;
+            }
+        }
+        let cq = || [self.watched()];
+        Watched::wait_beside(channel, cq, others, Some(timeout)).map(drop)
     }
 }
 
@@ -166,6 +193,40 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
             return Ok(true);
         }
         with_groups(pay);
+    }
+}
+
+/// Sleeps for a while, alone with one group, until there is a completion. What this thread completes itself it finds in the queue: to be
+/// told of it by an event and a ring would take longer than the serving.
+fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<()> {
+    let mut ready = ArrayVec::new();
+    let (mut left, mut end) = (millis, None);
+    loop {
+        if !poller::sleep_for(fd, &mut ready, left)? {
+            // A signal, or the time.
+            return Ok(());
+        }
+        cq.disarm();
+        if with_groups(|groups| groups.iter().any(|group| group.serve_told(&ready))) {
+            // Of another thread, or left from before.
+            channel.try_take();
+            return Ok(());
+        }
+        if !cq.is_empty() {
+            return Ok(());
+        }
+        with_groups(pay);
+        // Others may have pushed meanwhile: looked at after it was armed.
+        cq.arm(Arm::Next);
+        if !cq.is_empty() {
+            return Ok(());
+        }
+        let now = sys::now();
+        let end = *end.get_or_insert(now + Duration::from_millis(millis.unsigned_abs().into()));
+        left = poller::millis(end.since(now));
+        if left == 0 {
+            return Ok(());
+        }
     }
 }
 

@@ -145,6 +145,10 @@ impl Member for IscsiStream {
     }
 
     fn send_deferred(&self, _: bool, _: &mut Outbox) {}
+
+    fn is_patient(&self) -> bool {
+        true
+    }
 }
 
 impl core::fmt::Debug for IscsiStream {

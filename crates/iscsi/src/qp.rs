@@ -18,6 +18,7 @@ mod command;
 mod deliver;
 mod end;
 mod execute;
+mod expect;
 mod frame;
 mod head;
 mod inner;

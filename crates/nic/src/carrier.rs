@@ -26,6 +26,9 @@ pub trait Carrier {
 
     /// Sends the bytes of the sources, in order.
     fn write(&mut self, sources: &Sources<'_>) -> Moved;
+
+    /// Nothing can be done before so many further bytes are there: nobody need be woken for fewer. A wish, which holds until the next one.
+    fn expect(&mut self, _bytes: usize) {}
 }
 
 /// A carrier in memory: what came, and room for what goes. For tests, simulations and fuzzers.

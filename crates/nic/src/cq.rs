@@ -215,6 +215,11 @@ impl Cq {
         }
     }
 
+    /// Takes the asking back: whoever serves the queue itself looks for entries, and need not be told of what it has pushed.
+    pub fn disarm(&self) {
+        self.input.end.lock().armed = None;
+    }
+
     /// Adds an entry; false if the queue has no room and the entry is lost.
     pub fn push(&self, wc: Wc, outbox: &mut Outbox) -> bool {
         self.enter(wc, false, outbox)

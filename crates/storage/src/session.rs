@@ -278,16 +278,15 @@ impl Session {
     fn turn(&mut self) {
         self.flush();
         let mut news = core::mem::take(&mut self.news);
-        if let Some(link) = &mut self.link
-            && link.poll(&mut news)
-        {
-            self.heard = Instant::now();
+        let heard = self.link.as_mut().is_some_and(|link| link.poll(&mut news));
+        let now = Instant::now();
+        if heard {
+            self.heard = now;
         }
         for one in news.drain(..) {
             self.take(one);
         }
         self.news = news;
-        let now = Instant::now();
         if now.duration_since(self.ticked) >= TICK {
             self.ticked = now;
             self.tick(now);

@@ -82,6 +82,23 @@ impl Cq {
         Ok(Watched::wait_beside(&self.channel, cq, others, timeout)?)
     }
 
+    /// Sleeps until there is a completion, one of the program's own descriptors is ready, a signal comes or the time is over; what feeds
+    /// the queue is served meanwhile. The queue need not be armed; afterwards it may be.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let cq = verbena::Device::open()?.cq(64)?;
+    /// cq.sleep_until_some(&mut [], Duration::from_millis(1))?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn sleep_until_some(
+        &self,
+        others: &mut [Beside<'_>],
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        Ok(self.bare.queue.sleep(&self.channel, others, timeout)?)
+    }
+
     /// Takes completions, and waits for one if there is none: polls for a little while, then sleeps.
     ///
     /// ```no_run

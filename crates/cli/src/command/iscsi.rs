@@ -77,6 +77,10 @@ struct Common {
     /// if not given
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
+    /// Microseconds that who waits for a few requests polls before it sleeps: sooner answers for more processor time. If not given, 50 as
+    /// long as answers come so soon
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u16).range(..=10_000))]
+    poll_us: Option<u16>,
     /// Who we are to the target
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
@@ -86,6 +90,7 @@ impl Common {
     fn options(&self) -> Options {
         let mut options = Options {
             depth: self.depth.into(),
+            poll: self.poll_us.map(|us| Duration::from_micros(us.into())),
             ..Options::default()
         };
         if let Some(name) = &self.initiator {

@@ -18,6 +18,11 @@ impl Carrier for &Socket {
         }
     }
 
+    fn expect(&mut self, bytes: usize) {
+        // Refused, it is as it was: somebody is woken too often.
+        let _ = self.set_low_water(bytes);
+    }
+
     fn write(&mut self, sources: &Sources<'_>) -> Moved {
         let flags = libc::MSG_NOSIGNAL;
         let moved = match sources.spans() {

@@ -131,18 +131,41 @@ pub fn sleep(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>) -> Result<()> {
         // SAFETY: writes at most as many entries as there are.
         unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, -1) }
     })?;
-    ready.extend(events.iter().take(n).map(|event| {
-        let flags = event.events;
-        let has = |flag: libc::c_int| flags & flag as u32 != 0;
-        let hangup = has(libc::EPOLLHUP) || has(libc::EPOLLERR);
-        Ready {
-            token: event.u64,
-            readable: hangup || has(libc::EPOLLIN),
-            writable: hangup || has(libc::EPOLLOUT),
-            hangup,
-        }
-    }));
+    ready.extend(events.iter().take(n).map(heard));
     Ok(())
+}
+
+/// The same for so many milliseconds; false if the time was over first, or a signal came.
+pub fn sleep_for(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>, millis: i32) -> Result<bool> {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME_READY];
+    ready.clear();
+    // SAFETY: writes at most as many entries as there are.
+    let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, millis) };
+    let Ok(n) = usize::try_from(n) else {
+        return match Error::last("epoll_wait") {
+            error if error.code() == Errno::INTR.raw_os_error() => Ok(false),
+            error => Err(error),
+        };
+    };
+    ready.extend(events.iter().take(n).map(heard));
+    Ok(n > 0)
+}
+
+/// A time as [`sleep_for`] counts it, rounded up.
+pub fn millis(time: Duration) -> i32 {
+    i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+}
+
+fn heard(event: &libc::epoll_event) -> Ready {
+    let flags = event.events;
+    let has = |flag: libc::c_int| flags & flag as u32 != 0;
+    let hangup = has(libc::EPOLLHUP) || has(libc::EPOLLERR);
+    Ready {
+        token: event.u64,
+        readable: hangup || has(libc::EPOLLIN),
+        writable: hangup || has(libc::EPOLLOUT),
+        hangup,
+    }
 }
 
 fn told(event: &epoll::Event) -> Ready {

@@ -211,6 +211,27 @@ impl Socket {
         Ok(())
     }
 
+    /// The socket counts as readable when so many bytes are there, or when no more can come. The system wakes before that if it has no
+    /// room for them.
+    pub fn set_low_water(&self, bytes: usize) -> Result<()> {
+        let mark = i32::try_from(bytes).unwrap_or(i32::MAX).max(1);
+        // SAFETY: the kernel reads one int, which is ours.
+        let refused = unsafe {
+            libc::syscall(
+                libc::SYS_setsockopt,
+                self.fd.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                &raw const mark,
+                size_of::<i32>() as libc::socklen_t,
+            )
+        };
+        match refused {
+            0 => Ok(()),
+            _ => Err(Error::last("setsockopt SO_RCVLOWAT")),
+        }
+    }
+
     /// Has bytes leave as fast as the peer takes them: congestion control that spaces them out by a timer gives way to the one
     /// that every system has and every user may choose. True if it did.
     pub fn set_unpaced(&self) -> Result<bool> {

@@ -70,6 +70,8 @@ pub(super) struct Inner {
     pub(super) gap: Option<Gap>,
     /// The last read got less than it asked for: there was no more.
     pub(super) drained: bool,
+    /// Bytes that the carrier was told to expect, last.
+    pub(super) expected: usize,
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
 }
@@ -94,6 +96,7 @@ impl Inner {
             exp_stat_sn: None,
             gap: None,
             drained: false,
+            expected: 1,
             cause: None,
             counters: Counters::default(),
         }

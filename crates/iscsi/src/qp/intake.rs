@@ -36,7 +36,7 @@ pub(super) struct Body {
     /// Bytes of data.
     pub(super) len: u32,
     /// Bytes of it that came.
-    done: u32,
+    pub(super) done: u32,
     /// Padding and digest behind it.
     behind: usize,
     crc: Option<Crc32c>,
@@ -118,13 +118,20 @@ impl Inner {
                     self.place_gone(init, queues, &refusal, out);
                     return Receiving::Ended;
                 }
-                match self.digest_stage(init, queues, out) {
+                let flow = self.digest_stage(init, queues, out);
+                if self.drained {
+                    self.say_expected(carrier);
+                }
+                match flow {
                     // Bytes came: whoever drives us comes back and finds it held.
                     Flow::More | Flow::Held => Receiving::Some(n),
                     Flow::Ended => Receiving::Ended,
                 }
             }
-            Ok((_, Moved::Nothing)) => Receiving::Dry,
+            Ok((_, Moved::Nothing)) => {
+                self.say_expected(carrier);
+                Receiving::Dry
+            }
             Ok((_, Moved::End)) => {
                 self.lost(init, queues, "the target closed the connection", out);
                 Receiving::Ended

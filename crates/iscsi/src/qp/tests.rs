@@ -5,6 +5,7 @@ mod cancels;
 mod checks;
 mod digests;
 mod ends;
+mod expecting;
 mod failures;
 mod hostile;
 mod pdus;

@@ -209,6 +209,7 @@ impl Dial {
                     depth: options.depth,
                     patience: options.login,
                     longest: options.iser_longest,
+                    poll: options.poll,
                 };
                 Ok(Box::new(IserDial::new(device, pd, to, how)?))
             }

@@ -7,36 +7,93 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena::Cq;
-use verbena::low::{Arm, Beside};
+use verbena::low::Beside;
 
 use crate::error::Error;
 
-/// How long a sleeper polls before it sleeps: about what waking it would take.
-const SPIN: Duration = Duration::from_micros(50);
+#[cfg(test)]
+mod tests;
+
 /// Who waits for more than so many requests waits for the target, not for a wake-up: polling would take the processor that it needs.
 const FEW: usize = 4;
+
+/// How long one polls at most who may find out whether that pays: about what waking takes.
+const POLL: Duration = Duration::from_micros(50);
+/// Waits without polling after one in which it was in vain: at first, and at most, since it doubles each time.
+const SKIP: (u32, u32) = (2, 64);
+
+/// Whether to poll before sleeping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Polling {
+    /// Always, for so long.
+    Fixed(Duration),
+    /// As long as it pays; so many waits go by until it is tried again, and so many more if that is in vain.
+    Learns { skip: u32, then: u32 },
+}
+
+impl Polling {
+    pub(super) fn new(fixed: Option<Duration>) -> Polling {
+        let (skip, then) = (0, SKIP.0);
+        fixed.map_or(Polling::Learns { skip, then }, Polling::Fixed)
+    }
+
+    /// How long to poll this time.
+    fn time(&mut self) -> Duration {
+        match self {
+            Polling::Fixed(time) => *time,
+            Polling::Learns { skip: 0, .. } => POLL,
+            Polling::Learns { skip, .. } => {
+                *skip -= 1;
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Whether it found something.
+    fn learn(&mut self, found: bool) {
+        if let Polling::Learns { skip, then } = self {
+            (*skip, *then) = match found {
+                true => (0, SKIP.0),
+                false => (*then, (*then * 2).min(SKIP.1)),
+            };
+        }
+    }
+}
 
 /// Waits for completions of so many requests.
 pub(super) fn doze(
     cq: &Cq,
+    polling: &mut Polling,
     requests: usize,
     beside: &[BorrowedFd<'_>],
     timeout: Duration,
 ) -> Result<(), Error> {
-    let end = Instant::now() + SPIN.min(timeout);
-    while requests <= FEW && Instant::now() < end {
+    if (1..=FEW).contains(&requests) {
+        let time = polling.time().min(timeout);
+        if !time.is_zero() {
+            let found = poll_for(cq, time);
+            polling.learn(found);
+            if found {
+                return Ok(());
+            }
+        }
+    }
+    let mut others: Vec<Beside<'_>> = beside.iter().map(|fd| Beside::read(*fd)).collect();
+    Ok(cq.sleep_until_some(&mut others, timeout)?)
+}
+
+/// True if there is a completion in time.
+fn poll_for(cq: &Cq, time: Duration) -> bool {
+    let start = Instant::now();
+    loop {
         if cq.peek() {
-            return Ok(());
+            return true;
+        }
+        if start.elapsed() >= time {
+            return false;
         }
         core::hint::spin_loop();
     }
-    cq.arm(Arm::Next);
-    if cq.peek() {
-        return Ok(());
-    }
-    let mut others: Vec<Beside<'_>> = beside.iter().map(|fd| Beside::read(*fd)).collect();
-    cq.sleep(&mut others, Some(timeout))?;
-    Ok(())
 }
 
 /// Sleeps without a link; `dialled` is writable when there is one, or will be none.

@@ -21,7 +21,7 @@ use verbena_iscsi::login::Settled;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
-use super::doze::doze;
+use super::doze::{Polling, doze};
 use super::link::{Held, Link, Moved, News, Order};
 use crate::error::Error;
 use numbers::Numbers;
@@ -66,6 +66,7 @@ pub(crate) struct Iser {
     asked: Vec<u32>,
     /// How many of them the target has receives for (RFC 7145 §8.1).
     limit: usize,
+    polling: Polling,
     /// Most bytes of data of a command, and of a PDU to the target.
     longest: u32,
     max_send: usize,
@@ -249,7 +250,13 @@ impl Link for Iser {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(&self.cq, self.tags.len(), beside, timeout)
+        doze(
+            &self.cq,
+            &mut self.polling,
+            self.tags.len(),
+            beside,
+            timeout,
+        )
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

@@ -28,6 +28,9 @@ pub struct Options {
     pub reconnect: Duration,
     /// Bytes of one burst, and of one PDU.
     pub burst: u32,
+    /// How long who waits for a few requests polls before it sleeps: an answer that comes meanwhile is there sooner by the time that waking
+    /// takes, and takes a processor until then. None is 50 µs as long as answers come so soon, and nothing where they do not.
+    pub poll: Option<Duration>,
     /// The completion handler that the session's queue is served by, with its processors and its class (N4 to N6); none: the
     /// adapter's usual one.
     pub handler: Option<Arc<Handler>>,
@@ -46,6 +49,7 @@ impl Default for Options {
             silence: Duration::from_secs(5),
             reconnect: Duration::from_secs(30),
             burst: 1 << 20,
+            poll: None,
             handler: None,
             iser_longest: 512 << 10,
         }

@@ -15,7 +15,7 @@ use verbena::{Access, Cq, Device, Iscsi, IscsiDial, IscsiOptions, Memory, Pd, St
 use verbena_iscsi::login::Settled;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Lengths, Opcode};
 
-use super::doze::{doze, rest};
+use super::doze::{Polling, doze, rest};
 use super::link::{Dialling, Held, Link, Moved, News, Order, Text};
 use super::options::Options;
 use crate::error::Error;
@@ -48,12 +48,14 @@ pub(crate) struct Tcp {
     ended: bool,
     /// Commands were taken and may not have left.
     unsent: bool,
+    polling: Polling,
 }
 
 /// One that is being dialled, with what it will need.
 pub(crate) struct TcpDial {
     dial: Option<(IscsiDial, Cq, Memory)>,
     receives: usize,
+    polling: Polling,
 }
 
 impl TcpDial {
@@ -85,6 +87,7 @@ impl TcpDial {
         Ok(TcpDial {
             dial: Some((dial, cq, memory)),
             receives,
+            polling: Polling::new(options.poll),
         })
     }
 }
@@ -108,6 +111,7 @@ impl Dialling for TcpDial {
             late: VecDeque::new(),
             ended: false,
             unsent: false,
+            polling: self.polling,
         };
         for slot in 0..self.receives as u64 {
             link.post(slot)?;
@@ -310,7 +314,13 @@ impl Link for Tcp {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(&self.cq, self.tasks.len(), beside, timeout)
+        doze(
+            &self.cq,
+            &mut self.polling,
+            self.tasks.len(),
+            beside,
+            timeout,
+        )
     }
 
     fn arm(&mut self) -> BorrowedFd<'_> {

@@ -231,3 +231,49 @@ fn a_peer_that_dies_without_reading_is_silent() {
         std::thread::yield_now();
     }
 }
+
+/// The mark says when a sleeper is woken, never whether: a buffer that cannot hold as much, and the end of the stream, wake it as well.
+#[test]
+fn a_low_water_mark_wakes_late_and_never_not_at_all() {
+    let told = |poller: &super::super::Poller, wait: Duration| {
+        let mut ready = Vec::new();
+        poller.wait(&mut ready, Some(wait)).unwrap();
+        !ready.is_empty()
+    };
+    let moment = Duration::from_millis(50);
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        let poller = super::super::Poller::new().unwrap();
+        poller.add(&b, 1, Interest::READ).unwrap();
+        b.set_low_water(100_000).unwrap();
+        send(&a, &[1; 60_000]);
+        assert!(!told(&poller, moment));
+        send(&a, &[2; 40_000]);
+        assert!(told(&poller, PATIENCE));
+        assert_eq!(receive(&b, 100_000).1.len(), 100_000);
+        // What is there already counts as soon as the mark is lower.
+        send(&a, &[3; 10]);
+        assert!(!told(&poller, moment));
+        b.set_low_water(1).unwrap();
+        assert!(told(&poller, PATIENCE));
+        assert_eq!(receive(&b, 10).1.len(), 10);
+        // The end.
+        b.set_low_water(100_000).unwrap();
+        a.shutdown_write().unwrap();
+        assert!(told(&poller, PATIENCE));
+    }
+    for ip in loopbacks() {
+        let (a, b) = connection(ip);
+        b.set_buffers(Some(4096)).unwrap();
+        b.set_low_water(10 << 20).unwrap();
+        let poller = super::super::Poller::new().unwrap();
+        poller.add(&b, 1, Interest::READ).unwrap();
+        // More than the buffer takes: it is full, and the rest cannot come.
+        let mut carrier = &a;
+        let bytes = vec![4; 1 << 20];
+        let mut sources = Sources::new();
+        assert!(sources.own(&bytes));
+        assert!(matches!(carrier.write(&sources), Moved::Bytes(_)));
+        assert!(told(&poller, PATIENCE));
+    }
+}

@@ -16,7 +16,7 @@ use super::numbers::Numbers;
 use super::tags::Tags;
 use super::{FRONT, Iser, MOST, ROOM, TEXTS};
 use crate::error::Error;
-use crate::session::doze::rest;
+use crate::session::doze::{Polling, rest};
 use crate::session::link::{Dialling, Link, Moved};
 
 /// Requests that are not commands, beside those that are.
@@ -34,6 +34,8 @@ pub(crate) struct How {
     pub(crate) patience: Duration,
     /// Most bytes of data of one command.
     pub(crate) longest: u32,
+    /// How long who waits for a few of them polls before it sleeps; none: as long as that pays.
+    pub(crate) poll: Option<Duration>,
 }
 
 /// One that is being dialled.
@@ -88,6 +90,7 @@ impl IserDial {
             flushed: Vec::new(),
             asked: Vec::new(),
             limit: usize::MAX,
+            polling: Polling::new(how.poll),
             longest: how.longest,
             max_send: MOST,
             logged_in: false,

@@ -22,6 +22,7 @@ const HOW: How = How {
     depth: 8,
     patience: Duration::from_secs(5),
     longest: 64 << 10,
+    poll: None,
 };
 
 /// What a login might have come to; the target takes so many requests that it did not ask for.

@@ -1,0 +1,29 @@
+//! What a carrier is told to expect: so much of a long PDU that a sleeper need not be woken for less.
+//! It promises never to name more than is missing of the PDU that is coming, so that nothing else can be held up by it: nothing else
+//! may come before. It refuses to speak of short rests, and twice of the same.
+
+use verbena_nic::Carrier;
+
+use super::inner::Inner;
+
+/// A rest of a PDU's data that is worth a word to the carrier.
+pub(super) const MUCH: usize = 64 << 10;
+/// Bytes that are worth waking somebody; with more the target and we would work by turns, not at once.
+pub(super) const AT_ONCE: usize = 256 << 10;
+
+impl Inner {
+    /// There is nothing to read now. Called under the lock, so that the last word is about what is missing now.
+    pub(super) fn say_expected(&mut self, carrier: &mut impl Carrier) {
+        let rest = match &self.intake.body {
+            Some(body) => (body.len - body.done) as usize,
+            None => 0,
+        };
+        let expected = match rest {
+            MUCH.. => rest.min(AT_ONCE),
+            _ => 1,
+        };
+        if core::mem::replace(&mut self.expected, expected) != expected {
+            carrier.expect(expected);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a carrier is told to expect while long data comes.
+
+use super::*;
+use crate::qp::expect::{AT_ONCE, MUCH};
+use verbena_mem::{Sources, Targets};
+use verbena_nic::{Carrier, Moved};
+
+const LONG: usize = 700_001;
+
+/// A carrier that gives so much at a time, and remembers what it was told.
+struct Scant {
+    came: Vec<u8>,
+    told: Vec<usize>,
+    expects: usize,
+}
+
+impl Carrier for Scant {
+    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+        let mut hand = Hand::with(&self.came);
+        let moved = hand.read(targets);
+        let left = hand.came.len();
+        self.came.drain(..self.came.len() - left);
+        moved
+    }
+
+    fn write(&mut self, _: &Sources<'_>) -> Moved {
+        Moved::Nothing
+    }
+
+    fn expect(&mut self, bytes: usize) {
+        self.expects = bytes;
+        self.told.push(bytes);
+    }
+}
+
+impl Scant {
+    fn new() -> Scant {
+        Scant {
+            came: Vec::new(),
+            told: Vec::new(),
+            expects: 1,
+        }
+    }
+
+    /// So many bytes come, and are read until there are no more.
+    fn give(&mut self, rig: &mut Rig, bytes: &[u8]) {
+        self.came.extend_from_slice(bytes);
+        while let Receiving::Some(_) = rig.qp.receive(self, &mut rig.out) {
+            if rig.qp.is_drained() {
+                break;
+            }
+        }
+        assert!(self.came.is_empty());
+    }
+}
+
+/// A socket that is readable only when as much is there as was expected must never keep a PDU from its end: whoever is woken only then
+/// gets all of it, whatever the digests, and however much comes at a time.
+#[test]
+fn no_more_is_expected_than_is_missing() {
+    for digests in [(false, false), (true, false), (true, true)] {
+        for step in [1000, 48, MUCH, 100_000, AT_ONCE + 1, LONG + 200] {
+            let mut rig = Rig::new(Setup {
+                terms: Terms {
+                    header_digest: digests.0,
+                    data_digest: digests.1,
+                    max_recv: 1 << 20,
+                    ..Terms::DEFAULT
+                },
+                ..Setup::default()
+            });
+            let memory = Buffer::new(&rig.tpt, LONG, PD, Access::ALL).unwrap();
+            let data = [Sge {
+                at: memory.at(),
+                len: LONG as u32,
+                stag: memory.stag(),
+            }];
+            let mut carrier = Scant::new();
+            let mut wire = Vec::new();
+            rig.receive(4);
+            for id in [1, 2] {
+                let (_, itt) = rig.command(id, Direction::Read, &data);
+                let bytes = pattern(id as usize, LONG);
+                wire.extend(rig.target.data_in_status(itt, 0, &bytes));
+            }
+            rig.up();
+            // What is in the socket, of what the target has sent.
+            let (mut read, mut sent) = (0, 0);
+            while read < wire.len() {
+                sent = (sent + step).min(wire.len());
+                if sent - read >= carrier.expects {
+                    let bytes = wire[read..sent].to_vec();
+                    read = sent;
+                    carrier.give(&mut rig, &bytes);
+                } else {
+                    assert!(sent < wire.len(), "it would sleep for ever");
+                }
+            }
+            assert_eq!(rig.up().len(), 2);
+            assert!(memory.read(0, LONG) == pattern(2, LONG));
+            assert!(carrier.told.iter().all(|told| *told <= AT_ONCE));
+            assert_eq!(carrier.expects, 1, "a head is short");
+            assert!(!carrier.told.is_empty(), "{step} bytes at a time");
+        }
+    }
+}

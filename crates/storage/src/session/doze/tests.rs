@@ -1,0 +1,37 @@
+//! When a session polls before it sleeps.
+
+use super::*;
+
+#[test]
+fn a_fixed_time_is_kept() {
+    let time = Duration::from_micros(7);
+    let mut polling = Polling::new(Some(time));
+    for found in [false, true, false] {
+        assert_eq!(polling.time(), time);
+        polling.learn(found);
+    }
+    assert_eq!(Polling::new(Some(Duration::ZERO)).time(), Duration::ZERO);
+}
+
+/// Waits without polling before it is tried again.
+fn skipped(polling: &mut Polling) -> u32 {
+    let mut waits = 0;
+    while polling.time().is_zero() {
+        waits += 1;
+    }
+    waits
+}
+
+#[test]
+fn who_polls_in_vain_does_so_ever_more_rarely() {
+    let mut polling = Polling::new(None);
+    assert_eq!(skipped(&mut polling), 0, "it is tried at once");
+    for skip in [2, 4, 8, 16, 32, 64, 64] {
+        polling.learn(false);
+        assert_eq!(skipped(&mut polling), skip);
+    }
+    polling.learn(true);
+    assert_eq!(skipped(&mut polling), 0, "it pays again");
+    polling.learn(false);
+    assert_eq!(skipped(&mut polling), 2, "one late answer is forgiven");
+}
