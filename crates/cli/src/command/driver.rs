@@ -111,13 +111,14 @@ fn show(kind: &str, answer: &str, json: bool) -> bool {
 
 pub(crate) fn messages(link: &LinkStatus) -> String {
     format!(
-        "  messages      {} out, {} in; packets {} out ({} by immediate data, {} by message), {} in; {} free, {} lost, {} against the rules{}",
+        "  messages      {} out, {} in; packets {} out ({} by immediate data, {} by message), {} in; {} acknowledgements outdated; {} free, {} lost, {} against the rules{}",
         link.messages_out,
         link.messages_in,
         link.packets_out,
         link.immediates_out,
         link.indications_out,
         link.packets_in,
+        link.outdated,
         link.free,
         link.lost,
         link.violations,
