@@ -35,7 +35,8 @@ impl CompletionQueue {
     }
 
     /// Sleeps until there is a completion, one of `others` is ready, a signal comes or the time is over, and serves the queue's
-    /// connections meanwhile. The queue need not be armed, and may be afterwards; `channel` is the one that it tells.
+    /// connections meanwhile. The queue need not be armed, and may be afterwards; `channel` is the one that it tells. One thread at a
+    /// time: another one that armed the queue may not be told.
     pub fn sleep(
         &self,
         channel: &Channel,

@@ -298,3 +298,59 @@ fn whatever_is_ready_first_wakes_who_sleeps_beside_others() {
         assert_eq!(sleep(None), (true, false));
     });
 }
+
+/// A message to and fro by threads that sleep until there is a completion, beside a shard that serves whoever stays away: none is
+/// overlooked, however the threads meet.
+#[test]
+fn who_sleeps_until_there_is_one_misses_none() {
+    let _alone = alone();
+    let (a, b) = sleepers();
+    let message = |who: &Sleeper| {
+        let mut some = [Wc::BLANK; 16];
+        loop {
+            let n = who.side.cq.poll(&mut some);
+            if some[..n].iter().any(|wc| wc.id == RECEIVE) {
+                return;
+            }
+            let start = Instant::now();
+            who.side.cq.sleep(&who.channel, &mut [], PATIENCE).unwrap();
+            assert!(start.elapsed() < PATIENCE, "nobody woke it");
+        }
+    };
+    const ROUNDS: usize = 2000;
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for round in 0..ROUNDS {
+                message(&b);
+                b.receive();
+                // Sometimes it stays away for so long that the shard serves for it.
+                if round % 100 == 0 {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                b.post();
+            }
+        });
+        for _ in 0..ROUNDS {
+            a.post();
+            message(&a);
+            a.receive();
+        }
+    });
+}
+
+#[test]
+fn who_sleeps_until_there_is_one_comes_back_in_time_and_for_others() {
+    let _alone = alone();
+    let (a, _b) = sleepers();
+    for millis in [1, 15, 40] {
+        let (start, time) = (Instant::now(), Duration::from_millis(millis));
+        a.side.cq.sleep(&a.channel, &mut [], time).unwrap();
+        let slept = start.elapsed();
+        assert!(slept >= time && slept < PATIENCE, "{slept:?} for {time:?}");
+    }
+    let (mut here, there) = UnixStream::pair().unwrap();
+    here.write_all(b"!").unwrap();
+    let mut others = [Beside::read(there.as_fd())];
+    a.side.cq.sleep(&a.channel, &mut others, PATIENCE).unwrap();
+    assert!(others[0].ready);
+}

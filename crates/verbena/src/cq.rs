@@ -83,7 +83,8 @@ impl Cq {
     }
 
     /// Sleeps until there is a completion, one of the program's own descriptors is ready, a signal comes or the time is over; what feeds
-    /// the queue is served meanwhile. The queue need not be armed; afterwards it may be.
+    /// the queue is served meanwhile. The queue need not be armed; afterwards it may be. One thread at a time sleeps so: another one that
+    /// armed the queue may not be told.
     ///
     /// ```
     /// use std::time::Duration;
