@@ -2,11 +2,13 @@
 
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use verbena::{Depths, Device};
 
-use crate::program::{Running, answers, ping};
+use crate::program::{Running, answers, ping, sh};
 use crate::space::until;
 use crate::world::{LAN, Way, World, privileged};
 
@@ -376,4 +378,48 @@ fn an_mtu_that_no_buffer_holds_is_not_taken() {
         let _host = world.bring_up_with(2, &["--no-offloads"]);
         pings(2);
     });
+}
+
+/// Frames for the only host wait with the kernel while it has no room: the unit sleeps meanwhile, and none is lost for want of room.
+#[test]
+fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {
+    privileged(
+        "faults::a_host_that_takes_nothing_keeps_the_unit_from_nothing",
+        || {
+            let world = World::new(Way::Iwarp, 1);
+            let unit = world.start_unit(&[]);
+            let host = world.bring_up(1, "b");
+            let _server = world.serve_iperf3();
+            // Its server may still be on its way.
+            let line = format!(
+                "for i in 1 2 3 4 5; do said=$(timeout 30 iperf3 -c {LAN} -t 4 -R -J) && echo \"$said\" && exit 0; sleep 0.2; done; exit 1"
+            );
+            std::thread::scope(|scope| {
+                let stream = scope.spawn(|| sh(world.host(1), &line));
+                sleep(Duration::from_secs(1));
+                host.signal(Signal::STOP);
+                sleep(Duration::from_millis(500));
+                let before = worked(&unit);
+                sleep(Duration::from_secs(1));
+                let worked = worked(&unit) - before;
+                host.signal(Signal::CONT);
+                // Of a hundred.
+                assert!(worked < 30, "{worked} hundredths of a second in one");
+                let report: serde_json::Value = stream.join().unwrap().parse().unwrap();
+                let bytes = report["end"]["sum_received"]["bytes"].as_u64();
+                assert!(bytes > Some(1 << 20), "{report}");
+            });
+            let hosts = &world.status("unit", "lan0")["hosts"];
+            assert_eq!(hosts[0]["counts"]["full"], 0, "{hosts}");
+            ping(world.host(1), LAN, 50);
+        },
+    );
+}
+
+/// Processor time of a program, in hundredths of a second.
+fn worked(program: &Running) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap();
+    let (_, behind) = stat.rsplit_once(')').unwrap();
+    let ticks = behind.split_whitespace().skip(11).take(2);
+    ticks.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
