@@ -24,6 +24,9 @@ pub(crate) struct Options {
     /// Seconds of each transfer
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
+    /// Congestion control of the TCP connections that are measured: what the machine has as its default may pace itself
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    congestion: String,
     /// Measure only ways whose name contains this, beside the cable, the pair and the tunnel; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -65,7 +68,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         for (way, figures) in ways.iter().zip(&mut figures) {
             print!("round {round} of {}: {:<20}\r", options.rounds, way.name());
             std::io::stdout().flush()?;
-            figures.push(way.measure(&programs, options.seconds)?);
+            figures.push(way.measure(&programs, &options.congestion, options.seconds)?);
         }
     }
     print_table(&ways, &figures);

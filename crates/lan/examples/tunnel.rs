@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
 use verbena_lan::{Batch, LONGEST, Offloads, Put, Queue, Tap, VNET, Vnet};
 
 const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads]";
@@ -39,6 +40,10 @@ fn main() -> Answer {
         _ => return Err(USAGE.into()),
     };
     stream.set_nodelay(true)?;
+    // As the split driver does it: frames are paced by whoever sends them, and not once more.
+    if sockopt::tcp_congestion(&stream)?.starts_with("bbr") {
+        sockopt::set_tcp_congestion(&stream, "reno")?;
+    }
     let queue = tap.queues().first().ok_or("a TAP without a queue")?;
     std::thread::scope(|scope| {
         let out = scope.spawn(|| {

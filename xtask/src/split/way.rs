@@ -97,12 +97,17 @@ impl Way {
     }
 
     /// Sets it up, measures and takes it down.
-    pub(crate) fn measure(&self, programs: &Path, seconds: u16) -> Result<Figures> {
+    pub(crate) fn measure(
+        &self,
+        programs: &Path,
+        congestion: &str,
+        seconds: u16,
+    ) -> Result<Figures> {
         // Processes go before their namespaces.
         let veth = Veth::create(1500)?;
         let mut running = Running(Vec::new());
         let far = self.set_up(&veth, programs, &mut running)?;
-        let measured = figures(&veth, far, seconds, &mut running);
+        let measured = figures(&veth, far, (congestion, seconds), &mut running);
         measured.with_context(|| self.name())
     }
 
@@ -216,7 +221,12 @@ fn wait_for(veth: &Veth, side: usize, interface: &str) -> Result<()> {
     })
 }
 
-fn figures(veth: &Veth, far: &str, seconds: u16, running: &mut Running) -> Result<Figures> {
+fn figures(
+    veth: &Veth,
+    far: &str,
+    (congestion, seconds): (&str, u16),
+    running: &mut Running,
+) -> Result<Figures> {
     let near = |words: &str| {
         let mut words = words.split(' ');
         let mut command = inside(veth, 1, Path::new(words.next().unwrap_or_default()));
@@ -250,8 +260,8 @@ fn figures(veth: &Veth, far: &str, seconds: u16, running: &mut Running) -> Resul
     };
     Ok(Figures {
         ping: average * 1e3,
-        out: iperf3(&format!("-t {seconds}"))? / 1e9,
-        back: iperf3(&format!("-t {seconds} -R"))? / 1e9,
+        out: iperf3(&format!("-t {seconds} -C {congestion}"))? / 1e9,
+        back: iperf3(&format!("-t {seconds} -C {congestion} -R"))? / 1e9,
         datagrams: iperf3("-t 1 -u -b 0 -l 1400")? / 1e6,
     })
 }

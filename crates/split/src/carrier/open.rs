@@ -90,7 +90,13 @@ fn config(address: &Address) -> Result<Config> {
     // see to congestion, too, and are not helped by one who spaces out what they have spaced out.
     // The driver comes back to its queue all the time, so that its second look in vain reads from the sockets: while frames
     // stream, that saves going to sleep for each.
-    for (key, value) in [("crc", "off"), ("pacing", "off"), ("lend_polls", "2")] {
+    // An acknowledgement is due when most of what a short way takes has come.
+    for (key, value) in [
+        ("crc", "off"),
+        ("pacing", "off"),
+        ("lend_polls", "2"),
+        ("ack_bytes", "512K"),
+    ] {
         if config.source(key) == Some(Source::Default) {
             config.set(key, value).map_err(refused)?;
         }
