@@ -1,8 +1,9 @@
 //! The plain tunnel: TAP frames over one TCP connection, each behind its length, and nothing else.
 //! It is what the split driver is measured beside, so it promises no more than any such tunnel does; it ends with its peer.
 //!
-//! `tunnel listen ADDRESS TAP` on one side, `tunnel connect ADDRESS TAP` on the other; a last word `offloads` on both hands
-//! super-frames through uncut. Address and MTU of the interface are set with `ip`, as for any other.
+//! `tunnel listen ADDRESS TAP` on one side, `tunnel connect ADDRESS TAP` on the other; `offloads` behind it on both hands
+//! super-frames through uncut, and `unpaced` behind that has the connection send as fast as it can. Address and MTU of the interface
+//! are set with `ip`, as for any other.
 
 use std::error::Error;
 use std::io::{BufReader, Read, Write};
@@ -14,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 use verbena_lan::{Batch, LONGEST, Offloads, Put, Queue, Tap, VNET, Vnet};
 
-const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads]";
+const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads [unpaced]]";
 /// Frames that are read before they are sent.
 const FRAMES: usize = 64;
 /// How long the other side may take to start.
@@ -25,9 +26,14 @@ type Answer = Result<(), Box<dyn Error + Send + Sync>>;
 fn main() -> Answer {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (role, address, name, offloads) = match words[..] {
-        [role, address, name] => (role, address, name, Offloads::NONE),
-        [role, address, name, "offloads"] => (role, address, name, Offloads::ALL),
+    let (role, address, name, more) = match words[..] {
+        [role, address, name, ref more @ ..] => (role, address, name, more),
+        _ => return Err(USAGE.into()),
+    };
+    let (offloads, unpaced) = match more {
+        [] => (Offloads::NONE, false),
+        ["offloads"] => (Offloads::ALL, false),
+        ["offloads", "unpaced"] => (Offloads::ALL, true),
         _ => return Err(USAGE.into()),
     };
     let tap = Tap::create(name, 1)?;
@@ -41,7 +47,7 @@ fn main() -> Answer {
     };
     stream.set_nodelay(true)?;
     // As the split driver does it: frames are paced by whoever sends them, and not once more.
-    if sockopt::tcp_congestion(&stream)?.starts_with("bbr") {
+    if unpaced && sockopt::tcp_congestion(&stream)?.starts_with("bbr") {
         sockopt::set_tcp_congestion(&stream, "reno")?;
     }
     let queue = tap.queues().first().ok_or("a TAP without a queue")?;

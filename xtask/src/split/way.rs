@@ -20,6 +20,8 @@ pub(crate) enum Way {
     Pair,
     /// Frames over one TCP connection.
     Tunnel,
+    /// The same, without congestion control that paces the connection, as the split driver has it.
+    Unpaced,
     /// The split driver.
     Split {
         carrier: &'static str,
@@ -34,10 +36,11 @@ const fn split(carrier: &'static str, arrangement: &'static str) -> Way {
     }
 }
 
-pub(crate) const WAYS: [Way; 12] = [
+pub(crate) const WAYS: [Way; 13] = [
     Way::Cable,
     Way::Pair,
     Way::Tunnel,
+    Way::Unpaced,
     split("iwarp", "b"),
     split("iwarp", "a"),
     split("iwarp", "c"),
@@ -85,6 +88,7 @@ impl Way {
             Way::Cable => "veth".to_owned(),
             Way::Pair => "pair of TAPs".to_owned(),
             Way::Tunnel => "plain tunnel".to_owned(),
+            Way::Unpaced => "tunnel, unpaced".to_owned(),
             Way::Split {
                 carrier,
                 arrangement,
@@ -129,12 +133,16 @@ impl Way {
                 let name = near.last().context("a namespace without a name")?;
                 ip(veth, 0, &format!("link set near netns {name}"))?;
             }
-            Way::Tunnel => {
+            Way::Tunnel | Way::Unpaced => {
                 let tunnel = examples.join("tunnel");
                 let at = format!("{}:9000", Veth::SERVER);
-                start(running, 0, &tunnel, &format!("listen {at} far offloads"))?;
+                let how = match self {
+                    Way::Unpaced => "offloads unpaced",
+                    _ => "offloads",
+                };
+                start(running, 0, &tunnel, &format!("listen {at} far {how}"))?;
                 wait_for(veth, 0, "far")?;
-                start(running, 1, &tunnel, &format!("connect {at} near offloads"))?;
+                start(running, 1, &tunnel, &format!("connect {at} near {how}"))?;
             }
             Way::Split {
                 carrier,
