@@ -32,8 +32,6 @@ const ROUNDS: usize = 8;
 /// batch of completions with as many long messages is busy, and comes back. With few connections it may as well spin on
 /// its memory, and wait for somebody to serve them.
 const BUSY: u32 = 8;
-/// The timer of a group whose members are patient looks so much more seldom: each look wakes a thread.
-const PATIENCE: u32 = 4;
 /// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
 const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
 
@@ -54,8 +52,6 @@ pub(crate) struct Group {
     lent: AtomicBool,
     /// It has more than a few members.
     crowded: AtomicBool,
-    /// All its members are patient.
-    patient: AtomicBool,
     /// Somebody posted since the timer last looked; known of crowded groups only.
     posted: AtomicBool,
     /// A poll found something since the timer last looked.
@@ -87,7 +83,6 @@ impl Group {
             polled: AtomicU64::new(0),
             lent: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
-            patient: AtomicBool::new(false),
             posted: AtomicBool::new(false),
             found: AtomicBool::new(false),
             loan: Loan::default(),
@@ -159,10 +154,7 @@ impl Group {
     /// Has the shard look after the polling thread in a while, unless it will already.
     fn time(&self, now: Time) {
         if !self.timed.swap(true, Ordering::SeqCst) {
-            let patient = self.patient.load(Ordering::Relaxed);
-            let times = if patient { PATIENCE } else { 1 };
-            self.shard
-                .at(now + self.core.config.lend_time * times, self.token);
+            self.shard.at(now + self.core.config.lend_time, self.token);
         }
     }
 

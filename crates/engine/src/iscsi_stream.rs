@@ -145,10 +145,6 @@ impl Member for IscsiStream {
     }
 
     fn send_deferred(&self, _: bool, _: &mut Outbox) {}
-
-    fn is_patient(&self) -> bool {
-        true
-    }
 }
 
 impl core::fmt::Debug for IscsiStream {

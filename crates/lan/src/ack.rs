@@ -1,5 +1,5 @@
 //! A frame that only acknowledges: TCP without data, of which a later one says everything that an earlier one said, and more.
-//! It promises to recognise only those whose loss nobody can notice: nothing selective, no flag but the one, no news of congestion.
+//! It promises to recognise only those that say nothing else: nothing selective, no flag but the one, no news of congestion.
 //! It refuses to decide which frames are sent.
 //!
 //! A stream of super-frames is answered by an acknowledgement for each of them. Those that leave together cost both drivers as much
@@ -87,6 +87,11 @@ impl Ack {
             number,
             stamp,
         })
+    }
+
+    /// It acknowledges what the earlier one did, and no more: it tells of a gap (RFC 5681, 2).
+    pub fn repeats(&self, earlier: &Ack) -> bool {
+        self.same == earlier.same && self.number == earlier.number
     }
 
     /// Whoever gets this one loses nothing without the earlier one. One that acknowledges no more than the earlier one is of another

@@ -380,16 +380,19 @@ fn an_mtu_that_no_buffer_holds_is_not_taken() {
     });
 }
 
-/// Frames for the only host wait with the kernel while it has no room: the unit sleeps meanwhile, and none is lost for want of room.
+/// Frames that a TAP has for the only host wait in its queue while the host has no room: the unit sleeps meanwhile, and keeps none.
 #[test]
 fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {
     privileged(
         "faults::a_host_that_takes_nothing_keeps_the_unit_from_nothing",
         || {
-            let world = World::new(Way::Iwarp, 1);
-            let unit = world.start_unit(&[]);
+            let mut world = World::new(Way::Iwarp, 1);
+            world.patience = "10";
+            let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
+            world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
+            world.unit.ip("link set tap0 up");
             let host = world.bring_up(1, "b");
-            let _server = world.serve_iperf3();
+            let _server = world.serve_iperf3_at(&world.unit);
             // Its server may still be on its way.
             let line = format!(
                 "for i in 1 2 3 4 5; do said=$(timeout 30 iperf3 -c {LAN} -t 4 -R -J) && echo \"$said\" && exit 0; sleep 0.2; done; exit 1"
@@ -409,8 +412,9 @@ fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {
                 let bytes = report["end"]["sum_received"]["bytes"].as_u64();
                 assert!(bytes > Some(1 << 20), "{report}");
             });
-            let hosts = &world.status("unit", "lan0")["hosts"];
+            let hosts = &world.status("unit", "tap0")["hosts"];
             assert_eq!(hosts[0]["counts"]["full"], 0, "{hosts}");
+            assert_eq!(world.status("host", "net1")["connections"], 1);
             ping(world.host(1), LAN, 50);
         },
     );

@@ -170,8 +170,14 @@ impl World {
 
     /// Starts the unit's driver, and waits until hosts can connect.
     pub(crate) fn start_unit(&self, more: &[&str]) -> Running {
+        self.start_unit_on(["--lan", "lan0"], more)
+    }
+
+    /// The same with another LAN side.
+    pub(crate) fn start_unit_on(&self, lan: [&str; 2], more: &[&str]) -> Running {
         let mut command = self.verbena();
-        command.args(["unit", "--lan", "lan0", "--patience", self.patience]);
+        command.arg("unit").args(lan);
+        command.args(["--patience", self.patience]);
         for listen in self.listens() {
             command.arg("--listen").arg(listen);
         }

@@ -28,11 +28,6 @@ pub(crate) trait Member: Send + Sync {
 
     /// Sends what was put off; `late` if its borrower stayed away with it.
     fn send_deferred(&self, late: bool, out: &mut Outbox);
-
-    /// Its peer only answers: nothing is lost while its borrower does something else for a moment.
-    fn is_patient(&self) -> bool {
-        false
-    }
 }
 
 #[derive(Default)]
@@ -40,21 +35,17 @@ pub(super) struct Members {
     pub(super) list: Vec<Arc<dyn Member>>,
     /// Where each one is in the list: there may be thousands, and they come and go.
     places: ByToken<usize>,
-    /// How many are not patient.
-    impatient: usize,
 }
 
 impl Members {
     pub(super) fn add(&mut self, member: Arc<dyn Member>) {
         self.places.insert(member.token(), self.list.len());
-        self.impatient += usize::from(!member.is_patient());
         self.list.push(member);
     }
 
     pub(super) fn remove(&mut self, token: u64) -> Option<Arc<dyn Member>> {
         let at = self.places.remove(&token)?;
         let gone = self.list.swap_remove(at);
-        self.impatient -= usize::from(!gone.is_patient());
         if let Some(moved) = self.list.get(at) {
             self.places.insert(moved.token(), at);
         }
@@ -134,7 +125,5 @@ impl Group {
     fn note_crowd(&self, members: &Members) {
         self.crowded
             .store(members.list.len() > FEW, Ordering::Relaxed);
-        self.patient
-            .store(members.impatient == 0, Ordering::Relaxed);
     }
 }

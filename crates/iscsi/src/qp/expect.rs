@@ -12,7 +12,13 @@ pub(super) const MUCH: usize = 64 << 10;
 pub(super) const AT_ONCE: usize = 256 << 10;
 
 impl Inner {
-    /// There is nothing to read now. Called under the lock, so that the last word is about what is missing now.
+    /// The carrier was told that a sleeper need not be woken for little.
+    pub(super) fn expects_much(&self) -> bool {
+        self.expected > 1
+    }
+
+    /// Called whenever bytes came while much was expected, and when there is nothing to read; under the lock, so that the last word is
+    /// about what is missing now.
     pub(super) fn say_expected(&mut self, carrier: &mut impl Carrier) {
         let rest = match &self.intake.body {
             Some(body) => (body.len - body.done) as usize,

@@ -119,7 +119,8 @@ impl Inner {
                     return Receiving::Ended;
                 }
                 let flow = self.digest_stage(init, queues, out);
-                if self.drained {
+                // Also when more may be there: whoever drives us may stop here, and must be woken for the rest.
+                if self.drained || self.expects_much() {
                     self.say_expected(carrier);
                 }
                 match flow {

@@ -90,7 +90,7 @@ fn config(address: &Address) -> Result<Config> {
     // see to congestion, too, and are not helped by one who spaces out what they have spaced out.
     // The driver comes back to its queue all the time, so that its second look in vain reads from the sockets: while frames
     // stream, that saves going to sleep for each.
-    // An acknowledgement is due when most of what a short way takes has come.
+    // An acknowledgement is due when most of what a short way takes (`link/flight.rs`) has come, and not later.
     for (key, value) in [
         ("crc", "off"),
         ("pacing", "off"),

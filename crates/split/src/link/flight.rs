@@ -12,7 +12,8 @@ use crate::slots::Slot;
 #[cfg(test)]
 mod tests;
 
-/// So many bytes may be on their way however short it is: a few of the longest packets for each of those who work on them.
+/// So many bytes may be on their way however short it is: a few of the longest packets for each of those who work on them, and more
+/// than the adapter acknowledges at once (`carrier/open.rs`).
 const LEAST: u64 = 704 << 10;
 /// Bytes that a long way takes in per nanosecond: 20 Gb/s.
 const RATE: (u64, u64) = (5, 2);

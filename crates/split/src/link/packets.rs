@@ -11,6 +11,8 @@ use crate::slots::Slot;
 #[derive(Debug)]
 pub(super) struct Kept {
     ack: Ack,
+    /// It repeats the one before, which tells of a gap: it is sent whatever follows.
+    repeats: bool,
     slot: Slot,
     len: u32,
 }
@@ -60,8 +62,10 @@ impl Link {
     /// and more.
     fn enqueue(&mut self, slot: Slot, len: u32) -> Result<(), Refused> {
         let ack = self.ack_in(slot, len as usize);
+        let before = self.kept.as_ref().zip(ack);
+        let repeats = before.is_some_and(|(kept, ack)| ack.repeats(&kept.ack));
         match (self.kept.take(), ack) {
-            (Some(kept), Some(ack)) if ack.outdates(&kept.ack) => {
+            (Some(kept), Some(ack)) if !kept.repeats && ack.outdates(&kept.ack) => {
                 self.packets.put_back(kept.slot);
                 self.outdated += 1;
             }
@@ -69,15 +73,19 @@ impl Link {
         }
         match ack {
             Some(ack) => {
-                self.kept = Some(Kept { ack, slot, len });
+                self.kept = Some(Kept {
+                    ack,
+                    repeats,
+                    slot,
+                    len,
+                });
                 Ok(())
             }
             None => self.send_slot(slot, len),
         }
     }
 
-    /// What was kept is sent. There was room when it was kept; if the peer has taken that back since, it is lost as any frame may
-    /// be, and the session counts it.
+    /// What was kept is sent. There was room when it was kept; if the peer has taken that back since, it is lost as any frame may be.
     pub(super) fn send_kept(&mut self, kept: Option<Kept>) {
         if let Some(kept) = kept {
             let _ = self.send_slot(kept.slot, kept.len);

@@ -127,12 +127,12 @@ impl Unit {
         Ok(any)
     }
 
-    /// Frames of the LAN are taken. Not if they can only be for a host that has no room: then they wait with the kernel, which slows
-    /// their senders down. With several hosts none waits for another.
+    /// Frames of the LAN are taken. Not those of a TAP if they can only be for a host that has no room: then they wait in its queue.
+    /// With several hosts none waits for another. On an interface of others much is for nobody, and must not fill the socket.
     pub(super) fn reads_lan(&self) -> bool {
         let mut guests = self.guests.values();
-        match (guests.next(), guests.next()) {
-            (Some(only), None) => only.standing != Standing::Up || only.is_idle(),
+        match (&self.lan, guests.next(), guests.next()) {
+            (LanPort::Tap(_), Some(only), None) => only.standing != Standing::Up || only.is_idle(),
             _ => true,
         }
     }

@@ -45,12 +45,18 @@ impl Scant {
     /// So many bytes come, and are read until there are no more.
     fn give(&mut self, rig: &mut Rig, bytes: &[u8]) {
         self.came.extend_from_slice(bytes);
-        while let Receiving::Some(_) = rig.qp.receive(self, &mut rig.out) {
-            if rig.qp.is_drained() {
-                break;
-            }
-        }
+        self.turn(rig, usize::MAX);
         assert!(self.came.is_empty());
+    }
+
+    /// Reads so many times at most.
+    fn turn(&mut self, rig: &mut Rig, mut times: usize) {
+        while times > 0
+            && let Receiving::Some(_) = rig.qp.receive(self, &mut rig.out)
+            && !rig.qp.is_drained()
+        {
+            times -= 1;
+        }
     }
 }
 
@@ -102,5 +108,51 @@ fn no_more_is_expected_than_is_missing() {
             assert_eq!(carrier.expects, 1, "a head is short");
             assert!(!carrier.told.is_empty(), "{step} bytes at a time");
         }
+    }
+}
+
+/// A turn ends after some reads, also with bytes left in the socket: who is woken only for as much as is expected must be woken for
+/// them. A command that was taken back has its data read in small pieces, and short answers take a read each.
+#[test]
+fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
+    const READS: usize = 16;
+    for cancelled in [false, true] {
+        let mut rig = Rig::new(Setup {
+            terms: Terms {
+                max_recv: 1 << 20,
+                ..Terms::DEFAULT
+            },
+            ..Setup::default()
+        });
+        let memory = Buffer::new(&rig.tpt, LONG, PD, Access::ALL).unwrap();
+        let data = [Sge {
+            at: memory.at(),
+            len: LONG as u32,
+            stag: memory.stag(),
+        }];
+        let (long, itt) = rig.command(1, Direction::Read, &data);
+        let mut wire = rig.target.data_in_status(itt, 0, &pattern(1, LONG));
+        for at in 0..24 {
+            let data = [rig.sge(at * 64, 64)];
+            let (_, itt) = rig.command(10 + at as u64, Direction::Read, &data);
+            wire.extend(rig.target.data_in_status(itt, 0, &pattern(at, 64)));
+        }
+        let mut carrier = Scant::new();
+        let (first, rest) = wire.split_at(LONG - 300_000);
+        carrier.give(&mut rig, first);
+        assert_eq!(carrier.expects, AT_ONCE);
+        if cancelled {
+            rig.qp.cancel(long, &mut rig.out);
+        }
+        carrier.came.extend_from_slice(rest);
+        let mut turns = 0;
+        while !carrier.came.is_empty() {
+            let there = carrier.came.len();
+            assert!(there >= carrier.expects, "it would sleep on {there} bytes");
+            carrier.turn(&mut rig, READS);
+            turns += 1;
+        }
+        assert!(turns > 1, "it never ended early");
+        assert_eq!(carrier.expects, 1);
     }
 }
