@@ -111,7 +111,7 @@ impl Way {
         let veth = Veth::create(1500)?;
         let mut running = Running(Vec::new());
         let far = self.set_up(&veth, programs, &mut running)?;
-        let measured = figures(&veth, far, (congestion, seconds), &mut running);
+        let measured = figures(&veth, far, congestion, seconds, &mut running);
         measured.with_context(|| self.name())
     }
 
@@ -232,7 +232,8 @@ fn wait_for(veth: &Veth, side: usize, interface: &str) -> Result<()> {
 fn figures(
     veth: &Veth,
     far: &str,
-    (congestion, seconds): (&str, u16),
+    congestion: &str,
+    seconds: u16,
     running: &mut Running,
 ) -> Result<Figures> {
     let near = |words: &str| {

@@ -60,27 +60,33 @@ impl Scant {
     }
 }
 
+/// A queue pair on these terms that takes a long read in one PDU, memory for it, and its name.
+fn long(terms: Terms) -> (Rig, Buffer, [Sge; 1]) {
+    let max_recv = 1 << 20;
+    let rig = Rig::new(Setup {
+        terms: Terms { max_recv, ..terms },
+        ..Setup::default()
+    });
+    let memory = Buffer::new(&rig.tpt, LONG, PD, Access::ALL).unwrap();
+    let data = [Sge {
+        at: memory.at(),
+        len: LONG as u32,
+        stag: memory.stag(),
+    }];
+    (rig, memory, data)
+}
+
 /// A socket that is readable only when as much is there as was expected must never keep a PDU from its end: whoever is woken only then
 /// gets all of it, whatever the digests, and however much comes at a time.
 #[test]
 fn no_more_is_expected_than_is_missing() {
     for digests in [(false, false), (true, false), (true, true)] {
         for step in [1000, 48, MUCH, 100_000, AT_ONCE + 1, LONG + 200] {
-            let mut rig = Rig::new(Setup {
-                terms: Terms {
-                    header_digest: digests.0,
-                    data_digest: digests.1,
-                    max_recv: 1 << 20,
-                    ..Terms::DEFAULT
-                },
-                ..Setup::default()
+            let (mut rig, memory, data) = long(Terms {
+                header_digest: digests.0,
+                data_digest: digests.1,
+                ..Terms::DEFAULT
             });
-            let memory = Buffer::new(&rig.tpt, LONG, PD, Access::ALL).unwrap();
-            let data = [Sge {
-                at: memory.at(),
-                len: LONG as u32,
-                stag: memory.stag(),
-            }];
             let mut carrier = Scant::new();
             let mut wire = Vec::new();
             rig.receive(4);
@@ -117,20 +123,8 @@ fn no_more_is_expected_than_is_missing() {
 fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
     const READS: usize = 16;
     for cancelled in [false, true] {
-        let mut rig = Rig::new(Setup {
-            terms: Terms {
-                max_recv: 1 << 20,
-                ..Terms::DEFAULT
-            },
-            ..Setup::default()
-        });
-        let memory = Buffer::new(&rig.tpt, LONG, PD, Access::ALL).unwrap();
-        let data = [Sge {
-            at: memory.at(),
-            len: LONG as u32,
-            stag: memory.stag(),
-        }];
-        let (long, itt) = rig.command(1, Direction::Read, &data);
+        let (mut rig, _memory, data) = long(Terms::DEFAULT);
+        let (first_read, itt) = rig.command(1, Direction::Read, &data);
         let mut wire = rig.target.data_in_status(itt, 0, &pattern(1, LONG));
         for at in 0..24 {
             let data = [rig.sge(at * 64, 64)];
@@ -142,7 +136,7 @@ fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
         carrier.give(&mut rig, first);
         assert_eq!(carrier.expects, AT_ONCE);
         if cancelled {
-            rig.qp.cancel(long, &mut rig.out);
+            rig.qp.cancel(first_read, &mut rig.out);
         }
         carrier.came.extend_from_slice(rest);
         let mut turns = 0;
