@@ -2,9 +2,11 @@
 //! It promises that a connection is served by somebody at any time: what is lent to a polling thread is taken back when
 //! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
 
+mod absence;
 mod boxes;
 mod members;
 mod sleeper;
+mod trust;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -19,10 +21,12 @@ use crate::error::Error;
 use crate::mailbox::Mailbox;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
+use absence::Absence;
 use boxes::Boxes;
 pub(crate) use members::Member;
 use members::Members;
 use sleeper::{Active, Loan};
+use trust::Trust;
 
 /// A polling thread tries so many connections directly; of more it asks which are ready.
 const FEW: usize = 4;
@@ -30,7 +34,7 @@ const FEW: usize = 4;
 const ROUNDS: usize = 8;
 /// A polling thread that posts to many connections may stay away from the queue so many times as long: who answers a
 /// batch of completions with as many long messages is busy, and comes back. With few connections it may as well spin on
-/// its memory, and wait for somebody to serve them.
+/// its memory, and wait for somebody to serve them. One that has no processor may stay away as long.
 const BUSY: u32 = 8;
 /// How long nothing is lent after it went wrong, at first and at most, in nanoseconds: it doubles each time.
 const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
@@ -58,6 +62,12 @@ pub(crate) struct Group {
     found: AtomicBool,
     /// A thread that sleeps serves the group.
     loan: Loan,
+    /// Who borrowed it last, when it is missed.
+    absence: Absence,
+    /// How often it is looked for.
+    trust: Trust,
+    /// A thread serves it by polling at this moment.
+    at_work: AtomicBool,
     /// A timer runs that takes the group back.
     timed: AtomicBool,
     /// Nothing is lent before then: who borrowed it last stayed away while something waited, in nanoseconds.
@@ -86,6 +96,9 @@ impl Group {
             posted: AtomicBool::new(false),
             found: AtomicBool::new(false),
             loan: Loan::default(),
+            absence: Absence::default(),
+            trust: Trust::default(),
+            at_work: AtomicBool::new(false),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),
             wariness: AtomicU64::new(WARY.0),
@@ -128,6 +141,7 @@ impl Group {
             self.polls.store(0, Ordering::Relaxed);
         } else if self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= self.core.config.lend_polls {
             self.polls.store(0, Ordering::Relaxed);
+            self.absence.begin();
             self.lent.store(true, Ordering::SeqCst);
             self.time(now);
             self.boxes.follow(&self.lent);
@@ -154,12 +168,19 @@ impl Group {
     /// Has the shard look after the polling thread in a while, unless it will already.
     fn time(&self, now: Time) {
         if !self.timed.swap(true, Ordering::SeqCst) {
-            self.shard.at(now + self.core.config.lend_time, self.token);
+            let while_away = self.core.config.lend_time * self.trust.times();
+            self.shard.at(now + while_away, self.token);
         }
     }
 
-    /// A turn by a thread that polls.
+    /// A turn by a thread that polls. One with long messages may take longer than a thread may stay away.
     fn serve_polling(&self, now: Time) {
+        self.at_work.store(true, Ordering::Relaxed);
+        self.poll_members(now);
+        self.at_work.store(false, Ordering::Relaxed);
+    }
+
+    fn poll_members(&self, now: Time) {
         let mut out = Outbox::new();
         let mut owes = false;
         let (mut at, mut all) = (0, 1);
@@ -179,7 +200,7 @@ impl Group {
             at += 1;
         }
         if owes {
-            self.owes.store(true, Ordering::SeqCst);
+            self.owe();
             if !self.lent.load(Ordering::SeqCst) {
                 // Taken back meanwhile, by one who may not have seen what we put off.
                 self.pay(false, &mut out);
@@ -189,6 +210,12 @@ impl Group {
         if all > FEW {
             self.serve_ready();
         }
+    }
+
+    /// Acknowledgements were put off.
+    fn owe(&self) {
+        self.owes.store(true, Ordering::SeqCst);
+        self.trust.end();
     }
 
     /// Sends the acknowledgements that a polling thread put off; `late` if it stayed away with them.
@@ -276,6 +303,12 @@ impl Group {
             .arm(&self.poller, self.token, Interest::READ_ONCE);
     }
 
+    /// A borrower that is missed is at work for the group itself, or would be if it had a processor.
+    fn may_be_late(&self, lent: bool, there: Time) -> bool {
+        let excused = || self.absence.is_excused(there, self.core.config.lend_time);
+        lent && (self.at_work.load(Ordering::Relaxed) || excused())
+    }
+
     /// Something waited for a thread that polls no more: one that spins on its memory, say, and comes only to post.
     fn grow_wary(&self, now: Time) {
         let wariness = self.wariness.load(Ordering::Relaxed);
@@ -311,6 +344,7 @@ impl Served for Group {
         if let Some(Active(active)) = self.loan.sleeps() {
             // Who sleeps with it serves it, and sets a timer when it wakes; while it keeps waking this one serves.
             if active || self.lent.load(Ordering::SeqCst) {
+                self.trust.grow();
                 self.time(now);
             }
             return;
@@ -318,23 +352,19 @@ impl Served for Group {
         if self.found.swap(false, Ordering::Relaxed) {
             self.polled.store(now.nanos(), Ordering::Relaxed);
         }
-        let stayed_away = now
-            .nanos()
-            .saturating_sub(self.polled.load(Ordering::Relaxed));
+        let there = Time::from_nanos(self.polled.load(Ordering::Relaxed));
         let lent = self.lent.load(Ordering::Relaxed) || self.loan.is_held();
-        let (away, usual) = (
-            Duration::from_nanos(stayed_away),
-            self.core.config.lend_time,
-        );
+        let (away, usual) = (now.since(there), self.core.config.lend_time);
         let posted = self.posted.swap(false, Ordering::Relaxed);
-        if away > usual * if posted { BUSY } else { 1 } {
+        if lent && away <= usual {
+            // It is there, as a thread that polls should be.
+            self.wariness.store(WARY.0, Ordering::Relaxed);
+            self.trust.grow();
+        } else if away > usual * BUSY || away > usual && !posted && !self.may_be_late(lent, there) {
             self.return_to_shard(true);
             if lent && self.serve_ready() {
                 self.grow_wary(now);
             }
-        } else if lent && away <= usual {
-            // It is there, as a thread that polls should be.
-            self.wariness.store(WARY.0, Ordering::Relaxed);
         }
         // Lent still, or again.
         if self.lent.load(Ordering::SeqCst) || self.loan.is_held() {

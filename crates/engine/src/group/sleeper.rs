@@ -63,6 +63,7 @@ impl Group {
 
     /// A thread goes to sleep with it.
     pub(crate) fn fall_asleep(&self) {
+        self.absence.begin();
         self.loan.asleep.fetch_add(1, Ordering::SeqCst);
         self.loan.held.store(true, Ordering::SeqCst);
         self.pay_before_sleep();
@@ -147,7 +148,7 @@ impl Group {
             }
         });
         if owes {
-            self.owes.store(true, Ordering::SeqCst);
+            self.owe();
         }
     }
 }

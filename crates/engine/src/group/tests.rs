@@ -19,6 +19,8 @@ fn borrowed() -> (Arc<Group>, Time) {
     while !group.lent.load(Ordering::SeqCst) {
         group.polled_empty();
     }
+    // This thread is there, whatever its clock says.
+    group.absence.begin_unknown();
     (group, sys::now())
 }
 
@@ -94,4 +96,26 @@ fn who_finds_completions_is_there() {
     assert!(is_lent(&group), "it polled, and not in vain");
     group.clone().expire(since + USUAL * 3);
     assert!(!is_lent(&group), "it has not polled since");
+}
+
+#[test]
+fn who_has_no_processor_keeps_it_for_a_while() {
+    let (group, since) = borrowed();
+    // Not known to compute before the second look.
+    group.absence.begin();
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(is_lent(&group));
+    group.clone().expire(since + USUAL * (BUSY + 1));
+    assert!(!is_lent(&group), "however little it ran");
+}
+
+#[test]
+fn who_serves_it_all_the_time_is_not_away() {
+    let (group, since) = borrowed();
+    group.at_work.store(true, Ordering::Relaxed);
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(is_lent(&group));
+    group.at_work.store(false, Ordering::Relaxed);
+    group.clone().expire(since + USUAL * 3 / 2);
+    assert!(!is_lent(&group));
 }

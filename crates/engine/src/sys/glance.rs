@@ -1,0 +1,105 @@
+//! What the system says of a thread of this process: whether it could run, and for how long it has.
+//! It promises an answer without disturbing the thread. It refuses to guess: without `/proc` there is none.
+
+use core::time::Duration;
+use std::cell::Cell;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::read;
+
+/// A thread at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// It runs, or would if it had a processor.
+    pub runnable: bool,
+    /// Time that it had a processor for since it began.
+    pub ran: Duration,
+}
+
+/// The number of this thread.
+pub fn thread_id() -> u32 {
+    thread_local! {
+        /// Asked once; 0 before.
+        static ID: Cell<u32> = const { Cell::new(0) };
+    }
+    ID.try_with(|id| match id.get() {
+        0 => {
+            id.set(
+                rustix::thread::gettid()
+                    .as_raw_nonzero()
+                    .get()
+                    .cast_unsigned(),
+            );
+            id.get()
+        }
+        known => known,
+    })
+    // A thread that ends has none any more, and will not be asked about.
+    .unwrap_or(0)
+}
+
+/// The thread of this number, if it is there and the system tells.
+pub fn glance(thread: u32) -> Option<Glance> {
+    let mut room = [0; 512];
+    // "12 (its name, which may hold anything) R 1 …"
+    let stat = line(thread, "stat", &mut room)?;
+    let after = stat.iter().rposition(|byte| *byte == b')')?;
+    let runnable = stat.get(after + 2)? == &b'R';
+    // "nanoseconds that it ran, that it waited, …"
+    let times = line(thread, "schedstat", &mut room)?;
+    let first = times.split(|byte| *byte == b' ').next()?;
+    let nanos = core::str::from_utf8(first).ok()?.parse().ok()?;
+    Some(Glance {
+        runnable,
+        ran: Duration::from_nanos(nanos),
+    })
+}
+
+fn line<'a>(thread: u32, file: &str, room: &'a mut [u8]) -> Option<&'a [u8]> {
+    let path = format!("/proc/self/task/{thread}/{file}");
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let len = read(&fd, &mut *room).ok()?;
+    room.get(..len)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_looks_at_itself_runs() {
+        let seen = glance(thread_id()).unwrap();
+        assert!(seen.runnable);
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(30) {}
+        let later = glance(thread_id()).unwrap();
+        assert!(later.ran > seen.ran);
+    }
+
+    #[test]
+    fn a_thread_that_waits_does_not() {
+        let ((say_id, hear_id), (say_end, hear_end)) = (channel(), channel::<()>());
+        // A name that looks like the end of one.
+        let name = std::thread::Builder::new().name("a) R (b".into());
+        let thread = name.spawn(move || {
+            say_id.send(thread_id()).unwrap();
+            let _ = hear_end.recv();
+        });
+        let id = hear_id.recv().unwrap();
+        while glance(id).unwrap().runnable {
+            std::thread::yield_now();
+        }
+        let seen = glance(id).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(glance(id).unwrap(), seen);
+        drop(say_end);
+        thread.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn nobody_has_no_answer() {
+        assert_eq!(glance(0), None);
+    }
+}
