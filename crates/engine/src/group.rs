@@ -361,6 +361,7 @@ impl Served for Group {
             self.wariness.store(WARY.0, Ordering::Relaxed);
             self.trust.grow();
         } else if away > usual * BUSY || away > usual && !posted && !self.may_be_late(lent, there) {
+            self.trust.shrink();
             self.return_to_shard(true);
             if lent && self.serve_ready() {
                 self.grow_wary(now);

@@ -220,8 +220,12 @@ pub fn run<B: Blocks>(
                 },
             };
             let at = load.range.start + place * u64::from(load.size);
-            let begun = Instant::now();
-            shots[slot] = Shot { begun, read, at };
+            // Those that begin together leave together.
+            shots[slot] = Shot {
+                begun: now,
+                read,
+                at,
+            };
             if !flight.submit(slot as u64, request)? {
                 free.push(slot);
                 break;
@@ -229,15 +233,15 @@ pub fn run<B: Blocks>(
             started += 1;
             over |= load.limit == Limit::Requests(started);
         }
-        let mut came = false;
+        let mut seen = None;
         for done in flight.reap()? {
-            came = true;
+            let seen = *seen.get_or_insert_with(Instant::now);
             let slot = done.id as usize;
             let Shot { begun, read, at } = shots[slot];
             let what = if read { "a read" } else { "a write" };
             done.result
                 .map_err(|failure| Error::Failed { what, at, failure })?;
-            score.latency.add(begun.elapsed());
+            score.latency.add(seen - begun);
             *(if read {
                 &mut score.reads
             } else {
@@ -245,7 +249,7 @@ pub fn run<B: Blocks>(
             }) += 1;
             free.push(slot);
         }
-        if !came && !flight.is_idle() {
+        if seen.is_none() && !flight.is_idle() {
             flight.wait()?;
         }
     }

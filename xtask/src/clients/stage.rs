@@ -30,10 +30,9 @@ impl Stage {
         for library in dropin::LIBRARIES {
             stage.copy(&dropin::folder(workspace).join(library))?;
         }
-        workspace
-            .cargo()
-            .args(["build", "--package", "verbena-cli", "--bin", COMMAND])
-            .run()?;
+        // As the tests had it made, with the features that the whole workspace asks for: alone it would be compiled again.
+        let beside = ["test", "--workspace", "--no-run", "--test", "commands"];
+        workspace.cargo().args(beside).run()?;
         stage.copy(&workspace.target.join("debug").join(COMMAND))?;
         let scripts = workspace.root.join(SCRIPTS);
         let entries = std::fs::read_dir(&scripts)

@@ -168,7 +168,7 @@ settings! {
     shards: Option<u16> = None, Or("auto", Number(1..=1024));
     /// Empty polls in quick succession after which a polling thread serves its connections itself.
     lend_polls: u32 = 8, Number(1..=1 << 20);
-    /// How long a polling thread may stay away before its connections are taken back.
+    /// How long a polling thread may stay away before its connections are taken back; eight times as long if it has no processor, or if it was always there and puts no acknowledgements off.
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
     /// Completion handlers that programs can register; `auto` is one per processor.
     handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));

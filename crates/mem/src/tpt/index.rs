@@ -2,9 +2,11 @@
 //! Indexes look random to a peer, are reused as late as possible, and yet lie close together in memory.
 //! It refuses to know what an entry holds; it remembers only what an index was taken for.
 
-use std::collections::hash_map::{Entry, HashMap};
+use std::collections::hash_map::Entry;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
+
+use rustc_hash::FxHashMap;
 
 use crate::entry::Pd;
 use crate::window::WindowType;
@@ -66,9 +68,10 @@ pub(super) struct Indexes {
     resting: VecDeque<u32>,
     /// Taken by name before their turn came as fresh ones; they have none any more.
     ahead: HashSet<u32>,
-    taken: HashMap<u32, Purpose>,
+    /// Indexes and domains are numbers of our own, which nobody can choose so that they collide.
+    taken: FxHashMap<u32, Purpose>,
     /// How many of them each domain has.
-    domains: HashMap<Pd, u32>,
+    domains: FxHashMap<Pd, u32>,
     room: Room,
 }
 
@@ -80,8 +83,8 @@ impl Indexes {
             fresh: 0,
             resting: VecDeque::new(),
             ahead: HashSet::new(),
-            taken: HashMap::new(),
-            domains: HashMap::new(),
+            taken: FxHashMap::default(),
+            domains: FxHashMap::default(),
             room: Room {
                 used: 0,
                 limit: PAGES,

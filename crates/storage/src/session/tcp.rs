@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use verbena::low::{
     Arm, BLANK, CommandId, CommandWr, Direction, Flags, Gap, IscsiPostError, Limits, PduWr,
-    QpState, RecvWr, Sge, Standing, WcOp,
+    QpState, RecvWr, Sge, Standing, Wc, WcOp,
 };
 use verbena::{Access, Cq, Device, Iscsi, IscsiDial, IscsiOptions, Memory, Pd, Status};
 use verbena_iscsi::login::Settled;
@@ -37,8 +38,8 @@ pub(crate) struct Tcp {
     qp: Iscsi,
     cq: Cq,
     receives: Memory,
-    /// The session's numbers by the adapter's.
-    tasks: HashMap<u32, u32>,
+    /// The session's numbers by the adapter's, which are given one after the other.
+    tasks: FxHashMap<u32, u32>,
     /// Bytes that came for commands whose end has not, by their tags.
     came: HashMap<u32, u32>,
     /// Commands that were taken back and whose end was not polled, with their tags.
@@ -49,6 +50,8 @@ pub(crate) struct Tcp {
     /// Commands were taken and may not have left.
     unsent: bool,
     polling: Polling,
+    /// Where completions are polled to.
+    completions: Box<[Wc; AT_ONCE]>,
 }
 
 /// One that is being dialled, with what it will need.
@@ -105,7 +108,8 @@ impl Dialling for TcpDial {
             qp: dial.open(&cq, &cq)?,
             cq,
             receives,
-            tasks: HashMap::new(),
+            tasks: FxHashMap::default(),
+            completions: Box::new([BLANK; AT_ONCE]),
             came: HashMap::new(),
             taken_back: Vec::new(),
             late: VecDeque::new(),
@@ -276,9 +280,9 @@ impl Link for Tcp {
     }
 
     fn poll(&mut self, news: &mut Vec<News>) -> bool {
-        let mut completions = [BLANK; AT_ONCE];
-        let n = self.cq.poll(&mut completions);
-        for wc in completions.iter().take(n) {
+        let n = self.cq.poll(&mut self.completions[..]);
+        for at in 0..n.min(AT_ONCE) {
+            let wc = self.completions[at];
             match (wc.op, wc.status) {
                 (WcOp::Receive, Status::Success | Status::LocLenErr) => {
                     match self.take(wc.id, wc.len as usize, wc.immediate) {
