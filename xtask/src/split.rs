@@ -14,7 +14,7 @@ use crate::command::find;
 use crate::median::median;
 use crate::packages;
 use crate::workspace::Workspace;
-use way::{Figures, WAYS, Way};
+use way::{Figures, Load, WAYS, Way};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Congestion control of the TCP connections that are measured: what the machine has as its default may pace itself
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
+    /// TCP connections at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
+    streams: u16,
     /// Measure only ways whose name contains this, beside the cable, the pair and the tunnel; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -63,12 +66,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         !way.is_split() || options.only.is_empty() || options.only.iter().any(|o| name.contains(o))
     };
     let ways: Vec<&Way> = WAYS.iter().filter(wanted).collect();
+    let load = Load {
+        congestion: options.congestion.clone(),
+        streams: options.streams,
+        seconds: options.seconds,
+    };
     let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); ways.len()];
     for round in 1..=options.rounds {
         for (way, figures) in ways.iter().zip(&mut figures) {
             print!("round {round} of {}: {:<20}\r", options.rounds, way.name());
             std::io::stdout().flush()?;
-            figures.push(way.measure(&programs, &options.congestion, options.seconds)?);
+            figures.push(way.measure(&programs, &load)?);
         }
     }
     print_table(&ways, &figures);

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::command::Tool;
+use crate::packages;
 
 /// What `cargo metadata --no-deps` says, reduced to what we use.
 #[derive(Debug, Deserialize)]
@@ -64,9 +65,13 @@ impl Workspace {
         self.packages.iter().find(|package| package.name == name)
     }
 
-    /// A cargo that runs in the workspace's root.
+    /// A cargo that runs in the workspace's root. In CI, where everything is built once, it keeps nothing for a next time.
     pub(crate) fn cargo(&self) -> Tool {
-        Tool::cargo().current_dir(&self.root)
+        let cargo = Tool::cargo().current_dir(&self.root);
+        match packages::in_ci() {
+            true => cargo.env("CARGO_INCREMENTAL", "0"),
+            false => cargo,
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //! It is what the split driver is measured beside, so it promises no more than any such tunnel does; it ends with its peer.
 //!
 //! `tunnel listen ADDRESS TAP` on one side, `tunnel connect ADDRESS TAP` on the other; `offloads` behind it on both hands
-//! super-frames through uncut, and `unpaced` behind that has the connection send as fast as it can. Address and MTU of the interface
-//! are set with `ip`, as for any other.
+//! super-frames through uncut, `unpaced` behind that has the connection send as fast as it can, and a number behind that gives the
+//! interface so many queues, with a connection and two threads each. Address and MTU of the interface are set with `ip`, as for
+//! any other.
 
 use std::error::Error;
 use std::io::{BufReader, Read, Write};
@@ -15,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 use verbena_lan::{Batch, LONGEST, Offloads, Put, Queue, Tap, VNET, Vnet};
 
-const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads [unpaced]]";
+const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads [unpaced [QUEUES]]]";
 /// Frames that are read before they are sent.
 const FRAMES: usize = 64;
 /// How long the other side may take to start.
@@ -30,35 +31,53 @@ fn main() -> Answer {
         [role, address, name, ref more @ ..] => (role, address, name, more),
         _ => return Err(USAGE.into()),
     };
-    let (offloads, unpaced) = match more {
-        [] => (Offloads::NONE, false),
-        ["offloads"] => (Offloads::ALL, false),
-        ["offloads", "unpaced"] => (Offloads::ALL, true),
+    let (offloads, unpaced, queues) = match *more {
+        [] => (Offloads::NONE, false, 1),
+        ["offloads"] => (Offloads::ALL, false, 1),
+        ["offloads", "unpaced"] => (Offloads::ALL, true, 1),
+        ["offloads", "unpaced", queues] => (Offloads::ALL, true, queues.parse()?),
         _ => return Err(USAGE.into()),
     };
-    let tap = Tap::create(name, 1)?;
+    let tap = Tap::create(name, queues)?;
     let granted = tap.set_offloads(offloads)?;
     tap.interface().set_up(true)?;
     println!("{}: {granted:?}", tap.interface().name()?);
-    let stream = match role {
-        "listen" => TcpListener::bind(address)?.accept()?.0,
-        "connect" => connect(address)?,
+    let streams: Vec<TcpStream> = match role {
+        "listen" => {
+            let listener = TcpListener::bind(address)?;
+            let accept = |_| Ok(listener.accept()?.0);
+            (0..queues).map(accept).collect::<std::io::Result<_>>()
+        }
+        "connect" => (0..queues).map(|_| connect(address)).collect(),
         _ => return Err(USAGE.into()),
-    };
+    }?;
+    std::thread::scope(|scope| {
+        let all = tap.queues().iter().zip(&streams);
+        let ends: Vec<_> = all
+            .map(|(queue, stream)| scope.spawn(move || carry(queue, stream, unpaced)))
+            .collect();
+        for end in ends {
+            end.join().map_err(|_| "a queue's thread crashed")??;
+        }
+        Ok(())
+    })
+}
+
+/// One queue and its connection, until the peer goes: then the program ends, too.
+fn carry(queue: &Queue, stream: &TcpStream, unpaced: bool) -> Answer {
     stream.set_nodelay(true)?;
     // As the split driver does it: frames are paced by whoever sends them, and not once more.
-    if unpaced && sockopt::tcp_congestion(&stream)?.starts_with("bbr") {
-        sockopt::set_tcp_congestion(&stream, "reno")?;
+    if unpaced && sockopt::tcp_congestion(stream)?.starts_with("bbr") {
+        sockopt::set_tcp_congestion(stream, "reno")?;
     }
-    let queue = tap.queues().first().ok_or("a TAP without a queue")?;
     std::thread::scope(|scope| {
         let out = scope.spawn(|| {
-            let done = send(queue, &stream);
+            let done = send(queue, stream);
             // The other direction must hear of it.
             let _ = stream.shutdown(std::net::Shutdown::Both);
             done
         });
-        let came = receive(queue, &stream);
+        let came = receive(queue, stream);
         let _ = stream.shutdown(std::net::Shutdown::Both);
         // The sender may wait for a frame; whoever ends the program ends that.
         if came.is_ok() {

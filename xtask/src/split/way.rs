@@ -22,6 +22,8 @@ pub(crate) enum Way {
     Tunnel,
     /// The same, without congestion control that paces the connection, as the split driver has it.
     Unpaced,
+    /// That one with two queues at both interfaces, each with a connection and two threads of its own.
+    Queued,
     /// The split driver.
     Split {
         carrier: &'static str,
@@ -36,11 +38,12 @@ const fn split(carrier: &'static str, arrangement: &'static str) -> Way {
     }
 }
 
-pub(crate) const WAYS: [Way; 13] = [
+pub(crate) const WAYS: [Way; 14] = [
     Way::Cable,
     Way::Pair,
     Way::Tunnel,
     Way::Unpaced,
+    Way::Queued,
     split("iwarp", "b"),
     split("iwarp", "a"),
     split("iwarp", "c"),
@@ -51,6 +54,17 @@ pub(crate) const WAYS: [Way; 13] = [
     split("ethernet", "a"),
     split("ethernet", "c"),
 ];
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Load {
+    /// Congestion control of its TCP connections.
+    pub(crate) congestion: String,
+    /// How many of those at a time.
+    pub(crate) streams: u16,
+    /// How long in each direction.
+    pub(crate) seconds: u16,
+}
 
 /// What was measured once.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +103,7 @@ impl Way {
             Way::Pair => "pair of TAPs".to_owned(),
             Way::Tunnel => "plain tunnel".to_owned(),
             Way::Unpaced => "tunnel, unpaced".to_owned(),
+            Way::Queued => "tunnel, 2 queues".to_owned(),
             Way::Split {
                 carrier,
                 arrangement,
@@ -101,17 +116,12 @@ impl Way {
     }
 
     /// Sets it up, measures and takes it down.
-    pub(crate) fn measure(
-        &self,
-        programs: &Path,
-        congestion: &str,
-        seconds: u16,
-    ) -> Result<Figures> {
+    pub(crate) fn measure(&self, programs: &Path, load: &Load) -> Result<Figures> {
         // Processes go before their namespaces.
         let veth = Veth::create(1500)?;
         let mut running = Running(Vec::new());
         let far = self.set_up(&veth, programs, &mut running)?;
-        let measured = figures(&veth, far, congestion, seconds, &mut running);
+        let measured = figures(&veth, far, load, &mut running);
         measured.with_context(|| self.name())
     }
 
@@ -133,11 +143,12 @@ impl Way {
                 let name = near.last().context("a namespace without a name")?;
                 ip(veth, 0, &format!("link set near netns {name}"))?;
             }
-            Way::Tunnel | Way::Unpaced => {
+            Way::Tunnel | Way::Unpaced | Way::Queued => {
                 let tunnel = examples.join("tunnel");
                 let at = format!("{}:9000", Veth::SERVER);
                 let how = match self {
                     Way::Unpaced => "offloads unpaced",
+                    Way::Queued => "offloads unpaced 2",
                     _ => "offloads",
                 };
                 start(running, 0, &tunnel, &format!("listen {at} far {how}"))?;
@@ -229,13 +240,7 @@ fn wait_for(veth: &Veth, side: usize, interface: &str) -> Result<()> {
     })
 }
 
-fn figures(
-    veth: &Veth,
-    far: &str,
-    congestion: &str,
-    seconds: u16,
-    running: &mut Running,
-) -> Result<Figures> {
+fn figures(veth: &Veth, far: &str, load: &Load, running: &mut Running) -> Result<Figures> {
     let near = |words: &str| {
         let mut words = words.split(' ');
         let mut command = inside(veth, 1, Path::new(words.next().unwrap_or_default()));
@@ -267,10 +272,16 @@ fn figures(
         })?;
         Ok(bits)
     };
+    let Load {
+        congestion,
+        streams,
+        seconds,
+    } = load;
+    let tcp = format!("-t {seconds} -C {congestion} -P {streams}");
     Ok(Figures {
         ping: average * 1e3,
-        out: iperf3(&format!("-t {seconds} -C {congestion}"))? / 1e9,
-        back: iperf3(&format!("-t {seconds} -C {congestion} -R"))? / 1e9,
+        out: iperf3(&tcp)? / 1e9,
+        back: iperf3(&format!("{tcp} -R"))? / 1e9,
         datagrams: iperf3("-t 1 -u -b 0 -l 1400")? / 1e6,
     })
 }
