@@ -6,7 +6,7 @@ use common::errno;
 use common::parties::*;
 use core::ffi::c_void;
 use core::ptr;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
 use verbena_capi::abi::*;
@@ -114,7 +114,12 @@ fn nobody_there_is_said_after_some_tries() {
 
 #[test]
 fn a_port_that_is_taken_is_refused() {
-    let (_server, here) = Party::listening(0);
+    // Whose number no stream of another test has by chance.
+    let is_free = |here: &libc::sockaddr_in| {
+        TcpListener::bind(("127.0.0.1", u16::from_be(here.sin_port))).is_ok()
+    };
+    let mut parties = (0..100).map(|_| Party::listening(0));
+    let (_server, here) = parties.find(|(_, here)| is_free(here)).unwrap();
     let other = Party::new(RDMA_PS_UDP);
     // An ordinary program's.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -22,17 +22,12 @@ pub fn thread_id() -> u32 {
         /// Asked once; 0 before.
         static ID: Cell<u32> = const { Cell::new(0) };
     }
-    ID.try_with(|id| match id.get() {
-        0 => {
-            id.set(
-                rustix::thread::gettid()
-                    .as_raw_nonzero()
-                    .get()
-                    .cast_unsigned(),
-            );
-            id.get()
+    ID.try_with(|id| {
+        if id.get() == 0 {
+            let own = rustix::thread::gettid().as_raw_nonzero();
+            id.set(own.get().cast_unsigned());
         }
-        known => known,
+        id.get()
     })
     // A thread that ends has none any more, and will not be asked about.
     .unwrap_or(0)
