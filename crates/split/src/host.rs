@@ -12,6 +12,7 @@ pub use phase::{Happening, Phase};
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use verbena_lan::{LONGEST, Mac, Offloads, Tap, VNET, Watch};
@@ -25,6 +26,7 @@ use crate::service::{Ask, Counts};
 use crate::sleep::sleep;
 use crate::status::Desk;
 use crate::stop::Stop;
+use crate::vigil::Vigil;
 
 /// Dialling again after a failure waits so long at first, and doubles.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -154,6 +156,7 @@ pub struct Host {
     frames: frames::Frames,
     /// Somebody asks for the status, or interfaces have changed; and when that was looked for last.
     is_called: bool,
+    vigil: Vigil,
     glanced: Instant,
 }
 
@@ -204,6 +207,7 @@ impl Host {
             connections: 0,
             frames: frames::Frames::default(),
             is_called: true,
+            vigil: Vigil::new(now),
             glanced: now,
         })
     }
@@ -237,8 +241,14 @@ impl Host {
             if stop.is_wished() && self.leave(now) {
                 return Ok(());
             }
-            if !busy && self.carrier.doze() {
+            if self.vigil.goes_on(busy, now) {
+                if !busy {
+                    self.frames.is_dry = false;
+                    yield_now();
+                }
+            } else if self.carrier.doze() {
                 self.rest(now, stop)?;
+                self.vigil.slept();
             }
         }
     }

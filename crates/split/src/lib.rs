@@ -23,6 +23,7 @@ mod slots;
 pub mod status;
 pub mod stop;
 pub mod unit;
+mod vigil;
 
 pub use journal::Journal;
 pub use verbena_lan as lan;

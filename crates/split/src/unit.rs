@@ -15,6 +15,7 @@ pub use lan::LanPort;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use verbena_lan::{Batch, Limits, Mac, PortId, Role, Switch, Watch};
@@ -24,6 +25,7 @@ use crate::link::Lost;
 use crate::sleep::sleep;
 use crate::status::Desk;
 use crate::stop::Stop;
+use crate::vigil::Vigil;
 use crate::{Journal, random};
 use guest::{Guest, Standing};
 use rejections::Rejections;
@@ -113,6 +115,7 @@ pub struct Unit {
     batch: Option<Batch>,
     rooms: frames::Rooms,
     leaving: Option<Instant>,
+    vigil: Vigil,
 }
 
 #[derive(Debug, Default)]
@@ -163,6 +166,7 @@ impl Unit {
             batch: Some(Batch::new(frames::BATCH)),
             rooms: frames::Rooms::default(),
             leaving: None,
+            vigil: Vigil::new(now),
         })
     }
 
@@ -184,12 +188,14 @@ impl Unit {
             if stop.is_wished() && self.leave(now) {
                 return Ok(());
             }
-            let mut doze = !busy;
-            for carrier in &mut self.carriers {
-                doze = doze && carrier.doze();
-            }
-            if doze {
+            if self.vigil.goes_on(busy, now) {
+                if !busy {
+                    self.is_lan_dry = false;
+                    yield_now();
+                }
+            } else if self.carriers.iter_mut().all(|carrier| carrier.doze()) {
                 self.rest(now, stop)?;
+                self.vigil.slept();
             }
         }
     }
