@@ -380,6 +380,26 @@ fn an_mtu_that_no_buffer_holds_is_not_taken() {
     });
 }
 
+/// A driver looks again before it sleeps, and does sleep: also if a frame wakes it now and then.
+#[test]
+fn drivers_with_little_to_do_sleep() {
+    privileged("faults::drivers_with_little_to_do_sleep", || {
+        let world = World::new(Way::Iwarp, 1);
+        let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
+        world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
+        world.unit.ip("link set tap0 up");
+        let host = world.bring_up(1, "b");
+        let ping = |words: &str| sh(world.host(1), &format!("ping -q {words} {LAN}"));
+        // A stream first, so that looking pays.
+        ping("-c 2000 -i 0");
+        let before = worked(&unit) + worked(&host);
+        ping("-c 20 -i 0.1");
+        let worked = worked(&unit) + worked(&host) - before;
+        // Of four hundred, since it takes two seconds.
+        assert!(worked < 100, "{worked} hundredths of a second");
+    });
+}
+
 /// Frames that a TAP has for the only host wait in its queue while the host has no room: the unit sleeps meanwhile, and keeps none.
 #[test]
 fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {

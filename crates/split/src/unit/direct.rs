@@ -34,7 +34,6 @@ impl Unit {
             let Some(fate) = self.guess(id)? else {
                 break;
             };
-            any = true;
             match fate {
                 Fate::Guessed => self.lan_counts.came += 1,
                 Fate::Copied(vnet) => {
@@ -47,6 +46,7 @@ impl Unit {
                 }
                 Fate::Took(_) => self.lan_counts.dropped += 1,
             }
+            any = true;
         }
         Ok(any)
     }
