@@ -12,7 +12,6 @@ pub use phase::{Happening, Phase};
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use verbena_lan::{LONGEST, Mac, Offloads, Tap, VNET, Watch};
@@ -156,8 +155,8 @@ pub struct Host {
     frames: frames::Frames,
     /// Somebody asks for the status, or interfaces have changed; and when that was looked for last.
     is_called: bool,
-    vigil: Vigil,
     glanced: Instant,
+    vigil: Vigil,
 }
 
 /// What the unit knows of the interface.
@@ -207,8 +206,8 @@ impl Host {
             connections: 0,
             frames: frames::Frames::default(),
             is_called: true,
-            vigil: Vigil::new(now),
             glanced: now,
+            vigil: Vigil::new(now),
         })
     }
 
@@ -242,10 +241,8 @@ impl Host {
                 return Ok(());
             }
             if self.vigil.goes_on(busy, now) {
-                if !busy {
-                    self.frames.is_dry = false;
-                    yield_now();
-                }
+                // Who looks again looks at the interface, too.
+                self.frames.is_dry &= busy;
             } else if self.carrier.doze() {
                 self.rest(now, stop)?;
                 self.vigil.slept();

@@ -15,7 +15,6 @@ pub use lan::LanPort;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use verbena_lan::{Batch, Limits, Mac, PortId, Role, Switch, Watch};
@@ -189,10 +188,8 @@ impl Unit {
                 return Ok(());
             }
             if self.vigil.goes_on(busy, now) {
-                if !busy {
-                    self.is_lan_dry = false;
-                    yield_now();
-                }
+                // Who looks again looks at the interface, too.
+                self.is_lan_dry &= busy;
             } else if self.carriers.iter_mut().all(|carrier| carrier.doze()) {
                 self.rest(now, stop)?;
                 self.vigil.slept();

@@ -2,6 +2,7 @@
 //! It promises to give way to whoever wants the processor, and not to go on where it is in vain: then it is tried again after more
 //! and more sleeps. It refuses to look by itself.
 
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 /// How long a driver looks again after something came.
@@ -46,6 +47,7 @@ impl Vigil {
         }
         if now.saturating_duration_since(self.came) < LOOK {
             self.looks = true;
+            yield_now();
             return true;
         }
         self.looks = false;

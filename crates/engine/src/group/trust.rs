@@ -5,46 +5,50 @@
 //! The timer wakes a thread, on a small machine instead of one that works: each time took 80 µs of a processor where it was measured,
 //! beside a program that reads from an iSCSI target, and a twelfth of one processor in all.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::BUSY;
 
-/// What a borrower has earned.
-#[derive(Debug, Default)]
-pub(super) struct Trust {
-    /// The timer waits for so many times the usual, to the power of two.
-    power: AtomicU32,
-    /// Acknowledgements were put off at least once.
-    over: AtomicBool,
+/// What a borrower has earned: the timer waits for so many times the usual. 0 if acknowledgements were put off at least once, for good.
+#[derive(Debug)]
+pub(super) struct Trust(AtomicU32);
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust(AtomicU32::new(1))
+    }
 }
 
 impl Trust {
     /// How many times the usual it may pass before it is looked for.
     pub(super) fn times(&self) -> u32 {
-        match self.over.load(Ordering::Relaxed) {
-            true => 1,
-            false => 1 << self.power.load(Ordering::Relaxed),
-        }
+        self.0.load(Ordering::Relaxed).max(1)
     }
 
     /// It was there.
     pub(super) fn grow(&self) {
-        if self.times() < BUSY && !self.over.load(Ordering::Relaxed) {
-            self.power.fetch_add(1, Ordering::Relaxed);
-        }
+        self.change(|times| (times * 2).min(BUSY));
     }
 
     /// It was not.
     pub(super) fn shrink(&self) {
-        self.power.store(0, Ordering::Relaxed);
+        self.change(|_| 1);
     }
 
     /// There is none from now on.
     pub(super) fn end(&self) {
         // Looked at first: it is nearly always so.
-        if !self.over.load(Ordering::Relaxed) {
-            self.over.store(true, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) > 0 {
+            self.0.store(0, Ordering::Relaxed);
         }
+    }
+
+    fn change(&self, to: impl Fn(u32) -> u32) {
+        let change = |times| (times > 0).then(|| to(times));
+        // Refused where there is none.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 }
 
