@@ -83,12 +83,29 @@ pub enum Error {
         name: String,
     },
     /// So many queues were asked for.
-    #[error("{got} queues were asked for; a TAP interface here has 1 to {most}")]
+    #[error("{got} queues were asked for; an interface here has 1 to {most}")]
     Queues {
         /// Asked for.
         got: usize,
         /// The most.
         most: usize,
+    },
+    /// The interface is there, and has no further queue for us.
+    #[error(
+        "the network interface `{name}` is there already, and of another kind or made for one queue: take another name, or \
+         make it for several (ip tuntap add {name} mode tap multi_queue user USER)"
+    )]
+    OneQueue {
+        /// The interface.
+        name: String,
+    },
+    /// The interface is down, and the kernel shares frames of one that is up only.
+    #[error(
+        "the network interface `{name}` is down: several queues need it up (ip link set {name} up)"
+    )]
+    Down {
+        /// The interface.
+        name: String,
     },
     /// The address cannot be an interface's own.
     #[error("{mac} cannot be an interface's own address: it is a group's, or zero")]

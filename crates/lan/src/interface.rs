@@ -158,6 +158,17 @@ impl AsFd for Interface {
     }
 }
 
+/// Queues of one interface.
+const MOST_QUEUES: usize = 64;
+
+pub(crate) fn check_queues(got: usize) -> Result<()> {
+    let most = MOST_QUEUES;
+    match (1..=most).contains(&got) {
+        true => Ok(()),
+        false => Err(Error::Queues { got, most }),
+    }
+}
+
 /// The kernel's own rule for names; a pattern has one `%d`.
 pub(crate) fn check(name: &str, pattern: bool) -> Result<()> {
     let plain = match name.split_once("%d") {

@@ -9,10 +9,13 @@ use rustix::io::Errno;
 
 use crate::error::{Capability, Error, Result, errno};
 use crate::frame::{Batch, Frame};
-use crate::interface::Interface;
-use crate::sys::packet;
+use crate::interface::{Interface, check_queues};
+use crate::sys::{fanout, packet};
 use crate::vnet::{VNET, Vnet};
 use crate::{Put, Taken, Written};
+
+/// Batches that a moment brings, at most.
+const MOMENT: usize = 256;
 
 /// What came to a port since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +56,37 @@ impl Port {
         Ok(port)
     }
 
+    /// Opens the interface so many times, for so many threads: each frame comes to one of the ports, and all frames of a flow to
+    /// the same one. What any of them sends comes to none.
+    pub fn open_several(name: &str, promiscuous: bool, queues: usize) -> Result<Vec<Port>> {
+        check_queues(queues)?;
+        let first = Port::open(name, promiscuous)?;
+        if queues == 1 {
+            return Ok(vec![first]);
+        }
+        let group = fanout::found(&first.fd).map_err(|errno| first.unshared(errno))?;
+        let mut ports = vec![first];
+        while ports.len() < queues {
+            // Until it joins, frames come to it that come to others, too.
+            let port = Port::open(name, promiscuous)?;
+            fanout::join(&port.fd, group).map_err(|errno| port.unshared(errno))?;
+            port.forget()?;
+            ports.push(port);
+        }
+        Ok(ports)
+    }
+
+    /// The kernel shares what comes only if it comes (until Linux 6.13).
+    fn unshared(&self, errno: Errno) -> Error {
+        let is_down = self.interface.link().is_ok_and(|link| !link.up);
+        match errno {
+            Errno::INVAL if is_down => Error::Down {
+                name: self.interface.first_name().to_owned(),
+            },
+            errno => self.refused("PACKET_FANOUT", errno),
+        }
+    }
+
     /// Its settings and state.
     pub const fn interface(&self) -> &Interface {
         &self.interface
@@ -90,6 +124,17 @@ impl Port {
             frames: add(&self.frames, new.packets),
             drops: add(&self.drops, new.drops),
         })
+    }
+
+    /// Throws away what came so far, as far as it is no more than a moment brings.
+    fn forget(&self) -> Result<()> {
+        let mut batch = Batch::new(8);
+        for _ in 0..MOMENT {
+            if self.read(&mut batch)? == Taken::default() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Fills the batch anew with frames that came, up to 64 of them.

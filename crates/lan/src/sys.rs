@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "calls that no safe wrapper offers")]
 
+pub(crate) mod fanout;
 pub(crate) mod many;
 pub(crate) mod news;
 pub(crate) mod packet;

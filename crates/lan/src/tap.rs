@@ -9,14 +9,11 @@ use rustix::io::{Errno, readv, writev};
 
 use crate::error::{Capability, Error, Result, errno};
 use crate::frame::{Batch, Frame};
-use crate::interface::{Interface, check};
+use crate::interface::{Interface, check, check_queues};
 use crate::offloads::Offloads;
 use crate::sys::tun;
 use crate::vnet::{VNET, Vnet};
 use crate::{Put, Taken, Took, Written};
-
-/// Queues of one interface.
-const MOST_QUEUES: usize = 64;
 
 /// A TAP interface of ours.
 #[derive(Debug)]
@@ -36,15 +33,13 @@ impl Tap {
     /// Creates an interface with this name, or the next free one of a pattern such as `tap%d`, in the thread's network
     /// namespace. Its owner may do nothing yet: it is down, with a random address and an MTU of 1500.
     ///
-    /// An interface that an administrator made for this user (`ip tuntap add NAME mode tap user USER`) is taken over; it
-    /// needs no capability, and stays when this one is dropped.
+    /// An interface that an administrator made for this user (`ip tuntap add NAME mode tap user USER`, and `multi_queue` for
+    /// several queues) is taken over; it needs no capability, and stays when this one is dropped.
+    ///
+    /// What the system sends of a flow comes to one of several queues: to that by which the flow's frames came last.
     pub fn create(name: &str, queues: usize) -> Result<Tap> {
         check(name, true)?;
-        let most = MOST_QUEUES;
-        if !(1..=most).contains(&queues) {
-            let got = queues;
-            return Err(Error::Queues { got, most });
-        }
+        check_queues(queues)?;
         let first = Queue::attach(name, queues > 1)?;
         let interface = Interface::named(&first.name)?;
         let mut all = vec![first];
@@ -140,6 +135,9 @@ impl Queue {
     fn attach(name: &str, several: bool) -> Result<Queue> {
         let fd = tun::open().map_err(|errno| Error::NoTun { errno })?;
         let refused = |errno| match errno {
+            Errno::INVAL if several => Error::OneQueue {
+                name: name.to_owned(),
+            },
             // In use, or of another kind.
             Errno::BUSY | Errno::INVAL | Errno::EXIST => Error::InUse {
                 name: name.to_owned(),

@@ -67,7 +67,7 @@ pub(crate) fn open() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
 }
 
-fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> Result<(), Errno> {
+pub(super) fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> Result<(), Errno> {
     let len = mem::size_of::<T>() as libc::socklen_t;
     let value = core::ptr::from_ref(value).cast();
     // SAFETY: reads so many bytes of the value, which is borrowed until the call returns.

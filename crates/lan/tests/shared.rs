@@ -1,0 +1,149 @@
+//! One interface opened for several threads: each frame comes to exactly one of them.
+
+mod common;
+
+use common::{Space, privileged, until};
+use verbena_lan::{Batch, Error, Mac, Port, Put, Tap, Vnet};
+
+/// Datagrams of so many flows.
+const FLOWS: u8 = 64;
+
+/// The first frame of a flow, or another one.
+fn frame(to: Mac, flow: u8, nth: u8) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..6].copy_from_slice(&to.octets());
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    // 46 bytes of IPv4, UDP, from 192.0.2.1 to 192.0.2.2.
+    frame[16..18].copy_from_slice(&[0, 46]);
+    frame[22..24].copy_from_slice(&[64, 17]);
+    frame[26..34].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+    frame[34..38].copy_from_slice(&[0x40, flow, 0, 53]);
+    frame[38..40].copy_from_slice(&[0, 26]);
+    frame[58..].copy_from_slice(&[flow, nth]);
+    frame
+}
+
+/// What each port has, as flow and number, of those frames.
+fn taken(ports: &[Port]) -> Vec<Vec<[u8; 2]>> {
+    let mut batch = Batch::new(64);
+    let each = ports.iter().map(|port| {
+        let mut all = Vec::new();
+        while port.read(&mut batch).unwrap().frames > 0 {
+            let ours = batch.frames().iter().map(|frame| frame.bytes());
+            let ours = ours.filter(|bytes| bytes[6..12] == [2, 0, 0, 0, 0, 9]);
+            all.extend(ours.map(|bytes| [bytes[58], bytes[59]]));
+        }
+        all
+    });
+    each.collect()
+}
+
+/// Waits for so many frames in all.
+fn gathered(ports: &[Port], count: usize) -> Vec<Vec<[u8; 2]>> {
+    let mut all = vec![Vec::new(); ports.len()];
+    until("all have come", || {
+        for (all, more) in all.iter_mut().zip(taken(ports)) {
+            all.extend(more);
+        }
+        all.iter().map(Vec::len).sum::<usize>() >= count
+    });
+    all
+}
+
+/// Each frame at exactly one, those of a flow at the same, and nobody idle.
+fn shared_out(got: &[Vec<[u8; 2]>]) {
+    let mut seen: Vec<[u8; 2]> = got.iter().flatten().copied().collect();
+    seen.sort_unstable();
+    let sent: Vec<[u8; 2]> = (0..FLOWS).flat_map(|f| [[f, 0], [f, 1]]).collect();
+    assert_eq!(seen, sent, "each once");
+    for (at, mine) in got.iter().enumerate() {
+        // Of 64 flows none at one of four ports: once in a hundred million.
+        assert!(!mine.is_empty(), "port {at} got nothing");
+        for [flow, _] in mine {
+            let both = mine.iter().filter(|[f, _]| f == flow).count();
+            assert_eq!(both, 2, "flow {flow}");
+        }
+    }
+}
+
+#[test]
+fn p8_each_frame_comes_to_one_port_of_several() {
+    privileged("p8_each_frame_comes_to_one_port_of_several", || {
+        let (unit, lan) = (Space::new(), Space::new());
+        unit.join("u0", &lan, "l0");
+        let open = |queues| unit.run(|| Port::open_several("u0", true, queues));
+        let ports = open(4).unwrap();
+        // Another group of the same interface, and somebody alone, have everything once more.
+        let others = open(2).unwrap();
+        let alone = open(1).unwrap();
+        assert!(ports[0].interface().is_promiscuous().unwrap());
+        let peer = lan.run(|| Port::open("l0", true)).unwrap();
+        let station = Mac::new([2, 0, 0, 0, 0, 7]);
+        for to in [station, Mac::BROADCAST] {
+            for (flow, nth) in (0..FLOWS).flat_map(|f| [(f, 0), (f, 1)]) {
+                let sent = peer.put(&Vnet::PLAIN, &frame(to, flow, nth));
+                assert_eq!(sent, Ok(Put::Sent));
+            }
+            for group in [&ports[..], &others, &alone] {
+                shared_out(&gathered(group, 2 * usize::from(FLOWS)));
+                assert!(taken(group).iter().all(Vec::is_empty), "none twice");
+            }
+        }
+        // What one of them sends comes to the peer, and to none of them; nor does what others on this machine send.
+        for flow in 0..FLOWS {
+            for sender in [&ports[usize::from(flow % 4)], &others[0], &alone[0]] {
+                let sent = sender.put(&Vnet::PLAIN, &frame(station, flow, 2));
+                assert_eq!(sent, Ok(Put::Sent));
+            }
+        }
+        let peer = [peer];
+        gathered(&peer, 3 * usize::from(FLOWS));
+        for group in [&ports[..], &others, &alone] {
+            assert!(taken(group).iter().all(Vec::is_empty), "an echo");
+        }
+        // Off and on again: they still share.
+        unit.ip("link set u0 down");
+        unit.ip("link set u0 up");
+        until("frames come again", || {
+            peer[0].put(&Vnet::PLAIN, &frame(station, 0, 9)).unwrap();
+            taken(&ports).iter().any(|got| !got.is_empty())
+        });
+        for (flow, nth) in (0..FLOWS).flat_map(|f| [(f, 0), (f, 1)]) {
+            peer[0]
+                .put(&Vnet::PLAIN, &frame(station, flow, nth))
+                .unwrap();
+        }
+        let mut got = gathered(&ports, 2 * usize::from(FLOWS));
+        for got in &mut got {
+            got.retain(|[_, nth]| *nth < 2);
+        }
+        shared_out(&got);
+        drop((ports, others, alone));
+        let interface = unit.run(|| verbena_lan::Interface::named("u0")).unwrap();
+        assert!(!interface.is_promiscuous().unwrap());
+    });
+}
+
+#[test]
+fn what_cannot_be_shared_says_why() {
+    privileged("what_cannot_be_shared_says_why", || {
+        let space = Space::new();
+        space.ip("link add u0 type veth peer name u1");
+        for queues in [0, 65] {
+            let no = space.run(|| Port::open_several("u0", true, queues));
+            assert!(matches!(no, Err(Error::Queues { .. })), "{no:?}");
+        }
+        // Before Linux 6.13 it must be up.
+        match space.run(|| Port::open_several("u0", true, 2)) {
+            Ok(ports) => assert_eq!(ports.len(), 2),
+            Err(error) => assert_eq!(error, Error::Down { name: "u0".into() }),
+        }
+        space.ip("tuntap add dev single mode tap");
+        space.ip("tuntap add dev many mode tap multi_queue");
+        let no = space.run(|| Tap::create("single", 2)).unwrap_err();
+        assert!(no.to_string().contains("multi_queue"), "{no}");
+        let many = space.run(|| Tap::create("many", 2)).unwrap();
+        assert_eq!(many.queues().len(), 2);
+    });
+}
