@@ -194,7 +194,7 @@ pub struct Sleeper<'a> {
 /// In which order to call: posting and connecting may take effect at once or with the next [`turn`](Carrier::turn); call that
 /// after any of them, when a descriptor is ready and when the [`deadline`](Carrier::deadline) has passed; then take all
 /// [`news`](Carrier::news). Before sleeping [`doze`](Carrier::doze) must say yes.
-pub trait Carrier: fmt::Debug {
+pub trait Carrier: fmt::Debug + Send {
     /// Its address, for people and for those who connect to it.
     fn local(&self) -> String;
 

@@ -4,6 +4,8 @@
 
 use verbena_push::Arrangement;
 
+use crate::lane::{Lane, NoQueue};
+
 const MAGIC: [u8; 4] = *b"VSPL";
 const VERSION: u8 = 1;
 const FIXED: usize = 16;
@@ -19,6 +21,8 @@ pub struct Hello {
     pub arrangement: Arrangement,
     /// Which channel: 0 is control, 1 data.
     pub channel: u8,
+    /// Which of the host's queues it is a channel of.
+    pub lane: Lane,
     /// What the host calls itself, for people.
     pub name: String,
 }
@@ -32,6 +36,9 @@ pub enum NotHello {
     /// A later one.
     #[error("version {0} of the split driver, and {VERSION} is spoken here")]
     Version(u8),
+    /// Of a queue that there cannot be.
+    #[error(transparent)]
+    Queue(#[from] NoQueue),
     /// Of no arrangement, or of a channel that it has not.
     #[error("no channel {channel} in arrangement {arrangement}")]
     Channel {
@@ -47,7 +54,12 @@ impl Hello {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + MAX_NAME);
         bytes.extend(MAGIC);
-        bytes.extend([VERSION, letter(self.arrangement), self.channel, 0]);
+        bytes.extend([
+            VERSION,
+            letter(self.arrangement),
+            self.channel,
+            self.lane.to_byte(),
+        ]);
         bytes.extend(self.service.to_be_bytes());
         let name = self.name.as_bytes();
         bytes.extend(name.get(..MAX_NAME).unwrap_or(name));
@@ -67,10 +79,10 @@ impl Hello {
             version,
             arrangement,
             channel,
-            zero,
+            lane,
             service @ ..,
         ] = *fixed;
-        if [m, a, g, i] != MAGIC || zero != 0 || name.len() > MAX_NAME {
+        if [m, a, g, i] != MAGIC || name.len() > MAX_NAME {
             return Err(NotHello::Stranger);
         }
         if version != VERSION {
@@ -87,6 +99,7 @@ impl Hello {
         if channel >= channels(named) {
             return Err(refused);
         }
+        let lane = Lane::from_byte(lane)?;
         // What is printed must not move a terminal's cursor.
         let name = String::from_utf8_lossy(name);
         let name = name.chars().map(|c| if c.is_control() { '?' } else { c });
@@ -94,6 +107,7 @@ impl Hello {
             service: u64::from_be_bytes(service),
             arrangement: named,
             channel,
+            lane,
             name: name.collect(),
         })
     }
@@ -119,18 +133,22 @@ pub const fn channels(arrangement: Arrangement) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::MOST_QUEUES;
 
     #[test]
     fn what_is_said_is_understood() {
         for arrangement in Arrangement::ALL {
             for channel in 0..channels(arrangement) {
-                let hello = Hello {
-                    service: 0x0102_0304_0506_0708,
-                    arrangement,
-                    channel,
-                    name: "a host".to_owned(),
-                };
-                assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
+                for lane in (1..=MOST_QUEUES).flat_map(Lane::all) {
+                    let hello = Hello {
+                        service: 0x0102_0304_0506_0708,
+                        arrangement,
+                        channel,
+                        lane,
+                        name: "a host".to_owned(),
+                    };
+                    assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
+                }
             }
         }
     }
@@ -141,14 +159,31 @@ mod tests {
             service: 7,
             arrangement: Arrangement::Writes,
             channel: 1,
+            lane: Lane::ONLY,
             name: String::new(),
         };
         let bytes = hello.to_bytes();
         assert_eq!(&bytes[..8], b"VSPL\x01B\x01\0");
-        for at in 0..8 {
+        for at in 0..7 {
             let mut wrong = bytes.clone();
             wrong[at] ^= 0x40;
             assert!(Hello::parse(&wrong).is_err(), "byte {at}");
+        }
+        // The last one is a queue, or none that there can be.
+        for byte in 0..=u8::MAX {
+            let mut other = bytes.clone();
+            other[7] = byte;
+            match (Hello::parse(&other), Lane::from_byte(byte)) {
+                (Ok(parsed), Ok(lane)) => assert_eq!(
+                    parsed,
+                    Hello {
+                        lane,
+                        ..hello.clone()
+                    }
+                ),
+                (Err(NotHello::Queue(no)), Err(why)) => assert_eq!(no, why),
+                (parsed, _) => panic!("{byte:#x}: {parsed:?}"),
+            }
         }
         for len in 0..FIXED {
             assert_eq!(Hello::parse(&bytes[..len]), Err(NotHello::Stranger));
@@ -163,6 +198,7 @@ mod tests {
             service: 7,
             arrangement: Arrangement::Single,
             channel: 0,
+            lane: Lane::ONLY,
             name: String::new(),
         }
         .to_bytes();

@@ -2,24 +2,29 @@
 //! It promises an interface that stays whatever happens to the unit, whose link says whether frames can pass, and which is
 //! connected again when the unit returns. It refuses to keep frames that cannot be sent: the kernel queues them, or drops them.
 
+mod cable;
 mod dial;
 mod frames;
 mod phase;
 mod report;
 mod talk;
 
+pub use cable::Cable;
 pub use phase::{Happening, Phase};
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbena_lan::{LONGEST, Mac, Offloads, Tap, VNET, Watch};
+use verbena_lan::{Interface, LONGEST, Mac, Offloads, Queue, VNET, Watch};
 use verbena_push::Arrangement;
 
 use crate::Journal;
 use crate::awake::Awake;
 use crate::carrier::{Carrier, CarrierError, News, Pair};
+use crate::lane::Lane;
+use crate::lanes::Drive;
 use crate::link::{Link, Lost};
 use crate::service::{Ask, Counts};
 use crate::sleep::sleep;
@@ -55,6 +60,8 @@ pub enum MacChoice {
 pub struct HostOptions {
     /// The interface's name, or a pattern such as `tap%d`.
     pub tap: String,
+    /// Which of the interface's queues it drives.
+    pub lane: Lane,
     /// What the unit calls us in its status.
     pub name: String,
     /// What runs on the connection (P5).
@@ -76,6 +83,7 @@ impl HostOptions {
     pub fn new(tap: &str) -> HostOptions {
         HostOptions {
             tap: tap.to_owned(),
+            lane: Lane::ONLY,
             name: String::new(),
             arrangement: Arrangement::Writes,
             elements: 256,
@@ -121,12 +129,12 @@ pub enum HostError {
     System(#[from] std::io::Error),
 }
 
-/// A host's driver.
+/// A host's driver, or one queue of it.
 #[derive(Debug)]
 pub struct Host {
     options: HostOptions,
     unit: String,
-    tap: Tap,
+    cable: Arc<Cable>,
     watch: Watch,
     desk: Desk,
     carrier: Box<dyn Carrier>,
@@ -159,6 +167,18 @@ pub struct Host {
     vigil: Vigil,
 }
 
+impl Drive for Host {
+    type Error = HostError;
+
+    fn lane(&self) -> Lane {
+        self.options.lane
+    }
+
+    fn drive(&mut self, stop: &Stop) -> Result<(), HostError> {
+        self.run(stop)
+    }
+}
+
 /// What the unit knows of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Told {
@@ -168,26 +188,47 @@ struct Told {
 }
 
 impl Host {
-    /// Creates the interface, which has no link yet. The carrier leads to the unit.
+    /// Creates the interface, which has no link yet, and drives its only queue. The carrier leads to the unit.
     pub fn new(
         options: HostOptions,
         carrier: Box<dyn Carrier>,
         unit: &str,
         journal: Journal,
     ) -> Result<Host, HostError> {
-        let tap = Tap::create(&options.tap, 1)?;
-        tap.set_carrier(false)?;
-        if let MacChoice::Fixed(mac) = options.mac {
-            tap.interface().set_mac(mac)?;
-        }
+        let options = HostOptions {
+            lane: Lane::ONLY,
+            ..options
+        };
+        let cable = Arc::new(Cable::lay(&options.tap, 1)?);
+        Host::on(cable, options, carrier, unit, journal)
+    }
+
+    /// Drives one queue of an interface; the options say which. The carrier leads to the unit's queue of the same number.
+    pub fn on(
+        cable: Arc<Cable>,
+        mut options: HostOptions,
+        carrier: Box<dyn Carrier>,
+        unit: &str,
+        journal: Journal,
+    ) -> Result<Host, HostError> {
         let now = Instant::now();
-        let name = tap.interface().name()?;
+        let lane = options.lane;
+        let name = cable.tap().interface().name()?;
+        // Another driver of several queues would lend us some, and must not lose its link: whoever it is says so here.
+        let desk = Desk::open(&lane.desk("host", &name))?;
+        cable.set(lane, false)?;
+        // The first queue sees to the address, and the others see what it is.
+        match options.mac {
+            MacChoice::Fixed(mac) if lane.is_first() => cable.tap().interface().set_mac(mac)?,
+            MacChoice::Unit if !lane.is_first() => options.mac = MacChoice::Own,
+            MacChoice::Own | MacChoice::Fixed(_) | MacChoice::Unit => {}
+        }
         Ok(Host {
             options,
             unit: unit.to_owned(),
             watch: Watch::open()?,
-            desk: Desk::open(&format!("host-{name}"))?,
-            tap,
+            desk,
+            cable,
             carrier,
             reopen: None,
             is_stale: false,
@@ -213,7 +254,17 @@ impl Host {
 
     /// The interface's name.
     pub fn tap(&self) -> Result<String, HostError> {
-        Ok(self.tap.interface().name()?)
+        Ok(self.interface().name()?)
+    }
+
+    fn interface(&self) -> &Interface {
+        self.cable.tap().interface()
+    }
+
+    /// The queue that it drives.
+    fn queue(&self) -> Option<&Queue> {
+        let queues = self.cable.tap().queues();
+        queues.get(usize::from(self.options.lane.queue()))
     }
 
     /// Runs until it is wished to stop; then it takes leave of the unit.
@@ -261,7 +312,7 @@ impl Host {
         ];
         let until = deadlines.into_iter().flatten().min();
         // Frames are left to the kernel while there is no room for them.
-        let queue = self.tap.queues().first().map(AsFd::as_fd);
+        let queue = self.queue().map(AsFd::as_fd);
         let queue = queue.filter(|_| self.reads_frames());
         // Once it is wished, it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());
@@ -311,7 +362,7 @@ impl Host {
     }
 
     fn set_carrier(&mut self, on: bool) {
-        if let Err(error) = self.tap.set_carrier(on) {
+        if let Err(error) = self.cable.set(self.options.lane, on) {
             self.journal.note(&error.to_string());
         }
     }

@@ -1,9 +1,10 @@
 //! The split network driver (P8, P9): a host's network interface whose card sits in another machine, the I/O unit.
 //! It promises that one layer of messages runs over every carrier, that a peer's death is noticed and survived, and that no
-//! memory is freed which a peer may still write to. It refuses to run threads of its own: a driver is one loop.
+//! memory is freed which a peer may still write to. It refuses to run threads of its own, but for drivers with
+//! several queues: a queue is one loop.
 //!
 //! Reading order: [`carrier`] (what a connection runs on) → [`hello`] and [`service`] (what both sides say) → [`link`] (a
-//! connection) → [`host`] and [`mod@unit`] (the two drivers) → [`status`] and [`stop`].
+//! connection) → [`host`] and [`mod@unit`] (the two drivers) → [`lane`] and [`lanes`] (their queues) → [`status`] and [`stop`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -16,6 +17,8 @@ pub mod carrier;
 pub mod hello;
 pub mod host;
 mod journal;
+pub mod lane;
+pub mod lanes;
 pub mod link;
 pub mod service;
 mod sleep;

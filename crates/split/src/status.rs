@@ -80,6 +80,12 @@ pub struct HostStatus {
     pub pid: u32,
     /// The interface.
     pub tap: String,
+    /// Which of its queues, from 0.
+    #[serde(default)]
+    pub queue: u8,
+    /// Of how many.
+    #[serde(default)]
+    pub queues: u8,
     /// The unit.
     pub unit: String,
     /// `apart`, `dialling`, `starting`, `up` or `leaving`.
@@ -117,6 +123,12 @@ pub struct UnitStatus {
     pub pid: u32,
     /// The LAN interface.
     pub lan: String,
+    /// Which of its queues, from 0.
+    #[serde(default)]
+    pub queue: u8,
+    /// Of how many.
+    #[serde(default)]
+    pub queues: u8,
     /// The LAN's MTU.
     pub mtu: u32,
     /// The LAN has a link.
@@ -245,7 +257,8 @@ impl Desk {
     }
 }
 
-/// The names of drivers of a kind (`host`, `unit`) that run.
+/// The names of drivers of a kind (`host`, `unit`) that run, a name per queue: those of a driver in their order. Some may be of
+/// drivers that were killed; nobody answers for them.
 pub fn running(kind: &str) -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(directory()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -260,7 +273,26 @@ pub fn running(kind: &str) -> io::Result<Vec<String>> {
             names.push(name.to_owned());
         }
     }
-    names.sort();
+    names.sort_by_cached_key(|name| in_order(name));
+    Ok(names)
+}
+
+/// The interface and the number of the queue, by which queues come in their order.
+fn in_order(name: &str) -> (String, u32) {
+    let (driver, queue) = name.split_once(':').unwrap_or((name, "0"));
+    (driver.to_owned(), queue.parse().unwrap_or(u32::MAX))
+}
+
+/// The names of all queues of one driver, the first of which is there in any case.
+pub fn queues(kind: &str, interface: &str) -> io::Result<Vec<String>> {
+    let first = format!("{kind}-{interface}");
+    let further = format!("{first}:");
+    let mut names = vec![first];
+    names.extend(
+        running(kind)?
+            .into_iter()
+            .filter(|name| name.starts_with(&further)),
+    );
     Ok(names)
 }
 

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use verbena_lan::{Batch, Limits, Mac, PortId, Role, Switch, Watch};
 
 use crate::carrier::{Carrier, CarrierError, Pair};
+use crate::lane::Lane;
+use crate::lanes::Drive;
 use crate::link::Lost;
 use crate::sleep::sleep;
 use crate::status::Desk;
@@ -39,6 +41,8 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// What a unit's driver shall be like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitOptions {
+    /// Which of the LAN interface's queues it drives.
+    pub lane: Lane,
     /// Hosts at once.
     pub hosts: usize,
     /// Packets on their way, each direction, per host.
@@ -54,6 +58,7 @@ pub struct UnitOptions {
 impl Default for UnitOptions {
     fn default() -> UnitOptions {
         UnitOptions {
+            lane: Lane::ONLY,
             hosts: 64,
             elements: 256,
             offloads: true,
@@ -83,7 +88,7 @@ pub enum UnitError {
 /// Names a host as long as it is connected.
 type GuestId = u64;
 
-/// A unit's driver.
+/// A unit's driver, or one queue of it: a unit with one queue of the LAN's interface, to which hosts connect one queue each.
 #[derive(Debug)]
 pub struct Unit {
     options: UnitOptions,
@@ -142,8 +147,8 @@ impl Unit {
         let name = lan.interface().name()?;
         let now = Instant::now();
         Ok(Unit {
+            desk: Desk::open(&options.lane.desk("unit", &name))?,
             options,
-            desk: Desk::open(&format!("unit-{name}"))?,
             lan,
             lan_id,
             lan_up,
@@ -343,6 +348,18 @@ impl Unit {
             self.lose(id, why);
         }
         true
+    }
+}
+
+impl Drive for Unit {
+    type Error = UnitError;
+
+    fn lane(&self) -> Lane {
+        self.options.lane
+    }
+
+    fn drive(&mut self, stop: &Stop) -> Result<(), UnitError> {
+        self.run(stop)
     }
 }
 

@@ -13,6 +13,7 @@ use verbena_split::carrier::address::Address;
 use verbena_split::carrier::{Carrier, Memory, News, open};
 use verbena_split::hello::{Hello, channels, letter};
 use verbena_split::lan::{Mac, Offloads, Vnet};
+use verbena_split::lane::Lane;
 use verbena_split::link::{Link, LinkEvent, LinkOptions};
 use verbena_split::service::{Ask, Counts, Terms};
 use verbena_split::stop::Stop;
@@ -43,6 +44,7 @@ impl Liar {
                 service: u64::from(letter(arrangement)) + service,
                 arrangement,
                 channel,
+                lane: Lane::ONLY,
                 name: "liar".to_owned(),
             };
             let pair = link.pair(channel).unwrap();
@@ -126,7 +128,9 @@ fn with_unit(what: impl Fn(Liar, Liar) + Sync) {
             // Drivers of one name cannot run at once, whatever their namespaces.
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
-            let lan = LanPort::tap_named(&format!("lie{}.{n}", std::process::id())).unwrap();
+            let lan = LanPort::tap_named(&format!("lie{}.{n}", std::process::id()), 1)
+                .unwrap()
+                .remove(0);
             let carriers = vec![open::listen(&at, None).unwrap()];
             let options = UnitOptions::default();
             let mut unit = Unit::new(options, lan, carriers, Journal::silent()).unwrap();

@@ -13,6 +13,7 @@ use verbena_split::carrier::{
     Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket, open,
 };
 use verbena_split::hello::Hello;
+use verbena_split::lane::Lane;
 use verbena_split::link::{Link, LinkOptions};
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
@@ -106,6 +107,7 @@ fn dial(unit: &Address, service: u64) -> bool {
         service,
         arrangement: Arrangement::Single,
         channel: 0,
+        lane: Lane::ONLY,
         name: "next".to_owned(),
     };
     let pair = link.pair(0).unwrap();
@@ -130,7 +132,9 @@ fn a_place_that_nobody_got_is_free() {
         Space::new().run(|| {
             let stop = Stop::new().unwrap();
             let unit = || {
-                let lan = LanPort::tap_named(&format!("ref{}", std::process::id())).unwrap();
+                let lan = LanPort::tap_named(&format!("ref{}", std::process::id()), 1)
+                    .unwrap()
+                    .remove(0);
                 let inner = open::listen(&at, None).unwrap();
                 let carrier = Clumsy {
                     inner,

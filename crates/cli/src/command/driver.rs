@@ -7,6 +7,7 @@ use std::io::Write;
 
 use serde::de::DeserializeOwned;
 use verbena_split::Journal;
+use verbena_split::lane::{Lane, MOST_QUEUES};
 use verbena_split::service::Counts;
 use verbena_split::status::{self, HostStatus, LinkStatus, UnitStatus};
 use verbena_split::stop::Stop;
@@ -31,12 +32,36 @@ pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
     Ok(stop)
 }
 
-/// Sentences go to standard error.
-pub(crate) fn journal(who: &'static str, quiet: bool) -> Journal {
+/// Sentences go to standard error; those of further queues say which.
+pub(crate) fn journal(who: &'static str, lane: Lane, quiet: bool) -> Journal {
     if quiet {
         return Journal::silent();
     }
-    Journal::new(move |what| eprintln!("{who}: {what}"))
+    if lane.is_first() {
+        return Journal::new(move |what| eprintln!("{who}: {what}"));
+    }
+    Journal::new(move |what| eprintln!("{who}: {lane}: {what}"))
+}
+
+/// How many queues there may be.
+pub(crate) fn queues() -> clap::builder::RangedI64ValueParser<u8> {
+    clap::value_parser!(u8).range(1..=i64::from(MOST_QUEUES))
+}
+
+/// Nothing, or that there are several queues.
+pub(crate) fn with(queues: u8) -> String {
+    match queues {
+        0 | 1 => String::new(),
+        several => format!(" with {several} queues"),
+    }
+}
+
+/// Nothing, or which of several queues it is.
+pub(crate) fn queue(queue: u8, of: u8) -> String {
+    match Lane::new(queue, of) {
+        Ok(Lane::ONLY) | Err(_) => String::new(),
+        Ok(lane) => format!(", {lane}"),
+    }
 }
 
 /// What the machine calls itself.
@@ -57,10 +82,10 @@ pub(crate) fn code(done: Result<(), Box<dyn Error>>) -> u8 {
     }
 }
 
-/// Shows how drivers stand: all of a kind, or one.
+/// Shows how drivers stand, queue by queue: all of a kind, or one.
 pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     let names = match name {
-        Some(name) => Ok(vec![format!("{kind}-{name}")]),
+        Some(name) => status::queues(kind, name),
         None => status::running(kind),
     };
     let names = match names {
@@ -74,9 +99,8 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     for driver in &names {
         match status::ask(driver) {
             Ok(answer) => shown += u32::from(show(kind, &answer, json)),
-            // One that was killed leaves its socket behind.
-            Err(error)
-                if name.is_none() && error.kind() == std::io::ErrorKind::ConnectionRefused => {}
+            // One that was killed leaves its socket behind, and so do queues that its successor does not have. Queues go one by one.
+            Err(error) if is_gone(&error) && (name.is_none() || driver.contains(':')) => {}
             Err(error) => {
                 eprintln!("verbena: no driver {driver} answers: {error}");
                 return 1;
@@ -88,6 +112,12 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
         return 1;
     }
     0
+}
+
+/// Nobody is there any more.
+fn is_gone(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as K;
+    matches!(error.kind(), K::ConnectionRefused | K::NotFound)
 }
 
 fn show(kind: &str, answer: &str, json: bool) -> bool {

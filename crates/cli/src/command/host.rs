@@ -2,14 +2,17 @@
 //! It promises that Ctrl-C takes leave of the unit, and that what is missing is said by name.
 //! It refuses to configure addresses and routes: the interface is like any other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use verbena_split::Arrangement;
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::open;
-use verbena_split::host::{Host, HostOptions, MacChoice};
+use verbena_split::host::{Cable, Host, HostOptions, MacChoice};
 use verbena_split::lan::Mac;
+use verbena_split::lane::Lane;
+use verbena_split::lanes;
 use verbena_split::status::HostStatus;
 
 use super::driver::{self, Told};
@@ -19,11 +22,12 @@ Examples:
   verbena host --connect 10.0.0.7 --tap net0             a card that sits in 10.0.0.7, over RDMA
   verbena host --connect udp://10.0.0.7 --tap net0       the same over cells in UDP datagrams
   verbena host --connect ethernet://eth0/02:00:00:00:00:07 --tap net0
+  verbena host --connect 10.0.0.7 --tap net0 --queues 2  two queues, for several connections at a time
   ip addr add 192.168.9.2/24 dev net0; ip link set net0 up
   verbena host status                                    how it stands
 
 Creating an interface needs CAP_NET_ADMIN: as root, in a namespace of one's own (unshare -Urn), or with an interface that
-an administrator made (ip tuntap add net0 mode tap user USER).";
+an administrator made (ip tuntap add net0 mode tap user USER, with multi_queue before user for several queues).";
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -51,6 +55,10 @@ pub(crate) struct HostArgs {
     /// Packets that may be on their way, each direction
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
+    /// Queues, each with a thread, buffers and a connection of its own: as many as the unit has, at its port and those behind it
+    /// (iwarp, udp). They help several connections at a time, not a single one
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = driver::queues())]
+    queues: u8,
     /// Do checksums and cutting here instead of leaving them to the unit
     #[arg(long)]
     no_offloads: bool,
@@ -121,18 +129,29 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
         ..HostOptions::new(tap)
     };
     let stop = driver::stop()?;
-    let carrier = open::dial(unit, args.cell)?;
-    let journal = driver::journal("host", args.quiet);
-    let (again, cell) = (unit.clone(), args.cell);
-    let mut host = Host::new(options, carrier, &unit.to_string(), journal)?
-        .reopening(move || open::dial(&again, cell));
-    if !args.quiet {
-        eprintln!(
-            "host: interface {} dials {unit}; Ctrl-C ends it",
-            host.tap()?
-        );
+    let cell = args.cell;
+    let mut carriers = Vec::new();
+    for lane in Lane::all(args.queues) {
+        let unit = unit.of_queue(lane)?;
+        carriers.push((lane, open::dial(&unit, cell)?, unit));
     }
-    Ok(host.run(&stop)?)
+    let cable = Arc::new(Cable::lay(tap, args.queues)?);
+    let mut hosts = Vec::new();
+    for (lane, carrier, unit) in carriers {
+        let options = HostOptions {
+            lane,
+            ..options.clone()
+        };
+        let (cable, name) = (Arc::clone(&cable), unit.to_string());
+        let journal = driver::journal("host", lane, args.quiet);
+        let host = Host::on(cable, options, carrier, &name, journal)?;
+        hosts.push(host.reopening(move || open::dial(&unit, cell)));
+    }
+    if !args.quiet {
+        let (tap, with) = (cable.tap().interface().name()?, driver::with(args.queues));
+        eprintln!("host: interface {tap} dials {unit}{with}; Ctrl-C ends it");
+    }
+    Ok(lanes::run("host", &mut hosts, &stop)?)
 }
 
 impl Told for HostStatus {
@@ -143,7 +162,13 @@ impl Told for HostStatus {
             some => some.join(" "),
         };
         let mut lines = vec![
-            format!("{} (process {}): {}", self.tap, self.pid, self.phase),
+            format!(
+                "{}{} (process {}): {}",
+                self.tap,
+                driver::queue(self.queue, self.queues),
+                self.pid,
+                self.phase
+            ),
             format!(
                 "  unit          {} (arrangement {})",
                 self.unit, self.arrangement

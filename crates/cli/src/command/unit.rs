@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::open;
+use verbena_split::lane::Lane;
+use verbena_split::lanes;
 use verbena_split::status::{GuestStatus, UnitStatus};
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 
@@ -17,6 +19,7 @@ Examples:
   verbena unit --lan eth1 --listen 0.0.0.0                hosts reach eth1's LAN over RDMA
   verbena unit --lan eth1 --listen 0.0.0.0 --listen udp://0.0.0.0 --listen ethernet://eth0
   verbena unit --lan-tap lan0 --listen 127.0.0.1:9000     the LAN is an interface of the unit's own
+  verbena unit --lan eth1 --listen 0.0.0.0 --queues 2     hosts connect with two queues, at two ports
   verbena unit status                                     how it stands, and its hosts
 
 --lan needs CAP_NET_RAW, --lan-tap CAP_NET_ADMIN: as root, or in a namespace of one's own (unshare -Urn).
@@ -43,6 +46,10 @@ pub(crate) struct UnitArgs {
     /// Packets that may be on their way, each direction, per host
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
+    /// Queues, each with a thread, a place at the LAN, and ports and buffers of its own: hosts must have as many. Queue i listens
+    /// at the port of --listen and i (iwarp, udp). They help several connections at a time, not a single one
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = driver::queues())]
+    queues: u8,
     /// Leave checksums and cutting to hosts
     #[arg(long)]
     no_offloads: bool,
@@ -80,12 +87,13 @@ pub(crate) fn run(args: &UnitArgs) -> u8 {
 }
 
 fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
-    let lan = match (&args.lan, &args.lan_tap) {
-        (Some(name), _) => LanPort::interface_named(name)?,
-        (None, Some(name)) => LanPort::tap_named(name)?,
+    let ports = match (&args.lan, &args.lan_tap) {
+        (Some(name), _) => LanPort::interface_named(name, args.queues)?,
+        (None, Some(name)) => LanPort::tap_named(name, args.queues)?,
         (None, None) => return Err("--lan or --lan-tap is needed".into()),
     };
     let options = UnitOptions {
+        lane: Lane::ONLY,
         hosts: usize::from(args.hosts),
         elements: args.elements,
         offloads: !args.no_offloads,
@@ -93,21 +101,28 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
         patience: Duration::from_secs(args.patience),
     };
     let stop = driver::stop()?;
-    let mut carriers = Vec::new();
-    for address in &args.listen {
-        carriers.push(open::listen(address, args.cell)?);
+    let mut units = Vec::new();
+    for (lane, lan) in Lane::all(args.queues).zip(ports) {
+        let mut carriers = Vec::new();
+        for address in &args.listen {
+            carriers.push(open::listen(&address.of_queue(lane)?, args.cell)?);
+        }
+        let options = UnitOptions {
+            lane,
+            ..options.clone()
+        };
+        let journal = driver::journal("unit", lane, args.quiet);
+        units.push(Unit::new(options, lan, carriers, journal)?);
     }
-    let journal = driver::journal("unit", args.quiet);
-    let mut unit = Unit::new(options, lan, carriers, journal)?;
-    if !args.quiet {
-        let status = unit.status();
+    if let (Some(first), false) = (units.first(), args.quiet) {
+        let (status, with) = (first.status(), driver::with(args.queues));
         let at = status.listens.join(", ");
         eprintln!(
-            "unit: LAN {}, hosts connect to {at}; Ctrl-C ends it",
+            "unit: LAN {}, hosts connect to {at}{with}; Ctrl-C ends it",
             status.lan
         );
     }
-    Ok(unit.run(&stop)?)
+    Ok(lanes::run("unit", &mut units, &stop)?)
 }
 
 impl Told for UnitStatus {
@@ -115,8 +130,11 @@ impl Told for UnitStatus {
         let link = if self.link { "up" } else { "down" };
         let mut lines = vec![
             format!(
-                "{} (process {}): link {link}, MTU {}",
-                self.lan, self.pid, self.mtu
+                "{}{} (process {}): link {link}, MTU {}",
+                self.lan,
+                driver::queue(self.queue, self.queues),
+                self.pid,
+                self.mtu
             ),
             format!("  listens       {}", self.listens.join(", ")),
             format!(

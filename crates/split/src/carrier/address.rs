@@ -7,6 +7,8 @@ use core::str::FromStr;
 
 use verbena_lan::Mac;
 
+use crate::lane::Lane;
+
 /// The port that units listen on unless told otherwise.
 pub const PORT: u16 = 7471;
 
@@ -32,6 +34,58 @@ pub enum Address {
     "`{0}` is no address of a unit: iwarp://HOST[:PORT], udp://HOST[:PORT] or ethernet://INTERFACE[/MAC] ({1})"
 )]
 pub struct NotAddress(String, &'static str);
+
+/// An address that has no room for several queues.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlace {
+    /// Cells of one interface cannot be told apart by queue.
+    #[error("{0}: several queues need iwarp or udp")]
+    Carrier(Address),
+    /// Nobody would know where the others are.
+    #[error("{0}: several queues need a port, of which the others follow")]
+    Port(Address),
+    /// Ports end.
+    #[error(
+        "{address}: {queues} queues need the ports from there to {last}, and the last one is 65535"
+    )]
+    Beyond {
+        /// The first queue's.
+        address: Address,
+        /// Queues.
+        queues: u8,
+        /// The last queue's port.
+        last: u32,
+    },
+}
+
+impl Address {
+    /// Where a queue is if the first one is here: queue i of several is i ports further.
+    pub fn of_queue(&self, lane: Lane) -> Result<Address, NoPlace> {
+        let name = match self {
+            _ if lane == Lane::ONLY => return Ok(self.clone()),
+            Address::Iwarp(name) | Address::Udp(name) => name,
+            Address::Ethernet { .. } => return Err(NoPlace::Carrier(self.clone())),
+        };
+        let parts = name.rsplit_once(':');
+        let parts = parts.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let Some((host, first @ 1..)) = parts else {
+            return Err(NoPlace::Port(self.clone()));
+        };
+        let last = u32::from(first) + u32::from(lane.of()) - 1;
+        let port = first.checked_add(u16::from(lane.queue()));
+        let port = port.filter(|_| last <= u32::from(u16::MAX));
+        let port = port.ok_or_else(|| NoPlace::Beyond {
+            address: self.clone(),
+            queues: lane.of(),
+            last,
+        })?;
+        let name = format!("{host}:{port}");
+        Ok(match self {
+            Address::Udp(_) => Address::Udp(name),
+            _ => Address::Iwarp(name),
+        })
+    }
+}
 
 impl FromStr for Address {
     type Err = NotAddress;
@@ -116,6 +170,37 @@ mod tests {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), printed);
             assert_eq!(printed.parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn queues_are_side_by_side() {
+        let at = |text: &str, queue, of| {
+            let address: Address = text.parse().unwrap();
+            let queue = address.of_queue(Lane::new(queue, of).unwrap());
+            queue.map(|queue| queue.to_string())
+        };
+        let each = [
+            ("10.0.0.1", 0, 2, "iwarp://10.0.0.1:7471"),
+            ("10.0.0.1", 1, 2, "iwarp://10.0.0.1:7472"),
+            ("udp://fe80::1", 15, 16, "udp://[fe80::1]:7486"),
+            ("udp://unit:65534", 1, 2, "udp://unit:65535"),
+            ("unit:65535", 0, 1, "iwarp://unit:65535"),
+            ("unit:0", 0, 1, "iwarp://unit:0"),
+            ("ethernet://eth0", 0, 1, "ethernet://eth0"),
+        ];
+        for (text, queue, of, expected) in each {
+            assert_eq!(at(text, queue, of).as_deref(), Ok(expected), "{text}");
+        }
+        // Whatever queue is asked for, so that none is opened in vain.
+        for queue in [0, 1] {
+            let no = |text| at(text, queue, 2).unwrap_err().to_string();
+            let said = no("ethernet://eth0/02:00:00:00:00:01");
+            assert!(said.contains("several queues need iwarp or udp"), "{said}");
+            assert!(no("udp://unit:0").contains("need a port"));
+            assert!(no("unit:http").contains("need a port"));
+            let said = no("unit:65535");
+            assert!(said.contains("to 65536"), "{said}");
         }
     }
 

@@ -72,6 +72,7 @@ impl Host {
             service: random(),
             arrangement: options.arrangement,
             channel: 0,
+            lane: self.options.lane,
             name,
         };
         for channel in 0..channels(options.arrangement) {

@@ -45,7 +45,8 @@ impl Host {
     pub(super) fn take_frames(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
         while turn < TURN && !self.frames.is_dry && self.reads_frames() {
-            let Some(queue) = self.tap.queues().first() else {
+            let lane = usize::from(self.options.lane.queue());
+            let Some(queue) = self.cable.tap().queues().get(lane) else {
                 break;
             };
             let took = match (&mut self.link, self.phase) {
@@ -71,7 +72,9 @@ impl Host {
     pub(super) fn take_packets(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
         while turn < TURN {
-            let (Some(link), Some(queue)) = (&mut self.link, self.tap.queues().first()) else {
+            let lane = usize::from(self.options.lane.queue());
+            let queue = self.cable.tap().queues().get(lane);
+            let (Some(link), Some(queue)) = (&mut self.link, queue) else {
                 break;
             };
             let put = |memory: &dyn Memory, offset: usize, len: usize| {

@@ -11,11 +11,13 @@ use crate::status::{HostStatus, LinkStatus};
 impl Host {
     /// How it stands.
     pub fn status(&self) -> HostStatus {
-        let interface = self.tap.interface();
+        let interface = self.interface();
         let messages = self.link.as_ref().map(LinkStatus::of);
         HostStatus {
             pid: std::process::id(),
             tap: interface.name().unwrap_or_default(),
+            queue: self.options.lane.queue(),
+            queues: self.options.lane.of(),
             unit: self.unit.clone(),
             phase: self.phase.to_string(),
             why: self.why.clone(),

@@ -22,7 +22,7 @@ impl Host {
             false => Offloads::NONE,
         };
         let mtu = self.options.mtu;
-        let mtu = mtu.or_else(|| self.tap.interface().mtu().ok());
+        let mtu = mtu.or_else(|| self.interface().mtu().ok());
         self.ask(Ask::Initialise(Terms {
             takes,
             mtu: mtu.unwrap_or(0),
@@ -103,7 +103,7 @@ impl Host {
             },
             Ask::GetMac => match mac(data).filter(|mac| mac.is_station()) {
                 Some(mac) => {
-                    match self.tap.interface().set_mac(mac) {
+                    match self.interface().set_mac(mac) {
                         // It is kept: others know it, and a unit that comes back would suggest another.
                         Ok(()) => self.options.mac = MacChoice::Own,
                         Err(error) => self.journal.note(&error.to_string()),
@@ -130,15 +130,15 @@ impl Host {
             true => terms.takes,
             false => Offloads::NONE,
         };
-        match self.tap.set_offloads(wanted) {
+        match self.cable.tap().set_offloads(wanted) {
             Ok(granted) => self.granted = granted,
             Err(error) => self.journal.note(&error.to_string()),
         }
         // Longer frames than our buffers hold would be lost one by one.
         let most = terms.mtu.min(packet_mtu(self.options.size()));
         let mtu = self.options.mtu.unwrap_or(most);
-        if self.tap.interface().mtu() != Ok(mtu)
-            && let Err(error) = self.tap.interface().set_mtu(mtu)
+        if self.interface().mtu() != Ok(mtu)
+            && let Err(error) = self.interface().set_mtu(mtu)
         {
             self.journal.note(&error.to_string());
         }
@@ -173,7 +173,7 @@ impl Host {
         if !matches!(self.phase, Phase::Starting | Phase::Up) {
             return;
         }
-        let interface = self.tap.interface();
+        let interface = self.interface();
         let is = Told {
             mac: interface.mac().ok(),
             mtu: interface.mtu().ok(),

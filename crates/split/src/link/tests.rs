@@ -102,6 +102,7 @@ fn pair(scheme: &str, arrangement: Arrangement, elements: u32) -> [Side; 2] {
             service: 7,
             arrangement,
             channel,
+            lane: crate::lane::Lane::ONLY,
             name: String::new(),
         };
         let [dialler, _] = &mut sides;

@@ -10,6 +10,7 @@ use super::{GuestId, Unit};
 use crate::carrier::{News, Ticket};
 use crate::hello::{Hello, channels};
 use crate::host::packet_size;
+use crate::lane::Lane;
 use crate::link::{Link, LinkOptions};
 
 impl Unit {
@@ -58,6 +59,7 @@ impl Unit {
         now: Instant,
     ) -> Result<(), String> {
         let hello = Hello::parse(private).map_err(|error| error.to_string())?;
+        self.check_lane(hello.lane)?;
         let wanted = hello.arrangement != verbena_push::Arrangement::Sends;
         if acknowledged.is_some_and(|acknowledged| acknowledged != wanted) {
             return Err("a channel of the wrong kind for the arrangement".to_owned());
@@ -86,6 +88,23 @@ impl Unit {
             self.lose(id, &why);
             why
         })
+    }
+
+    /// Queues lead to queues of the same number, and there are as many on both sides: otherwise frames of some flows would get lost.
+    fn check_lane(&self, theirs: Lane) -> Result<(), String> {
+        let ours = self.options.lane;
+        match (ours.of(), ours.queue()) {
+            (of, _) if of != theirs.of() => {
+                let s = if of == 1 { "" } else { "s" };
+                Err(format!(
+                    "this unit has {of} queue{s}: start the host with --queues {of}"
+                ))
+            }
+            (_, queue) if queue != theirs.queue() => Err(format!(
+                "{theirs} comes where {ours} is: start the host with the port of the unit's first queue"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// A host that is not known yet.

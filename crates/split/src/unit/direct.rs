@@ -56,7 +56,7 @@ impl Unit {
         let (LanPort::Tap(tap), Some(guest)) = (&self.lan, self.guests.get_mut(&id)) else {
             return Ok(None);
         };
-        let (Some(queue), Some(port)) = (tap.queues().first(), guest.port) else {
+        let (Some(queue), Some(port)) = (tap.queue(), guest.port) else {
             return Ok(None);
         };
         let most = guest.link.options().size as usize - VNET;

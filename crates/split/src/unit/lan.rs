@@ -3,49 +3,71 @@
 //! It refuses to know where frames come from and go to.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
-use verbena_lan::{Batch, Interface, Offloads, Port, Put, Result, Taken, Tap, VNET, Vnet};
+use verbena_lan::{Batch, Interface, Offloads, Port, Put, Queue, Result, Taken, Tap, VNET, Vnet};
 
 /// Bytes that may wait in the socket: a burst that one turn does not take.
 const ROOM: usize = 16 << 20;
 
-/// The LAN side.
+/// The LAN side of a unit's queue.
 #[derive(Debug)]
 pub enum LanPort {
     /// An interface that is there.
     Interface(Port),
     /// One of the unit's own.
-    Tap(Tap),
+    Tap(TapQueue),
+}
+
+/// A queue of a TAP that several threads share.
+#[derive(Debug)]
+pub struct TapQueue {
+    tap: Arc<Tap>,
+    at: usize,
+}
+
+impl TapQueue {
+    pub(super) fn queue(&self) -> Option<&Queue> {
+        self.tap.queues().get(self.at)
+    }
 }
 
 impl LanPort {
-    /// Opens an interface that is there, promiscuously: hosts have addresses that are not its own.
-    pub fn interface_named(name: &str) -> Result<LanPort> {
-        let port = Port::open(name, true)?;
-        port.widen(ROOM);
-        Ok(LanPort::Interface(port))
+    /// Opens an interface that is there, promiscuously: hosts have addresses that are not its own. A port per queue.
+    pub fn interface_named(name: &str, queues: u8) -> Result<Vec<LanPort>> {
+        let ports = Port::open_several(name, true, usize::from(queues))?;
+        let widened = ports.into_iter().map(|port| {
+            port.widen(ROOM);
+            LanPort::Interface(port)
+        });
+        Ok(widened.collect())
     }
 
-    /// Creates a TAP, with its cable in and leaving checksums and cutting to us; somebody else switches it on.
-    pub fn tap_named(name: &str) -> Result<LanPort> {
-        let tap = Tap::create(name, 1)?;
+    /// Creates a TAP, with its cable in and leaving checksums and cutting to us; somebody else switches it on. A port per queue.
+    pub fn tap_named(name: &str, queues: u8) -> Result<Vec<LanPort>> {
+        let tap = Tap::create(name, usize::from(queues))?;
         tap.set_offloads(Offloads::ALL)?;
         tap.set_carrier(true)?;
-        Ok(LanPort::Tap(tap))
+        let tap = Arc::new(tap);
+        let each = (0..tap.queues().len()).map(|at| {
+            let tap = Arc::clone(&tap);
+            LanPort::Tap(TapQueue { tap, at })
+        });
+        Ok(each.collect())
     }
 
     /// Its settings and state.
     pub fn interface(&self) -> &Interface {
         match self {
             LanPort::Interface(port) => port.interface(),
-            LanPort::Tap(tap) => tap.interface(),
+            LanPort::Tap(tap) => tap.tap.interface(),
         }
     }
 
     pub(super) fn read(&self, batch: &mut Batch) -> Result<Taken> {
         match self {
             LanPort::Interface(port) => port.read(batch),
-            LanPort::Tap(tap) => match tap.queues().first() {
+            LanPort::Tap(tap) => match tap.queue() {
                 Some(queue) => queue.read(batch),
                 None => Ok(Taken::default()),
             },
@@ -55,7 +77,7 @@ impl LanPort {
     pub(super) fn put(&self, vnet: &Vnet, frame: &[u8]) -> Result<Put> {
         match self {
             LanPort::Interface(port) => port.put(vnet, frame),
-            LanPort::Tap(tap) => match tap.queues().first() {
+            LanPort::Tap(tap) => match tap.queue() {
                 Some(queue) => queue.put(vnet, frame),
                 None => Ok(Put::Refused),
             },
@@ -69,7 +91,7 @@ impl LanPort {
     ) -> Result<Put> {
         match self {
             LanPort::Interface(port) => port.put_by(vnet, write),
-            LanPort::Tap(tap) => match tap.queues().first() {
+            LanPort::Tap(tap) => match tap.queue() {
                 Some(queue) => queue.put_by(vnet, write),
                 None => Ok(Put::Refused),
             },
@@ -87,10 +109,10 @@ impl AsFd for LanPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             LanPort::Interface(port) => port.as_fd(),
-            LanPort::Tap(tap) => match tap.queues().first() {
+            LanPort::Tap(tap) => match tap.queue() {
                 Some(queue) => queue.as_fd(),
                 // A TAP has at least one; anything that is never readable would do.
-                None => tap.interface().as_fd(),
+                None => tap.tap.interface().as_fd(),
             },
         }
     }

@@ -30,6 +30,8 @@ impl Unit {
         UnitStatus {
             pid: std::process::id(),
             lan: interface.name().unwrap_or_default(),
+            queue: self.options.lane.queue(),
+            queues: self.options.lane.of(),
             mtu: interface.mtu().unwrap_or_default(),
             link: self.lan_up,
             listens: self.carriers.iter().map(|c| c.local()).collect(),

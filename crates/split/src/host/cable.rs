@@ -1,0 +1,78 @@
+//! The interface of a host, and its cable: plugged in while frames can pass on every queue.
+//! It promises that programs see a link only while no flow would get lost, whichever queue the kernel puts it on.
+//! It refuses to know why a queue is up or down.
+
+use std::sync::{Mutex, PoisonError};
+
+use verbena_lan::{Result, Tap};
+
+use crate::lane::Lane;
+
+/// An interface that all queues of a host's driver share.
+#[derive(Debug)]
+pub struct Cable {
+    tap: Tap,
+    plugs: Mutex<Plugs>,
+}
+
+/// Which queues frames can pass on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Plugs {
+    up: u32,
+}
+
+impl Plugs {
+    /// A queue is up or down from now on; true if all are up.
+    fn set(&mut self, lane: Lane, up: bool) -> bool {
+        let bit = 1 << lane.queue();
+        self.up = if up { self.up | bit } else { self.up & !bit };
+        self.up.count_ones() == u32::from(lane.of())
+    }
+}
+
+impl Cable {
+    /// Creates an interface with this name or pattern and so many queues.
+    pub fn lay(name: &str, queues: u8) -> Result<Cable> {
+        let tap = Tap::create(name, usize::from(queues))?;
+        let plugs = Mutex::default();
+        Ok(Cable { tap, plugs })
+    }
+
+    /// The interface.
+    pub fn tap(&self) -> &Tap {
+        &self.tap
+    }
+
+    /// Frames can pass on a queue, or no longer.
+    pub(super) fn set(&self, lane: Lane, up: bool) -> Result<()> {
+        // Whoever panicked while it was held left nothing half done.
+        let mut plugs = self.plugs.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = plugs.set(lane, up);
+        // Still held, so that the last word is about the last state.
+        self.tap.set_carrier(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_takes_all_to_be_up_and_one_to_be_down() {
+        for of in 1..=crate::lane::MOST_QUEUES {
+            let lanes: Vec<Lane> = Lane::all(of).collect();
+            let (last, others) = lanes.split_last().unwrap();
+            let mut plugs = Plugs::default();
+            for lane in others {
+                assert!(!plugs.set(*lane, true));
+                assert!(!plugs.set(*lane, true), "said twice");
+            }
+            assert!(plugs.set(*last, true));
+            for lane in &lanes {
+                assert!(!plugs.set(*lane, false), "{lane}");
+                assert!(!plugs.set(*lane, false), "{lane}");
+                assert!(plugs.set(*lane, true), "{lane}");
+            }
+        }
+    }
+}

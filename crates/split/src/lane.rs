@@ -1,0 +1,121 @@
+//! Which of a driver's queues something belongs to. A queue is a queue of the interface with a thread, a carrier and a link of
+//! its own: queue i of a host is connected to queue i of its unit, and no frame passes from one to another.
+//! It promises that there is such a queue. It refuses to know what runs on it.
+
+use core::fmt;
+
+/// Queues of a driver, at most: each side of [`Lane::to_byte`] has four bits.
+pub const MOST_QUEUES: u8 = 16;
+
+/// One of a driver's queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lane {
+    queue: u8,
+    of: u8,
+}
+
+/// There is no such queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there is no queue {queue} of {of}: they count from 0, and there are 1 to {MOST_QUEUES}")]
+pub struct NoQueue {
+    /// Which one, from 0.
+    pub queue: u8,
+    /// Of how many.
+    pub of: u8,
+}
+
+impl Lane {
+    /// A driver's only queue.
+    pub const ONLY: Lane = Lane { queue: 0, of: 1 };
+
+    /// Queue `queue`, from 0, of so many.
+    pub const fn new(queue: u8, of: u8) -> Result<Lane, NoQueue> {
+        if queue < of && of <= MOST_QUEUES {
+            Ok(Lane { queue, of })
+        } else {
+            Err(NoQueue { queue, of })
+        }
+    }
+
+    /// All of so many; none if there cannot be as many.
+    pub fn all(of: u8) -> impl Iterator<Item = Lane> {
+        (0..of).filter_map(move |queue| Lane::new(queue, of).ok())
+    }
+
+    /// Which one, from 0.
+    pub const fn queue(self) -> u8 {
+        self.queue
+    }
+
+    /// Of how many.
+    pub const fn of(self) -> u8 {
+        self.of
+    }
+
+    /// The first one does what is done once for the whole interface.
+    pub const fn is_first(self) -> bool {
+        self.queue == 0
+    }
+
+    /// As a hello has it: which one in the low half, how many more than one in the high half. A driver's only queue is zero.
+    pub const fn to_byte(self) -> u8 {
+        (self.of - 1) << 4 | self.queue
+    }
+
+    /// Reads it.
+    pub const fn from_byte(byte: u8) -> Result<Lane, NoQueue> {
+        Lane::new(byte & 0xf, (byte >> 4) + 1)
+    }
+
+    /// What a driver's status socket is called: the first has the interface's name alone, and a colon is in no such name.
+    pub(crate) fn desk(self, kind: &str, interface: &str) -> String {
+        match self.queue {
+            0 => format!("{kind}-{interface}"),
+            queue => format!("{kind}-{interface}:{queue}"),
+        }
+    }
+}
+
+/// For people, who count from 1.
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue {} of {}", u16::from(self.queue) + 1, self.of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_a_queue_or_none() {
+        let mut known = 0;
+        for byte in 0..=u8::MAX {
+            let (queue, of) = (byte & 0xf, (byte >> 4) + 1);
+            match Lane::from_byte(byte) {
+                Ok(lane) => {
+                    assert_eq!((lane.queue(), lane.of()), (queue, of));
+                    assert_eq!(lane.to_byte(), byte);
+                    known += 1;
+                }
+                Err(no) => assert!(queue >= of, "{no}"),
+            }
+        }
+        // 1 + 2 + … + 16.
+        assert_eq!(known, 136);
+        assert_eq!(Lane::ONLY.to_byte(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (queue, of) in [(0, 0), (1, 1), (16, 16), (0, 17), (255, 255)] {
+            let no = Lane::new(queue, of).unwrap_err();
+            assert_eq!(no, NoQueue { queue, of });
+        }
+        assert_eq!(Lane::all(17).count(), 0);
+        let two: Vec<String> = Lane::all(2).map(|lane| lane.to_string()).collect();
+        assert_eq!(two, ["queue 1 of 2", "queue 2 of 2"]);
+        let desks: Vec<String> = Lane::all(2).map(|l| l.desk("host", "net0")).collect();
+        assert_eq!(desks, ["host-net0", "host-net0:1"]);
+    }
+}

@@ -1,0 +1,165 @@
+//! All queues of a driver at once: the first runs in the caller's thread, each other in one of its own.
+//! It promises that when one ends, however it does, the others are wished to stop, and that all have ended when it returns.
+//! It refuses to know what a queue does.
+
+use core::fmt;
+use std::thread::{Builder, ScopedJoinHandle, scope};
+
+use crate::lane::Lane;
+use crate::stop::Stop;
+
+/// A queue that runs until it is wished to stop, or cannot go on.
+pub trait Drive: Send {
+    /// Why it cannot.
+    type Error: std::error::Error + Send + 'static;
+    /// Which one it is.
+    fn lane(&self) -> Lane;
+    /// Runs it.
+    fn drive(&mut self, stop: &Stop) -> Result<(), Self::Error>;
+}
+
+/// Why a driver ended.
+#[derive(Debug)]
+pub enum Ended<E> {
+    /// One of its queues could not go on.
+    Queue(Lane, E),
+    /// There was no thread for one.
+    Thread(Lane, std::io::Error),
+}
+
+impl<E: fmt::Display> fmt::Display for Ended<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Queue(Lane::ONLY, error) => write!(f, "{error}"),
+            Ended::Queue(lane, error) => write!(f, "{lane}: {error}"),
+            Ended::Thread(lane, error) => write!(f, "no thread for {lane}: {error}"),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for Ended<E> {}
+
+/// Whoever ends takes the others along, also by a panic.
+struct Along<'a>(&'a Stop);
+
+impl Drop for Along<'_> {
+    fn drop(&mut self) {
+        self.0.wish();
+    }
+}
+
+/// Runs them until one ends, which all do when it is wished. Threads are called `NAME-1` and so on. The error is that of the first
+/// queue that has one.
+pub fn run<D: Drive>(name: &str, queues: &mut [D], stop: &Stop) -> Result<(), Ended<D::Error>> {
+    let Some((first, further)) = queues.split_first_mut() else {
+        return Ok(());
+    };
+    let drive = |queue: &mut D| {
+        let _along = Along(stop);
+        let lane = queue.lane();
+        let driven = queue.drive(stop);
+        driven.map_err(|error| Ended::Queue(lane, error))
+    };
+    let drive = &drive;
+    scope(|scope| {
+        let mut threads: Vec<ScopedJoinHandle<'_, _>> = Vec::new();
+        let mut refused = Ok(());
+        for queue in further {
+            let lane = queue.lane();
+            let builder = Builder::new().name(format!("{name}-{}", lane.queue()));
+            match builder.spawn_scoped(scope, move || drive(queue)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    stop.wish();
+                    refused = Err(Ended::Thread(lane, error));
+                    break;
+                }
+            }
+        }
+        let mut ended = refused.and(drive(first));
+        for thread in threads {
+            let other = thread.join();
+            ended = ended.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        ended
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits until it is wished to stop, or fails at once.
+    struct Waiting {
+        lane: Lane,
+        fails: bool,
+        waited: bool,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("broken")]
+    struct Broken;
+
+    impl Drive for Waiting {
+        type Error = Broken;
+
+        fn lane(&self) -> Lane {
+            self.lane
+        }
+
+        fn drive(&mut self, stop: &Stop) -> Result<(), Broken> {
+            if self.fails {
+                return Err(Broken);
+            }
+            let mut fds = [rustix::event::PollFd::new(
+                stop,
+                rustix::event::PollFlags::IN,
+            )];
+            rustix::event::poll(&mut fds, None).unwrap();
+            self.waited = stop.is_wished();
+            Ok(())
+        }
+    }
+
+    fn queues(of: u8, fails: &[u8]) -> Vec<Waiting> {
+        let each = Lane::all(of).map(|lane| Waiting {
+            lane,
+            fails: fails.contains(&lane.queue()),
+            waited: false,
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn who_fails_takes_the_others_along() {
+        for failing in 0..4 {
+            let mut all = queues(4, &[failing]);
+            let ended = run("test", &mut all, &Stop::new().unwrap()).unwrap_err();
+            let said = format!("queue {} of 4: broken", failing + 1);
+            assert_eq!(ended.to_string(), said);
+            let waited = all.iter().filter(|queue| queue.waited).count();
+            assert_eq!(waited, 3);
+        }
+        let mut two = queues(4, &[3, 1]);
+        let ended = run("test", &mut two, &Stop::new().unwrap()).unwrap_err();
+        assert_eq!(ended.to_string(), "queue 2 of 4: broken");
+    }
+
+    #[test]
+    fn a_wish_ends_all_of_them() {
+        let stop = Stop::new().unwrap();
+        let mut all = queues(16, &[]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| stop.wish());
+            run("test", &mut all, &stop).unwrap();
+        });
+        assert!(all.iter().all(|queue| queue.waited));
+    }
+
+    #[test]
+    fn the_only_queue_is_not_named() {
+        let ended = run("test", &mut queues(1, &[0]), &Stop::new().unwrap());
+        assert_eq!(ended.unwrap_err().to_string(), "broken");
+        assert!(run("test", &mut queues(0, &[]), &Stop::new().unwrap()).is_ok());
+    }
+}
