@@ -10,6 +10,7 @@ mod faults;
 mod killed;
 mod lossy;
 mod program;
+mod queues;
 mod relay;
 mod rights;
 mod said;

@@ -229,6 +229,13 @@ impl World {
         self.dress(n);
     }
 
+    /// The same, for a driver with several queues.
+    pub(crate) fn make_persistent_for_several(&self, n: usize) {
+        let line = format!("tuntap add dev net{n} mode tap multi_queue");
+        self.host(n).ip(&line);
+        self.dress(n);
+    }
+
     /// Addresses for a host's interface.
     fn dress(&self, n: usize) {
         let host = self.host(n);
@@ -249,19 +256,32 @@ impl World {
 
     pub(crate) fn until_up(&self, n: usize) {
         until("the host is up", || {
-            let status = self.try_status("host", &format!("net{n}"));
-            status.is_some_and(|status| status["phase"] == "up" && status["link"] == true)
+            let queues = self.try_statuses("host", &format!("net{n}"));
+            let up = |queue: &Value| queue["phase"] == "up" && queue["link"] == true;
+            queues.is_some_and(|queues| queues.iter().all(up))
         });
         until("its interface has a link", || self.has_carrier(n));
     }
 
-    /// How a driver stands, if there is one.
-    pub(crate) fn try_status(&self, kind: &str, name: &str) -> Option<Value> {
+    /// How the queues of a driver stand, if there is one.
+    pub(crate) fn try_statuses(&self, kind: &str, name: &str) -> Option<Vec<Value>> {
         let ran = self.ask([kind, "status", name, "--json"]);
         ran.status.success().then(|| {
             let said = String::from_utf8(ran.stdout).unwrap();
-            serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"))
+            let read = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said}"));
+            said.lines().map(read).collect()
         })
+    }
+
+    pub(crate) fn statuses(&self, kind: &str, name: &str) -> Vec<Value> {
+        let statuses = self.try_statuses(kind, name);
+        statuses.unwrap_or_else(|| panic!("{kind} {name} has no status"))
+    }
+
+    /// How the first queue of a driver stands, if there is one.
+    pub(crate) fn try_status(&self, kind: &str, name: &str) -> Option<Value> {
+        let queues = self.try_statuses(kind, name)?;
+        queues.into_iter().next()
     }
 
     pub(crate) fn status(&self, kind: &str, name: &str) -> Value {
@@ -287,14 +307,18 @@ impl World {
 
     /// The LAN's web server, with the blob.
     pub(crate) fn serve_web(&self) -> Running {
+        self.serve_web_at(&self.lan)
+    }
+
+    pub(crate) fn serve_web_at(&self, space: &Space) -> Running {
         blob::checksum();
         let folder = blob::folder().display();
         let line = format!("exec /usr/bin/python3 -m http.server -d {folder} 8000");
-        let mut server = Running::sh(&self.lan, &line, &self.folder.file("web.log"));
+        let mut server = Running::sh(space, &line, &self.folder.file("web.log"));
         until("the web server listens", || {
             assert!(!server.is_over());
             let reached = || std::net::TcpStream::connect((LAN, 8000)).is_ok();
-            self.lan.run(reached)
+            space.run(reached)
         });
         server
     }

@@ -101,7 +101,7 @@ impl Unit {
                 ))
             }
             (_, queue) if queue != theirs.queue() => Err(format!(
-                "{theirs} comes where {ours} is: start the host with the port of the unit's first queue"
+                "{theirs} comes where {ours} is: start the host with the port of the first queue"
             )),
             _ => Ok(()),
         }

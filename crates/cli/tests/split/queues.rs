@@ -1,0 +1,282 @@
+//! Drivers with several queues: flows are shared out among them, and they come and go together.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::killed;
+use crate::program::{Running, iperf3, ping};
+use crate::space::until;
+use crate::world::{LAN, Way, World, address, privileged};
+
+const TWO: [&str; 2] = ["--queues", "2"];
+
+/// TCP both ways at once, 16 connections each: that the kernel's hash puts all of them on one of two queues does not happen in
+/// a lifetime of tests.
+fn many_connections(world: &World, n: usize, to: &str) {
+    let report = iperf3(world.host(n), &format!("-c {to} -P 16"));
+    for way in ["sum_received", "sum_received_bidir_reverse"] {
+        let bytes = report["end"][way]["bytes"].as_u64().unwrap_or(0);
+        assert!(bytes > 1_000_000, "{way}: {bytes} bytes: {}", report["end"]);
+    }
+}
+
+/// Both queues of a driver, each of which carried at least so many frames both ways; and nobody broke a rule.
+fn both_carried(world: &World, kind: &str, name: &str, frames: u64) {
+    let statuses = world.statuses(kind, name);
+    assert_eq!(statuses.len(), 2);
+    for (queue, status) in statuses.iter().enumerate() {
+        assert_eq!(status["queue"], queue, "{status}");
+        assert_eq!(status["queues"], 2, "{status}");
+        for way in ["frames_in", "frames_out"] {
+            assert!(status[way].as_u64() >= Some(frames), "{way}: {status}");
+        }
+        let guests = status["hosts"].as_array();
+        let links = guests.into_iter().flatten().chain([status]);
+        for link in links.filter(|link| link["messages"].is_object()) {
+            assert_eq!(link["messages"]["violations"], 0, "{status}");
+            assert_eq!(link["phase"], "up", "{status}");
+        }
+    }
+}
+
+#[test]
+fn iwarp_and_a_lan_of_the_units_own() {
+    privileged("queues::iwarp_and_a_lan_of_the_units_own", || {
+        let mut world = World::new(Way::Iwarp, 1);
+        world.patience = "10";
+        let _unit = world.start_unit_on(["--lan-tap", "own0"], &TWO);
+        world.unit.ip(&format!("addr add {LAN}/24 dev own0"));
+        world.unit.ip("link set own0 up");
+        let host = world.bring_up_with(1, &TWO);
+        host.says("host: queue 2 of 2: connected to iwarp://10.77.1.1:7472");
+        let _iperf3 = world.serve_iperf3_at(&world.unit);
+        let _web = world.serve_web_at(&world.unit);
+        ping(world.host(1), LAN, 200);
+        many_connections(&world, 1, LAN);
+        world.download(1);
+        both_carried(&world, "host", "net1", 100);
+        both_carried(&world, "unit", "own0", 100);
+    });
+}
+
+#[test]
+fn udp_and_an_interface_that_is_there() {
+    privileged("queues::udp_and_an_interface_that_is_there", || {
+        let mut world = World::new(Way::Udp, 2);
+        world.patience = "10";
+        let _unit = world.start_unit(&TWO);
+        let _one = world.bring_up_with(1, &TWO);
+        let _two = world.bring_up_with(2, &[&TWO[..], &["--mac", "unit"]].concat());
+        let _iperf3 = world.serve_iperf3();
+        let _there = world.serve_iperf3_at(world.host(2));
+        for n in [1, 2] {
+            ping(world.host(n), LAN, 200);
+            many_connections(&world, n, LAN);
+        }
+        both_carried(&world, "unit", "lan0", 100);
+        ping(world.host(1), &address(2), 200);
+        many_connections(&world, 1, &address(2));
+        both_carried(&world, "host", "net1", 100);
+        both_carried(&world, "host", "net2", 100);
+        // The first queue got an address for all; and every queue tells its part of the unit of a new one.
+        one_address(&world, 2);
+        world.host(2).ip("link set net2 address 02:00:00:00:00:42");
+        one_address(&world, 2);
+        ping(world.host(2), LAN, 50);
+        assert_eq!(world.status("host", "net2")["mac"], "02:00:00:00:00:42");
+    });
+}
+
+/// All queues of the unit know a host by the address that its interface has.
+fn one_address(world: &World, n: usize) {
+    let name = format!("host{n}");
+    until("all queues know the address", || {
+        let mac = &world.status("host", &format!("net{n}"))["mac"];
+        let units = world.statuses("unit", "lan0");
+        units.iter().all(|unit| {
+            let mut hosts = unit["hosts"].as_array().unwrap().iter();
+            hosts.any(|host| host["name"] == name.as_str() && host["mac"] == *mac)
+        })
+    });
+}
+
+/// First the host's driver, then the unit's, in the midst of a download; links go down with each and come again.
+#[test]
+fn killed_drivers_come_back() {
+    privileged("queues::killed_drivers_come_back", || {
+        let world = World::new(Way::Iwarp, 1);
+        world.make_persistent_for_several(1);
+        killed::either_of(&world, &TWO, &TWO);
+    });
+}
+
+/// Who has another number of queues is told what to do.
+#[test]
+fn both_sides_have_as_many() {
+    privileged("queues::both_sides_have_as_many", || {
+        let world = World::new(Way::Udp, 1);
+        let unit = world.start_unit(&TWO);
+        let rejected = |to: &str, queues: &str, why: &str| {
+            // Others before it said the same into the same file.
+            let log = std::fs::read_to_string(world.folder.file("host1.log"));
+            let before = log.map_or(0, |log| log.len());
+            let mut host = world.start_host_at(1, to, &["--queues", queues]);
+            until(why, || host.said()[before..].contains(why));
+            assert!(!world.has_carrier(1));
+            // As a power failure ends it, so that its sockets stay.
+            host.kill();
+        };
+        let at = world.unit_for(1);
+        let what_to_do = "this unit has 2 queues: start the host with --queues 2";
+        rejected(&at, "3", what_to_do);
+        rejected(&format!("{at}:7472"), "2", "comes where queue 2 of 2 is");
+        rejected(&at, "1", what_to_do);
+        assert!(unit.said().contains(what_to_do), "{}", unit.said());
+        let status = |words: &[&str]| {
+            let said = world.ask(words);
+            assert!(said.status.success(), "{words:?}");
+            String::from_utf8(said.stdout).unwrap()
+        };
+        // Those that were killed had more queues, and left their sockets.
+        let mut host = world.start_host(1, &[]);
+        until("it answers", || world.try_status("host", "net1").is_some());
+        for words in [
+            &["host", "status", "--json"][..],
+            &["host", "status", "net1", "--json"],
+        ] {
+            assert_eq!(status(words).lines().count(), 1);
+        }
+        let said = status(&["host", "status"]);
+        assert!(
+            said.contains("net1 (process ") && !said.contains("queue"),
+            "{said}"
+        );
+        host.kill();
+        // One that has them takes their places.
+        let _host = world.bring_up_with(1, &TWO);
+        let said = status(&["host", "status", "net1"]);
+        let places = [
+            "net1, queue 1 of 2 (process ",
+            "net1, queue 2 of 2 (process ",
+        ];
+        let found: Vec<usize> = places.iter().filter_map(|place| said.find(place)).collect();
+        assert!(matches!(found[..], [one, two] if one < two), "{said}");
+        let said = status(&["unit", "status"]);
+        assert!(said.contains("lan0, queue 2 of 2 (process "), "{said}");
+    });
+}
+
+#[test]
+fn what_has_no_room_for_queues_says_so() {
+    privileged("queues::what_has_no_room_for_queues_says_so", || {
+        let world = World::new(Way::Ethernet, 1);
+        let beyond = "the last one is 65535";
+        let each: [(&[&str], &str); 6] = [
+            (
+                &[
+                    "host",
+                    "--tap",
+                    "t0",
+                    "--connect",
+                    "ethernet://fab/02:00:00:00:00:01",
+                ],
+                "several queues need iwarp or udp",
+            ),
+            (
+                &["unit", "--lan", "lan0", "--listen", "ethernet://fab1"],
+                "several queues need iwarp or udp",
+            ),
+            (
+                &["host", "--tap", "t0", "--connect", "10.77.1.1:65535"],
+                beyond,
+            ),
+            (
+                &[
+                    "unit",
+                    "--lan-tap",
+                    "t0",
+                    "--listen",
+                    "udp://10.77.1.1:65535",
+                ],
+                beyond,
+            ),
+            (
+                &["unit", "--lan-tap", "t0", "--listen", "10.77.1.1:0"],
+                "several queues need a port",
+            ),
+            (
+                &["host", "--tap", "single", "--connect", "10.77.1.1"],
+                "multi_queue",
+            ),
+        ];
+        world.unit.ip("tuntap add dev single mode tap");
+        for (words, why) in each {
+            let ran = world
+                .unit
+                .run(|| world.verbena().args(words).args(TWO).output().unwrap());
+            let said = String::from_utf8_lossy(&ran.stderr);
+            assert_eq!(ran.status.code(), Some(1), "{words:?}: {said}");
+            assert!(said.contains(why), "{words:?}: {said}");
+        }
+        for queues in ["0", "17"] {
+            let words = [
+                "host",
+                "--tap",
+                "t0",
+                "--connect",
+                "10.77.1.1",
+                "--queues",
+                queues,
+            ];
+            assert_eq!(world.ask(words).status.code(), Some(2), "{queues}");
+        }
+    });
+}
+
+/// Ctrl-C at a host, and then at the unit: all queues take leave.
+#[test]
+fn all_queues_take_leave() {
+    privileged("queues::all_queues_take_leave", || {
+        let world = World::new(Way::Iwarp, 2);
+        let mut unit = world.start_unit(&TWO);
+        let mut host = world.bring_up_with(1, &TWO);
+        let _other = world.bring_up_with(2, &TWO);
+        ping(world.host(1), LAN, 50);
+        let leaves = |driver: &mut Running, how: &str| {
+            driver.signal(Signal::INT);
+            let code = driver.end().code();
+            let said = driver.said();
+            assert_eq!(code, Some(0), "{said}");
+            let times = said.matches(how).count();
+            assert_eq!(times, 2, "{said}");
+            assert!(said.contains("queue 2 of 2: "), "{said}");
+        };
+        leaves(&mut host, "left in good order");
+        assert!(!world.has_tap(1));
+        assert!(world.try_status("host", "net1").is_none());
+        let names = |unit: &Value| unit["hosts"].as_array().map(|hosts| hosts.len());
+        until("both queues forget it", || {
+            let units = world.statuses("unit", "lan0");
+            units.iter().all(|unit| names(unit) == Some(1))
+        });
+        leaves(&mut unit, "the unit ends in good order");
+        until("the other host sees it", || !world.has_carrier(2));
+    });
+}
+
+/// The interface goes: the driver ends on all queues, and says why.
+#[test]
+fn an_interface_that_is_gone_ends_all_queues() {
+    privileged("queues::an_interface_that_is_gone_ends_all_queues", || {
+        let world = World::new(Way::Udp, 1);
+        let _unit = world.start_unit(&TWO);
+        let mut host = world.bring_up_with(1, &TWO);
+        world.host(1).ip("link del net1");
+        let code = host.end().code();
+        let said = host.said();
+        assert_eq!(code, Some(1), "{said}");
+        let last = said.lines().last().unwrap();
+        assert!(last.starts_with("verbena: queue "), "{said}");
+        assert!(last.contains("no network interface `net1`"), "{said}");
+    });
+}
