@@ -110,6 +110,35 @@ fn killed_drivers_come_back() {
     });
 }
 
+/// One queue loses its unit: programs see no link, since the kernel would go on to put flows on it. The other queue stays.
+#[test]
+fn one_lost_queue_pulls_the_cable() {
+    privileged("queues::one_lost_queue_pulls_the_cable", || {
+        let world = World::new(Way::Udp, 1);
+        let _unit = world.start_unit(&TWO);
+        let _host = world.bring_up_with(1, &TWO);
+        let connections = || {
+            let queues = world.statuses("host", "net1");
+            let each = queues.iter().map(|queue| queue["connections"].as_u64());
+            each.collect::<Option<Vec<u64>>>().unwrap()
+        };
+        let host = world.host(1);
+        host.ip("rule add pref 10 ipproto udp dport 7472 blackhole");
+        until("the cable is pulled", || !world.has_carrier(1));
+        let [first, second] = &world.statuses("host", "net1")[..] else {
+            panic!("two queues");
+        };
+        assert!(
+            first["phase"] == "up" && second["phase"] != "up",
+            "{second}"
+        );
+        host.ip("rule del pref 10");
+        world.until_up(1);
+        ping(world.host(1), LAN, 100);
+        assert_eq!(connections(), [1, 2]);
+    });
+}
+
 /// Who has another number of queues is told what to do.
 #[test]
 fn both_sides_have_as_many() {
@@ -148,7 +177,7 @@ fn both_sides_have_as_many() {
         }
         let said = status(&["host", "status"]);
         assert!(
-            said.contains("net1 (process ") && !said.contains("queue"),
+            said.contains("net1 (process ") && !said.contains(", queue "),
             "{said}"
         );
         host.kill();
