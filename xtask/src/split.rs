@@ -105,7 +105,7 @@ fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
         .map(|(name, _)| format!("{name:>14}"))
         .collect();
     println!(
-        "| {:<16} | {} | {:>10} | {:>8} |",
+        "| {:<18} | {} | {:>10} | {:>8} |",
         "way",
         heads.join(" | "),
         "to tunnel",
@@ -121,7 +121,7 @@ fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
         let both = middle(figures, out);
         let (tunnel, pair) = (both / of(Way::Tunnel, out), both / of(Way::Pair, out));
         println!(
-            "| {:<16} | {} | {tunnel:>10.2} | {pair:>8.2} |",
+            "| {:<18} | {} | {tunnel:>10.2} | {pair:>8.2} |",
             way.name(),
             cells.join(" | ")
         );

@@ -28,6 +28,7 @@ pub(crate) enum Way {
     Split {
         carrier: &'static str,
         arrangement: &'static str,
+        queues: u8,
     },
 }
 
@@ -35,16 +36,22 @@ const fn split(carrier: &'static str, arrangement: &'static str) -> Way {
     Way::Split {
         carrier,
         arrangement,
+        queues: 1,
     }
 }
 
-pub(crate) const WAYS: [Way; 14] = [
+pub(crate) const WAYS: [Way; 15] = [
     Way::Cable,
     Way::Pair,
     Way::Tunnel,
     Way::Unpaced,
     Way::Queued,
     split("iwarp", "b"),
+    Way::Split {
+        carrier: "iwarp",
+        arrangement: "b",
+        queues: 2,
+    },
     split("iwarp", "a"),
     split("iwarp", "c"),
     split("udp", "b"),
@@ -107,7 +114,14 @@ impl Way {
             Way::Split {
                 carrier,
                 arrangement,
-            } => format!("{carrier}, {}", arrangement.to_uppercase()),
+                queues,
+            } => {
+                let several = match queues {
+                    1 => String::new(),
+                    queues => format!(", {queues} queues"),
+                };
+                format!("{carrier}, {}{several}", arrangement.to_uppercase())
+            }
         }
     }
 
@@ -158,6 +172,7 @@ impl Way {
             Way::Split {
                 carrier,
                 arrangement,
+                queues,
             } => {
                 let verbena = programs.join("verbena");
                 let [link, own] = veth.links();
@@ -173,16 +188,14 @@ impl Way {
                         (at.clone(), at)
                     }
                 };
-                start(
-                    running,
-                    0,
-                    &verbena,
-                    &format!("unit -q --lan-tap far --listen {at}"),
-                )?;
+                let both = format!("-q --queues {queues}");
+                let words = format!("unit {both} --lan-tap far --listen {at}");
+                start(running, 0, &verbena, &words)?;
                 wait_for(veth, 0, "far")?;
-                let host =
-                    format!("host -q --tap near --connect {unit} --arrangement {arrangement}");
-                start(running, 1, &verbena, &host)?;
+                let words = format!(
+                    "host {both} --tap near --connect {unit} --arrangement {arrangement}"
+                );
+                start(running, 1, &verbena, &words)?;
             }
         }
         for (side, name) in [(0, "far"), (1, "near")] {

@@ -192,6 +192,12 @@ fn both_sides_have_as_many() {
         assert!(matches!(found[..], [one, two] if one < two), "{said}");
         let said = status(&["unit", "status"]);
         assert!(said.contains("lan0, queue 2 of 2 (process "), "{said}");
+        // The kernel would let another driver have some of its queues; the first keeps them, and its link.
+        let mut another = world.start_host(1, &TWO);
+        assert_eq!(another.end().code(), Some(1));
+        another.says("a driver is running already");
+        assert!(world.has_carrier(1));
+        ping(world.host(1), LAN, 50);
     });
 }
 
