@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Space, privileged, until};
-use verbena_lan::{Batch, Error, Mac, Port, Put, Tap, Vnet};
+use verbena_lan::{Batch, Error, Frame, Mac, Port, Put, Tap, Vnet};
 
 /// Datagrams of so many flows.
 const FLOWS: u8 = 64;
@@ -30,7 +30,7 @@ fn taken(ports: &[Port]) -> Vec<Vec<[u8; 2]>> {
     let each = ports.iter().map(|port| {
         let mut all = Vec::new();
         while port.read(&mut batch).unwrap().frames > 0 {
-            let ours = batch.frames().iter().map(|frame| frame.bytes());
+            let ours = batch.frames().iter().map(Frame::bytes);
             let ours = ours.filter(|bytes| bytes[6..12] == [2, 0, 0, 0, 0, 9]);
             all.extend(ours.map(|bytes| [bytes[58], bytes[59]]));
         }

@@ -192,9 +192,8 @@ impl Way {
                 let words = format!("unit {both} --lan-tap far --listen {at}");
                 start(running, 0, &verbena, &words)?;
                 wait_for(veth, 0, "far")?;
-                let words = format!(
-                    "host {both} --tap near --connect {unit} --arrangement {arrangement}"
-                );
+                let words =
+                    format!("host {both} --tap near --connect {unit} --arrangement {arrangement}");
                 start(running, 1, &verbena, &words)?;
             }
         }

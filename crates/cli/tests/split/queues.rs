@@ -289,10 +289,10 @@ fn all_queues_take_leave() {
         leaves(&mut host, "left in good order");
         assert!(!world.has_tap(1));
         assert!(world.try_status("host", "net1").is_none());
-        let names = |unit: &Value| unit["hosts"].as_array().map(|hosts| hosts.len());
+        let hosts = |unit: &Value| unit["hosts"].as_array().map(Vec::len);
         until("both queues forget it", || {
             let units = world.statuses("unit", "lan0");
-            units.iter().all(|unit| names(unit) == Some(1))
+            units.iter().all(|unit| hosts(unit) == Some(1))
         });
         leaves(&mut unit, "the unit ends in good order");
         until("the other host sees it", || !world.has_carrier(2));

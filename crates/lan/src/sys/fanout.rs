@@ -14,7 +14,7 @@ use super::packet::set;
 const FANOUT: libc::c_int = 18;
 const HASH: u32 = 0;
 const UNIQUE_ID: u32 = 0x2000;
-/// Since Linux 6.2 or so; before that it says nothing to the kernel.
+/// Kernels after 6.1 know it, and to others it says nothing.
 const IGNORE_OUTGOING: u32 = 0x4000;
 
 /// Names a group within the network namespace.
