@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbena_lan::{Interface, Mac, Offloads, Queue, Watch};
+use verbena_lan::{Interface, Mac, Offloads, Watch};
 
 use crate::Journal;
 use crate::awake::Awake;
@@ -183,19 +183,8 @@ impl Host {
         })
     }
 
-    /// The interface's name.
-    pub fn tap(&self) -> Result<String, HostError> {
-        Ok(self.interface().name()?)
-    }
-
     fn interface(&self) -> &Interface {
         self.cable.tap().interface()
-    }
-
-    /// The queue that it drives.
-    fn queue(&self) -> Option<&Queue> {
-        let queues = self.cable.tap().queues();
-        queues.get(usize::from(self.options.lane.queue()))
     }
 
     /// Runs until it is wished to stop; then it takes leave of the unit.
@@ -243,7 +232,7 @@ impl Host {
         ];
         let until = deadlines.into_iter().flatten().min();
         // Frames are left to the kernel while there is no room for them.
-        let queue = self.queue().map(AsFd::as_fd);
+        let queue = self.cable.queue(self.options.lane).map(AsFd::as_fd);
         let queue = queue.filter(|_| self.reads_frames());
         // Once it is wished, it stays readable.
         let stop = (!stop.is_wished()).then_some(stop.as_fd());

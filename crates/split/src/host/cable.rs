@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use verbena_lan::{Result, Tap};
+use verbena_lan::{Queue, Result, Tap};
 
 use crate::lane::Lane;
 
@@ -41,6 +41,11 @@ impl Cable {
     /// The interface.
     pub fn tap(&self) -> &Tap {
         &self.tap
+    }
+
+    /// One of its queues.
+    pub(super) fn queue(&self, lane: Lane) -> Option<&Queue> {
+        self.tap.queues().get(usize::from(lane.queue()))
     }
 
     /// Frames can pass on a queue, or no longer.

@@ -45,8 +45,7 @@ impl Host {
     pub(super) fn take_frames(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
         while turn < TURN && !self.frames.is_dry && self.reads_frames() {
-            let lane = usize::from(self.options.lane.queue());
-            let Some(queue) = self.cable.tap().queues().get(lane) else {
+            let Some(queue) = self.cable.queue(self.options.lane) else {
                 break;
             };
             let took = match (&mut self.link, self.phase) {
@@ -72,8 +71,7 @@ impl Host {
     pub(super) fn take_packets(&mut self) -> Result<bool, HostError> {
         let mut turn = 0;
         while turn < TURN {
-            let lane = usize::from(self.options.lane.queue());
-            let queue = self.cable.tap().queues().get(lane);
+            let queue = self.cable.queue(self.options.lane);
             let (Some(link), Some(queue)) = (&mut self.link, queue) else {
                 break;
             };
