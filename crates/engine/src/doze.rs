@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use arrayvec::ArrayVec;
 use verbena_nic::{Arm, Cq};
 
-use crate::group::Group;
+use crate::group::{Group, MOMENT};
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys::{self, Beside, Channel, beside, poller};
 
@@ -201,9 +201,18 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
 /// told of it by an event and a ring would take longer than the serving.
 fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<()> {
     let mut ready = ArrayVec::new();
-    let (mut left, mut end) = (millis, None);
+    let mut gathers = with_groups(gather);
+    let first = if gathers {
+        millis.min(poller::millis(MOMENT))
+    } else {
+        millis
+    };
+    let (mut left, mut end) = (first, None);
     loop {
         if !poller::sleep_for(fd, &mut ready, left)? {
+            if gathers {
+                with_groups(look_after_gathering);
+            }
             // A signal, or the time.
             return Ok(());
         }
@@ -217,6 +226,9 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
             return Ok(());
         }
         with_groups(pay);
+        if core::mem::take(&mut gathers) {
+            with_groups(scatter);
+        }
         // Others may have pushed meanwhile: looked at after it was armed.
         cq.arm(Arm::Next);
         if !cq.is_empty() {
@@ -229,6 +241,21 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
             return Ok(());
         }
     }
+}
+
+/// Some members keep quiet, and this thread must look for itself in a moment.
+fn gather(groups: &[Arc<Group>]) -> bool {
+    groups.iter().fold(false, |any, group| group.gather() | any)
+}
+
+/// The moment is over.
+fn look_after_gathering(groups: &[Arc<Group>]) {
+    groups.iter().for_each(|group| group.look_after_gathering());
+}
+
+/// None keeps quiet any more.
+fn scatter(groups: &[Arc<Group>]) {
+    groups.iter().for_each(|group| group.scatter());
 }
 
 /// Whoever sleeps on owes nothing: what came was nothing that the program is told of, and it will not answer soon.
@@ -268,9 +295,14 @@ fn sleep_beside(
     } else {
         ArrayVec::new()
     };
+    let mut gathers = serves && with_groups(gather);
     loop {
         let left = timeout.map(|limit| limit.saturating_sub(sys::now().since(start)));
-        let Some(woken) = beside::wait(channel, &fds, others, left)? else {
+        let first = gathers.then(|| left.map_or(MOMENT, |left| left.min(MOMENT)));
+        let Some(woken) = beside::wait(channel, &fds, others, first.or(left))? else {
+            if gathers && channel.catch(|| with_groups(look_after_gathering)) {
+                return Ok(true);
+            }
             // A signal, or the time.
             return Ok(false);
         };
@@ -283,6 +315,9 @@ fn sleep_beside(
         }
         if serves {
             with_groups(pay);
+        }
+        if core::mem::take(&mut gathers) {
+            with_groups(scatter);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod absence;
 mod boxes;
+mod gathering;
 mod members;
 mod sleeper;
 mod trust;
@@ -23,6 +24,8 @@ use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
 use absence::Absence;
 use boxes::Boxes;
+use gathering::Gathering;
+pub(crate) use gathering::MOMENT;
 pub(crate) use members::Member;
 use members::Members;
 use sleeper::{Active, Loan};
@@ -66,6 +69,8 @@ pub(crate) struct Group {
     absence: Absence,
     /// How often it is looked for.
     trust: Trust,
+    /// Its members keep quiet for a moment.
+    gathering: Gathering,
     /// A thread serves it by polling at this moment.
     at_work: AtomicBool,
     /// A timer runs that takes the group back.
@@ -98,6 +103,7 @@ impl Group {
             loan: Loan::default(),
             absence: Absence::default(),
             trust: Trust::default(),
+            gathering: Gathering::default(),
             at_work: AtomicBool::new(false),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),

@@ -145,6 +145,24 @@ impl Member for IscsiStream {
     }
 
     fn send_deferred(&self, _: bool, _: &mut Outbox) {}
+
+    fn can_gather(&self) -> bool {
+        true
+    }
+
+    fn gather(&self, out: &mut Outbox) -> bool {
+        if !self.qp.can_gather() {
+            return false;
+        }
+        let gathers = self.qp.gather(&mut &self.socket, out);
+        self.send(out);
+        gathers
+    }
+
+    fn scatter(&self, out: &mut Outbox) {
+        self.qp.scatter(&mut &self.socket, out);
+        self.send(out);
+    }
 }
 
 impl core::fmt::Debug for IscsiStream {

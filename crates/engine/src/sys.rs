@@ -27,7 +27,7 @@ pub mod processor;
 pub mod random;
 pub mod socket;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod thread;
 
 pub use bell::Bell;

@@ -12,6 +12,7 @@
 //! *Up* is into the next receive. With none posted nothing is read until one is. Digests that are wrong, PDUs longer than we
 //! declared and memory of our own that is gone end the stream: at error recovery level 0 nothing else can be done (RFC 7143 §7.1).
 
+mod answers;
 mod burst;
 mod cancel;
 mod command;
@@ -163,6 +164,27 @@ impl Qp {
     /// The last read found less than it asked for: another one so soon would find nothing.
     pub fn is_drained(&self) -> bool {
         self.desk.look(|inner| inner.drained)
+    }
+
+    /// So many commands are under way that several answers may be waited for at once.
+    pub fn can_gather(&self) -> bool {
+        self.desk
+            .look(|inner| inner.commands.answers().several().is_some())
+    }
+
+    /// Whoever is about to sleep looks again in a moment, whatever comes: the carrier is told to expect several answers at once, if so
+    /// many commands are under way. True if it was, and then [`scatter`](Qp::scatter) follows. The caller transmits afterwards.
+    pub fn gather(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> bool {
+        self.attend(out, |inner, _, _, _| inner.gather(carrier))
+    }
+
+    /// The carrier is told to expect no more than is certain to come. The caller transmits afterwards.
+    pub fn scatter(&self, carrier: &mut impl Carrier, out: &mut Outbox) {
+        self.attend(out, |inner, _, _, _| {
+            if inner.expects_much() {
+                inner.say_expected(carrier);
+            }
+        });
     }
 
     /// Sends what may be sent, unless somebody is at work already: `None` then, and that one does.

@@ -5,10 +5,10 @@
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
+use verbena::low::Habit;
+
 /// How long a driver looks again after something came.
 const LOOK: Duration = Duration::from_micros(500);
-/// Sleeps without looking after it was in vain: at first, and at most, since it doubles each time.
-const SKIP: (u32, u32) = (2, 64);
 
 /// Whether a driver looks again.
 #[derive(Debug)]
@@ -17,10 +17,7 @@ pub(crate) struct Vigil {
     came: Instant,
     /// It looked again since.
     looks: bool,
-    /// So many sleeps go by until it is tried again.
-    skip: u32,
-    /// So many more if that is in vain.
-    then: u32,
+    habit: Habit,
 }
 
 impl Vigil {
@@ -28,8 +25,7 @@ impl Vigil {
         Vigil {
             came: now,
             looks: false,
-            skip: 0,
-            then: SKIP.0,
+            habit: Habit::default(),
         }
     }
 
@@ -37,12 +33,12 @@ impl Vigil {
     pub(crate) fn goes_on(&mut self, came: bool, now: Instant) -> bool {
         if came {
             if core::mem::take(&mut self.looks) {
-                self.then = SKIP.0;
+                self.habit.learn(true);
             }
             self.came = now;
             return true;
         }
-        if self.skip > 0 {
+        if !self.habit.is_on() {
             return false;
         }
         if now.saturating_duration_since(self.came) < LOOK {
@@ -51,13 +47,13 @@ impl Vigil {
             return true;
         }
         self.looks = false;
-        (self.skip, self.then) = (self.then, (self.then * 2).min(SKIP.1));
+        self.habit.learn(false);
         false
     }
 
     /// It slept.
     pub(crate) fn slept(&mut self) {
-        self.skip = self.skip.saturating_sub(1);
+        self.habit.pass();
     }
 }
 

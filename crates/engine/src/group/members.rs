@@ -28,6 +28,20 @@ pub(crate) trait Member: Send + Sync {
 
     /// Sends what was put off; `late` if its borrower stayed away with it.
     fn send_deferred(&self, late: bool, out: &mut Outbox);
+
+    /// It may be woken for several things at once.
+    fn can_gather(&self) -> bool {
+        false
+    }
+
+    /// A thread sleeps with it that looks again in a moment: for as long, its socket need not wake anybody for each thing that comes. True
+    /// if it does not.
+    fn gather(&self, _: &mut Outbox) -> bool {
+        false
+    }
+
+    /// From now on it wakes for everything.
+    fn scatter(&self, _: &mut Outbox) {}
 }
 
 #[derive(Default)]
@@ -123,7 +137,9 @@ impl Group {
     }
 
     fn note_crowd(&self, members: &Members) {
-        self.crowded
-            .store(members.list.len() > FEW, Ordering::Relaxed);
+        let crowded = members.list.len() > FEW;
+        self.crowded.store(crowded, Ordering::Relaxed);
+        let can_gather = !crowded && members.list.iter().any(|one| one.can_gather());
+        self.gathering.allow(can_gather);
     }
 }

@@ -82,6 +82,7 @@ impl Group {
     pub(crate) fn wake_up(&self, now: Time) {
         self.polled.store(now.nanos(), Ordering::Relaxed);
         self.loan.woke.store(true, Ordering::Relaxed);
+        self.scatter();
         self.loan.asleep.fetch_sub(1, Ordering::SeqCst);
         self.time(now);
     }
@@ -138,6 +139,7 @@ impl Group {
 
     /// Acknowledgements are put off as one who polls does.
     fn serve_sleeping(&self, ready: &[Ready], out: &mut Outbox) {
+        self.note_gathered();
         let (now, mut owes) = (sys::now(), false);
         self.each(ready, |connection, one| {
             if one.writable {

@@ -8,6 +8,7 @@ use verbena_wire::Stag;
 use verbena_wire::iscsi::{Attribute, Lun};
 use verbena_wire::scsi::DeviceType;
 
+use super::answers::Answers;
 use crate::wr::{CommandId, CommandWr, Direction};
 
 /// Data segments up to so many live in the command itself.
@@ -61,6 +62,7 @@ pub(super) struct Commands {
     slots: Vec<Option<Command>>,
     free: Vec<u32>,
     reading: usize,
+    answers: Answers,
 }
 
 impl Commands {
@@ -72,6 +74,7 @@ impl Commands {
     /// Takes a command into the next slot.
     pub(super) fn add(&mut self, command: Command) {
         self.reading += usize::from(command.direction == Direction::Read);
+        self.answers.add(&command);
         match self.free.pop() {
             Some(at) => self.slots[at as usize] = Some(command),
             None => self.slots.push(Some(command)),
@@ -89,6 +92,7 @@ impl Commands {
     pub(super) fn remove(&mut self, slot: u32) -> Option<Command> {
         let command = self.slots.get_mut(slot as usize)?.take()?;
         self.reading -= usize::from(command.direction == Direction::Read);
+        self.answers.remove(&command);
         self.free.push(slot);
         Some(command)
     }
@@ -104,7 +108,13 @@ impl Commands {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.free.clear();
         self.reading = 0;
+        self.answers = Answers::default();
         core::mem::take(&mut self.slots).into_iter().flatten()
+    }
+
+    /// What they will bring.
+    pub(super) fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// Some command reads: Data-In may come.

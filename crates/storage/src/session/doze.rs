@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena::Cq;
-use verbena::low::Beside;
+use verbena::low::{Beside, Habit};
 
 use crate::error::Error;
 
@@ -19,31 +19,28 @@ const FEW: usize = 4;
 
 /// How long one polls at most who may find out whether that pays: about what waking takes.
 const POLL: Duration = Duration::from_micros(50);
-/// Waits without polling after one in which it was in vain: at first, and at most, since it doubles each time.
-const SKIP: (u32, u32) = (2, 64);
 
 /// Whether to poll before sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polling {
     /// Always, for so long.
     Fixed(Duration),
-    /// As long as it pays; so many waits go by until it is tried again, and so many more if that is in vain.
-    Learns { skip: u32, then: u32 },
+    /// As long as it pays.
+    Learns(Habit),
 }
 
 impl Polling {
     pub(super) fn new(fixed: Option<Duration>) -> Polling {
-        let (skip, then) = (0, SKIP.0);
-        fixed.map_or(Polling::Learns { skip, then }, Polling::Fixed)
+        fixed.map_or(Polling::Learns(Habit::default()), Polling::Fixed)
     }
 
     /// How long to poll this time.
     fn time(&mut self) -> Duration {
         match self {
             Polling::Fixed(time) => *time,
-            Polling::Learns { skip: 0, .. } => POLL,
-            Polling::Learns { skip, .. } => {
-                *skip -= 1;
+            Polling::Learns(habit) if habit.is_on() => POLL,
+            Polling::Learns(habit) => {
+                habit.pass();
                 Duration::ZERO
             }
         }
@@ -51,11 +48,8 @@ impl Polling {
 
     /// Whether it found something.
     fn learn(&mut self, found: bool) {
-        if let Polling::Learns { skip, then } = self {
-            (*skip, *then) = match found {
-                true => (0, SKIP.0),
-                false => (*then, (*then * 2).min(SKIP.1)),
-            };
+        if let Polling::Learns(habit) = self {
+            habit.learn(found);
         }
     }
 }

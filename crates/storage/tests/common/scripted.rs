@@ -54,6 +54,15 @@ impl Conn {
         Conn::new(self.stream.try_clone().unwrap())
     }
 
+    /// The same connection, for a target with a thread of its own; this one hears and says nothing before it is given back.
+    pub fn split(&self) -> Conn {
+        Conn {
+            stream: self.stream.try_clone().unwrap(),
+            inbox: self.inbox.clone(),
+            ..*self
+        }
+    }
+
     /// The next PDU, if all of it is there.
     pub fn next(&mut self) -> Option<(FromInitiator, Vec<u8>)> {
         let mut some = [0; 65536];

@@ -4,6 +4,7 @@ use super::*;
 use crate::qp::expect::{AT_ONCE, MUCH};
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, Moved};
+use verbena_wire::iscsi::BHS_LEN;
 
 const LONG: usize = 700_001;
 
@@ -149,4 +150,49 @@ fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
         assert!(turns > 1, "it never ended early");
         assert_eq!(carrier.expects, 1);
     }
+}
+
+/// Many short reads under way.
+fn short(count: usize) -> (Rig, Vec<u32>) {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(2 * count);
+    let itts = (0..count).map(|at| {
+        let data = [rig.sge(at * 64, 64)];
+        rig.command(at as u64, Direction::Read, &data).1
+    });
+    let itts = itts.collect();
+    (rig, itts)
+}
+
+#[test]
+fn a_sleeper_who_looks_by_itself_is_woken_for_several_answers() {
+    let (mut rig, itts) = short(16);
+    let mut carrier = Scant::new();
+    assert!(rig.qp.can_gather());
+    assert!(rig.qp.gather(&mut carrier, &mut rig.out));
+    assert_eq!(carrier.expects, 4 * (BHS_LEN + 64));
+    assert!(rig.qp.gather(&mut carrier, &mut rig.out), "it still does");
+    assert_eq!(carrier.told.len(), 1, "it was told already");
+    // One who sleeps without looking by itself relies on every byte.
+    rig.qp.scatter(&mut carrier, &mut rig.out);
+    assert_eq!(carrier.expects, 1);
+    rig.qp.scatter(&mut carrier, &mut rig.out);
+    assert_eq!(carrier.told.len(), 2, "there is nothing to take back");
+    // Whatever comes ends it, too.
+    assert!(rig.qp.gather(&mut carrier, &mut rig.out));
+    let answer = rig.target.data_in_status(itts[0], 0, &pattern(0, 64));
+    carrier.give(&mut rig, &answer);
+    assert_eq!(carrier.expects, 1);
+}
+
+#[test]
+fn few_answers_are_waited_for_one_by_one() {
+    let (mut rig, itts) = short(8);
+    let mut carrier = Scant::new();
+    assert!(rig.qp.gather(&mut carrier, &mut rig.out));
+    let answer = rig.target.data_in_status(itts[0], 0, &pattern(0, 64));
+    carrier.give(&mut rig, &answer);
+    assert!(!rig.qp.can_gather());
+    assert!(!rig.qp.gather(&mut carrier, &mut rig.out));
+    assert_eq!(carrier.expects, 1);
 }

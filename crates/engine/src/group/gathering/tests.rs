@@ -1,0 +1,101 @@
+//! Members that keep quiet, and when they speak up again.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use super::*;
+use crate::config::Config;
+use crate::core::Core;
+use crate::sys::Socket;
+use crate::sys::testing::connection;
+
+/// A member that does as it is told, and counts its turns.
+struct Quiet {
+    socket: Socket,
+    is_quiet: AtomicBool,
+    turns: AtomicU32,
+}
+
+impl Member for Quiet {
+    fn token(&self) -> u64 {
+        77
+    }
+
+    fn sockets(&self) -> (&Socket, Option<&Socket>) {
+        (&self.socket, None)
+    }
+
+    fn turn(&self, _: &mut Outbox) {}
+
+    fn poll_turn(&self, _: verbena_stream::Time, _: &mut Outbox) -> bool {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    fn send_deferred(&self, _: bool, _: &mut Outbox) {}
+
+    fn can_gather(&self) -> bool {
+        true
+    }
+
+    fn gather(&self, _: &mut Outbox) -> bool {
+        self.is_quiet.store(true, Ordering::Relaxed);
+        true
+    }
+
+    fn scatter(&self, _: &mut Outbox) {
+        self.is_quiet.store(false, Ordering::Relaxed);
+    }
+}
+
+fn group() -> (Arc<Group>, Arc<Quiet>) {
+    let core = Core::new(Config::default()).unwrap();
+    let group = Group::new(&core).unwrap();
+    assert!(!group.gather(), "nobody is there");
+    let member = Arc::new(Quiet {
+        socket: connection(Ipv4Addr::LOCALHOST.into()).0,
+        is_quiet: AtomicBool::new(false),
+        turns: AtomicU32::new(0),
+    });
+    group.join(member.clone());
+    (group, member)
+}
+
+fn is_quiet(member: &Quiet) -> bool {
+    member.is_quiet.load(Ordering::Relaxed)
+}
+
+/// Whatever a sleeper wakes for, and also if it is cancelled: it may not come back soon, and others must be told.
+#[test]
+fn who_wakes_leaves_nobody_quiet() {
+    let (group, member) = group();
+    group.fall_asleep();
+    assert!(group.gather());
+    assert!(is_quiet(&member));
+    group.wake_up(sys::now());
+    assert!(!is_quiet(&member));
+}
+
+#[test]
+fn in_vain_the_sleeper_looks_by_itself_and_tries_it_rarely() {
+    let (group, member) = group();
+    assert!(group.gather());
+    group.look_after_gathering();
+    assert_eq!(member.turns.load(Ordering::Relaxed), 1);
+    group.scatter();
+    assert!(!group.gather());
+    assert!(!group.gather());
+    assert!(!is_quiet(&member));
+    assert!(group.gather(), "tried again");
+    group.note_gathered();
+    group.scatter();
+    assert!(group.gather(), "it paid");
+}
+
+#[test]
+fn who_left_is_not_asked() {
+    let (group, member) = group();
+    group.leave(&*member);
+    assert!(!group.gather());
+}

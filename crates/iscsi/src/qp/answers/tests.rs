@@ -1,0 +1,99 @@
+//! What commands under way will bring at least.
+
+use proptest::prelude::*;
+use smallvec::SmallVec;
+use verbena_nic::Flags;
+use verbena_wire::iscsi::{Attribute, Lun};
+use verbena_wire::scsi::DeviceType;
+
+use super::*;
+use crate::wr::CommandId;
+
+fn command(direction: Direction, len: u32) -> Command {
+    Command {
+        id: 1,
+        command: CommandId(1),
+        flags: Flags::NONE,
+        lun: Lun::default(),
+        device: DeviceType::Disk,
+        cdb: [0; 16],
+        attribute: Attribute::Simple,
+        direction,
+        data: SmallVec::new(),
+        len,
+        stag: None,
+        cmd_sn: 0,
+        bursts: 0,
+    }
+}
+
+fn under_way(commands: &[Command]) -> Answers {
+    let mut answers = Answers::default();
+    commands.iter().for_each(|one| answers.add(one));
+    answers
+}
+
+fn reads(count: usize, len: u32) -> Vec<Command> {
+    (0..count).map(|_| command(Direction::Read, len)).collect()
+}
+
+#[test]
+fn few_are_not_waited_for() {
+    assert_eq!(under_way(&reads(0, 0)).several(), None);
+    assert_eq!(under_way(&reads(7, 4096)).several(), None);
+    let two = 2 * (BHS_LEN + 4096);
+    assert_eq!(under_way(&reads(8, 4096)).several(), Some(two));
+}
+
+#[test]
+fn a_quarter_of_the_shortest_is_waited_for() {
+    let mut all = reads(63, 1 << 20);
+    all.push(command(Direction::Write, 1 << 20));
+    let mut answers = under_way(&all);
+    assert_eq!(
+        answers.several(),
+        Some(16 * BHS_LEN),
+        "a write is answered with a head"
+    );
+    answers.remove(&all[63]);
+    assert_eq!(answers.several(), Some(15 * (BHS_LEN + (1 << 20))));
+    // Lengths are known by their power of two.
+    let odd = under_way(&reads(64, 5000)).several();
+    assert_eq!(odd, Some(16 * (BHS_LEN + 4096)));
+}
+
+proptest! {
+    /// However they come and go, any quarter of them brings as much at least.
+    #[test]
+    fn never_more_than_will_come(
+        steps in prop::collection::vec((any::<bool>(), 0..3_u8, any::<u32>()), 1..200),
+    ) {
+        let mut answers = Answers::default();
+        let mut all: Vec<Command> = Vec::new();
+        for (adds, kind, word) in steps {
+            if adds || all.is_empty() {
+                let direction = [Direction::Read, Direction::Write, Direction::None];
+                let one = command(direction[usize::from(kind)], word >> (word % 32));
+                answers.add(&one);
+                all.push(one);
+            } else {
+                let one = all.swap_remove(word as usize % all.len());
+                answers.remove(&one);
+            }
+            let mut brings: Vec<usize> = all
+                .iter()
+                .map(|one| match one.direction {
+                    Direction::Read => BHS_LEN + one.len as usize,
+                    _ => BHS_LEN,
+                })
+                .collect();
+            brings.sort_unstable();
+            let quarter = brings.len() / PART;
+            let least: usize = brings.iter().take(quarter).sum();
+            match answers.several() {
+                Some(several) => prop_assert!(quarter >= FEWEST && several <= least),
+                None => prop_assert!(quarter < FEWEST),
+            }
+        }
+    }
+}
