@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use arrayvec::ArrayVec;
 use verbena_nic::{Arm, Cq};
+use verbena_stream::Time;
 
 use crate::group::{Group, MOMENT};
 use crate::queue::{CompletionQueue, Queue};
@@ -201,23 +202,20 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
 /// told of it by an event and a ring would take longer than the serving.
 fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<()> {
     let mut ready = ArrayVec::new();
-    let mut gathers = with_groups(gather);
-    let first = if gathers {
-        millis.min(poller::millis(MOMENT))
-    } else {
-        millis
-    };
-    let (mut left, mut end) = (first, None);
+    let whole = Duration::from_millis(millis.unsigned_abs().into());
+    let mut quiet = Quiet::begin(whole);
+    let mut left = quiet.as_ref().map_or(millis, |_| poller::millis(MOMENT));
+    let mut end = None;
     loop {
-        if !poller::sleep_for(fd, &mut ready, left)? {
-            if gathers {
-                with_groups(look_after_gathering);
-            }
+        let woken = poller::sleep_for(fd, &mut ready, left)?;
+        if !woken && !quiet.as_ref().is_some_and(Quiet::is_over) {
             // A signal, or the time.
             return Ok(());
         }
         cq.disarm();
-        if with_groups(|groups| groups.iter().any(|group| group.serve_told(&ready))) {
+        if !woken {
+            with_groups(look_after_gathering);
+        } else if with_groups(|groups| groups.iter().any(|group| group.serve_told(&ready))) {
             // Of another thread, or left from before.
             channel.try_take();
             return Ok(());
@@ -226,16 +224,14 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
             return Ok(());
         }
         with_groups(pay);
-        if core::mem::take(&mut gathers) {
-            with_groups(scatter);
-        }
+        quiet.take().map(Quiet::end);
         // Others may have pushed meanwhile: looked at after it was armed.
         cq.arm(Arm::Next);
         if !cq.is_empty() {
             return Ok(());
         }
         let now = sys::now();
-        let end = *end.get_or_insert(now + Duration::from_millis(millis.unsigned_abs().into()));
+        let end = *end.get_or_insert(now + whole);
         left = poller::millis(end.since(now));
         if left == 0 {
             return Ok(());
@@ -243,19 +239,36 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
     }
 }
 
-/// Some members keep quiet, and this thread must look for itself in a moment.
-fn gather(groups: &[Arc<Group>]) -> bool {
-    groups.iter().fold(false, |any, group| group.gather() | any)
+/// Members of this thread's groups keep quiet, so that it must look for itself in a moment. If it wakes instead they speak up.
+struct Quiet {
+    until: Time,
 }
 
-/// The moment is over.
+impl Quiet {
+    /// None if nobody does; a sleep must be longer than the moment to be worth it.
+    fn begin(sleep: Duration) -> Option<Quiet> {
+        let gather = |groups: &[Arc<Group>]| {
+            let any = groups.iter().map(|group| group.gather());
+            any.fold(false, |any, one| any | one)
+        };
+        (sleep > MOMENT && with_groups(gather)).then(|| Quiet {
+            until: sys::now() + MOMENT,
+        })
+    }
+
+    /// It was the moment that ended, and not a signal that ended it.
+    fn is_over(&self) -> bool {
+        sys::now() >= self.until
+    }
+
+    /// Its thread sleeps on, and does not look for itself.
+    fn end(self) {
+        with_groups(|groups| groups.iter().for_each(|group| group.scatter()));
+    }
+}
+
 fn look_after_gathering(groups: &[Arc<Group>]) {
     groups.iter().for_each(|group| group.look_after_gathering());
-}
-
-/// None keeps quiet any more.
-fn scatter(groups: &[Arc<Group>]) {
-    groups.iter().for_each(|group| group.scatter());
 }
 
 /// Whoever sleeps on owes nothing: what came was nothing that the program is told of, and it will not answer soon.
@@ -295,19 +308,22 @@ fn sleep_beside(
     } else {
         ArrayVec::new()
     };
-    let mut gathers = serves && with_groups(gather);
+    let mut quiet = serves
+        .then(|| Quiet::begin(timeout.unwrap_or(Duration::MAX)))
+        .flatten();
     loop {
         let left = timeout.map(|limit| limit.saturating_sub(sys::now().since(start)));
-        let first = gathers.then(|| left.map_or(MOMENT, |left| left.min(MOMENT)));
-        let Some(woken) = beside::wait(channel, &fds, others, first.or(left))? else {
-            if gathers && channel.catch(|| with_groups(look_after_gathering)) {
-                return Ok(true);
+        let moment = quiet.as_ref().map(|_| MOMENT);
+        let woken = beside::wait(channel, &fds, others, moment.or(left))?;
+        let caught = match woken {
+            Some(woken) => woken.served && channel.catch(serve),
+            None if quiet.as_ref().is_some_and(Quiet::is_over) => {
+                channel.catch(|| with_groups(look_after_gathering))
             }
             // A signal, or the time.
-            return Ok(false);
+            None => return Ok(false),
         };
-        let caught = woken.served && channel.catch(serve);
-        if caught || woken.rung && channel.try_take() {
+        if caught || woken.is_some_and(|woken| woken.rung) && channel.try_take() {
             return Ok(true);
         }
         if others.iter().any(|other| other.ready) {
@@ -316,8 +332,6 @@ fn sleep_beside(
         if serves {
             with_groups(pay);
         }
-        if core::mem::take(&mut gathers) {
-            with_groups(scatter);
-        }
+        quiet.take().map(Quiet::end);
     }
 }

@@ -150,10 +150,11 @@ impl Member for IscsiStream {
         true
     }
 
+    fn awaits_several(&self) -> bool {
+        self.qp.awaits_several()
+    }
+
     fn gather(&self, out: &mut Outbox) -> bool {
-        if !self.qp.can_gather() {
-            return false;
-        }
         let gathers = self.qp.gather(&mut &self.socket, out);
         self.send(out);
         gathers

@@ -167,7 +167,7 @@ impl Qp {
     }
 
     /// So many commands are under way that several answers may be waited for at once.
-    pub fn can_gather(&self) -> bool {
+    pub fn awaits_several(&self) -> bool {
         self.desk
             .look(|inner| inner.commands.answers().several().is_some())
     }

@@ -78,6 +78,43 @@ fn nor_while_the_session_sleeps_on_something_else_as_well() {
     assert_one_is_soon_seen(&[never.as_fd()]);
 }
 
+/// Nothing comes: a sleep lasts as long as it may, also if it is for several answers at first.
+#[test]
+fn a_sleep_lasts() {
+    let (never, _other) = UnixStream::pair().unwrap();
+    for beside in [&[][..], &[never.as_fd()]] {
+        let mut world = World::new(Options::default());
+        under_way(&mut world, 32);
+        for round in 0..10 {
+            world.session.poll(&mut world.ended);
+            let begun = Instant::now();
+            world.session.wait(beside, None).unwrap();
+            let took = begun.elapsed();
+            assert!(took > ANYHOW - ANYHOW / 10, "{took:?}, round {round}");
+        }
+    }
+}
+
+/// An answer that is there already is too little to be woken for, and found by looking. That wakes nobody afterwards.
+#[test]
+fn what_was_found_by_looking_is_not_told_again() {
+    let mut world = World::new(Options::default());
+    let tags = under_way(&mut world, 40);
+    for itt in tags.into_iter().take(5) {
+        world.session.poll(&mut world.ended);
+        world.conn.respond(itt);
+        while world.ended.is_empty() {
+            world.session.wait(&[], None).unwrap();
+            world.session.poll(&mut world.ended);
+        }
+        world.ended.clear();
+        let begun = Instant::now();
+        world.session.wait(&[], None).unwrap();
+        let took = begun.elapsed();
+        assert!(took > ANYHOW - ANYHOW / 10, "{took:?}");
+    }
+}
+
 /// Sixty-four answers, one shortly after the other, are worth waking up a few times.
 #[test]
 fn answers_that_come_together_are_waited_for_together() {

@@ -6,8 +6,10 @@
 //! processor time with it (docs/performance.md).
 
 use core::time::Duration;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use verbena_nic::Outbox;
 
@@ -42,17 +44,20 @@ impl Group {
         if !gathering.allowed.load(Ordering::Relaxed) {
             return false;
         }
+        let members = self.few();
+        if !members.iter().any(|member| member.awaits_several()) {
+            return false;
+        }
         let mut habit = gathering.habit.lock();
         if !habit.is_on() {
             habit.pass();
             return false;
         }
         drop(habit);
-        // Said before: whoever wakes meanwhile sees to it.
+        // Before they do, and taken back by who has them speak up alone: another sleeper may wake at any time.
         gathering.is_on.store(true, Ordering::SeqCst);
         let mut any = false;
-        self.each_of_few(|member, out| any |= member.gather(out));
-        gathering.is_on.store(any, Ordering::SeqCst);
+        self.each_few(&members, |member, out| any |= member.gather(out));
         any
     }
 
@@ -65,9 +70,14 @@ impl Group {
 
     /// The moment was over before that: the sleeper looks what came.
     pub(crate) fn look_after_gathering(&self) {
+        if !self.gathering.is_on.load(Ordering::Relaxed) {
+            return;
+        }
         self.gathering.habit.lock().learn(false);
         let (now, mut owes) = (sys::now(), false);
-        self.each_of_few(|member, out| owes |= member.poll_turn(now, out));
+        self.each_few(&self.few(), |member, out| {
+            owes |= member.poll_turn(now, out);
+        });
         if owes {
             self.owe();
         }
@@ -75,20 +85,27 @@ impl Group {
 
     /// Members speak up.
     pub(crate) fn scatter(&self) {
-        if self.gathering.is_on.load(Ordering::SeqCst) {
-            self.gathering.is_on.store(false, Ordering::SeqCst);
-            self.each_of_few(|member, out| member.scatter(out));
+        let gathering = &self.gathering;
+        if gathering.is_on.load(Ordering::SeqCst) && gathering.is_on.swap(false, Ordering::SeqCst) {
+            self.each_few(&self.few(), |member, out| member.scatter(out));
         }
     }
 
-    fn each_of_few(&self, mut work: impl FnMut(&dyn Member, &mut Outbox)) {
+    /// The members that may keep quiet: those that came first.
+    fn few(&self) -> ArrayVec<Arc<dyn Member>, FEW> {
+        let members = self.members.read();
+        members.list.iter().take(FEW).cloned().collect()
+    }
+
+    /// Not under the lock: whoever is served may leave.
+    fn each_few(
+        &self,
+        members: &[Arc<dyn Member>],
+        mut work: impl FnMut(&dyn Member, &mut Outbox),
+    ) {
         let mut out = Outbox::new();
-        for at in 0..FEW {
-            // Not under the lock: whoever is served may leave.
-            let member = self.members.read().list.get(at).cloned();
-            if let Some(member) = member {
-                work(&*member, &mut out);
-            }
+        for member in members {
+            work(&**member, &mut out);
         }
         self.core.deliver(&mut out);
     }

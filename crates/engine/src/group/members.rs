@@ -29,8 +29,13 @@ pub(crate) trait Member: Send + Sync {
     /// Sends what was put off; `late` if its borrower stayed away with it.
     fn send_deferred(&self, late: bool, out: &mut Outbox);
 
-    /// It may be woken for several things at once.
+    /// It may wake for several things at once.
     fn can_gather(&self) -> bool {
+        false
+    }
+
+    /// Several things are to come by now.
+    fn awaits_several(&self) -> bool {
         false
     }
 

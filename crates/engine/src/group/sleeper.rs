@@ -139,7 +139,9 @@ impl Group {
 
     /// Acknowledgements are put off as one who polls does.
     fn serve_sleeping(&self, ready: &[Ready], out: &mut Outbox) {
-        self.note_gathered();
+        if ready.iter().any(|one| one.readable && one.token != CHANNEL) {
+            self.note_gathered();
+        }
         let (now, mut owes) = (sys::now(), false);
         self.each(ready, |connection, one| {
             if one.writable {

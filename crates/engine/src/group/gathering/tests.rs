@@ -12,14 +12,17 @@ use crate::sys::testing::connection;
 
 /// A member that does as it is told, and counts its turns.
 struct Quiet {
+    token: u64,
     socket: Socket,
+    /// The group that it leaves when it may speak.
+    leaves: Mutex<Option<Arc<Group>>>,
     is_quiet: AtomicBool,
     turns: AtomicU32,
 }
 
 impl Member for Quiet {
     fn token(&self) -> u64 {
-        77
+        self.token
     }
 
     fn sockets(&self) -> (&Socket, Option<&Socket>) {
@@ -39,6 +42,10 @@ impl Member for Quiet {
         true
     }
 
+    fn awaits_several(&self) -> bool {
+        true
+    }
+
     fn gather(&self, _: &mut Outbox) -> bool {
         self.is_quiet.store(true, Ordering::Relaxed);
         true
@@ -46,6 +53,9 @@ impl Member for Quiet {
 
     fn scatter(&self, _: &mut Outbox) {
         self.is_quiet.store(false, Ordering::Relaxed);
+        if let Some(group) = self.leaves.lock().take() {
+            group.leave(self);
+        }
     }
 }
 
@@ -53,13 +63,20 @@ fn group() -> (Arc<Group>, Arc<Quiet>) {
     let core = Core::new(Config::default()).unwrap();
     let group = Group::new(&core).unwrap();
     assert!(!group.gather(), "nobody is there");
+    let member = join(&group, 77);
+    (group, member)
+}
+
+fn join(group: &Group, token: u64) -> Arc<Quiet> {
     let member = Arc::new(Quiet {
+        token,
+        leaves: Mutex::default(),
         socket: connection(Ipv4Addr::LOCALHOST.into()).0,
         is_quiet: AtomicBool::new(false),
         turns: AtomicU32::new(0),
     });
     group.join(member.clone());
-    (group, member)
+    member
 }
 
 fn is_quiet(member: &Quiet) -> bool {
@@ -98,4 +115,16 @@ fn who_left_is_not_asked() {
     let (group, member) = group();
     group.leave(&*member);
     assert!(!group.gather());
+}
+
+/// A queue pair that ended is closed by whoever comes to it next.
+#[test]
+fn one_who_leaves_takes_nobody_elses_turn() {
+    let (group, first) = group();
+    let second = join(&group, 78);
+    *first.leaves.lock() = Some(group.clone());
+    assert!(group.gather());
+    assert!(is_quiet(&first) && is_quiet(&second));
+    group.scatter();
+    assert!(!is_quiet(&first) && !is_quiet(&second));
 }

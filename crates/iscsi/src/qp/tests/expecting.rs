@@ -168,7 +168,7 @@ fn short(count: usize) -> (Rig, Vec<u32>) {
 fn a_sleeper_who_looks_by_itself_is_woken_for_several_answers() {
     let (mut rig, itts) = short(16);
     let mut carrier = Scant::new();
-    assert!(rig.qp.can_gather());
+    assert!(rig.qp.awaits_several());
     assert!(rig.qp.gather(&mut carrier, &mut rig.out));
     assert_eq!(carrier.expects, 4 * (BHS_LEN + 64));
     assert!(rig.qp.gather(&mut carrier, &mut rig.out), "it still does");
@@ -192,7 +192,7 @@ fn few_answers_are_waited_for_one_by_one() {
     assert!(rig.qp.gather(&mut carrier, &mut rig.out));
     let answer = rig.target.data_in_status(itts[0], 0, &pattern(0, 64));
     carrier.give(&mut rig, &answer);
-    assert!(!rig.qp.can_gather());
+    assert!(!rig.qp.awaits_several());
     assert!(!rig.qp.gather(&mut carrier, &mut rig.out));
     assert_eq!(carrier.expects, 1);
 }
