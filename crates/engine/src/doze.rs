@@ -224,7 +224,9 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
             return Ok(());
         }
         with_groups(pay);
-        quiet.take().map(Quiet::end);
+        if let Some(quiet) = quiet.take() {
+            quiet.end();
+        }
         // Others may have pushed meanwhile: looked at after it was armed.
         cq.arm(Arm::Next);
         if !cq.is_empty() {
@@ -332,6 +334,8 @@ fn sleep_beside(
         if serves {
             with_groups(pay);
         }
-        quiet.take().map(Quiet::end);
+        if let Some(quiet) = quiet.take() {
+            quiet.end();
+        }
     }
 }
