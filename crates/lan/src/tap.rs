@@ -138,8 +138,10 @@ impl Queue {
             Errno::INVAL if several => Error::OneQueue {
                 name: name.to_owned(),
             },
-            // In use, or of another kind.
-            Errno::BUSY | Errno::INVAL | Errno::EXIST => Error::InUse {
+            Errno::INVAL => Error::ManyQueues {
+                name: name.to_owned(),
+            },
+            Errno::BUSY | Errno::EXIST => Error::InUse {
                 name: name.to_owned(),
             },
             errno => Error::of("TUNSETIFF", name, errno, Capability::NetAdmin),

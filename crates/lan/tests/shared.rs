@@ -144,6 +144,10 @@ fn what_cannot_be_shared_says_why() {
         space.ip("tuntap add dev many mode tap multi_queue");
         let no = space.run(|| Tap::create("single", 2)).unwrap_err();
         assert!(no.to_string().contains("multi_queue"), "{no}");
+        let no = space.run(|| Tap::create("many", 1)).unwrap_err();
+        for what in ["without multi_queue", "--queues 2"] {
+            assert!(no.to_string().contains(what), "{no}");
+        }
         let many = space.run(|| Tap::create("many", 2)).unwrap();
         assert_eq!(many.queues().len(), 2);
     });
