@@ -46,8 +46,8 @@ pub(crate) struct UnitArgs {
     /// Packets that may be on their way, each direction, per host
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
-    /// Queues, each with a thread, a place at the LAN, and ports and buffers of its own: hosts must have as many. Queue i listens
-    /// at the port of --listen and i (iwarp, udp). They help several connections at a time, not a single one
+    /// Queues, each with a thread, a place at the LAN, and ports and buffers of its own: hosts must have as many. The first
+    /// listens at the port of --listen, the others at those behind it (iwarp, udp). They help several connections at a time, not a single one
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = driver::queues())]
     queues: u8,
     /// Leave checksums and cutting to hosts
