@@ -21,15 +21,26 @@ pub(crate) trait Told {
 /// The wish to end, which Ctrl-C and SIGTERM have.
 pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
     let stop = Stop::new()?;
-    let wish = stop.clone();
+    let (wish, mut asked) = (stop.clone(), Asked::default());
     ctrlc::set_handler(move || {
-        if wish.is_wished() {
+        if asked.again() {
             // Who asks twice does not want to wait.
             std::process::exit(130);
         }
         wish.wish();
     })?;
     Ok(stop)
+}
+
+/// Whether somebody asked us to end. That the end is wished says nothing of it: a queue that cannot go on wishes it, too.
+#[derive(Debug, Default)]
+struct Asked(bool);
+
+impl Asked {
+    /// Asks; true if somebody did before.
+    fn again(&mut self) -> bool {
+        core::mem::replace(&mut self.0, true)
+    }
 }
 
 /// Sentences go to standard error; those of further queues say which.
@@ -173,4 +184,17 @@ pub(crate) fn counts(counts: &Counts) -> String {
         "{} in, {} out; lost: {} no room, {} refused, {} unfit",
         counts.frames_in, counts.frames_out, counts.full, counts.refused, counts.unfit
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_fails_asks_nobody_to_end_at_once() {
+        let (stop, mut asked) = (Stop::new().unwrap(), Asked::default());
+        stop.wish();
+        assert!(!asked.again(), "the first Ctrl-C, whatever was wished");
+        assert!(asked.again(), "the second");
+    }
 }
