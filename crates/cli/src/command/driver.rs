@@ -21,26 +21,21 @@ pub(crate) trait Told {
 /// The wish to end, which Ctrl-C and SIGTERM have.
 pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
     let stop = Stop::new()?;
-    let (wish, mut asked) = (stop.clone(), Asked::default());
+    let (wish, mut asked) = (stop.clone(), false);
     ctrlc::set_handler(move || {
-        if asked.again() {
+        if is_second(&mut asked, &wish) {
             // Who asks twice does not want to wait.
             std::process::exit(130);
         }
-        wish.wish();
     })?;
     Ok(stop)
 }
 
-/// Whether somebody asked us to end. That the end is wished says nothing of it: a queue that cannot go on wishes it, too.
-#[derive(Debug, Default)]
-struct Asked(bool);
-
-impl Asked {
-    /// Asks; true if somebody did before.
-    fn again(&mut self) -> bool {
-        core::mem::replace(&mut self.0, true)
-    }
+/// Somebody asks us to end: true if he did before. That the end is wished says nothing of it: a queue that cannot go on wishes
+/// it, too.
+fn is_second(asked: &mut bool, stop: &Stop) -> bool {
+    stop.wish();
+    core::mem::replace(asked, true)
 }
 
 /// Sentences go to standard error; those of further queues say which.
@@ -192,9 +187,11 @@ mod tests {
 
     #[test]
     fn a_queue_that_fails_asks_nobody_to_end_at_once() {
-        let (stop, mut asked) = (Stop::new().unwrap(), Asked::default());
-        stop.wish();
-        assert!(!asked.again(), "the first Ctrl-C, whatever was wished");
-        assert!(asked.again(), "the second");
+        let stop = Stop::new().unwrap();
+        let mut asked = false;
+        assert!(!is_second(&mut asked, &stop) && stop.is_wished());
+        let mut asked = false;
+        assert!(!is_second(&mut asked, &stop), "a queue wished it before");
+        assert!(is_second(&mut asked, &stop));
     }
 }
