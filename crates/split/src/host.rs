@@ -144,9 +144,7 @@ impl Host {
     ) -> Result<Host, HostError> {
         let now = Instant::now();
         let lane = options.lane;
-        let name = cable.tap().interface().name()?;
-        // Another driver of several queues would lend us some, and must not lose its link: whoever it is says so here.
-        let desk = Desk::open(&lane.desk("host", &name))?;
+        let desk = cable.desk(lane)?;
         cable.set(lane, false)?;
         // The first queue sees to the address, and the others see what it is.
         match options.mac {

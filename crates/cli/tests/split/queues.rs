@@ -1,7 +1,10 @@
 //! Drivers with several queues: flows are shared out among them, and they come and go together.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
+use verbena_split::lan::Watch;
 
 use crate::killed;
 use crate::program::{Running, iperf3, ping};
@@ -145,7 +148,7 @@ fn one_lost_queue_pulls_the_cable() {
 fn both_sides_have_as_many() {
     privileged("queues::both_sides_have_as_many", || {
         let world = World::new(Way::Udp, 1);
-        let unit = world.start_unit(&TWO);
+        let mut unit = world.start_unit(&TWO);
         let rejected = |to: &str, queues: &str, why: &str| {
             // Others before it said the same into the same file.
             let log = std::fs::read_to_string(world.folder.file("host1.log"));
@@ -183,7 +186,7 @@ fn both_sides_have_as_many() {
         );
         host.kill();
         // One that has them takes their places.
-        let _host = world.bring_up_with(1, &TWO);
+        let host = world.bring_up_with(1, &TWO);
         let said = status(&["host", "status", "net1"]);
         let places = [
             "net1, queue 1 of 2 (process ",
@@ -194,11 +197,27 @@ fn both_sides_have_as_many() {
         let said = status(&["unit", "status"]);
         assert!(said.contains("lan0, queue 2 of 2 (process "), "{said}");
         // The kernel would let another driver have some of its queues; the first keeps them, and its link.
-        let mut another = world.start_host(1, &TWO);
-        assert_eq!(another.end().code(), Some(1));
-        another.says("a driver is running already");
+        let another_is_refused = || {
+            let mut another = world.start_host(1, &TWO);
+            assert_eq!(another.end().code(), Some(1));
+            another.says("a driver is running already");
+        };
+        another_is_refused();
         assert!(world.has_carrier(1));
         ping(world.host(1), LAN, 50);
+        // It does not even touch the interface: whoever opens a queue has frames of the first driver until he closes it, and some
+        // kernels plug the cable in for him, also one that leads nowhere. The first driver is held up, so that nobody else does.
+        unit.kill();
+        until("the host sees it", || !world.has_carrier(1));
+        host.signal(Signal::STOP);
+        let watch = world.host(1).run(|| Watch::open().unwrap());
+        // The kernel takes up to a second to tell of a link.
+        std::thread::sleep(Duration::from_millis(1500));
+        watch.changed().unwrap();
+        another_is_refused();
+        assert!(!watch.changed().unwrap(), "it touched the interface");
+        let said = world.host(1).ip("-o link show net1");
+        assert!(!said.contains("LOWER_UP"), "{said}");
     });
 }
 
