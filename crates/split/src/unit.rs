@@ -27,6 +27,7 @@ use crate::sleep::sleep;
 use crate::status::Desk;
 use crate::stop::Stop;
 use crate::vigil::Vigil;
+use crate::welcome::Welcome;
 use crate::{Journal, random};
 use guest::{Guest, Standing};
 use rejections::Rejections;
@@ -43,6 +44,8 @@ const LEAVE: Duration = Duration::from_secs(1);
 pub struct UnitOptions {
     /// Which of the LAN interface's queues it drives.
     pub lane: Lane,
+    /// What it says to hosts: the same on all its queues.
+    pub welcome: Welcome,
     /// Hosts at once.
     pub hosts: usize,
     /// Packets on their way, each direction, per host.
@@ -56,9 +59,11 @@ pub struct UnitOptions {
 }
 
 impl Default for UnitOptions {
+    /// Of a unit of its own: one with several queues has the same welcome for all of them.
     fn default() -> UnitOptions {
         UnitOptions {
             lane: Lane::ONLY,
+            welcome: Welcome::new(),
             hosts: 64,
             elements: 256,
             offloads: true,

@@ -93,12 +93,13 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
         (None, None) => return Err("--lan or --lan-tap is needed".into()),
     };
     let options = UnitOptions {
-        lane: Lane::ONLY,
         hosts: usize::from(args.hosts),
         elements: args.elements,
         offloads: !args.no_offloads,
         promiscuous: !args.no_promiscuous,
         patience: Duration::from_secs(args.patience),
+        // Its queues have one welcome.
+        ..UnitOptions::default()
     };
     let stop = driver::stop()?;
     let mut units = Vec::new();

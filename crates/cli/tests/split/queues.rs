@@ -335,3 +335,78 @@ fn an_interface_that_is_gone_ends_all_queues() {
         assert!(last.contains("no network interface `net1`"), "{said}");
     });
 }
+
+/// Two units have the same address, and which one a queue reaches is decided by its port: as with a name that stands for both.
+/// `World` has the one; the other is at host 2, which host 1 has a cable to.
+fn two_units(way: Way, protocol: &str) {
+    let world = World::new(way, 2);
+    let (host, far) = (world.host(1), world.host(2));
+    host.join("far", far, "far");
+    far.ip("addr add 10.77.1.1/24 dev far");
+    host.ip("route add 10.77.1.1 dev far table 100");
+    let lead = |pref: u32, which: &str, table: &str| {
+        let line = format!("rule add pref {pref} ipproto {protocol} {which} lookup {table}");
+        host.ip(&line);
+    };
+    let _near = world.start_unit(&TWO);
+    let scheme = world.unit_for(1);
+    let mut there = world.verbena();
+    there.args(["unit", "--lan-tap", "far0", "--listen", &scheme]);
+    there.args(["--patience", world.patience]).args(TWO);
+    let there = Running::start(far, &mut there, &world.folder.file("far.log"));
+    there.says("hosts connect to");
+    far.ip("link set far0 up");
+
+    lead(10, "dport 7472", "100");
+    // One channel per queue, so that it has one port over iwarp, too.
+    let driver = world.start_host(1, &[&TWO[..], &["--arrangement", "c"]].concat());
+    let astray = [
+        "queue 2 of 2 reached another unit than queue 1 of 2",
+        "queue 1 of 2 reached another unit than queue 2 of 2",
+    ];
+    until("one of them reached another unit", || {
+        let said = driver.said();
+        astray.iter().any(|what| said.contains(what))
+    });
+    world.dress(1);
+    assert!(!world.has_carrier(1));
+    let queues = world.statuses("host", "net1");
+    let up = queues.iter().filter(|queue| queue["phase"] == "up");
+    assert!(up.count() < 2, "{queues:?}");
+    host.ip("rule del pref 10");
+    world.until_up(1);
+    ping(host, LAN, 50);
+    assert_eq!(guests(&world, "lan0"), [1, 1]);
+
+    // From now on there is only the other one for whoever dials, but the first queue's connection stays where it is.
+    let from = world.status("unit", "lan0")["hosts"][0]["from"].to_string();
+    let port = from.split(':').nth(1).unwrap();
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    lead(5, &format!("sport {port}"), "main");
+    lead(10, "dport 7471-7472", "100");
+    until("all are there", || guests(&world, "far0") == [1, 1]);
+    world.until_up(1);
+    driver.says("another queue reaches only another unit: all of them dial again");
+    until("none is here", || guests(&world, "lan0") == [0, 0]);
+}
+
+/// How many hosts each queue of a unit has.
+fn guests(world: &World, lan: &str) -> Vec<usize> {
+    let queues = world.statuses("unit", lan);
+    let hosts = queues.iter().map(|queue| queue["hosts"].as_array());
+    hosts.map(|hosts| hosts.unwrap().len()).collect()
+}
+
+#[test]
+fn all_queues_reach_one_unit_by_udp() {
+    privileged("queues::all_queues_reach_one_unit_by_udp", || {
+        two_units(Way::Udp, "udp");
+    });
+}
+
+#[test]
+fn all_queues_reach_one_unit_by_iwarp() {
+    privileged("queues::all_queues_reach_one_unit_by_iwarp", || {
+        two_units(Way::Iwarp, "tcp");
+    });
+}

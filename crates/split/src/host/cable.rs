@@ -1,6 +1,6 @@
 //! The interface of a host, and its cable: plugged in while frames can pass on every queue.
-//! It promises that programs see a link only while no flow would get lost, whichever queue the kernel puts it on, and that the
-//! interface of another driver is not touched. It refuses to know why a queue is up or down.
+//! It promises that programs see a link only while no flow would get lost or astray, whichever queue the kernel puts it on, and
+//! that the interface of another driver is not touched. It refuses to know why a queue is up or down.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,8 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use verbena_lan::{Queue, Tap};
 
 use super::HostError;
+use super::reached::{Reached, Stray};
 use crate::lane::Lane;
 use crate::status::Desk;
+use crate::welcome::Welcome;
 
 /// An interface that all queues of a host's driver share.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub struct Cable {
     /// Of queues that nobody drives yet.
     desks: Mutex<BTreeMap<u8, Desk>>,
     plugs: Mutex<Plugs>,
+    reached: Mutex<Reached>,
 }
 
 /// Which queues frames can pass on.
@@ -52,6 +55,7 @@ impl Cable {
             tap,
             desks: Mutex::new(desks),
             plugs: Mutex::default(),
+            reached: Mutex::default(),
         })
     }
 
@@ -84,6 +88,24 @@ impl Cable {
         let all = plugs.set(lane, up);
         // Still held, so that the last word is about the last state.
         self.tap.set_carrier(all)
+    }
+
+    /// A queue is connected to a unit that said this, which all others must be connected to.
+    pub(super) fn come(&self, lane: Lane, said: &[u8]) -> core::result::Result<(), Stray> {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.come(lane, Welcome::parse(said))
+    }
+
+    /// A queue is not connected any more, and [`set`](Cable::set) said already that frames cannot pass.
+    pub(super) fn go(&self, lane: Lane) {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.go(lane);
+    }
+
+    /// The other queues need this one to dial again.
+    pub(super) fn is_called(&self, lane: Lane) -> bool {
+        let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.is_called(lane)
     }
 }
 
