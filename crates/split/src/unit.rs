@@ -138,7 +138,7 @@ impl Unit {
     /// A unit with this LAN side, which hosts reach by any of these carriers.
     pub fn new(
         options: UnitOptions,
-        lan: LanPort,
+        mut lan: LanPort,
         carriers: Vec<Box<dyn Carrier>>,
         journal: Journal,
     ) -> Result<Unit, UnitError> {
@@ -149,10 +149,9 @@ impl Unit {
         let mut switch = Switch::new(limits);
         let lan_id = switch.add(Role::Lan)?;
         let lan_up = lan.interface().link()?.carrier;
-        let name = lan.interface().name()?;
         let now = Instant::now();
         Ok(Unit {
-            desk: Desk::open(&options.lane.desk("unit", &name))?,
+            desk: lan.desk(options.lane)?,
             options,
             lan,
             lan_id,

@@ -59,6 +59,17 @@ fn iwarp_and_a_lan_of_the_units_own() {
         world.download(1);
         both_carried(&world, "host", "net1", 100);
         both_carried(&world, "unit", "own0", 100);
+        // Another unit is refused before it touches the interface.
+        let watch = world.unit.run(|| Watch::open().unwrap());
+        std::thread::sleep(Duration::from_millis(1500));
+        watch.changed().unwrap();
+        let words = ["unit", "--lan-tap", "own0", "--listen", "10.77.1.1:9000"];
+        let another = || world.verbena().args(words).args(TWO).output().unwrap();
+        let another = world.unit.run(another);
+        let said = String::from_utf8_lossy(&another.stderr);
+        assert_eq!(another.status.code(), Some(1), "{said}");
+        assert!(said.contains("a driver is running already"), "{said}");
+        assert!(!watch.changed().unwrap(), "it touched the interface");
     });
 }
 
