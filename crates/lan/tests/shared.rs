@@ -122,7 +122,10 @@ fn p8_each_frame_comes_to_one_port_of_several() {
         shared_out(&gathered(&ports, 2 * usize::from(FLOWS)));
         drop((ports, others, alone));
         let interface = unit.run(|| verbena_lan::Interface::named("u0")).unwrap();
-        assert!(!interface.is_promiscuous().unwrap());
+        // A program that another test starts has our sockets, too, for a moment.
+        until("nobody hears everything any more", || {
+            !interface.is_promiscuous().unwrap()
+        });
     });
 }
 
