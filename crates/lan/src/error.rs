@@ -99,6 +99,15 @@ pub enum Error {
         /// The interface.
         name: String,
     },
+    /// The interface is there, and not for one queue alone.
+    #[error(
+        "the network interface `{name}` is there already, and of another kind or made for several queues: take another name, \
+         open it with several (--queues 2 or more), or make it without multi_queue (ip tuntap add {name} mode tap user USER)"
+    )]
+    ManyQueues {
+        /// The interface.
+        name: String,
+    },
     /// The interface is down, and the kernel shares frames of one that is up only.
     #[error(
         "the network interface `{name}` is down: several queues need it up (ip link set {name} up)"

@@ -30,6 +30,11 @@ pub struct Queue {
 }
 
 impl Tap {
+    /// Whether an interface can have this name, or one of this pattern.
+    pub fn check_name(name: &str) -> Result<()> {
+        check(name, true)
+    }
+
     /// Creates an interface with this name, or the next free one of a pattern such as `tap%d`, in the thread's network
     /// namespace. Its owner may do nothing yet: it is down, with a random address and an MTU of 1500.
     ///
@@ -38,7 +43,7 @@ impl Tap {
     ///
     /// What the system sends of a flow comes to one of several queues: to that by which the flow's frames came last.
     pub fn create(name: &str, queues: usize) -> Result<Tap> {
-        check(name, true)?;
+        Tap::check_name(name)?;
         check_queues(queues)?;
         let first = Queue::attach(name, queues > 1)?;
         let interface = Interface::named(&first.name)?;
@@ -138,8 +143,10 @@ impl Queue {
             Errno::INVAL if several => Error::OneQueue {
                 name: name.to_owned(),
             },
-            // In use, or of another kind.
-            Errno::BUSY | Errno::INVAL | Errno::EXIST => Error::InUse {
+            Errno::INVAL => Error::ManyQueues {
+                name: name.to_owned(),
+            },
+            Errno::BUSY | Errno::EXIST => Error::InUse {
                 name: name.to_owned(),
             },
             errno => Error::of("TUNSETIFF", name, errno, Capability::NetAdmin),

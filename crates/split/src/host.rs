@@ -7,6 +7,7 @@ mod dial;
 mod frames;
 mod options;
 mod phase;
+mod reached;
 mod report;
 mod talk;
 
@@ -144,9 +145,7 @@ impl Host {
     ) -> Result<Host, HostError> {
         let now = Instant::now();
         let lane = options.lane;
-        let name = cable.tap().interface().name()?;
-        // Another driver of several queues would lend us some, and must not lose its link: whoever it is says so here.
-        let desk = Desk::open(&lane.desk("host", &name))?;
+        let desk = cable.desk(lane)?;
         cable.set(lane, false)?;
         // The first queue sees to the address, and the others see what it is.
         match options.mac {
@@ -279,6 +278,7 @@ impl Host {
         let wait = if was == Phase::Up { AGAIN } else { wait };
         self.again = (now + wait, (wait * 2).min(AGAIN_MOST));
         self.set_carrier(false);
+        self.cable.go(self.options.lane);
     }
 
     fn set_carrier(&mut self, on: bool) {
@@ -290,7 +290,10 @@ impl Host {
     fn hear(&mut self, news: News, now: Instant) {
         let ours = |link: &Option<Link>, pair: Pair| link.as_ref().is_some_and(|l| l.has(pair));
         match news {
-            News::Connected { pair, .. } if ours(&self.link, pair) => {
+            News::Connected { pair, private } if ours(&self.link, pair) => {
+                if let Err(stray) = self.cable.come(self.options.lane, &private) {
+                    return self.lose(&stray.to_string());
+                }
                 let open = self.with_link(|link, carrier| link.connected(carrier, pair));
                 if open == Some(true) {
                     self.begin(now);
@@ -339,6 +342,9 @@ impl Host {
                 self.tell_changes();
             }
             self.desk.serve(|| self.status_json());
+            if self.phase != Phase::Leaving && self.cable.is_called(self.options.lane) {
+                self.lose("another queue reaches only another unit: all of them dial again");
+            }
         }
         Ok(())
     }

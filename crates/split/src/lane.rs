@@ -16,7 +16,10 @@ pub struct Lane {
 
 /// There is no such queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there is no queue {queue} of {of}: they count from 0, and there are 1 to {MOST_QUEUES}")]
+#[error(
+    "there is no queue {} of {of}: there are 1 to {MOST_QUEUES}, and none is beyond the last",
+    u16::from(*queue) + 1
+)]
 pub struct NoQueue {
     /// Which one, from 0.
     pub queue: u8,
@@ -52,6 +55,11 @@ impl Lane {
         self.of
     }
 
+    /// Which one, from 1, as people count.
+    pub const fn ordinal(self) -> u8 {
+        self.queue + 1
+    }
+
     /// The first one does what is done once for the whole interface.
     pub const fn is_first(self) -> bool {
         self.queue == 0
@@ -67,7 +75,7 @@ impl Lane {
         Lane::new(byte & 0xf, (byte >> 4) + 1)
     }
 
-    /// What a driver's status socket is called: the first has the interface's name alone, and a colon is in no such name.
+    /// What a driver's status socket is called, for programs, so that queues count from 0: the first has the interface's name alone, and a colon is in no such name.
     pub(crate) fn desk(self, kind: &str, interface: &str) -> String {
         match self.queue {
             0 => format!("{kind}-{interface}"),
@@ -79,7 +87,7 @@ impl Lane {
 /// For people, who count from 1.
 impl fmt::Display for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "queue {} of {}", u16::from(self.queue) + 1, self.of)
+        write!(f, "queue {} of {}", self.ordinal(), self.of)
     }
 }
 
@@ -112,6 +120,8 @@ mod tests {
             let no = Lane::new(queue, of).unwrap_err();
             assert_eq!(no, NoQueue { queue, of });
         }
+        let beyond = Lane::new(1, 1).unwrap_err().to_string();
+        assert!(beyond.starts_with("there is no queue 2 of 1"), "{beyond}");
         assert_eq!(Lane::all(17).count(), 0);
         let two: Vec<String> = Lane::all(2).map(|lane| lane.to_string()).collect();
         assert_eq!(two, ["queue 1 of 2", "queue 2 of 2"]);

@@ -48,7 +48,7 @@ impl Drop for Along<'_> {
     }
 }
 
-/// Runs them until one ends, which all do when it is wished. Threads are called `NAME-1` and so on. The error is that of the first
+/// Runs them until one ends, which all do when it is wished. Further threads are called `NAME-2` and so on. The error is that of the first
 /// queue that has one.
 pub fn run<D: Drive>(name: &str, queues: &mut [D], stop: &Stop) -> Result<(), Ended<D::Error>> {
     let Some((first, further)) = queues.split_first_mut() else {
@@ -66,7 +66,7 @@ pub fn run<D: Drive>(name: &str, queues: &mut [D], stop: &Stop) -> Result<(), En
         let mut refused = Ok(());
         for queue in further {
             let lane = queue.lane();
-            let builder = Builder::new().name(format!("{name}-{}", lane.queue()));
+            let builder = Builder::new().name(format!("{name}-{}", lane.ordinal()));
             match builder.spawn_scoped(scope, move || drive(queue)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -94,6 +94,7 @@ mod tests {
         lane: Lane,
         fails: bool,
         waited: bool,
+        thread: Option<String>,
     }
 
     #[derive(Debug, thiserror::Error)]
@@ -117,6 +118,7 @@ mod tests {
             )];
             rustix::event::poll(&mut fds, None).unwrap();
             self.waited = stop.is_wished();
+            self.thread = std::thread::current().name().map(str::to_owned);
             Ok(())
         }
     }
@@ -126,6 +128,7 @@ mod tests {
             lane,
             fails: fails.contains(&lane.queue()),
             waited: false,
+            thread: None,
         });
         each.collect()
     }
@@ -154,6 +157,11 @@ mod tests {
             run("test", &mut all, &stop).unwrap();
         });
         assert!(all.iter().all(|queue| queue.waited));
+        // As people count: the first is in our own.
+        for queue in &all[1..] {
+            let name = format!("test-{}", queue.lane.queue() + 1);
+            assert_eq!(queue.thread, Some(name));
+        }
     }
 
     #[test]

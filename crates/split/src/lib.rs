@@ -3,7 +3,7 @@
 //! memory is freed which a peer may still write to. It refuses to run threads of its own, but for drivers with
 //! several queues: a queue is one loop.
 //!
-//! Reading order: [`carrier`] (what a connection runs on) → [`hello`] and [`service`] (what both sides say) → [`link`] (a
+//! Reading order: [`carrier`] (what a connection runs on) → [`hello`], [`welcome`] and [`service`] (what both sides say) → [`link`] (a
 //! connection) → [`host`] and [`mod@unit`] (the two drivers) → [`lane`] and [`lanes`] (their queues) → [`status`] and [`stop`].
 
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ pub mod status;
 pub mod stop;
 pub mod unit;
 mod vigil;
+pub mod welcome;
 
 pub use journal::Journal;
 pub use verbena_lan as lan;

@@ -27,6 +27,7 @@ use crate::sleep::sleep;
 use crate::status::Desk;
 use crate::stop::Stop;
 use crate::vigil::Vigil;
+use crate::welcome::Welcome;
 use crate::{Journal, random};
 use guest::{Guest, Standing};
 use rejections::Rejections;
@@ -43,6 +44,8 @@ const LEAVE: Duration = Duration::from_secs(1);
 pub struct UnitOptions {
     /// Which of the LAN interface's queues it drives.
     pub lane: Lane,
+    /// What it says to hosts: the same on all its queues.
+    pub welcome: Welcome,
     /// Hosts at once.
     pub hosts: usize,
     /// Packets on their way, each direction, per host.
@@ -56,9 +59,11 @@ pub struct UnitOptions {
 }
 
 impl Default for UnitOptions {
+    /// Of a unit of its own: one with several queues has the same welcome for all of them.
     fn default() -> UnitOptions {
         UnitOptions {
             lane: Lane::ONLY,
+            welcome: Welcome::new(),
             hosts: 64,
             elements: 256,
             offloads: true,
@@ -133,7 +138,7 @@ impl Unit {
     /// A unit with this LAN side, which hosts reach by any of these carriers.
     pub fn new(
         options: UnitOptions,
-        lan: LanPort,
+        mut lan: LanPort,
         carriers: Vec<Box<dyn Carrier>>,
         journal: Journal,
     ) -> Result<Unit, UnitError> {
@@ -144,10 +149,9 @@ impl Unit {
         let mut switch = Switch::new(limits);
         let lan_id = switch.add(Role::Lan)?;
         let lan_up = lan.interface().link()?.carrier;
-        let name = lan.interface().name()?;
         let now = Instant::now();
         Ok(Unit {
-            desk: Desk::open(&options.lane.desk("unit", &name))?,
+            desk: lan.desk(options.lane)?,
             options,
             lan,
             lan_id,

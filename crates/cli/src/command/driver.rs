@@ -21,15 +21,21 @@ pub(crate) trait Told {
 /// The wish to end, which Ctrl-C and SIGTERM have.
 pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
     let stop = Stop::new()?;
-    let wish = stop.clone();
+    let (wish, mut asked) = (stop.clone(), false);
     ctrlc::set_handler(move || {
-        if wish.is_wished() {
+        if is_second(&mut asked, &wish) {
             // Who asks twice does not want to wait.
             std::process::exit(130);
         }
-        wish.wish();
     })?;
     Ok(stop)
+}
+
+/// Somebody asks us to end: true if he did before. That the end is wished says nothing of it: a queue that cannot go on wishes
+/// it, too.
+fn is_second(asked: &mut bool, stop: &Stop) -> bool {
+    stop.wish();
+    core::mem::replace(asked, true)
 }
 
 /// Sentences go to standard error; those of further queues say which.
@@ -173,4 +179,19 @@ pub(crate) fn counts(counts: &Counts) -> String {
         "{} in, {} out; lost: {} no room, {} refused, {} unfit",
         counts.frames_in, counts.frames_out, counts.full, counts.refused, counts.unfit
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_fails_asks_nobody_to_end_at_once() {
+        let stop = Stop::new().unwrap();
+        let mut asked = false;
+        assert!(!is_second(&mut asked, &stop) && stop.is_wished());
+        let mut asked = false;
+        assert!(!is_second(&mut asked, &stop), "a queue wished it before");
+        assert!(is_second(&mut asked, &stop));
+    }
 }

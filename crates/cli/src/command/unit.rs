@@ -46,8 +46,8 @@ pub(crate) struct UnitArgs {
     /// Packets that may be on their way, each direction, per host
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
-    /// Queues, each with a thread, a place at the LAN, and ports and buffers of its own: hosts must have as many. Queue i listens
-    /// at the port of --listen and i (iwarp, udp). They help several connections at a time, not a single one
+    /// Queues, each with a thread, a place at the LAN, and ports and buffers of its own: hosts must have as many. The first
+    /// listens at the port of --listen, the others at those behind it (iwarp, udp). They help several connections at a time, not a single one
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = driver::queues())]
     queues: u8,
     /// Leave checksums and cutting to hosts
@@ -93,12 +93,13 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
         (None, None) => return Err("--lan or --lan-tap is needed".into()),
     };
     let options = UnitOptions {
-        lane: Lane::ONLY,
         hosts: usize::from(args.hosts),
         elements: args.elements,
         offloads: !args.no_offloads,
         promiscuous: !args.no_promiscuous,
         patience: Duration::from_secs(args.patience),
+        // Its queues have one welcome.
+        ..UnitOptions::default()
     };
     let stop = driver::stop()?;
     let mut units = Vec::new();

@@ -1,7 +1,10 @@
 //! Drivers with several queues: flows are shared out among them, and they come and go together.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
+use verbena_split::lan::Watch;
 
 use crate::killed;
 use crate::program::{Running, iperf3, ping};
@@ -56,6 +59,17 @@ fn iwarp_and_a_lan_of_the_units_own() {
         world.download(1);
         both_carried(&world, "host", "net1", 100);
         both_carried(&world, "unit", "own0", 100);
+        // Another unit is refused before it touches the interface.
+        let watch = world.unit.run(|| Watch::open().unwrap());
+        std::thread::sleep(Duration::from_millis(1500));
+        watch.changed().unwrap();
+        let words = ["unit", "--lan-tap", "own0", "--listen", "10.77.1.1:9000"];
+        let another = || world.verbena().args(words).args(TWO).output().unwrap();
+        let another = world.unit.run(another);
+        let said = String::from_utf8_lossy(&another.stderr);
+        assert_eq!(another.status.code(), Some(1), "{said}");
+        assert!(said.contains("a driver is running already"), "{said}");
+        assert!(!watch.changed().unwrap(), "it touched the interface");
     });
 }
 
@@ -114,7 +128,9 @@ fn killed_drivers_come_back() {
 #[test]
 fn one_lost_queue_pulls_the_cable() {
     privileged("queues::one_lost_queue_pulls_the_cable", || {
-        let world = World::new(Way::Udp, 1);
+        let mut world = World::new(Way::Udp, 1);
+        // The other queue must not lose it, however busy the machine is.
+        world.patience = "5";
         let _unit = world.start_unit(&TWO);
         let _host = world.bring_up_with(1, &TWO);
         let connections = || {
@@ -124,14 +140,13 @@ fn one_lost_queue_pulls_the_cable() {
         };
         let host = world.host(1);
         host.ip("rule add pref 10 ipproto udp dport 7472 blackhole");
+        until("the second queue is lost", || {
+            let queues = world.statuses("host", "net1");
+            assert_eq!(queues.len(), 2);
+            assert_eq!(queues[0]["phase"], "up", "{}", queues[0]);
+            queues[1]["phase"] != "up"
+        });
         until("the cable is pulled", || !world.has_carrier(1));
-        let [first, second] = &world.statuses("host", "net1")[..] else {
-            panic!("two queues");
-        };
-        assert!(
-            first["phase"] == "up" && second["phase"] != "up",
-            "{second}"
-        );
         host.ip("rule del pref 10");
         world.until_up(1);
         ping(world.host(1), LAN, 100);
@@ -144,7 +159,7 @@ fn one_lost_queue_pulls_the_cable() {
 fn both_sides_have_as_many() {
     privileged("queues::both_sides_have_as_many", || {
         let world = World::new(Way::Udp, 1);
-        let unit = world.start_unit(&TWO);
+        let mut unit = world.start_unit(&TWO);
         let rejected = |to: &str, queues: &str, why: &str| {
             // Others before it said the same into the same file.
             let log = std::fs::read_to_string(world.folder.file("host1.log"));
@@ -182,7 +197,7 @@ fn both_sides_have_as_many() {
         );
         host.kill();
         // One that has them takes their places.
-        let _host = world.bring_up_with(1, &TWO);
+        let host = world.bring_up_with(1, &TWO);
         let said = status(&["host", "status", "net1"]);
         let places = [
             "net1, queue 1 of 2 (process ",
@@ -193,11 +208,27 @@ fn both_sides_have_as_many() {
         let said = status(&["unit", "status"]);
         assert!(said.contains("lan0, queue 2 of 2 (process "), "{said}");
         // The kernel would let another driver have some of its queues; the first keeps them, and its link.
-        let mut another = world.start_host(1, &TWO);
-        assert_eq!(another.end().code(), Some(1));
-        another.says("a driver is running already");
+        let another_is_refused = || {
+            let mut another = world.start_host(1, &TWO);
+            assert_eq!(another.end().code(), Some(1));
+            another.says("a driver is running already");
+        };
+        another_is_refused();
         assert!(world.has_carrier(1));
         ping(world.host(1), LAN, 50);
+        // It does not even touch the interface: whoever opens a queue has frames of the first driver until he closes it, and some
+        // kernels plug the cable in for him, also one that leads nowhere. The first driver is held up, so that nobody else does.
+        unit.kill();
+        until("the host sees it", || !world.has_carrier(1));
+        host.signal(Signal::STOP);
+        let watch = world.host(1).run(|| Watch::open().unwrap());
+        // The kernel takes up to a second to tell of a link.
+        std::thread::sleep(Duration::from_millis(1500));
+        watch.changed().unwrap();
+        another_is_refused();
+        assert!(!watch.changed().unwrap(), "it touched the interface");
+        let said = world.host(1).ip("-o link show net1");
+        assert!(!said.contains("LOWER_UP"), "{said}");
     });
 }
 
@@ -313,5 +344,80 @@ fn an_interface_that_is_gone_ends_all_queues() {
         let last = said.lines().last().unwrap();
         assert!(last.starts_with("verbena: queue "), "{said}");
         assert!(last.contains("no network interface `net1`"), "{said}");
+    });
+}
+
+/// Two units have the same address, and which one a queue reaches is decided by its port: as with a name that stands for both.
+/// `World` has the one; the other is at host 2, which host 1 has a cable to.
+fn two_units(way: Way, protocol: &str) {
+    let world = World::new(way, 2);
+    let (host, far) = (world.host(1), world.host(2));
+    host.join("far", far, "far");
+    far.ip("addr add 10.77.1.1/24 dev far");
+    host.ip("route add 10.77.1.1 dev far table 100");
+    let lead = |pref: u32, which: &str, table: &str| {
+        let line = format!("rule add pref {pref} ipproto {protocol} {which} lookup {table}");
+        host.ip(&line);
+    };
+    let _near = world.start_unit(&TWO);
+    let scheme = world.unit_for(1);
+    let mut there = world.verbena();
+    there.args(["unit", "--lan-tap", "far0", "--listen", &scheme]);
+    there.args(["--patience", world.patience]).args(TWO);
+    let there = Running::start(far, &mut there, &world.folder.file("far.log"));
+    there.says("hosts connect to");
+    far.ip("link set far0 up");
+
+    lead(10, "dport 7472", "100");
+    // One channel per queue, so that it has one port over iwarp, too.
+    let driver = world.start_host(1, &[&TWO[..], &["--arrangement", "c"]].concat());
+    let astray = [
+        "queue 2 of 2 reached another unit than queue 1 of 2",
+        "queue 1 of 2 reached another unit than queue 2 of 2",
+    ];
+    until("one of them reached another unit", || {
+        let said = driver.said();
+        astray.iter().any(|what| said.contains(what))
+    });
+    world.dress(1);
+    assert!(!world.has_carrier(1));
+    let queues = world.statuses("host", "net1");
+    let up = queues.iter().filter(|queue| queue["phase"] == "up");
+    assert!(up.count() < 2, "{queues:?}");
+    host.ip("rule del pref 10");
+    world.until_up(1);
+    ping(host, LAN, 50);
+    assert_eq!(guests(&world, "lan0"), [1, 1]);
+
+    // From now on there is only the other one for whoever dials, but the first queue's connection stays where it is.
+    let from = world.status("unit", "lan0")["hosts"][0]["from"].to_string();
+    let port = from.split(':').nth(1).unwrap();
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    lead(5, &format!("sport {port}"), "main");
+    lead(10, "dport 7471-7472", "100");
+    until("all are there", || guests(&world, "far0") == [1, 1]);
+    world.until_up(1);
+    driver.says("another queue reaches only another unit: all of them dial again");
+    until("none is here", || guests(&world, "lan0") == [0, 0]);
+}
+
+/// How many hosts each queue of a unit has.
+fn guests(world: &World, lan: &str) -> Vec<usize> {
+    let queues = world.statuses("unit", lan);
+    let hosts = queues.iter().map(|queue| queue["hosts"].as_array());
+    hosts.map(|hosts| hosts.unwrap().len()).collect()
+}
+
+#[test]
+fn all_queues_reach_one_unit_by_udp() {
+    privileged("queues::all_queues_reach_one_unit_by_udp", || {
+        two_units(Way::Udp, "udp");
+    });
+}
+
+#[test]
+fn all_queues_reach_one_unit_by_iwarp() {
+    privileged("queues::all_queues_reach_one_unit_by_iwarp", || {
+        two_units(Way::Iwarp, "tcp");
     });
 }

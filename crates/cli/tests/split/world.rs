@@ -237,7 +237,7 @@ impl World {
     }
 
     /// Addresses for a host's interface.
-    fn dress(&self, n: usize) {
+    pub(crate) fn dress(&self, n: usize) {
         let host = self.host(n);
         host.ip(&format!("addr add {}/24 dev net{n}", address(n)));
         host.ip(&format!("addr add {}/64 dev net{n} nodad", address6(n)));

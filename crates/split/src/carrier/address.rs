@@ -59,7 +59,7 @@ pub enum NoPlace {
 }
 
 impl Address {
-    /// Where a queue is if the first one is here: queue i of several is i ports further.
+    /// Where a queue is if the first one is here: each further one is at the next port.
     pub fn of_queue(&self, lane: Lane) -> Result<Address, NoPlace> {
         let name = match self {
             _ if lane == Lane::ONLY => return Ok(self.clone()),

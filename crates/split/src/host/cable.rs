@@ -1,18 +1,26 @@
 //! The interface of a host, and its cable: plugged in while frames can pass on every queue.
-//! It promises that programs see a link only while no flow would get lost, whichever queue the kernel puts it on.
-//! It refuses to know why a queue is up or down.
+//! It promises that programs see a link only while no flow would get lost or astray, whichever queue the kernel puts it on, and
+//! that the interface of another driver is not touched. It refuses to know why a queue is up or down.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use verbena_lan::{Queue, Result, Tap};
+use verbena_lan::{Queue, Tap};
 
+use super::HostError;
+use super::reached::{Reached, Stray};
 use crate::lane::Lane;
+use crate::status::Desk;
+use crate::welcome::Welcome;
 
 /// An interface that all queues of a host's driver share.
 #[derive(Debug)]
 pub struct Cable {
     tap: Tap,
+    /// Of queues that nobody drives yet.
+    desks: Mutex<BTreeMap<u8, Desk>>,
     plugs: Mutex<Plugs>,
+    reached: Mutex<Reached>,
 }
 
 /// Which queues frames can pass on.
@@ -32,10 +40,35 @@ impl Plugs {
 
 impl Cable {
     /// Creates an interface with this name or pattern and so many queues.
-    pub fn lay(name: &str, queues: u8) -> Result<Cable> {
+    pub fn lay(name: &str, queues: u8) -> Result<Cable, HostError> {
+        Tap::check_name(name)?;
+        // The kernel would let us have queues of an interface for several that another driver has, and plug its cable in: whoever
+        // it is says so at its desk. The next free interface of a pattern is nobody else's, and its name is not known yet.
+        let early = (!name.contains('%')).then(|| desks(name, queues));
+        let early = early.transpose()?;
         let tap = Tap::create(name, usize::from(queues))?;
-        let plugs = Mutex::default();
-        Ok(Cable { tap, plugs })
+        let desks = match early {
+            Some(early) => early,
+            None => desks(&tap.interface().name()?, queues)?,
+        };
+        Ok(Cable {
+            tap,
+            desks: Mutex::new(desks),
+            plugs: Mutex::default(),
+            reached: Mutex::default(),
+        })
+    }
+
+    /// Where a queue tells how it stands.
+    pub(super) fn desk(&self, lane: Lane) -> Result<Desk, HostError> {
+        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        match desks.remove(&lane.queue()) {
+            Some(desk) => Ok(desk),
+            // Who drove it has ended, or says so.
+            None => Ok(Desk::open(
+                &lane.desk("host", &self.tap.interface().name()?),
+            )?),
+        }
     }
 
     /// The interface.
@@ -49,13 +82,40 @@ impl Cable {
     }
 
     /// Frames can pass on a queue, or no longer.
-    pub(super) fn set(&self, lane: Lane, up: bool) -> Result<()> {
+    pub(super) fn set(&self, lane: Lane, up: bool) -> verbena_lan::Result<()> {
         // Whoever panicked while it was held left nothing half done.
         let mut plugs = self.plugs.lock().unwrap_or_else(PoisonError::into_inner);
         let all = plugs.set(lane, up);
         // Still held, so that the last word is about the last state.
         self.tap.set_carrier(all)
     }
+
+    /// A queue is connected to a unit that said this, which all others must be connected to.
+    pub(super) fn come(&self, lane: Lane, said: &[u8]) -> core::result::Result<(), Stray> {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.come(lane, Welcome::parse(said))
+    }
+
+    /// A queue is not connected any more, and [`set`](Cable::set) said already that frames cannot pass.
+    pub(super) fn go(&self, lane: Lane) {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.go(lane);
+    }
+
+    /// The other queues need this one to dial again.
+    pub(super) fn is_called(&self, lane: Lane) -> bool {
+        let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.is_called(lane)
+    }
+}
+
+/// One for each queue.
+fn desks(name: &str, queues: u8) -> std::io::Result<BTreeMap<u8, Desk>> {
+    let each = Lane::all(queues).map(|lane| {
+        let desk = Desk::open(&lane.desk("host", name))?;
+        Ok((lane.queue(), desk))
+    });
+    each.collect()
 }
 
 #[cfg(test)]

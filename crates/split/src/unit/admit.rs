@@ -81,7 +81,7 @@ impl Unit {
         }
         let pair = guest.link.pair(hello.channel).ok_or("no such channel")?;
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
-        let accepted = carrier.accept(ticket, pair, &[]);
+        let accepted = carrier.accept(ticket, pair, &self.options.welcome.to_bytes());
         accepted.map_err(|error| {
             // It can never have all its channels, and others wait for its place.
             let why = error.to_string();

@@ -1,11 +1,15 @@
 //! The LAN side of a unit: an existing interface, or a TAP of its own.
-//! It promises the same calls for both.
+//! It promises the same calls for both, and that the TAP of another unit is not touched.
 //! It refuses to know where frames come from and go to.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use verbena_lan::{Batch, Interface, Offloads, Port, Put, Queue, Result, Taken, Tap, VNET, Vnet};
+use verbena_lan::{Batch, Interface, Offloads, Port, Put, Queue, Taken, Tap, VNET, Vnet};
+
+use super::UnitError;
+use crate::lane::Lane;
+use crate::status::Desk;
 
 /// Bytes that may wait in the socket: a burst that one turn does not take.
 const ROOM: usize = 16 << 20;
@@ -24,6 +28,8 @@ pub enum LanPort {
 pub struct TapQueue {
     tap: Arc<Tap>,
     at: usize,
+    /// Until its unit has it.
+    desk: Option<Desk>,
 }
 
 impl TapQueue {
@@ -34,7 +40,7 @@ impl TapQueue {
 
 impl LanPort {
     /// Opens an interface that is there, promiscuously: hosts have addresses that are not its own. A port per queue.
-    pub fn interface_named(name: &str, queues: u8) -> Result<Vec<LanPort>> {
+    pub fn interface_named(name: &str, queues: u8) -> verbena_lan::Result<Vec<LanPort>> {
         let ports = Port::open_several(name, true, usize::from(queues))?;
         let widened = ports.into_iter().map(|port| {
             port.widen(ROOM);
@@ -44,16 +50,36 @@ impl LanPort {
     }
 
     /// Creates a TAP, with its cable in and leaving checksums and cutting to us; somebody else switches it on. A port per queue.
-    pub fn tap_named(name: &str, queues: u8) -> Result<Vec<LanPort>> {
+    pub fn tap_named(name: &str, queues: u8) -> Result<Vec<LanPort>, UnitError> {
+        Tap::check_name(name)?;
+        // The kernel would let us have queues of another unit's TAP, and with them frames: whoever it is says so at its desk.
+        // The next free one of a pattern is nobody else's, and its name is not known yet.
+        let is_known = !name.contains('%');
+        let desks = Lane::all(queues).filter(|_| is_known);
+        let desks = desks.map(|lane| Desk::open(&lane.desk("unit", name)));
+        let desks: Vec<Desk> = desks.collect::<std::io::Result<_>>()?;
         let tap = Tap::create(name, usize::from(queues))?;
         tap.set_offloads(Offloads::ALL)?;
         tap.set_carrier(true)?;
         let tap = Arc::new(tap);
+        let mut desks = desks.into_iter();
         let each = (0..tap.queues().len()).map(|at| {
-            let tap = Arc::clone(&tap);
-            LanPort::Tap(TapQueue { tap, at })
+            let (tap, desk) = (Arc::clone(&tap), desks.next());
+            LanPort::Tap(TapQueue { tap, at, desk })
         });
         Ok(each.collect())
+    }
+
+    /// Where its queue tells how it stands.
+    pub(super) fn desk(&mut self, lane: Lane) -> Result<Desk, UnitError> {
+        let early = match self {
+            LanPort::Interface(_) => None,
+            LanPort::Tap(tap) => tap.desk.take(),
+        };
+        match early {
+            Some(desk) => Ok(desk),
+            None => Ok(Desk::open(&lane.desk("unit", &self.interface().name()?))?),
+        }
     }
 
     /// Its settings and state.
@@ -64,7 +90,7 @@ impl LanPort {
         }
     }
 
-    pub(super) fn read(&self, batch: &mut Batch) -> Result<Taken> {
+    pub(super) fn read(&self, batch: &mut Batch) -> verbena_lan::Result<Taken> {
         match self {
             LanPort::Interface(port) => port.read(batch),
             LanPort::Tap(tap) => match tap.queue() {
@@ -74,7 +100,7 @@ impl LanPort {
         }
     }
 
-    pub(super) fn put(&self, vnet: &Vnet, frame: &[u8]) -> Result<Put> {
+    pub(super) fn put(&self, vnet: &Vnet, frame: &[u8]) -> verbena_lan::Result<Put> {
         match self {
             LanPort::Interface(port) => port.put(vnet, frame),
             LanPort::Tap(tap) => match tap.queue() {
@@ -88,7 +114,7 @@ impl LanPort {
         &self,
         vnet: &Vnet,
         write: impl FnMut(BorrowedFd<'_>, &[u8; VNET]) -> std::io::Result<usize>,
-    ) -> Result<Put> {
+    ) -> verbena_lan::Result<Put> {
         match self {
             LanPort::Interface(port) => port.put_by(vnet, write),
             LanPort::Tap(tap) => match tap.queue() {
@@ -99,7 +125,7 @@ impl LanPort {
     }
 
     /// It is up, and its cable leads somewhere.
-    pub(super) fn is_up(&self) -> Result<bool> {
+    pub(super) fn is_up(&self) -> verbena_lan::Result<bool> {
         let link = self.interface().link()?;
         Ok(link.up && link.carrier)
     }

@@ -1,0 +1,146 @@
+//! Which unit each queue of a host has reached.
+//! It promises that all queues that are connected at a time are connected to the same unit, since flows would come out on
+//! different LANs otherwise, and that queues which cannot come together where they are try anew, all of them.
+//! It refuses to know how units are found.
+
+use std::collections::BTreeMap;
+
+use crate::lane::Lane;
+use crate::welcome::Welcome;
+
+/// So often in a row a queue reaches another unit than the others before they are called away from theirs. A name that stands for
+/// two units in turn leads to the right one sooner; one that stands for another unit from now on never does.
+const PATIENT: u32 = 6;
+
+/// A queue reached another unit than the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{lane} reached another unit than {other}: the unit was started anew, or its name stands for several, and must stand for one"
+)]
+pub(super) struct Stray {
+    lane: Lane,
+    other: Lane,
+}
+
+/// Where the queues are.
+#[derive(Debug, Default)]
+pub(super) struct Reached {
+    /// Those that are connected, and to which unit; one that says nothing is another one than those that do.
+    units: BTreeMap<u8, Option<Welcome>>,
+    /// How often in a row a queue strayed.
+    strays: BTreeMap<u8, u32>,
+    /// Queues that are called away, a bit each.
+    called: u32,
+}
+
+impl Reached {
+    /// A queue is connected to a unit, unless others are connected to another one.
+    pub(super) fn come(&mut self, lane: Lane, unit: Option<Welcome>) -> Result<(), Stray> {
+        let mut others = self.units.iter().filter(|(at, _)| **at != lane.queue());
+        let apart = others.find(|(_, there)| **there != unit);
+        let other = apart.and_then(|(at, _)| Lane::new(*at, lane.of()).ok());
+        let Some(other) = other else {
+            self.units.insert(lane.queue(), unit);
+            self.strays.remove(&lane.queue());
+            return Ok(());
+        };
+        let strays = self.strays.entry(lane.queue()).or_default();
+        *strays += 1;
+        if *strays >= PATIENT {
+            *strays = 0;
+            let bits = self.units.keys().map(|at| 1 << at);
+            self.called |= bits.fold(0, |all, bit: u32| all | bit);
+        }
+        Err(Stray { lane, other })
+    }
+
+    /// A queue is not connected any more.
+    pub(super) fn go(&mut self, lane: Lane) {
+        self.units.remove(&lane.queue());
+        self.called &= !(1 << lane.queue());
+    }
+
+    /// A queue shall leave its unit.
+    pub(super) fn is_called(&self, lane: Lane) -> bool {
+        self.called & 1 << lane.queue() != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Option<Welcome> = Some(Welcome(1));
+    const B: Option<Welcome> = Some(Welcome(2));
+
+    fn lanes<const N: usize>() -> [Lane; N] {
+        core::array::from_fn(|at| Lane::new(at as u8, N as u8).unwrap())
+    }
+
+    #[test]
+    fn all_are_at_one_unit() {
+        for (here, there) in [(A, B), (A, None), (None, A)] {
+            let [first, second, third] = lanes();
+            let mut reached = Reached::default();
+            assert!(reached.come(second, here).is_ok());
+            // Each channel says so.
+            assert!(reached.come(second, here).is_ok());
+            let stray = reached.come(first, there).unwrap_err();
+            let said = stray.to_string();
+            let expected = "queue 1 of 3 reached another unit than queue 2 of 3";
+            assert!(said.starts_with(expected), "{said}");
+            reached.go(first);
+            assert!(reached.come(third, here).is_ok());
+            assert!(reached.come(first, here).is_ok());
+        }
+    }
+
+    /// The unit is started anew: a queue that finds the new one waits for those that have not noticed.
+    #[test]
+    fn the_unit_is_forgotten_with_the_last_queue() {
+        let [first, second] = lanes();
+        let mut reached = Reached::default();
+        for lane in [first, second] {
+            reached.come(lane, A).unwrap();
+        }
+        reached.go(first);
+        reached.come(first, B).unwrap_err();
+        reached.go(first);
+        reached.go(second);
+        reached.come(first, B).unwrap();
+        reached.come(second, B).unwrap();
+        assert!(!reached.is_called(first) && !reached.is_called(second));
+    }
+
+    /// The name stands for another unit from now on, and the old one lives: who is still there is called away.
+    #[test]
+    fn who_strays_again_and_again_calls_the_others() {
+        let [first, second, third] = lanes();
+        let mut reached = Reached::default();
+        reached.come(first, A).unwrap();
+        reached.come(second, A).unwrap();
+        for round in 0..2 {
+            for times in 1..=PATIENT {
+                assert!(!reached.is_called(first) && !reached.is_called(second));
+                reached.come(third, B).unwrap_err();
+                assert!(!reached.is_called(third), "round {round}, {times}");
+                reached.go(third);
+            }
+            assert!(reached.is_called(first) && reached.is_called(second));
+            // Once each, wherever they come then.
+            for lane in [first, second] {
+                reached.go(lane);
+                reached.come(lane, A).unwrap();
+                assert!(!reached.is_called(lane));
+            }
+        }
+        // Strays in a row count.
+        for _ in 1..PATIENT {
+            reached.come(third, B).unwrap_err();
+        }
+        reached.come(third, A).unwrap();
+        reached.go(third);
+        reached.come(third, B).unwrap_err();
+        assert!(!reached.is_called(first));
+    }
+}

@@ -1,0 +1,52 @@
+//! What a unit says when it agrees to a channel, in the private data of the answer.
+//! It promises that a host can tell whether two of its queues reached the same unit.
+//! It refuses to be required: a unit that says nothing agrees all the same.
+
+use crate::random;
+
+/// Names a unit: a random number, the same on all its queues, and another one whenever it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Welcome(pub u64);
+
+impl Welcome {
+    /// Of a unit that is started now.
+    pub fn new() -> Welcome {
+        Welcome(random())
+    }
+
+    /// Its bytes.
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    /// Reads it, whatever follows; nothing if it is too short, which is how units were that said nothing.
+    pub fn parse(bytes: &[u8]) -> Option<Welcome> {
+        let number = bytes.first_chunk()?;
+        Some(Welcome(u64::from_be_bytes(*number)))
+    }
+}
+
+impl Default for Welcome {
+    fn default() -> Welcome {
+        Welcome::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let welcome = Welcome(0x0102_0304_0506_0708);
+        let bytes = welcome.to_bytes();
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(Welcome::parse(&bytes), Some(welcome));
+        let more = [&bytes[..], b"and more"].concat();
+        assert_eq!(Welcome::parse(&more), Some(welcome));
+        for len in 0..8 {
+            assert_eq!(Welcome::parse(&bytes[..len]), None);
+        }
+        assert_ne!(Welcome::new(), Welcome::new());
+    }
+}
