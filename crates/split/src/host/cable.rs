@@ -42,7 +42,7 @@ impl Cable {
     /// Creates an interface with this name or pattern and so many queues.
     pub fn lay(name: &str, queues: u8) -> Result<Cable, HostError> {
         Tap::check_name(name)?;
-        // The kernel would let us have queues of an interface for several that another driver has, and plug its cable in: whoever
+        // The kernel would let us have queues of an interface for several that another driver has, and with them frames: whoever
         // it is says so at its desk. The next free interface of a pattern is nobody else's, and its name is not known yet.
         let early = (!name.contains('%')).then(|| desks(name, queues));
         let early = early.transpose()?;
