@@ -183,6 +183,14 @@ pub fn directory() -> PathBuf {
     }
 }
 
+/// Says where it happened.
+fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| {
+        let what = format!("the driver's status at {}: {error}", path.display());
+        io::Error::new(error.kind(), what)
+    }
+}
+
 /// A driver's socket.
 #[derive(Debug)]
 pub struct Desk {
@@ -195,11 +203,15 @@ pub struct Desk {
 impl Desk {
     /// Opens `NAME.sock` in the [`directory`], in place of one that nobody answers any more.
     pub fn open(name: &str) -> io::Result<Desk> {
-        let directory = directory();
+        Desk::open_in(&directory(), name)
+    }
+
+    fn open_in(directory: &Path, name: &str) -> io::Result<Desk> {
         let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&directory)?;
+        let made = builder.recursive(true).mode(0o700).create(directory);
+        made.map_err(at(directory))?;
         // Somebody else's directory of that name would be a trap.
-        let is = std::fs::symlink_metadata(&directory)?;
+        let is = std::fs::symlink_metadata(directory).map_err(at(directory))?;
         if !is.is_dir() || is.uid() != rustix::process::getuid().as_raw() || is.mode() & 0o077 != 0
         {
             let what = format!("{} is not ours alone", directory.display());
@@ -211,10 +223,10 @@ impl Desk {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
             _ => {}
         }
-        let listener = UnixListener::bind(&path)?;
+        let listener = UnixListener::bind(&path).map_err(at(&path))?;
         listener.set_nonblocking(true)?;
         let shut = Cell::new(None);
         Ok(Desk {
@@ -305,4 +317,18 @@ pub fn ask(name: &str) -> io::Result<String> {
         .take(LONGEST)
         .read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_have_a_desk_is_told_where() {
+        let folder = std::env::temp_dir().join(format!("verbena-desk-{}", std::process::id()));
+        std::fs::write(&folder, "in the way").unwrap();
+        let refused = Desk::open_in(&folder, "host-net0").unwrap_err().to_string();
+        std::fs::remove_file(&folder).unwrap();
+        assert!(refused.contains(folder.to_str().unwrap()), "{refused}");
+    }
 }
