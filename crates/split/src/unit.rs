@@ -273,6 +273,11 @@ impl Unit {
             // It was added, so it is there.
             let _ = self.switch.remove(port);
         }
+        let why = match (guest.standing, self.leaving) {
+            // However its connections end then, it is no fault.
+            (Standing::Leaving, None) => "it took leave",
+            _ => why,
+        };
         let sentence = format!("{guest} is gone: {why}");
         match guest.mac {
             Some(_) => self.journal.note(&sentence),

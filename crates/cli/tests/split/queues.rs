@@ -325,6 +325,8 @@ fn all_queues_take_leave() {
             let units = world.statuses("unit", "lan0");
             units.iter().all(|unit| hosts(unit) == Some(1))
         });
+        let said = unit.said();
+        assert_eq!(said.matches("is gone: it took leave").count(), 2, "{said}");
         leaves(&mut unit, "the unit ends in good order");
         until("the other host sees it", || !world.has_carrier(2));
     });
