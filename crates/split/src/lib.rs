@@ -14,6 +14,7 @@
 
 mod awake;
 pub mod carrier;
+mod claim;
 pub mod hello;
 pub mod host;
 mod journal;

@@ -225,14 +225,16 @@ impl World {
 
     /// An interface that stays when its driver goes.
     pub(crate) fn make_persistent(&self, n: usize) {
-        self.host(n).ip(&format!("tuntap add net{n} mode tap"));
-        self.dress(n);
+        self.make_tap(n, "mode tap");
     }
 
     /// The same, for a driver with several queues.
     pub(crate) fn make_persistent_for_several(&self, n: usize) {
-        let line = format!("tuntap add dev net{n} mode tap multi_queue");
-        self.host(n).ip(&line);
+        self.make_tap(n, "mode tap multi_queue");
+    }
+
+    fn make_tap(&self, n: usize, kind: &str) {
+        self.host(n).ip(&format!("tuntap add dev net{n} {kind}"));
         self.dress(n);
     }
 

@@ -3,12 +3,13 @@
 //! that the interface of another driver is not touched. It refuses to know why a queue is up or down.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbena_lan::{Queue, Tap};
 
 use super::HostError;
 use super::reached::{Reached, Stray};
+use crate::claim::claim;
 use crate::lane::Lane;
 use crate::status::Desk;
 use crate::welcome::Welcome;
@@ -41,19 +42,10 @@ impl Plugs {
 impl Cable {
     /// Creates an interface with this name or pattern and so many queues.
     pub fn lay(name: &str, queues: u8) -> Result<Cable, HostError> {
-        Tap::check_name(name)?;
-        // The kernel would let us have queues of an interface for several that another driver has, and with them frames: whoever
-        // it is says so at its desk. The next free interface of a pattern is nobody else's, and its name is not known yet.
-        let early = (!name.contains('%')).then(|| desks(name, queues));
-        let early = early.transpose()?;
-        let tap = Tap::create(name, usize::from(queues))?;
-        let desks = match early {
-            Some(early) => early,
-            None => desks(&tap.interface().name()?, queues)?,
-        };
+        let (tap, desks) = claim::<HostError>("host", name, queues)?;
         Ok(Cable {
             tap,
-            desks: Mutex::new(desks),
+            desks: Mutex::new((0..).zip(desks).collect()),
             plugs: Mutex::default(),
             reached: Mutex::default(),
         })
@@ -61,8 +53,7 @@ impl Cable {
 
     /// Where a queue tells how it stands.
     pub(super) fn desk(&self, lane: Lane) -> Result<Desk, HostError> {
-        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
-        match desks.remove(&lane.queue()) {
+        match held(&self.desks).remove(&lane.queue()) {
             Some(desk) => Ok(desk),
             // Who drove it has ended, or says so.
             None => Ok(Desk::open(
@@ -83,8 +74,7 @@ impl Cable {
 
     /// Frames can pass on a queue, or no longer.
     pub(super) fn set(&self, lane: Lane, up: bool) -> verbena_lan::Result<()> {
-        // Whoever panicked while it was held left nothing half done.
-        let mut plugs = self.plugs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plugs = held(&self.plugs);
         let all = plugs.set(lane, up);
         // Still held, so that the last word is about the last state.
         self.tap.set_carrier(all)
@@ -92,30 +82,23 @@ impl Cable {
 
     /// A queue is connected to a unit that said this, which all others must be connected to.
     pub(super) fn come(&self, lane: Lane, said: &[u8]) -> core::result::Result<(), Stray> {
-        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        reached.come(lane, Welcome::parse(said))
+        held(&self.reached).come(lane, Welcome::parse(said))
     }
 
     /// A queue is not connected any more, and [`set`](Cable::set) said already that frames cannot pass.
     pub(super) fn go(&self, lane: Lane) {
-        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        reached.go(lane);
+        held(&self.reached).go(lane);
     }
 
     /// The other queues need this one to dial again.
     pub(super) fn is_called(&self, lane: Lane) -> bool {
-        let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        reached.is_called(lane)
+        held(&self.reached).is_called(lane)
     }
 }
 
-/// One for each queue.
-fn desks(name: &str, queues: u8) -> std::io::Result<BTreeMap<u8, Desk>> {
-    let each = Lane::all(queues).map(|lane| {
-        let desk = Desk::open(&lane.desk("host", name))?;
-        Ok((lane.queue(), desk))
-    });
-    each.collect()
+/// Whoever panicked while it was held left nothing half done.
+fn held<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

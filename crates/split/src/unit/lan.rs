@@ -8,6 +8,7 @@ use std::sync::Arc;
 use verbena_lan::{Batch, Interface, Offloads, Port, Put, Queue, Taken, Tap, VNET, Vnet};
 
 use super::UnitError;
+use crate::claim::claim;
 use crate::lane::Lane;
 use crate::status::Desk;
 
@@ -51,20 +52,12 @@ impl LanPort {
 
     /// Creates a TAP, with its cable in and leaving checksums and cutting to us; somebody else switches it on. A port per queue.
     pub fn tap_named(name: &str, queues: u8) -> Result<Vec<LanPort>, UnitError> {
-        Tap::check_name(name)?;
-        // The kernel would let us have queues of another unit's TAP, and with them frames: whoever it is says so at its desk.
-        // The next free one of a pattern is nobody else's, and its name is not known yet.
-        let is_known = !name.contains('%');
-        let desks = Lane::all(queues).filter(|_| is_known);
-        let desks = desks.map(|lane| Desk::open(&lane.desk("unit", name)));
-        let desks: Vec<Desk> = desks.collect::<std::io::Result<_>>()?;
-        let tap = Tap::create(name, usize::from(queues))?;
+        let (tap, desks) = claim::<UnitError>("unit", name, queues)?;
         tap.set_offloads(Offloads::ALL)?;
         tap.set_carrier(true)?;
         let tap = Arc::new(tap);
-        let mut desks = desks.into_iter();
-        let each = (0..tap.queues().len()).map(|at| {
-            let (tap, desk) = (Arc::clone(&tap), desks.next());
+        let each = desks.into_iter().enumerate().map(|(at, desk)| {
+            let (tap, desk) = (Arc::clone(&tap), Some(desk));
             LanPort::Tap(TapQueue { tap, at, desk })
         });
         Ok(each.collect())
