@@ -275,11 +275,16 @@ impl Owned<'_> {
         }
     }
 
-    /// The entry that stands here.
+    /// A copy of the entry that stands here.
     pub(crate) fn entry(&self) -> Option<Entry> {
+        self.look(Entry::clone)
+    }
+
+    /// Looks at the entry that stands here.
+    pub(crate) fn look<R>(&self, f: impl FnOnce(&Entry) -> R) -> Option<R> {
         self.slot.entry.with(|entry| {
             // SAFETY: we own the slot, nobody writes.
-            unsafe { (*entry).clone() }
+            unsafe { (*entry).as_ref() }.map(f)
         })
     }
 
@@ -320,7 +325,7 @@ impl Owned<'_> {
 
     /// Leaves the slot as it was: an entry is valid again, under the same key.
     pub(crate) fn restore(self) {
-        let state = if self.entry().is_some() { VALID } else { FREE };
+        let state = self.look(|_| VALID).unwrap_or(FREE);
         let key = self.slot.key();
         self.finish(state, key);
     }

@@ -164,18 +164,18 @@ impl Tpt {
         if users > 0 {
             return Err(Misuse::Busy { stag, users });
         }
-        if self.indexes.lock().window(index).is_some() {
-            return self.free_window(stag);
-        }
-        if self.indexes.lock().later(index).is_some() {
-            return self.free_later(stag, false);
+        let taken_for = self.indexes.lock().purpose(index);
+        match taken_for {
+            Some(Purpose::Window(..)) => return self.free_window(stag),
+            Some(Purpose::Later { .. }) => return self.free_later(stag, false),
+            Some(Purpose::Region(_)) | None => {}
         }
         let owned = match slot.revoke(Some(stag.key())) {
             Ok(owned) => owned,
             Err(Unavailable::Pending) => return self.cancel(slot, stag),
             Err(_) => return self.free_spent(slot, stag),
         };
-        if owned.entry().is_none_or(|entry| entry.is_window()) {
+        if owned.look(Entry::is_window).unwrap_or(true) {
             // Freed meanwhile, and the index is a window's by now.
             owned.restore();
             return Err(misuse);

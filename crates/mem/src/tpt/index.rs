@@ -159,6 +159,11 @@ impl Indexes {
         self.domains.get(&pd).copied().unwrap_or(0)
     }
 
+    /// What an index was taken for, if it is taken.
+    pub(super) fn purpose(&self, index: u32) -> Option<Purpose> {
+        self.taken.get(&index).copied()
+    }
+
     /// The type and domain of a window's index.
     pub(super) fn window(&self, index: u32) -> Option<(WindowType, Pd)> {
         match self.taken.get(&index)? {
