@@ -154,16 +154,15 @@ impl Qp {
         });
     }
 
-    /// Reads once from the carrier, straight into the buffers of commands, and acts on what came.
+    /// Reads from the carrier, straight into the buffers of commands, and acts on what came: once, or twice if that was a head alone
+    /// and its data follows. `Dry` also if a read found less than it asked for: another one so soon would find nothing.
     pub fn receive(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Receiving {
         self.attend(out, |inner, init, queues, out| {
-            inner.pull(init, queues, carrier, out)
+            match inner.pull(init, queues, carrier, out) {
+                Receiving::Some(_) if inner.awaits_data() => inner.pull(init, queues, carrier, out),
+                received => received,
+            }
         })
-    }
-
-    /// The last read found less than it asked for: another one so soon would find nothing.
-    pub fn is_drained(&self) -> bool {
-        self.desk.look(|inner| inner.drained)
     }
 
     /// So many commands are under way that several answers may be waited for at once.

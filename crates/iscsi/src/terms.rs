@@ -2,6 +2,8 @@
 //! Terms promise to be in effect as they stand: offers, defaults and how two values become one are the login's business.
 //! They refuse what this initiator never does: more than one connection, recovery above level 0, data out of order.
 
+use verbena_wire::iscsi::DIGEST_LEN;
+
 /// The terms of a connection in full feature phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
@@ -38,6 +40,11 @@ impl Terms {
         initial_r2t: true,
         max_r2t: 1,
     };
+
+    /// Bytes of the digest behind a header.
+    pub(crate) fn header_digest_len(&self) -> usize {
+        if self.header_digest { DIGEST_LEN } else { 0 }
+    }
 }
 
 impl Default for Terms {

@@ -22,12 +22,26 @@ impl Inner {
         told: bool,
         out: &mut Outbox,
     ) {
-        let retired = {
-            let mut queues = queues.lock();
-            queues.sends_outstanding = queues.sends_outstanding.saturating_sub(1);
-            queues.retired
-        };
-        if told && !retired {
+        let heard = queues.lock().end_send();
+        self.tell_sender(init, id, status, told && heard, out);
+    }
+
+    /// The same for a command.
+    pub(super) fn complete_command(
+        &mut self,
+        init: &Init,
+        queues: &Mutex<Queues>,
+        id: u64,
+        status: Status,
+        told: bool,
+        out: &mut Outbox,
+    ) {
+        let heard = queues.lock().end_command();
+        self.tell_sender(init, id, status, told && heard, out);
+    }
+
+    fn tell_sender(&self, init: &Init, id: u64, status: Status, told: bool, out: &mut Outbox) {
+        if told {
             let wc = Wc {
                 id,
                 qpn: init.upper.number,
@@ -50,8 +64,7 @@ impl Inner {
     ) {
         let signaled = command.flags.contains(Flags::SIGNALED);
         self.release(init, command);
-        self.count_command(queues);
-        self.complete_send(init, queues, command.id, Status::Success, signaled, out);
+        self.complete_command(init, queues, command.id, Status::Success, signaled, out);
     }
 
     /// A command that was executed ends without a response.
@@ -64,8 +77,7 @@ impl Inner {
         out: &mut Outbox,
     ) {
         self.release(init, command);
-        self.count_command(queues);
-        self.complete_send(init, queues, command.id, status, true, out);
+        self.complete_command(init, queues, command.id, status, true, out);
     }
 
     /// A request that was never begun is flushed.
@@ -76,15 +88,11 @@ impl Inner {
         request: &Request,
         out: &mut Outbox,
     ) {
-        if let Request::Command(_) = request {
-            self.count_command(queues);
+        let (id, status) = (request.id(), Status::WrFlushErr);
+        match request {
+            Request::Command(_) => self.complete_command(init, queues, id, status, true, out),
+            Request::Pdu(_) => self.complete_send(init, queues, id, status, true, out),
         }
-        self.complete_send(init, queues, request.id(), Status::WrFlushErr, true, out);
-    }
-
-    pub(super) fn count_command(&self, queues: &Mutex<Queues>) {
-        let mut queues = queues.lock();
-        queues.commands_outstanding = queues.commands_outstanding.saturating_sub(1);
     }
 
     /// M12: the entry is destroyed.
@@ -103,7 +111,7 @@ impl Inner {
         cause: &str,
         out: &mut Outbox,
     ) {
-        if queues.lock().state != QpState::Err {
+        if !self.ended {
             out.push(Event::Disconnected {
                 qp: init.upper.number,
             });
@@ -120,11 +128,11 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let (before, sends, urgent, mut receives, retired) = {
-            let mut queues = queues.lock();
-            let before = core::mem::replace(&mut queues.state, QpState::Err);
-            if before == QpState::Err {
+            if core::mem::replace(&mut self.ended, true) {
                 return;
             }
+            let mut queues = queues.lock();
+            let before = core::mem::replace(&mut queues.state, QpState::Err);
             let none = verbena_nic::ReceiveQueue::new(0, 0);
             (
                 before,

@@ -54,67 +54,29 @@ impl Unfit {
     }
 }
 
-/// What became of the next request.
-pub(super) enum Begun {
-    /// It is framed.
-    Framed,
-    /// It waits: for the target's window, or for memory.
-    Waits,
-    /// There is none, or it failed.
-    Nothing,
-}
-
 impl Inner {
-    /// Begins the next request of the send queue.
-    pub(super) fn begin_next(
-        &mut self,
-        init: &Init,
-        queues: &Mutex<Queues>,
-        out: &mut Outbox,
-    ) -> Begun {
-        let request = {
-            let mut queues = queues.lock();
-            if queues.sends.is_empty() {
-                return Begun::Nothing;
-            }
-            // RFC 7143 §4.2.2.1: nothing beyond the window, but for immediate delivery.
-            if !self.window.has_room_for(self.cmd_sn) {
-                return Begun::Waits;
-            }
-            queues.sends.pop_front()
-        };
-        match request {
-            None => Begun::Nothing,
-            Some(Request::Pdu(pdu)) => {
-                self.frame_pdu(init, queues, pdu, out);
-                Begun::Framed
-            }
-            Some(Request::Command(command)) => self.execute(init, queues, command, out),
-        }
-    }
-
-    fn execute(
+    /// Executes the first command of the send queue; false if it waits there for its memory.
+    pub(super) fn execute(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
         mut command: Command,
         out: &mut Outbox,
-    ) -> Begun {
+    ) -> bool {
         match self.check(init, &mut command) {
-            Ok(stag) => self.frame_command(init, queues, command, stag, out),
+            Ok(stag) => {
+                self.frame_command(init, queues, command, stag, out);
+                true
+            }
             Err(Unfit::Memory(Refusal::Pending { stag })) => {
                 let upper = &init.upper;
                 queues.lock().sends.push_front(Request::Command(command));
-                if upper.tpt.wait(stag, upper.number) {
-                    Begun::Waits
-                } else {
-                    // It was settled at this very moment.
-                    self.begin_next(init, queues, out)
-                }
+                // Or it was settled at this very moment.
+                !upper.tpt.wait(stag, upper.number)
             }
             Err(unfit) => {
                 self.unfit(init, queues, &command, unfit, out);
-                Begun::Nothing
+                true
             }
         }
     }
@@ -162,7 +124,7 @@ impl Inner {
         mut command: Command,
         stag: Stag,
         out: &mut Outbox,
-    ) -> Begun {
+    ) {
         let (terms, slot) = (self.terms, self.commands.next());
         let writes = command.direction == Direction::Write;
         let unsolicited = if writes {
@@ -209,12 +171,8 @@ impl Inner {
             });
         }
         self.commands.add(command);
-        match self.frame_data(init, &pdu.emit(), (slot, 0, immediate)) {
-            Ok(()) => Begun::Framed,
-            Err(refused) => {
-                self.memory_gone(init, queues, &refused, out);
-                Begun::Nothing
-            }
+        if let Err(refused) = self.frame_data(init, &pdu.emit(), (slot, 0, immediate)) {
+            self.memory_gone(init, queues, &refused, out);
         }
     }
 
@@ -253,8 +211,7 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
-        self.count_command(queues);
-        self.complete_send(init, queues, command.id, unfit.status(), true, out);
+        self.complete_command(init, queues, command.id, unfit.status(), true, out);
         match init.on_failure {
             OnFailure::Reactive => {
                 self.cause = Some(cause);

@@ -68,8 +68,10 @@ pub(super) struct Inner {
     pub(super) exp_stat_sn: Option<u32>,
     /// The first gap in them.
     pub(super) gap: Option<Gap>,
-    /// The last read got less than it asked for: there was no more.
-    pub(super) drained: bool,
+    /// What is staged waits for a receive, or for its memory.
+    pub(super) held: bool,
+    /// The queue pair is in `Err`, for good: looked at here, it takes no lock.
+    pub(super) ended: bool,
     /// Bytes that the carrier was told to expect, last.
     pub(super) expected: usize,
     pub(super) cause: Option<String>,
@@ -95,7 +97,8 @@ impl Inner {
             task_request: None,
             exp_stat_sn: None,
             gap: None,
-            drained: false,
+            held: false,
+            ended: false,
             expected: 1,
             cause: None,
             counters: Counters::default(),

@@ -6,7 +6,7 @@ use core::fmt;
 
 use parking_lot::Mutex;
 use verbena_mem::{Refusal, Targets};
-use verbena_nic::{Carrier, Moved, Outbox, QpState, Receiving, Status};
+use verbena_nic::{Carrier, Moved, Outbox, Receiving, Status};
 use verbena_wire::crc::{Crc32c, crc32c_wire};
 use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Lengths, digest, pad};
 
@@ -101,16 +101,18 @@ impl Inner {
         carrier: &mut impl Carrier,
         out: &mut Outbox,
     ) -> Receiving {
-        if queues.lock().state == QpState::Err {
+        if self.ended {
             return Receiving::Ended;
         }
-        match self.digest_stage(init, queues, out) {
-            Flow::More => {}
-            Flow::Held => return Receiving::Held,
-            Flow::Ended => return Receiving::Ended,
+        if self.held {
+            match self.digest_stage(init, queues, out) {
+                Flow::More => {}
+                Flow::Held => return Receiving::Held,
+                Flow::Ended => return Receiving::Ended,
+            }
         }
         match self.read(init, carrier) {
-            Ok((direct, Moved::Bytes(n))) => {
+            Ok((asked, direct, Moved::Bytes(n))) => {
                 self.counters.bytes_in += n as u64;
                 let at_once = n.min(direct as usize);
                 self.intake.end += n - at_once;
@@ -119,29 +121,31 @@ impl Inner {
                     return Receiving::Ended;
                 }
                 let flow = self.digest_stage(init, queues, out);
+                let drained = n < asked;
                 // Also when more may be there: whoever drives us may stop here, and must be woken for the rest.
-                if self.drained || self.expects_much() {
+                if drained || self.expects_much() {
                     self.say_expected(carrier);
                 }
                 match flow {
-                    // Bytes came: whoever drives us comes back and finds it held.
-                    Flow::More | Flow::Held => Receiving::Some(n),
+                    Flow::More if drained => Receiving::Dry,
+                    Flow::More => Receiving::Some(n),
+                    Flow::Held => Receiving::Held,
                     Flow::Ended => Receiving::Ended,
                 }
             }
-            Ok((_, Moved::Nothing)) => {
+            Ok((.., Moved::Nothing)) => {
                 self.say_expected(carrier);
                 Receiving::Dry
             }
-            Ok((_, Moved::End)) => {
+            Ok((.., Moved::End)) => {
                 self.lost(init, queues, "the target closed the connection", out);
                 Receiving::Ended
             }
-            Ok((_, Moved::Broken)) => {
+            Ok((.., Moved::Broken)) => {
                 self.lost(init, queues, "the connection to the target broke", out);
                 Receiving::Ended
             }
-            Ok((_, Moved::Fault)) => {
+            Ok((.., Moved::Fault)) => {
                 self.end(init, queues, "registered memory is not mapped", out);
                 Receiving::Ended
             }
@@ -152,20 +156,25 @@ impl Inner {
         }
     }
 
-    /// Names the places of the next bytes and has them filled; how many are data in place, and what came of it.
-    fn read(&mut self, init: &Init, carrier: &mut impl Carrier) -> Result<(u32, Moved), Refusal> {
-        let header = BHS_LEN
-            + if self.terms.header_digest {
-                DIGEST_LEN
-            } else {
-                0
-            };
+    /// All that came is the head of a PDU whose data has a place.
+    pub(super) fn awaits_data(&self) -> bool {
+        let body = self.intake.body.as_ref();
+        body.is_some_and(|body| {
+            body.done == 0 && body.len > 0 && matches!(body.verdict, Verdict::DataIn { .. })
+        })
+    }
+
+    /// Names the places of the next bytes and has them filled; how many were asked for, how many of those are data in place, and what
+    /// came of it.
+    fn read(
+        &mut self,
+        init: &Init,
+        carrier: &mut impl Carrier,
+    ) -> Result<(usize, u32, Moved), Refusal> {
+        let header = BHS_LEN + self.terms.header_digest_len();
         let ahead = self.ahead(header);
         let Inner {
-            intake,
-            commands,
-            drained,
-            ..
+            intake, commands, ..
         } = self;
         let mut targets = Targets::new();
         let mut direct = 0;
@@ -184,8 +193,7 @@ impl Inner {
             targets.stage(intake.room(ahead));
         }
         let moved = carrier.read(&mut targets);
-        *drained = !matches!(moved, Moved::Bytes(n) if n == targets.bytes());
-        Ok((direct, moved))
+        Ok((targets.bytes(), direct, moved))
     }
 
     /// How many bytes may be staged next: a head, or the rest of a PDU and a head, while data may follow that has a place.
@@ -231,6 +239,7 @@ impl Inner {
                 self.take_head(init, queues, out)
             };
             if let Some(flow) = step {
+                self.held = matches!(flow, Flow::Held);
                 return flow;
             }
         }
@@ -244,11 +253,7 @@ impl Inner {
         };
         let lengths = Lengths::of(&bhs);
         let head = BHS_LEN + usize::from(lengths.ahs);
-        let digest_len = if self.terms.header_digest {
-            DIGEST_LEN
-        } else {
-            0
-        };
+        let digest_len = self.terms.header_digest_len();
         let Some(whole) = staged.get(..head + digest_len) else {
             return Some(Flow::More);
         };

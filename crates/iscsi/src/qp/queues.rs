@@ -64,4 +64,16 @@ impl Queues {
             next_command: 0,
         }
     }
+
+    /// A send request has completed. True if its consumer is there to be told.
+    pub(super) fn end_send(&mut self) -> bool {
+        self.sends_outstanding = self.sends_outstanding.saturating_sub(1);
+        !self.retired
+    }
+
+    /// The same for a command.
+    pub(super) fn end_command(&mut self) -> bool {
+        self.commands_outstanding = self.commands_outstanding.saturating_sub(1);
+        self.end_send()
+    }
 }

@@ -4,14 +4,13 @@
 
 use parking_lot::Mutex;
 use verbena_mem::Sources;
-use verbena_nic::{Carrier, Moved, Outbox, QpState, Sending, Status};
+use verbena_nic::{Carrier, Moved, Outbox, Sending, Status};
 use verbena_wire::iscsi::{Bhs, FromInitiator, NO_TAG, is_immediate};
 
 use super::Init;
-use super::execute::Begun;
 use super::frame::{Frame, MAX_FRAMES, Refused};
 use super::inner::Inner;
-use super::queues::{Pdu, Queues};
+use super::queues::{Pdu, Queues, Request};
 
 /// Bytes framed ahead of the carrier.
 const BATCH: usize = 256 << 10;
@@ -25,19 +24,20 @@ impl Inner {
         out: &mut Outbox,
     ) -> Sending {
         loop {
-            if queues.lock().state == QpState::Err {
-                return Sending::Ended;
-            }
             let mut more = true;
-            while more && self.frames.len() < MAX_FRAMES && self.frames.bytes() < BATCH {
+            while more
+                && !self.ended
+                && self.frames.len() < MAX_FRAMES
+                && self.frames.bytes() < BATCH
+            {
                 more = self.frame_next(init, queues, out);
             }
+            // Before, or by one of the requests.
+            if self.ended {
+                return Sending::Ended;
+            }
             if self.frames.is_empty() {
-                // A request may have ended it.
-                return match queues.lock().state {
-                    QpState::Err => Sending::Ended,
-                    _ => Sending::Idle,
-                };
+                return Sending::Idle;
             }
             let (refused, bytes, moved) = {
                 let mut sources = Sources::new();
@@ -80,20 +80,33 @@ impl Inner {
             if sent < bytes || bytes == 0 {
                 return Sending::Blocked;
             }
+            // Who posts after we looked rings, and is heard.
+            if !more && self.frames.is_empty() {
+                return Sending::Idle;
+            }
         }
     }
 
-    /// Frames the next PDU; false if there is none now.
+    /// Frames the next PDU, or ends the request that has none to give; false if there is nothing to be done now.
     fn frame_next(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> bool {
-        let urgent = queues.lock().urgent.pop_front();
-        if let Some(pdu) = urgent {
-            self.frame_pdu(init, queues, pdu, out);
-            return true;
+        // RFC 7143 §4.2.2.1: nothing beyond the window, but for immediate delivery.
+        let may_begin = self.bursts.is_empty() && self.window.has_room_for(self.cmd_sn);
+        let request = {
+            let mut queues = queues.lock();
+            match queues.urgent.pop_front() {
+                Some(pdu) => Some(Request::Pdu(pdu)),
+                None if may_begin => queues.sends.pop_front(),
+                None => None,
+            }
+        };
+        match request {
+            Some(Request::Command(command)) => self.execute(init, queues, command, out),
+            Some(Request::Pdu(pdu)) => {
+                self.frame_pdu(init, queues, pdu, out);
+                true
+            }
+            None => self.frame_burst(init, queues, out),
         }
-        if self.frame_burst(init, queues, out) {
-            return true;
-        }
-        matches!(self.begin_next(init, queues, out), Begun::Framed)
     }
 
     /// The next PDU of the data that was asked for first; false if none was.

@@ -160,6 +160,21 @@ fn a_receive_that_was_not_used_counts() {
     assert_eq!(rig.up()[0].id, 1);
 }
 
+/// All of it came at once, in a read that asked for more. No further byte will say that it waits, so the read itself must.
+#[test]
+fn a_pdu_that_waits_for_a_receive_is_told_with_the_read_that_brought_it() {
+    let mut rig = Rig::new(Setup::default());
+    rig.receive(1);
+    let wire = [rig.target.nop(), rig.target.nop()].concat();
+    let mut hand = Hand::with(&wire);
+    assert_eq!(rig.qp.receive(&mut hand, &mut rig.out), Receiving::Held);
+    assert!(hand.came.is_empty(), "it was read");
+    assert_eq!(rig.up().len(), 1);
+    rig.receive(1);
+    assert_eq!(rig.qp.receive(&mut hand, &mut rig.out), Receiving::Dry);
+    assert_eq!(rig.up().len(), 1);
+}
+
 #[test]
 fn without_a_receive_nothing_is_read() {
     for way in Way::ALL {
