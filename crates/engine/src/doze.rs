@@ -101,7 +101,6 @@ struct Doze(ArrayVec<Arc<Group>, MOST>);
 impl Doze {
     /// None if a group must not be slept with, or there are too many.
     fn begin(queues: impl IntoIterator<Item = Watched>) -> Option<Doze> {
-        let now = sys::now();
         let mut all: ArrayVec<Arc<Group>, MOST> = ArrayVec::new();
         for queue in queues.into_iter().filter_map(|one| one.0.upgrade()) {
             if !queue.lives() {
@@ -111,7 +110,7 @@ impl Doze {
                 if all.iter().any(|known| Arc::ptr_eq(known, &group)) {
                     continue;
                 }
-                if all.is_full() || !group.may_sleep(now) {
+                if all.is_full() || !group.may_sleep() {
                     // Nothing was borrowed: the shards go on serving.
                     return None;
                 }

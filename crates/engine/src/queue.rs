@@ -2,7 +2,7 @@
 //! It promises that a program that polls gets its completions as soon as they can be had, and that arming gives the
 //! connections back to the shards. It refuses to wait; a program that wants to sleep arms the queue and waits for its channel.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use verbena_nic::{Arm, Cq, Event, Raise, Wc};
@@ -23,8 +23,8 @@ pub(crate) struct Queue {
     pub(crate) cq: Arc<Cq>,
     /// Connections that complete their receives here.
     pub(crate) group: Arc<Group>,
-    /// Groups whose connections complete their sends here.
-    also: RwLock<Arc<[Weak<Group>]>>,
+    /// Groups whose connections complete their sends here; most queues never have any, and every poll asks.
+    also: OnceLock<RwLock<Arc<[Weak<Group>]>>>,
 }
 
 impl Queue {
@@ -33,7 +33,7 @@ impl Queue {
         if Arc::ptr_eq(&self.group, group) {
             return;
         }
-        let mut also = self.also.write();
+        let mut also = self.also.get_or_init(|| RwLock::new(Arc::new([]))).write();
         let known = |g: &Weak<Group>| core::ptr::eq(g.as_ptr(), Arc::as_ptr(group));
         if !also.iter().any(known) {
             // Receive queues come and go while this one stays: those that are gone are forgotten.
@@ -46,8 +46,8 @@ impl Queue {
 
     /// Groups whose connections complete their sends here. Not under a lock: what is done with them may end in the
     /// program's own handlers.
-    fn also(&self) -> Arc<[Weak<Group>]> {
-        self.also.read().clone()
+    fn also(&self) -> Option<Arc<[Weak<Group>]>> {
+        Some(self.also.get()?.read().clone())
     }
 }
 
@@ -63,15 +63,19 @@ impl Queue {
     /// Does this with every group whose connections complete here.
     fn each_group(&self, act: impl Fn(&Group)) {
         act(&self.group);
-        for group in self.also().iter().filter_map(Weak::upgrade) {
-            act(&group);
+        for group in self.also().iter().flat_map(|all| all.iter()) {
+            if let Some(group) = group.upgrade() {
+                act(&group);
+            }
         }
     }
 
     /// Groups whose connections complete here.
     pub(crate) fn groups(&self) -> impl Iterator<Item = Arc<Group>> {
-        let also = self.also();
-        let also = (0..also.len()).filter_map(move |at| also[at].upgrade());
+        let also = self.also().into_iter().flat_map(|all| {
+            let each = 0..all.len();
+            each.filter_map(move |at| all[at].upgrade())
+        });
         core::iter::once(self.group.clone()).chain(also)
     }
 }
@@ -101,7 +105,7 @@ impl CompletionQueue {
             core: core.clone(),
             cq,
             group,
-            also: RwLock::new(Arc::new([])),
+            also: OnceLock::new(),
         })))
     }
 

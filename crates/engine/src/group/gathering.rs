@@ -44,8 +44,7 @@ impl Group {
         if !gathering.allowed.load(Ordering::Relaxed) {
             return false;
         }
-        let members = self.few();
-        if !members.iter().any(|member| member.awaits_several()) {
+        if !self.awaits_several() {
             return false;
         }
         let mut habit = gathering.habit.lock();
@@ -57,7 +56,7 @@ impl Group {
         // Before they do, and taken back by who has them speak up alone: another sleeper may wake at any time.
         gathering.is_on.store(true, Ordering::SeqCst);
         let mut any = false;
-        self.each_few(&members, |member, out| any |= member.gather(out));
+        self.each_few(&self.few(), |member, out| any |= member.gather(out));
         any
     }
 
@@ -89,6 +88,13 @@ impl Group {
         if gathering.is_on.load(Ordering::SeqCst) && gathering.is_on.swap(false, Ordering::SeqCst) {
             self.each_few(&self.few(), |member, out| member.scatter(out));
         }
+    }
+
+    /// Whether any of them has reason to. Under the lock: nobody is served, and most of the time the answer is no.
+    fn awaits_several(&self) -> bool {
+        let members = self.members.read();
+        let mut few = members.list.iter().take(FEW);
+        few.any(|member| member.awaits_several())
     }
 
     /// The members that may keep quiet: those that came first.

@@ -56,8 +56,10 @@ pub(super) struct Active(pub(super) bool);
 
 impl Group {
     /// Threads may sleep with it.
-    pub(crate) fn may_sleep(&self, now: Time) -> bool {
-        let wary = now.nanos() < self.wary_until.load(Ordering::Relaxed);
+    pub(crate) fn may_sleep(&self) -> bool {
+        let wary_until = self.wary_until.load(Ordering::Relaxed);
+        // Most groups never had a reason, and need not know the time.
+        let wary = wary_until > 0 && sys::now().nanos() < wary_until;
         !wary && !self.boxes.any()
     }
 
