@@ -190,7 +190,23 @@ pub fn run<B: Blocks>(
     let cpu = processor_time();
     let (mut started, mut glanced, mut over) = (0_u64, begun, false);
     while !over || !flight.is_idle() {
+        let reaped = flight.reap()?;
+        // One look at the clock: what was found has just ended, and what leaves now begins.
         let now = Instant::now();
+        for done in reaped {
+            let slot = done.id as usize;
+            let Shot { begun, read, at } = shots[slot];
+            let what = if read { "a read" } else { "a write" };
+            done.result
+                .map_err(|failure| Error::Failed { what, at, failure })?;
+            score.latency.add(now - begun);
+            *(if read {
+                &mut score.reads
+            } else {
+                &mut score.writes
+            }) += 1;
+            free.push(slot);
+        }
         if now - glanced >= GLANCE {
             glanced = now;
             over |= watch(now - begun).is_break();
@@ -233,23 +249,8 @@ pub fn run<B: Blocks>(
             started += 1;
             over |= load.limit == Limit::Requests(started);
         }
-        let mut seen = None;
-        for done in flight.reap()? {
-            let seen = *seen.get_or_insert_with(Instant::now);
-            let slot = done.id as usize;
-            let Shot { begun, read, at } = shots[slot];
-            let what = if read { "a read" } else { "a write" };
-            done.result
-                .map_err(|failure| Error::Failed { what, at, failure })?;
-            score.latency.add(seen - begun);
-            *(if read {
-                &mut score.reads
-            } else {
-                &mut score.writes
-            }) += 1;
-            free.push(slot);
-        }
-        if seen.is_none() && !flight.is_idle() {
+        if !flight.is_idle() {
+            // Comes back at once if something has ended.
             flight.wait()?;
         }
     }
