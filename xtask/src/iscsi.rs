@@ -30,6 +30,15 @@ const LOADS: [(&str, u64, u32); 4] = [
     ("1 MiB, depth 8", 1 << 20, 8),
 ];
 
+const WHO: [&str; 4] = [
+    "verbena",
+    "iscsi-perf",
+    "equal loop",
+    "verbena, --poll-us 0",
+];
+/// Up to so many at once, ours polls before it sleeps; the last of the four does not.
+const FEW: u32 = 4;
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// How often each has a turn
@@ -130,18 +139,26 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     println!("| random reads | who | requests/s | MB/s | CPU s/GB | to iscsi-perf |");
     println!("| --- | --- | --- | --- | --- | --- |");
     for (name, size, depth) in LOADS {
-        let mut turns = [Vec::new(), Vec::new(), Vec::new()];
+        let mut turns = [const { Vec::new() }; 4];
         for _ in 0..options.rounds {
-            turns[0].push(ours(&verbena, size, depth, options.seconds)?);
+            turns[0].push(ours(&verbena, size, depth, options.seconds, &[])?);
             turns[1].push(theirs(size, depth, options.seconds)?);
             turns[2].push(alike(&equal, size, depth, options.seconds)?);
+            if depth <= FEW {
+                let asleep = ["--poll-us", "0"];
+                turns[3].push(ours(&verbena, size, depth, options.seconds, &asleep)?);
+            }
         }
         let middle = |turns: &[Figures], column: fn(&Figures) -> f64| {
             median(turns.iter().map(column)).unwrap_or(f64::NAN)
         };
         let rate = |turns: &[Figures]| middle(turns, |f| f.iops);
         let base = rate(&turns[1]);
-        for (who, turns) in ["verbena", "iscsi-perf", "equal loop"].iter().zip(&turns) {
+        for (who, turns) in WHO
+            .iter()
+            .zip(&turns)
+            .filter(|(_, turns)| !turns.is_empty())
+        {
             let iops = rate(turns);
             let cpu = middle(turns, |f| f.cpu);
             println!(
@@ -162,11 +179,11 @@ fn url() -> String {
     format!("iscsi://{PORTAL}/{NAME}/1")
 }
 
-fn ours(verbena: &Path, size: u64, depth: u32, seconds: u16) -> Result<Figures> {
+fn ours(verbena: &Path, size: u64, depth: u32, seconds: u16, more: &[&str]) -> Result<Figures> {
     let mut command = Command::new(verbena);
     command.args(["iscsi", "bench", &url(), "--rw", "randread", "--json"]);
     command.args(["--size", &size.to_string(), "--depth", &depth.to_string()]);
-    command.args(["--seconds", &seconds.to_string()]);
+    command.args(["--seconds", &seconds.to_string()]).args(more);
     let (said, cpu) = timed(&mut command)?;
     let json: serde_json::Value = serde_json::from_str(&said).context("what bench said")?;
     let iops = json["requests_per_second"].as_f64();
