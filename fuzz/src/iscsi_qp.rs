@@ -282,8 +282,16 @@ impl World {
 
     fn read(&mut self) {
         let mut hand = Hand::with(&self.inbox);
-        while let Receiving::Some(n) = self.qp.receive(&mut hand, &mut self.out) {
-            assert!(n > 0, "it reads nothing without end");
+        let end = loop {
+            match self.qp.receive(&mut hand, &mut self.out) {
+                Receiving::Some(n) => assert!(n > 0, "it reads nothing without end"),
+                end => break end,
+            }
+        };
+        match end {
+            Receiving::Dry => assert!(hand.came.is_empty(), "it leaves what it could read"),
+            Receiving::Held => assert_eq!(self.qp.view().receives, 0, "it has receives"),
+            Receiving::Some(_) | Receiving::Ended => {}
         }
         let read = self.inbox.len() - hand.came.len();
         self.inbox.drain(..read);

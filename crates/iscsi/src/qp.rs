@@ -155,12 +155,19 @@ impl Qp {
     }
 
     /// Reads from the carrier, straight into the buffers of commands, and acts on what came: once, or twice if that was a head alone
-    /// and its data follows. `Dry` also if a read found less than it asked for: another one so soon would find nothing.
+    /// whose data has a place. `Dry` also if bytes came, but fewer than were asked for: another read so soon would find nothing.
     pub fn receive(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Receiving {
         self.attend(out, |inner, init, queues, out| {
+            let first = inner.pull(init, queues, carrier, out);
+            let Receiving::Some(head) = first else {
+                return first;
+            };
+            if !inner.is_at_data(head) {
+                return first;
+            }
             match inner.pull(init, queues, carrier, out) {
-                Receiving::Some(_) if inner.awaits_data() => inner.pull(init, queues, carrier, out),
-                received => received,
+                Receiving::Some(data) => Receiving::Some(head + data),
+                second => second,
             }
         })
     }

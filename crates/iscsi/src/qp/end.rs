@@ -127,10 +127,10 @@ impl Inner {
         cause: &str,
         out: &mut Outbox,
     ) {
+        if core::mem::replace(&mut self.ended, true) {
+            return;
+        }
         let (before, sends, urgent, mut receives, retired) = {
-            if core::mem::replace(&mut self.ended, true) {
-                return;
-            }
             let mut queues = queues.lock();
             let before = core::mem::replace(&mut queues.state, QpState::Err);
             let none = verbena_nic::ReceiveQueue::new(0, 0);

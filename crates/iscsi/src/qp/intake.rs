@@ -46,7 +46,7 @@ pub(super) struct Body {
 enum Flow {
     /// More bytes are needed.
     More,
-    /// A receive is needed.
+    /// A receive is needed, or its memory.
     Held,
     /// The queue pair has ended.
     Ended,
@@ -156,12 +156,10 @@ impl Inner {
         }
     }
 
-    /// All that came is the head of a PDU whose data has a place.
-    pub(super) fn awaits_data(&self) -> bool {
-        let body = self.intake.body.as_ref();
-        body.is_some_and(|body| {
-            body.done == 0 && body.len > 0 && matches!(body.verdict, Verdict::DataIn { .. })
-        })
+    /// So many bytes came, and are no more than the head of a PDU whose data has a place.
+    pub(super) fn is_at_data(&self, came: usize) -> bool {
+        let is_next = |body: &Body| body.len > 0 && matches!(body.verdict, Verdict::DataIn { .. });
+        came <= BHS_LEN + DIGEST_LEN && self.intake.body.as_ref().is_some_and(is_next)
     }
 
     /// Names the places of the next bytes and has them filled; how many were asked for, how many of those are data in place, and what

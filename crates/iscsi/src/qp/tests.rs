@@ -281,6 +281,10 @@ impl Rig {
                     end => break end,
                 }
             };
+            assert!(
+                end != Receiving::Dry || hand.came.is_empty(),
+                "more was there"
+            );
             let read = piece - hand.came.len();
             self.inbox.drain(..read);
             if end != Receiving::Dry || self.inbox.is_empty() {

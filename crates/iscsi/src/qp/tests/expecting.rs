@@ -121,7 +121,7 @@ fn no_more_is_expected_than_is_missing() {
 /// them. A command that was taken back has its data read in small pieces, and short answers take a read each.
 #[test]
 fn a_turn_that_ends_early_leaves_nothing_that_nobody_is_woken_for() {
-    const READS: usize = 8;
+    const READS: usize = 16;
     for cancelled in [false, true] {
         let (mut rig, _memory, data) = long(Terms::DEFAULT);
         let (first_read, itt) = rig.command(1, Direction::Read, &data);

@@ -1,0 +1,53 @@
+//! iSCSI queue pairs of the low layer, against a peer that says by hand what a target might.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use verbena::low::RecvWr;
+use verbena::{Access, Device, Iscsi, IscsiOptions};
+
+/// Bytes of a receive.
+const ROOM: usize = 64;
+
+/// A sign of life that wants no answer.
+fn nop() -> [u8; 48] {
+    let mut bhs = [0; 48];
+    (bhs[0], bhs[1]) = (0x20, 0x80);
+    bhs[16..24].fill(0xff);
+    bhs
+}
+
+#[track_caller]
+fn assert_soon(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Nobody polls, and all that will ever come has come: a PDU that found no receive must not wait for more than that.
+#[test]
+fn a_pdu_that_waits_for_a_receive_waits_for_nothing_else() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let device = Device::open().unwrap();
+    let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
+    let memory = pd.memory(4 * ROOM, Access::LOCAL_WRITE).unwrap();
+    let to = listener.local_addr().unwrap();
+    let qp = Iscsi::connect(&pd, &cq, &cq, to, IscsiOptions::default()).unwrap();
+    let (mut target, _) = listener.accept().unwrap();
+    let post = |id: u64| {
+        let scatter = [memory.sge(id as usize * ROOM, ROOM).unwrap()];
+        let scatter = &scatter[..];
+        qp.post_recv(&[RecvWr { id, scatter }]).unwrap();
+    };
+    post(0);
+    target.write_all(&[nop(), nop(), nop()].concat()).unwrap();
+    assert_soon("the first has a receive", || qp.view().receives == 0);
+    for id in 1..3 {
+        post(id);
+        assert_soon("the next one is there", || qp.view().receives == 0);
+    }
+    assert_eq!(qp.view().counters.pdus_in, 3);
+}
