@@ -34,7 +34,7 @@ pub(crate) trait Member: Send + Sync {
         false
     }
 
-    /// Several things are to come by now.
+    /// Several things are to come by now. Asked under the members' lock: it only looks.
     fn awaits_several(&self) -> bool {
         false
     }

@@ -11,7 +11,7 @@ impl Set {
     const fn of(mut codes: &[u8]) -> Set {
         let mut all = Set(0, 0);
         while let [code, rest @ ..] = codes {
-            all = all.and(&Set::one(*code));
+            all = all.with(&Set::one(*code));
             codes = rest;
         }
         all
@@ -26,7 +26,7 @@ impl Set {
         }
     }
 
-    const fn and(&self, other: &Set) -> Set {
+    const fn with(&self, other: &Set) -> Set {
         Set(self.0 | other.0, self.1 | other.1)
     }
 
@@ -50,7 +50,7 @@ const DISK: Set = Set::of(&[
 ]);
 
 /// ZBC: what a disk has, and two of its own.
-const ZONED: Set = DISK.and(&Set::of(&[0x94, 0x95]));
+const ZONED: Set = DISK.with(&Set::of(&[0x94, 0x95]));
 
 /// SSC.
 const TAPE: Set = Set::of(&[
