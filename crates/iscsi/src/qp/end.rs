@@ -12,35 +12,15 @@ use super::intake::Intake;
 use super::queues::{Queues, Request};
 
 impl Inner {
-    /// A request of the send queue is over; `told` if its consumer hears of it.
-    pub(super) fn complete_send(
-        &mut self,
+    /// A request of the send queue has ended, and the queues know; `told` if its consumer hears of it.
+    pub(super) fn tell_sender(
+        &self,
         init: &Init,
-        queues: &Mutex<Queues>,
         id: u64,
         status: Status,
         told: bool,
         out: &mut Outbox,
     ) {
-        let heard = queues.lock().end_send();
-        self.tell_sender(init, id, status, told && heard, out);
-    }
-
-    /// The same for a command.
-    pub(super) fn complete_command(
-        &mut self,
-        init: &Init,
-        queues: &Mutex<Queues>,
-        id: u64,
-        status: Status,
-        told: bool,
-        out: &mut Outbox,
-    ) {
-        let heard = queues.lock().end_command();
-        self.tell_sender(init, id, status, told && heard, out);
-    }
-
-    fn tell_sender(&self, init: &Init, id: u64, status: Status, told: bool, out: &mut Outbox) {
         if told {
             let wc = Wc {
                 id,
@@ -64,7 +44,8 @@ impl Inner {
     ) {
         let signaled = command.flags.contains(Flags::SIGNALED);
         self.release(init, command);
-        self.complete_command(init, queues, command.id, Status::Success, signaled, out);
+        let heard = queues.lock().end_command();
+        self.tell_sender(init, command.id, Status::Success, heard && signaled, out);
     }
 
     /// A command that was executed ends without a response.
@@ -77,7 +58,8 @@ impl Inner {
         out: &mut Outbox,
     ) {
         self.release(init, command);
-        self.complete_command(init, queues, command.id, status, true, out);
+        let heard = queues.lock().end_command();
+        self.tell_sender(init, command.id, status, heard, out);
     }
 
     /// A request that was never begun is flushed.
@@ -88,11 +70,11 @@ impl Inner {
         request: &Request,
         out: &mut Outbox,
     ) {
-        let (id, status) = (request.id(), Status::WrFlushErr);
-        match request {
-            Request::Command(_) => self.complete_command(init, queues, id, status, true, out),
-            Request::Pdu(_) => self.complete_send(init, queues, id, status, true, out),
-        }
+        let heard = match request {
+            Request::Command(_) => queues.lock().end_command(),
+            Request::Pdu(_) => queues.lock().end_send(),
+        };
+        self.tell_sender(init, request.id(), Status::WrFlushErr, heard, out);
     }
 
     /// M12: the entry is destroyed.
@@ -157,7 +139,8 @@ impl Inner {
             self.flush(init, queues, &request, out);
         }
         for pdu in urgent {
-            self.complete_send(init, queues, pdu.id, Status::WrFlushErr, true, out);
+            let heard = queues.lock().end_send();
+            self.tell_sender(init, pdu.id, Status::WrFlushErr, heard, out);
         }
         let claimed = self.claimed.take();
         let rest = core::iter::from_fn(|| receives.take());

@@ -211,7 +211,8 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
-        self.complete_command(init, queues, command.id, unfit.status(), true, out);
+        let heard = queues.lock().end_command();
+        self.tell_sender(init, command.id, unfit.status(), heard, out);
         match init.on_failure {
             OnFailure::Reactive => {
                 self.cause = Some(cause);

@@ -154,7 +154,8 @@ impl Inner {
         self.frames
             .push(Frame::owned(&bhs, pdu.data.into_vec(), digests));
         let signaled = pdu.flags.contains(verbena_nic::Flags::SIGNALED);
-        self.complete_send(init, queues, pdu.id, Status::Success, signaled, out);
+        let heard = queues.lock().end_send();
+        self.tell_sender(init, pdu.id, Status::Success, heard && signaled, out);
     }
 
     /// Data that the target waits for cannot be read any more: the stream cannot go on.
