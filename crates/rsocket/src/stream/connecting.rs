@@ -16,6 +16,9 @@ use crate::hello::Hello;
 use crate::link::{Link, Phase};
 use crate::net::News;
 
+/// How many more ports of the system's choice are tried, if somebody has them for IPv4.
+const CHOICES: usize = 64;
+
 /// The unspecified IPv4 address.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -47,13 +50,27 @@ impl Stream {
             State::Closed => return Err(Error::Closed),
             _ => return Err(Error::Invalid("the socket has an address already")),
         }
-        let mut berths = vec![self.net.device.berth(at)?];
-        if both {
-            let port = berths[0].local()?.port();
-            berths.push(self.net.device.berth((ANY.ip(), port))?);
-        }
-        *state = State::Fresh(berths);
+        *state = State::Fresh(if both {
+            self.berths_of_both(at)?
+        } else {
+            vec![self.net.device.berth(at)?]
+        });
         Ok(())
+    }
+
+    /// All addresses of both families. A port of the system's choice is one that both have free; it looks at IPv6 alone
+    /// when it chooses.
+    fn berths_of_both(&self, at: SocketAddr) -> Result<Vec<Berth>, Error> {
+        // Those that did not do are kept until one does, so that none is offered twice.
+        let mut offered = Vec::new();
+        loop {
+            let v6 = self.net.device.berth(at)?;
+            match self.net.device.berth((ANY.ip(), v6.local()?.port())) {
+                Ok(v4) => return Ok(vec![v6, v4]),
+                Err(_) if at.port() == 0 && offered.len() < CHOICES => offered.push(v6),
+                Err(taken) => return Err(taken.into()),
+            }
+        }
     }
 
     /// Listens; at most `backlog` requests wait.

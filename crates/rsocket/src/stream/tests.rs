@@ -270,6 +270,20 @@ fn all_addresses_are_those_of_both_families() {
 }
 
 #[test]
+fn a_port_that_nobody_named_is_free_in_both_families() {
+    // Linux offers one of some ten thousand ports: with so many tries, one that is taken for IPv4 is sure to come up.
+    let others: Vec<_> = (0..400)
+        .map(|_| std::net::TcpListener::bind("0.0.0.0:0").unwrap())
+        .collect();
+    for _ in 0..300 {
+        Stream::new(net()).bind("[::]:0".parse().unwrap()).unwrap();
+    }
+    let named = others[0].local_addr().unwrap().port();
+    let taken = Stream::new(net()).bind((std::net::Ipv6Addr::UNSPECIFIED, named).into());
+    assert!(taken.is_err(), "somebody has it for IPv4");
+}
+
+#[test]
 fn nobody_there_is_an_error_once() {
     let free = {
         let listener = listener();
