@@ -41,19 +41,24 @@ impl Default for Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    for (package, module) in MODELS {
-        model(workspace, package, module, options).run()?;
-    }
-    Ok(())
+    models(workspace, MODELS, options).run()
 }
 
-fn model(workspace: &Workspace, package: &str, module: &str, options: &Options) -> Tool {
+/// All of them at once: each package alone asks for other features, and what it shares with the next would be made again.
+fn models(workspace: &Workspace, models: &[(&str, &str)], options: &Options) -> Tool {
     let filter = options.filter.as_deref().unwrap_or_default();
-    let test = ["test", "--release", "--package", package, "--lib"];
+    let mut packages: Vec<&str> = models.iter().map(|(package, _)| *package).collect();
+    packages.dedup();
+    let packages = packages.into_iter().flat_map(|p| ["--package", p]);
+    let modules = models
+        .iter()
+        .map(|(_, module)| format!("{module}::{filter}"));
     workspace
         .cargo()
-        .args(test)
-        .args(["--", &format!("{module}::{filter}")])
+        .args(["test", "--release", "--lib"])
+        .args(packages)
+        .arg("--")
+        .args(modules)
         .env("RUSTFLAGS", "--cfg loom")
         // A model takes longer to build than to run.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
@@ -94,9 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_run_from_its_package_alone() {
-        let tool = model(&workspace(), "p", "m", &Options::default());
-        let shown = "test --release --package p --lib -- m::";
+    fn all_models_are_run_and_nothing_else() {
+        let models = [("p", "m"), ("q", "n"), ("q", "o")];
+        let tool = super::models(&workspace(), &models, &Options::default());
+        let shown = "test --release --lib --package p --package q -- m:: n:: o::";
         assert!(tool.shown().ends_with(shown), "{}", tool.shown());
     }
 }

@@ -41,9 +41,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     steps.add("documentation", || documentation(workspace).run());
     steps.add_outcome("instruction counts", || instructions::test(workspace));
     let seeds = if options.long { SEEDS_LONG } else { SEEDS };
-    steps.add("simulator", || {
-        sim::run(workspace, &sim::Options::from_zero(seeds))
-    });
+    steps.add("simulator", || sim::test(workspace, seeds));
     steps.run()
 }
 

@@ -10,7 +10,7 @@ use verbena::{Depths, Device};
 
 use crate::program::{Running, answers, ping, sh};
 use crate::space::until;
-use crate::world::{LAN, Way, World, privileged};
+use crate::world::{LAN, Way, World, alone, privileged};
 
 /// The LAN's cable: pulled at its far end, and its interface switched off at ours.
 #[test]
@@ -122,29 +122,36 @@ fn many_strangers_do_not_fill_the_journal() {
 #[test]
 fn a_host_that_moves_is_connected_again() {
     privileged("faults::a_host_that_moves_is_connected_again", || {
-        for way in [Way::Udp, Way::Ethernet, Way::Iwarp] {
-            let world = World::new(way, 1);
-            let _unit = world.start_unit(&[]);
-            let mut host = world.bring_up(1, "b");
-            let space = world.host(1);
-            match way {
-                Way::Udp | Way::Iwarp => {
-                    space.ip("addr del 10.77.1.2/24 dev fab");
-                    space.ip("addr add 10.77.1.77/24 dev fab");
-                }
-                Way::Ethernet => {
-                    space.ip("link set fab address 02:00:00:00:77:77");
-                }
+        // At once, since they mostly wait.
+        std::thread::scope(|scope| {
+            for way in [Way::Udp, Way::Ethernet, Way::Iwarp] {
+                scope.spawn(move || moves(way));
             }
-            until("the host has noticed", || {
-                assert!(!host.is_over(), "{way:?}: {}", host.said());
-                let status = world.status("host", "net1");
-                status["connections"].as_u64() >= Some(2) && status["phase"] == "up"
-            });
-            world.until_up(1);
-            ping(space, LAN, 50);
-        }
+        });
     });
+}
+
+fn moves(way: Way) {
+    let world = World::new(way, 1);
+    let _unit = world.start_unit(&[]);
+    let mut host = world.bring_up(1, "b");
+    let space = world.host(1);
+    match way {
+        Way::Udp | Way::Iwarp => {
+            space.ip("addr del 10.77.1.2/24 dev fab");
+            space.ip("addr add 10.77.1.77/24 dev fab");
+        }
+        Way::Ethernet => {
+            space.ip("link set fab address 02:00:00:00:77:77");
+        }
+    }
+    until("the host has noticed", || {
+        assert!(!host.is_over(), "{way:?}: {}", host.said());
+        let status = world.status("host", "net1");
+        status["connections"].as_u64() >= Some(2) && status["phase"] == "up"
+    });
+    world.until_up(1);
+    ping(space, LAN, 50);
 }
 
 /// The interface that a host reaches its unit by is taken out, and put in again: the host's own stays, and is connected again.
@@ -383,7 +390,7 @@ fn an_mtu_that_no_buffer_holds_is_not_taken() {
 /// A driver looks again before it sleeps, and does sleep: also if a frame wakes it now and then.
 #[test]
 fn drivers_with_little_to_do_sleep() {
-    privileged("faults::drivers_with_little_to_do_sleep", || {
+    alone("faults::drivers_with_little_to_do_sleep", || {
         let world = World::new(Way::Iwarp, 1);
         let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
         world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
@@ -403,7 +410,7 @@ fn drivers_with_little_to_do_sleep() {
 /// Frames that a TAP has for the only host wait in its queue while the host has no room: the unit sleeps meanwhile, and keeps none.
 #[test]
 fn a_host_that_takes_nothing_keeps_the_unit_from_nothing() {
-    privileged(
+    alone(
         "faults::a_host_that_takes_nothing_keeps_the_unit_from_nothing",
         || {
             let mut world = World::new(Way::Iwarp, 1);

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use crate::program::{iperf3, ping, sh};
-use crate::world::{LAN, LAN6, Way, World, address, address6, nobody, privileged};
+use crate::world::{LAN, LAN6, Way, World, address, address6, alone, nobody};
 
 macro_rules! combinations {
     ($($name:ident: $way:ident $arrangement:literal;)*) => {$(
         #[test]
         fn $name() {
             let name = concat!("traffic::", stringify!($name));
-            privileged(name, || everything(Way::$way, $arrangement));
+            alone(name, || everything(Way::$way, $arrangement));
         }
     )*};
 }
@@ -116,7 +116,7 @@ fn told(world: &World, arrangement: &str) {
 /// A host takes the LAN's MTU over from the beginning, and one without offloads gets along.
 #[test]
 fn long_from_the_beginning() {
-    privileged("traffic::long_from_the_beginning", || {
+    alone("traffic::long_from_the_beginning", || {
         let world = World::new(Way::Iwarp, 2);
         world.set_lan_mtu(9000);
         let _unit = world.start_unit(&[]);

@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 use serde_json::Value;
 
@@ -40,20 +40,29 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("bash", "bash"),
 ];
 
-/// Runs a test alone and where interfaces can be made. `name` is the test's own, as `cargo test` calls it.
+/// Runs a test where interfaces can be made, beside others. `name` is the test's own, as `cargo test` calls it.
 pub(crate) fn privileged(name: &str, test: impl FnOnce()) {
-    alone(name, || space::privileged(name, test));
-}
-
-/// Runs a test alone, in a user namespace whoever we are.
-pub(crate) fn nobody(name: &str, test: impl FnOnce()) {
-    alone(name, || space::nobody(name, test));
-}
-
-fn alone(name: &str, what: impl FnOnce()) {
-    static ALONE: Mutex<()> = Mutex::new(());
     // Who fails does not spoil it for others.
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _beside = PROCESSORS.read().unwrap_or_else(PoisonError::into_inner);
+    equipped(name, || space::privileged(name, test));
+}
+
+/// The same for a test that measures loss or processor time, or that leaves nobody else any: it runs alone.
+pub(crate) fn alone(name: &str, test: impl FnOnce()) {
+    let _alone = PROCESSORS.write().unwrap_or_else(PoisonError::into_inner);
+    equipped(name, || space::privileged(name, test));
+}
+
+/// Runs a test beside others, in a user namespace whoever we are.
+pub(crate) fn nobody(name: &str, test: impl FnOnce()) {
+    let _beside = PROCESSORS.read().unwrap_or_else(PoisonError::into_inner);
+    equipped(name, || space::nobody(name, test));
+}
+
+/// Whose the processors are: there may be few.
+static PROCESSORS: RwLock<()> = RwLock::new(());
+
+fn equipped(name: &str, what: impl FnOnce()) {
     let missing = PROGRAMS
         .iter()
         .find(|(program, _)| Command::new(program).arg("--version").output().is_err());

@@ -1,0 +1,370 @@
+//! Requests that are built call by call (`ibv_wr_start` to `ibv_wr_complete`), and completions that are read so: every
+//! operation, every reader, and that a mistake posts nothing.
+
+use crate::common::*;
+use core::ptr;
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+const OPERATIONS: u32 = IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_SEND
+    | IBV_QP_EX_WITH_SEND_WITH_IMM
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+fn built() -> Wanted {
+    Wanted {
+        operations: OPERATIONS.into(),
+        ..Wanted::default()
+    }
+}
+
+/// Builds with the functions of a queue pair; returns what completing says.
+fn build(side: &Side, requests: impl FnOnce(*mut ibv_qp_ex, &ibv_qp_ex)) -> i32 {
+    // SAFETY: as the headers do it.
+    unsafe {
+        let qp = ibv_qp_to_qp_ex(side.qp);
+        assert!(!qp.is_null());
+        (*qp).wr_start.unwrap()(qp);
+        (*qp).wr_flags = IBV_SEND_SIGNALED;
+        requests(qp, &*qp);
+        (*qp).wr_complete.unwrap()(qp)
+    }
+}
+
+#[test]
+fn every_operation_can_be_built() {
+    let (mut a, mut b) = pair(built());
+    a.fill(0, b"built up");
+    b.fill(512, &5_u64.to_ne_bytes());
+    for id in 0..4 {
+        assert_eq!(b.receive(id, 1024 + id as usize * 64, 64), 0);
+    }
+    let (lkey, here, there, rkey) = (a.rkey(), a.at(0), b.at(0), b.rkey());
+    // SAFETY: functions of a queue pair that is there.
+    let code = build(&a, |qp, f| unsafe {
+        let mut id = 100;
+        let mut next = || {
+            (*qp).wr_id = id;
+            id += 1;
+        };
+        let set = || f.wr_set_sge.unwrap()(qp, lkey, here, 8);
+        next();
+        f.wr_send.unwrap()(qp);
+        set();
+        next();
+        f.wr_send_imm.unwrap()(qp, 77_u32.to_be());
+        f.wr_set_inline_data.unwrap()(qp, c"inline".as_ptr().cast_mut().cast(), 6);
+        next();
+        f.wr_rdma_write.unwrap()(qp, rkey, there);
+        set();
+        next();
+        f.wr_rdma_write_imm.unwrap()(qp, rkey, there + 64, 78_u32.to_be());
+        let mut two = [
+            ibv_sge {
+                addr: here,
+                length: 4,
+                lkey,
+            },
+            ibv_sge {
+                addr: here + 4,
+                length: 4,
+                lkey,
+            },
+        ];
+        f.wr_set_sge_list.unwrap()(qp, 2, two.as_mut_ptr());
+        next();
+        f.wr_rdma_read.unwrap()(qp, rkey, there + 64);
+        f.wr_set_sge.unwrap()(qp, lkey, here + 64, 8);
+        next();
+        f.wr_atomic_fetch_add.unwrap()(qp, rkey, there + 512, 2);
+        f.wr_set_sge.unwrap()(qp, lkey, here + 128, 8);
+        next();
+        f.wr_atomic_cmp_swp.unwrap()(qp, rkey, there + 512, 7, 99);
+        f.wr_set_sge.unwrap()(qp, lkey, here + 136, 8);
+        next();
+        f.wr_rdma_write.unwrap()(qp, rkey, there + 256);
+        let buffers = [
+            ibv_data_buf {
+                addr: c"ab".as_ptr().cast_mut().cast(),
+                length: 2,
+            },
+            ibv_data_buf {
+                addr: c"cde".as_ptr().cast_mut().cast(),
+                length: 3,
+            },
+        ];
+        f.wr_set_inline_data_list.unwrap()(qp, 2, buffers.as_ptr());
+    });
+    assert_eq!(code, 0);
+    let opcodes = [
+        IBV_WC_SEND,
+        IBV_WC_SEND,
+        IBV_WC_RDMA_WRITE,
+        IBV_WC_RDMA_WRITE,
+        IBV_WC_RDMA_READ,
+        IBV_WC_FETCH_ADD,
+        IBV_WC_COMP_SWAP,
+        IBV_WC_RDMA_WRITE,
+    ];
+    for (id, opcode) in (100..).zip(opcodes) {
+        assert_eq!(ends(a.cq, id, IBV_WC_SUCCESS).opcode, opcode);
+    }
+    let received = [0, 1, 2].map(|id| ends(b.cq, id, IBV_WC_SUCCESS));
+    assert_eq!(received.map(|wc| wc.byte_len), [8, 6, 8]);
+    assert_eq!(received[1].imm_data, 77_u32.to_be());
+    assert_eq!(received[2].opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+    assert_eq!(received[2].imm_data, 78_u32.to_be());
+    assert_eq!(b.read(1024, 8), b"built up");
+    assert_eq!(b.read(1024 + 64, 6), b"inline");
+    assert_eq!(b.read(0, 8), b"built up");
+    assert_eq!(a.read(64, 8), b"built up");
+    assert_eq!(a.read(128, 8), 5_u64.to_ne_bytes());
+    assert_eq!(a.read(136, 8), 7_u64.to_ne_bytes());
+    assert_eq!(b.read(512, 8), 99_u64.to_ne_bytes());
+    assert_eq!(b.read(256, 5), b"abcde");
+}
+
+#[test]
+fn windows_are_bound_used_and_taken_back() {
+    let (a, b) = pair(built());
+    let mw = alloc_mw(b.pd, IBV_MW_TYPE_2);
+    // SAFETY: a window that is there.
+    let key = unsafe { (*mw).rkey } + 1;
+    let info = ibv_mw_bind_info {
+        mr: b.mr,
+        addr: b.at(0),
+        length: 64,
+        mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
+    };
+    let bind = |id| {
+        // SAFETY: functions of a queue pair that is there.
+        let code = build(&b, |qp, f| unsafe {
+            (*qp).wr_id = id;
+            f.wr_bind_mw.unwrap()(qp, mw, key, &raw const info);
+        });
+        assert_eq!(code, 0);
+        assert_eq!(ends(b.cq, id, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
+    };
+    let write = |id| {
+        let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+            rdma(wr, b.at(0), key);
+        });
+        assert_eq!(code, 0);
+    };
+    bind(1);
+    write(2);
+    ends(a.cq, 2, IBV_WC_SUCCESS);
+    // Its owner takes it back, binds it again, and the peer takes it back.
+    // SAFETY: functions of a queue pair that is there.
+    let code = build(&b, |qp, f| unsafe {
+        (*qp).wr_id = 3;
+        f.wr_local_inv.unwrap()(qp, key);
+    });
+    assert_eq!(code, 0);
+    assert_eq!(ends(b.cq, 3, IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+    bind(4);
+    assert_eq!(b.receive(5, 0, 8), 0);
+    // SAFETY: as above.
+    let code = build(&a, |qp, f| unsafe {
+        (*qp).wr_id = 6;
+        f.wr_send_inv.unwrap()(qp, key);
+    });
+    assert_eq!(code, 0);
+    let wc = ends(b.cq, 5, IBV_WC_SUCCESS);
+    assert_eq!((wc.wc_flags, wc.imm_data), (IBV_WC_WITH_INV, key));
+    ends(a.cq, 6, IBV_WC_SUCCESS);
+    write(7);
+    ends(a.cq, 7, IBV_WC_REM_ACCESS_ERR);
+    let mut event = b.event();
+    assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    // SAFETY: objects that are there.
+    unsafe { ibv_ack_async_event(&raw mut event) };
+    assert_eq!(dealloc_mw(mw), 0);
+}
+
+#[test]
+fn aborting_posts_nothing() {
+    let (a, b) = pair(built());
+    assert_eq!(b.receive(1, 0, 8), 0);
+    // SAFETY: functions of a queue pair that is there.
+    unsafe {
+        let qp = ibv_qp_to_qp_ex(a.qp);
+        (*qp).wr_start.unwrap()(qp);
+        (*qp).wr_send.unwrap()(qp);
+        (*qp).wr_abort.unwrap()(qp);
+    }
+    nothing(b.cq);
+    // What was not begun cannot be ended.
+    // SAFETY: as above.
+    unsafe {
+        let qp = ibv_qp_to_qp_ex(a.qp);
+        (*qp).wr_abort.unwrap()(qp);
+        assert_eq!((*qp).wr_complete.unwrap()(qp), libc::EINVAL);
+    }
+    assert_eq!(build(&a, |_, _| ()), 0, "nothing is a list, too");
+    // SAFETY: as above.
+    let code = build(&a, |qp, f| unsafe {
+        (*qp).wr_id = 2;
+        f.wr_send.unwrap()(qp);
+    });
+    assert_eq!(code, 0);
+    ends(a.cq, 2, IBV_WC_SUCCESS);
+    ends(b.cq, 1, IBV_WC_SUCCESS);
+}
+
+#[test]
+fn a_mistake_in_one_posts_none_of_them() {
+    let (a, b) = pair(built());
+    assert_eq!(b.receive(1, 0, 8), 0);
+    let (lkey, rkey, here, there) = (a.rkey(), b.rkey(), a.at(0), b.at(0));
+    let mistakes = [
+        "inline too long",
+        "too many pieces",
+        "unknown flags",
+        "an inline read",
+        "an atomic of seven bytes",
+        "binding nothing",
+        "a missing list",
+    ];
+    for what in mistakes {
+        // SAFETY: functions of a queue pair that is there.
+        let code = build(&a, |qp, f| unsafe {
+            let memory = here as *mut _;
+            (*qp).wr_id = 1;
+            f.wr_send.unwrap()(qp);
+            match what {
+                "inline too long" => {
+                    f.wr_send.unwrap()(qp);
+                    f.wr_set_inline_data.unwrap()(qp, memory, 65);
+                }
+                "too many pieces" => {
+                    f.wr_send.unwrap()(qp);
+                    f.wr_set_sge_list.unwrap()(qp, 5, [a.piece(0, 1); 5].as_ptr());
+                }
+                "unknown flags" => {
+                    (*qp).wr_flags = 1 << 20;
+                    f.wr_send.unwrap()(qp);
+                }
+                "an inline read" => {
+                    f.wr_rdma_read.unwrap()(qp, rkey, there);
+                    f.wr_set_inline_data.unwrap()(qp, memory, 8);
+                }
+                "an atomic of seven bytes" => {
+                    f.wr_atomic_fetch_add.unwrap()(qp, rkey, there, 1);
+                    f.wr_set_sge.unwrap()(qp, lkey, here, 7);
+                }
+                "binding nothing" => {
+                    f.wr_bind_mw.unwrap()(qp, ptr::null_mut(), 1, ptr::null());
+                }
+                _ => {
+                    f.wr_send.unwrap()(qp);
+                    f.wr_set_sge_list.unwrap()(qp, 1, ptr::null());
+                }
+            }
+            f.wr_send.unwrap()(qp);
+        });
+        assert_eq!(code, libc::EINVAL, "{what}");
+    }
+    nothing(b.cq);
+    nothing(a.cq);
+    // More than the queue holds.
+    // SAFETY: as above.
+    let code = build(&a, |qp, f| unsafe {
+        for _ in 0..17 {
+            f.wr_send.unwrap()(qp);
+        }
+    });
+    assert_eq!(code, libc::ENOMEM);
+    nothing(b.cq);
+    assert_eq!(a.state(), IBV_QPS_RTS);
+}
+
+#[test]
+fn only_what_was_asked_for_is_there() {
+    let side = Side::new(Wanted {
+        operations: IBV_QP_EX_WITH_SEND.into(),
+        ..Wanted::default()
+    });
+    // SAFETY: functions of a queue pair that is there.
+    unsafe {
+        let qp = ibv_qp_to_qp_ex(side.qp);
+        assert!((*qp).wr_send.is_some() && (*qp).wr_rdma_write.is_none());
+    }
+}
+
+#[test]
+fn completions_are_read_one_by_one() {
+    let (a, mut b) = pair(Wanted::default());
+    let readers = IBV_WC_EX_WITH_BYTE_LEN
+        | IBV_WC_EX_WITH_IMM
+        | IBV_WC_EX_WITH_QP_NUM
+        | IBV_WC_EX_WITH_SRC_QP
+        | IBV_WC_EX_WITH_SLID
+        | IBV_WC_EX_WITH_SL
+        | IBV_WC_EX_WITH_DLID_PATH_BITS;
+    let mut attr = ibv_cq_init_attr_ex {
+        cqe: 16,
+        wc_flags: readers.into(),
+        ..ibv_cq_init_attr_ex::zeroed()
+    };
+    // SAFETY: objects that are there.
+    unsafe {
+        let cq = slots(b.context).create_cq_ex.unwrap()(b.context, &raw mut attr);
+        assert!(!cq.is_null());
+        let start = (*cq).start_poll.unwrap();
+        let (next, end) = ((*cq).next_poll.unwrap(), (*cq).end_poll.unwrap());
+        let mut poll = ibv_poll_cq_attr { comp_mask: 0 };
+        assert_eq!(start(cq, &raw mut poll), libc::ENOENT);
+        end(cq);
+        poll.comp_mask = 1;
+        assert_eq!(start(cq, &raw mut poll), libc::EINVAL);
+        poll.comp_mask = 0;
+        // The queue pair completes there from now on.
+        b.destroy_qp();
+        let mut init = b.init();
+        (init.send_cq, init.recv_cq) = (cq.cast(), cq.cast());
+        b.qp = ibv_create_qp(b.pd, &raw mut init);
+        assert_eq!(a.to(IBV_QPS_RESET), 0);
+        join(&a, &b);
+        for id in 0..2 {
+            assert_eq!(b.receive(id, 0, 8), 0);
+            let code = a.send(id, IBV_WR_SEND_WITH_IMM, a.piece(0, 8), |wr| {
+                wr.imm_data = 9;
+            });
+            assert_eq!(code, 0);
+            ends(a.cq, id, IBV_WC_SUCCESS);
+        }
+        while start(cq, &raw mut poll) == libc::ENOENT {}
+        for id in 0..2 {
+            if id > 0 {
+                while next(cq) == libc::ENOENT {}
+            }
+            assert_eq!(((*cq).wr_id, (*cq).status), (id, IBV_WC_SUCCESS));
+            assert_eq!((*cq).read_opcode.unwrap()(cq), IBV_WC_RECV);
+            assert_eq!((*cq).read_byte_len.unwrap()(cq), 8);
+            assert_eq!((*cq).read_imm_data.unwrap()(cq), 9);
+            assert_eq!((*cq).read_qp_num.unwrap()(cq), b.number());
+            assert_eq!((*cq).read_wc_flags.unwrap()(cq), IBV_WC_WITH_IMM);
+            assert_eq!((*cq).read_vendor_err.unwrap()(cq), 0);
+            for read in [(*cq).read_src_qp, (*cq).read_slid] {
+                read.unwrap()(cq);
+            }
+            for read in [(*cq).read_sl, (*cq).read_dlid_path_bits] {
+                assert_eq!(read.unwrap()(cq), 0);
+            }
+        }
+        assert_eq!(next(cq), libc::ENOENT);
+        end(cq);
+        // It is nobody's now, and can be begun again, or polled the plain way.
+        assert_eq!(start(cq, &raw mut poll), libc::ENOENT);
+        assert_eq!(poll_cq(cq.cast(), &mut [ibv_wc::zeroed()]), 0);
+        b.destroy_qp();
+        assert_eq!(ibv_destroy_cq(cq.cast()), 0);
+    }
+}

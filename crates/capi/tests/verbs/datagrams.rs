@@ -1,0 +1,141 @@
+//! Datagram queue pairs against bad input: no address, wrong numbers, requests that only connections have, groups that are none.
+
+use crate::common::*;
+use core::ptr;
+use std::ffi::c_int;
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+const EINVAL: c_int = libc::EINVAL;
+const QKEY: u32 = 0x1111_1111;
+
+fn side() -> Side {
+    let side = Side::new(Wanted {
+        kind: IBV_QPT_UD,
+        ..Wanted::default()
+    });
+    let mut attr = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        port_num: 1,
+        qkey: QKEY,
+        ..ibv_qp_attr::zeroed()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    assert_eq!(side.modify(&mut attr, mask & !IBV_QP_QKEY), EINVAL);
+    assert_eq!(side.modify(&mut attr, mask), 0);
+    assert_eq!(side.to(IBV_QPS_RTR), 0);
+    attr.qp_state = IBV_QPS_RTS;
+    assert_eq!(side.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    side
+}
+
+#[test]
+fn addresses_that_lead_nowhere_are_refused() {
+    let side = side();
+    let good = side.rtr_attr(0).0.ah_attr;
+    type Change = fn(&mut ibv_ah_attr);
+    let wrong: [Change; 4] = [
+        |attr| attr.is_global = 0,
+        |attr| attr.port_num = 0,
+        |attr| attr.port_num = 2,
+        |attr| attr.grh.sgid_index = 255,
+    ];
+    // SAFETY: objects that are there.
+    unsafe {
+        for (at, change) in wrong.into_iter().enumerate() {
+            let mut attr = good;
+            change(&mut attr);
+            let ah = ibv_create_ah(side.pd, &raw mut attr);
+            refused(ah, EINVAL, &format!("case {at}"));
+        }
+        // A completion without a header leads back to nobody.
+        let (mut wc, mut grh) = (ibv_wc::zeroed(), ibv_grh::zeroed());
+        let ah = ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 1);
+        refused(ah, EINVAL, "no header");
+        wc.wc_flags = IBV_WC_GRH;
+        let ah = ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 2);
+        refused(ah, EINVAL, "port");
+        let ah = ibv_create_ah_from_wc(side.pd, ptr::null_mut(), ptr::null_mut(), 1);
+        refused(ah, EINVAL, "null");
+    }
+}
+
+#[test]
+fn datagrams_need_an_address_and_are_only_sent() {
+    let (a, b) = (side(), side());
+    let mut attr = a.rtr_attr(0).0.ah_attr;
+    // SAFETY: objects that are there.
+    let ah = unsafe { ibv_create_ah(a.pd, &raw mut attr) };
+    assert!(!ah.is_null());
+    let to = ibv_send_wr__wr__ud {
+        ah,
+        remote_qpn: b.number(),
+        remote_qkey: QKEY,
+    };
+    let send = |id, change: fn(&mut ibv_send_wr)| {
+        a.send(id, IBV_WR_SEND, a.piece(0, 8), |wr| {
+            wr.wr.ud = to;
+            change(wr);
+        })
+    };
+    assert_eq!(send(1, |wr| wr.wr.ud.ah = ptr::null_mut()), EINVAL);
+    assert_eq!(send(1, |wr| wr.wr.ud.remote_qpn = 1 << 24), EINVAL);
+    for opcode in [
+        IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM,
+        IBV_WR_RDMA_READ,
+        IBV_WR_ATOMIC_FETCH_AND_ADD,
+        IBV_WR_ATOMIC_CMP_AND_SWP,
+        IBV_WR_SEND_WITH_INV,
+        IBV_WR_BIND_MW,
+        IBV_WR_LOCAL_INV,
+        77,
+    ] {
+        let code = a.send(1, opcode, a.piece(0, 8), |wr| wr.wr.ud = to);
+        assert_eq!(code, EINVAL, "opcode {opcode}");
+    }
+    let code = a.send(1, IBV_WR_SEND, a.piece(0, 4097), |wr| wr.wr.ud = to);
+    assert_eq!(code, EINVAL, "longer than a packet");
+    nothing(a.cq);
+    // Received behind forty bytes for the header.
+    assert_eq!(b.receive(2, 0, 48), 0);
+    assert_eq!(send(3, |_| {}), 0);
+    ends(a.cq, 3, IBV_WC_SUCCESS);
+    let wc = ends(b.cq, 2, IBV_WC_SUCCESS);
+    assert_eq!((wc.byte_len, wc.src_qp), (48, a.number()));
+    assert_eq!(wc.wc_flags & IBV_WC_GRH, IBV_WC_GRH);
+    // Of a stranger without the key nothing is seen.
+    assert_eq!(b.receive(4, 0, 48), 0);
+    assert_eq!(send(5, |wr| wr.wr.ud.remote_qkey = 1), 0);
+    ends(a.cq, 5, IBV_WC_SUCCESS);
+    nothing(b.cq);
+    // SAFETY: there, and not used afterwards.
+    assert_eq!(unsafe { ibv_destroy_ah(ah) }, 0);
+}
+
+#[test]
+fn groups_are_joined_by_datagram_queue_pairs_only() {
+    let (ud, rc) = (side(), Side::new(Wanted::default()));
+    let mut group = ibv_gid { raw: [0; 16] };
+    let raw = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
+    // SAFETY: objects that are there.
+    unsafe {
+        assert_eq!(
+            ibv_attach_mcast(ud.qp, &raw const group, 0),
+            EINVAL,
+            "no group"
+        );
+        assert_eq!(ibv_attach_mcast(ud.qp, ptr::null(), 0), EINVAL);
+        assert_eq!(
+            ibv_attach_mcast(ptr::null_mut(), &raw const group, 0),
+            EINVAL
+        );
+        group.raw = raw;
+        assert_eq!(ibv_attach_mcast(rc.qp, &raw const group, 0), EINVAL);
+        assert_eq!(
+            ibv_detach_mcast(ud.qp, &raw const group, 0),
+            EINVAL,
+            "not joined"
+        );
+    }
+}

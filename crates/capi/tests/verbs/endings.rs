@@ -1,0 +1,323 @@
+//! How work ends badly, and what comes after: statuses, asynchronous events with the right element, flushing, draining,
+//! and a queue pair that is used again.
+
+use crate::common::*;
+use core::ptr;
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+/// The next event of a side, which must be this one and about its queue pair; acknowledged.
+#[track_caller]
+fn told(side: &Side, what: u32) {
+    let mut event = side.event();
+    assert_eq!(event.event_type, what);
+    // SAFETY: the type says which member it is.
+    unsafe {
+        assert_eq!(event.element.qp, side.qp);
+        ibv_ack_async_event(&raw mut event);
+    }
+}
+
+#[test]
+fn a_wrong_key_ends_the_request_and_the_connection() {
+    for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
+        let (a, b) = pair(Wanted::default());
+        assert_eq!(a.receive(9, 0, 8), 0);
+        assert_eq!(b.receive(9, 0, 8), 0);
+        let code = a.send(1, opcode, a.piece(0, 8), |wr| {
+            rdma(wr, b.at(0), b.rkey() ^ 1);
+        });
+        assert_eq!(code, 0);
+        // Behind a read, a send would be delivered before the read is looked at; a write is not seen.
+        let after = if opcode == IBV_WR_RDMA_READ {
+            IBV_WR_RDMA_WRITE
+        } else {
+            IBV_WR_SEND
+        };
+        let code = a.send(2, after, a.piece(0, 8), |wr| {
+            wr.send_flags = 0;
+            rdma(wr, b.at(64), b.rkey());
+        });
+        assert_eq!(code, 0);
+        ends(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
+        let mut ids = [next(a.cq), next(a.cq)].map(|wc| (wc.wr_id, wc.status));
+        ids.sort_unstable();
+        assert_eq!(
+            ids,
+            [2, 9].map(|id| (id, IBV_WC_WR_FLUSH_ERR)),
+            "even unsignalled"
+        );
+        ends(b.cq, 9, IBV_WC_WR_FLUSH_ERR);
+        told(&b, IBV_EVENT_QP_ACCESS_ERR);
+        assert_eq!((a.state(), b.state()), (IBV_QPS_ERR, IBV_QPS_ERR));
+    }
+}
+
+#[test]
+fn memory_beyond_the_end_and_rights_that_were_not_given_are_refused() {
+    type Change = fn(&mut ibv_send_wr, &Side);
+    let wrong: [(u32, u32, Change); 3] = [
+        (ALL as u32, IBV_WR_RDMA_WRITE, |wr, b| {
+            rdma(wr, b.at(SIZE - 4), b.rkey());
+        }),
+        (ALL as u32, IBV_WR_RDMA_READ, |wr, b| {
+            rdma(wr, u64::MAX - 3, b.rkey());
+        }),
+        (ALL as u32, IBV_WR_RDMA_WRITE, |wr, b| {
+            rdma(wr, b.at(0) - 1, b.rkey());
+        }),
+    ];
+    for (at, (rights, opcode, change)) in wrong.into_iter().enumerate() {
+        let (a, b) = pair(Wanted {
+            rights,
+            ..Wanted::default()
+        });
+        assert_eq!(a.send(1, opcode, a.piece(0, 8), |wr| change(wr, &b)), 0);
+        let wc = next(a.cq);
+        assert_eq!(
+            (wc.wr_id, wc.status),
+            (1, IBV_WC_REM_ACCESS_ERR),
+            "case {at}"
+        );
+        told(&b, IBV_EVENT_QP_ACCESS_ERR);
+    }
+    // An operation that the queue pair itself has not enabled (RC.md).
+    let (a, b) = pair(Wanted {
+        rights: 0,
+        ..Wanted::default()
+    });
+    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(0), b.rkey());
+    });
+    assert_eq!(code, 0);
+    ends(a.cq, 1, IBV_WC_REM_INV_REQ_ERR);
+    told(&b, IBV_EVENT_QP_REQ_ERR);
+}
+
+#[test]
+fn own_memory_that_is_not_registered_ends_the_request() {
+    let (a, b) = pair(Wanted::default());
+    assert_eq!(b.receive(1, 0, 8), 0);
+    let piece = ibv_sge {
+        lkey: a.rkey() ^ 1,
+        ..a.piece(0, 8)
+    };
+    assert_eq!(a.send(1, IBV_WR_SEND, piece, |_| {}), 0);
+    ends(a.cq, 1, IBV_WC_LOC_PROT_ERR);
+    assert_eq!(a.state(), IBV_QPS_ERR);
+}
+
+#[test]
+fn a_message_longer_than_its_receive_ends_both() {
+    let (a, b) = pair(Wanted::default());
+    assert_eq!(b.receive(1, 0, 4), 0);
+    assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    ends(b.cq, 1, IBV_WC_LOC_LEN_ERR);
+    ends(a.cq, 2, IBV_WC_REM_INV_REQ_ERR);
+}
+
+#[test]
+fn a_missing_receive_is_waited_for_or_not_as_was_said() {
+    let (a, b) = pair(Wanted::default());
+    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    nothing(a.cq);
+    assert_eq!(b.receive(2, 0, 8), 0);
+    ends(a.cq, 1, IBV_WC_SUCCESS);
+    ends(b.cq, 2, IBV_WC_SUCCESS);
+    for rnr_retry in [0, 1] {
+        let (a, _b) = pair(Wanted {
+            rnr_retry,
+            ..Wanted::default()
+        });
+        assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+        ends(a.cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+        assert_eq!(a.state(), IBV_QPS_ERR);
+    }
+}
+
+#[test]
+fn a_queue_pair_can_be_emptied_and_used_again() {
+    let (a, b) = pair(Wanted::default());
+    for round in 0..3 {
+        assert_eq!(b.receive(round, 0, 8), 0);
+        assert_eq!(a.send(round, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+        ends(a.cq, round, IBV_WC_SUCCESS);
+        ends(b.cq, round, IBV_WC_SUCCESS);
+        assert_eq!(b.receive(100, 0, 8), 0);
+        for side in [&a, &b] {
+            assert_eq!(side.to(IBV_QPS_RESET), 0);
+            assert_eq!(side.state(), IBV_QPS_RESET);
+        }
+        // What was posted is gone without a word.
+        nothing(b.cq);
+        join(&a, &b);
+    }
+    // By way of an error, too.
+    assert_eq!(b.receive(7, 0, 8), 0);
+    assert_eq!(b.to(IBV_QPS_ERR), 0);
+    ends(b.cq, 7, IBV_WC_WR_FLUSH_ERR);
+    assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
+    join(&a, &b);
+    assert_eq!(b.receive(8, 0, 8), 0);
+    assert_eq!(a.send(9, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    ends(b.cq, 8, IBV_WC_SUCCESS);
+    ends(a.cq, 9, IBV_WC_SUCCESS);
+}
+
+#[test]
+fn a_drained_queue_tells_and_goes_on() {
+    let (a, b) = pair(Wanted::default());
+    for id in 0..2 {
+        assert_eq!(b.receive(id, 0, 8), 0);
+    }
+    // What has not begun would wait, too.
+    assert_eq!(a.send(0, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    ends(a.cq, 0, IBV_WC_SUCCESS);
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_state = IBV_QPS_SQD;
+    attr.en_sqd_async_notify = 1;
+    assert_eq!(
+        a.modify(&mut attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
+        0
+    );
+    told(&a, IBV_EVENT_SQ_DRAINED);
+    assert_eq!(a.state(), IBV_QPS_SQD);
+    // What is posted now waits.
+    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    nothing(a.cq);
+    assert_eq!(a.to(IBV_QPS_RTS), 0);
+    ends(a.cq, 1, IBV_WC_SUCCESS);
+    assert_eq!(a.state(), IBV_QPS_RTS);
+}
+
+#[test]
+fn an_overflowing_queue_tells_of_itself() {
+    let (a, b) = pair(Wanted {
+        entries: 2,
+        ..Wanted::default()
+    });
+    for id in 0..8 {
+        assert_eq!(b.receive(id, 0, 8), 0);
+    }
+    for id in 0..8 {
+        let code = a.send(id, IBV_WR_SEND, a.piece(0, 8), |wr| wr.send_flags = 0);
+        assert_eq!(code, 0);
+    }
+    let mut event = b.event();
+    while event.event_type != IBV_EVENT_CQ_ERR {
+        // SAFETY: an event that was given.
+        unsafe { ibv_ack_async_event(&raw mut event) };
+        event = b.event();
+    }
+    // SAFETY: the type says which member it is.
+    unsafe {
+        assert_eq!(event.element.cq, b.cq);
+        ibv_ack_async_event(&raw mut event);
+    }
+}
+
+#[test]
+fn memory_can_be_registered_anew_and_under_other_addresses() {
+    let (mut a, b) = pair(Wanted::default());
+    a.fill(0, b"moved up");
+    let mut memory = vec![0_u8; 8192].into_boxed_slice();
+    let at = memory.as_mut_ptr();
+    let rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    let seen = |offset: usize| {
+        let bytes = &memory[offset..offset + 8];
+        // SAFETY: bytes that are there; the adapter writes them.
+        bytes
+            .iter()
+            .map(|b| unsafe { ptr::read_volatile(b) })
+            .collect::<Vec<u8>>()
+    };
+    let write = |id, to, key| {
+        let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| rdma(wr, to, key));
+        assert_eq!(code, 0);
+        ends(a.cq, id, IBV_WC_SUCCESS);
+    };
+    // SAFETY: memory that stays until it is deregistered.
+    unsafe {
+        let mr = ibv_reg_mr_iova(b.pd, at.cast(), 4096, 0x10_0000, rights as i32);
+        write(1, 0x10_0010, (*mr).rkey);
+        assert_eq!(seen(16), b"moved up");
+        assert_eq!(ibv_dereg_mr(mr), 0);
+
+        let mr = ibv_reg_mr_iova2(b.pd, at.cast(), 4096, 0x20_0000, rights);
+        write(2, 0x20_0020, (*mr).rkey);
+        assert_eq!(seen(32), b"moved up");
+        assert_eq!(ibv_dereg_mr(mr), 0);
+
+        let zero = (rights | IBV_ACCESS_ZERO_BASED) as i32;
+        let mr = ibv_reg_mr(b.pd, at.cast(), 4096, zero);
+        write(3, 48, (*mr).rkey);
+        assert_eq!(seen(48), b"moved up");
+        assert_eq!(ibv_dereg_mr(mr), 0);
+
+        // Elsewhere, then with fewer rights; what it says of itself follows.
+        let mr = ibv_reg_mr(b.pd, at.cast(), 4096, rights as i32);
+        let (later, none) = (at.add(4096), ptr::null_mut());
+        let code = ibv_rereg_mr(mr, 1, ptr::null_mut(), later.cast(), 64, 0);
+        assert_eq!(code, 0);
+        assert_eq!(((*mr).addr, (*mr).length), (later.cast(), 64));
+        write(4, later as u64, (*mr).rkey);
+        assert_eq!(seen(4096), b"moved up");
+        let second = ibv_alloc_pd(b.context);
+        assert_eq!(ibv_rereg_mr(mr, 2 | 4, second, none, 0, 1), 0);
+        assert_eq!((*mr).pd, second);
+        assert_eq!(ibv_dealloc_pd(second), libc::EBUSY);
+        let code = a.send(5, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+            rdma(wr, later as u64, (*mr).rkey);
+        });
+        assert_eq!(code, 0);
+        ends(a.cq, 5, IBV_WC_REM_ACCESS_ERR);
+        assert_eq!(ibv_dereg_mr(mr), 0);
+        assert_eq!(ibv_dealloc_pd(second), 0);
+    }
+    told(&b, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+#[test]
+fn a_window_of_type_one_moves_with_each_binding() {
+    let (a, b) = pair(Wanted::default());
+    let mw = alloc_mw(b.pd, IBV_MW_TYPE_1);
+    let mut bind = ibv_mw_bind {
+        wr_id: 1,
+        send_flags: IBV_SEND_SIGNALED,
+        bind_info: ibv_mw_bind_info {
+            mr: b.mr,
+            addr: b.at(0),
+            length: 64,
+            mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
+        },
+    };
+    // SAFETY: a window that is there.
+    let key = || unsafe { (*mw).rkey };
+    let before = key();
+    assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
+    ends(b.cq, 1, IBV_WC_SUCCESS);
+    let first = key();
+    assert_ne!(first, before);
+    assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
+    ends(b.cq, 1, IBV_WC_SUCCESS);
+    let code = a.send(2, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(0), key());
+    });
+    assert_eq!(code, 0);
+    ends(a.cq, 2, IBV_WC_SUCCESS);
+    // The type is checked before anything is queued, and so is what is missing.
+    let two = alloc_mw(b.pd, IBV_MW_TYPE_2);
+    assert_eq!(bind_mw(b.qp, two, &raw mut bind), libc::EINVAL);
+    assert_eq!(dealloc_mw(two), 0);
+    assert_eq!(bind_mw(b.qp, mw, ptr::null_mut()), libc::EINVAL);
+    bind.bind_info.mr = ptr::null_mut();
+    assert_eq!(bind_mw(b.qp, mw, &raw mut bind), libc::EINVAL);
+    // The old key is none.
+    let code = a.send(3, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(0), first);
+    });
+    assert_eq!(code, 0);
+    ends(a.cq, 3, IBV_WC_REM_ACCESS_ERR);
+    told(&b, IBV_EVENT_QP_ACCESS_ERR);
+    assert_eq!(dealloc_mw(mw), 0);
+}

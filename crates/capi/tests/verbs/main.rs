@@ -1,0 +1,15 @@
+//! The verbs as C programs call them, in one process with the usual settings: objects, requests, completions, events, and how all of them end.
+//! One program, since its tests need no process of their own; those that do are beside this folder.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod building;
+mod busy;
+mod datagrams;
+mod endings;
+mod partings;
+mod posting;
+mod refusals;
+mod waiting;
+mod work;

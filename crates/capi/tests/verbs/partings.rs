@@ -1,0 +1,124 @@
+//! Sides that go while the other works: whoever is left gets an error and nothing hangs.
+
+use crate::common::*;
+use core::sync::atomic::{AtomicBool, Ordering};
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+#[test]
+fn a_request_to_a_peer_that_is_gone_ends() {
+    let (a, mut b) = pair(Wanted::default());
+    assert_eq!(b.receive(1, 0, 8), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    ends(a.cq, 1, IBV_WC_SUCCESS);
+    b.destroy_qp();
+    // It is not told before it asks for something (RC.md).
+    assert_eq!(a.state(), IBV_QPS_RTS);
+    assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    ends(a.cq, 2, IBV_WC_RETRY_EXC_ERR);
+    assert_eq!(a.state(), IBV_QPS_ERR);
+}
+
+#[test]
+fn a_request_that_waits_for_a_peer_that_goes_ends() {
+    let (a, mut b) = pair(Wanted::default());
+    assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    nothing(a.cq);
+    b.destroy_qp();
+    ends(a.cq, 2, IBV_WC_RETRY_EXC_ERR);
+}
+
+/// Writes run while the memory, the queue pair and the queue that they meet are taken away, in every order of moments.
+#[test]
+fn taking_everything_away_under_traffic_hurts_nobody() {
+    for round in 0..30 {
+        let (a, b) = pair(Wanted {
+            all_signaled: true,
+            ..Wanted::default()
+        });
+        let stop = AtomicBool::new(false);
+        let (to, key) = (b.at(0), b.rkey());
+        std::thread::scope(|scope| {
+            let (stop, a) = (&stop, a);
+            scope.spawn(move || {
+                let a = a;
+                let mut wc = [ibv_wc::zeroed(); 8];
+                while !stop.load(Ordering::Relaxed) {
+                    let mut piece = a.piece(0, 4096);
+                    let mut wr = request(1, IBV_WR_RDMA_WRITE);
+                    (wr.sg_list, wr.num_sge) = (&raw mut piece, 1);
+                    rdma(&mut wr, to, key);
+                    // It may be full, or over.
+                    let _ = post_send(a.qp, &raw mut wr, core::ptr::null_mut());
+                    assert!(poll_cq(a.cq, &mut wc) >= 0);
+                }
+                // Everything that was posted comes back, one way or another.
+            });
+            std::thread::sleep(core::time::Duration::from_micros(200 * round));
+            drop(b);
+            std::thread::sleep(core::time::Duration::from_millis(2));
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Once memory is deregistered nobody writes it, although its peer still tries.
+#[test]
+fn memory_that_was_deregistered_is_left_alone() {
+    let (a, b) = pair(Wanted {
+        all_signaled: true,
+        ..Wanted::default()
+    });
+    for round in 0..20 {
+        let (mut memory, rights) = (vec![0_u8; 1 << 16], ALL);
+        // SAFETY: memory that stays until it is deregistered.
+        let mr = unsafe { ibv_reg_mr(b.pd, memory.as_mut_ptr().cast(), memory.len(), rights) };
+        assert!(!mr.is_null());
+        // SAFETY: a region that is there.
+        let key = unsafe { (*mr).rkey };
+        for id in 0..8 {
+            let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 1 << 15), |wr| {
+                rdma(wr, memory.as_ptr() as u64, key);
+            });
+            assert_eq!(code, 0, "round {round}");
+        }
+        std::thread::sleep(core::time::Duration::from_micros(20 * round));
+        // SAFETY: there, and not used afterwards.
+        assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
+        memory.fill(0xee);
+        let mut failed = false;
+        for _ in 0..8 {
+            failed |= next(a.cq).status != IBV_WC_SUCCESS;
+        }
+        for byte in &memory {
+            // SAFETY: a byte that is there.
+            assert_eq!(unsafe { core::ptr::read_volatile(byte) }, 0xee);
+        }
+        if failed {
+            let mut event = b.event();
+            // SAFETY: an event that was given.
+            unsafe { ibv_ack_async_event(&raw mut event) };
+            assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
+            join(&a, &b);
+        }
+    }
+}
+
+/// A shared queue of another domain: its memory is not the queue pair's.
+#[test]
+fn a_shared_queue_of_another_domain_is_refused() {
+    let side = Side::new(Wanted::default());
+    // SAFETY: objects that are there, and are destroyed once.
+    unsafe {
+        let pd = ibv_alloc_pd(side.context);
+        let mut attr = ibv_srq_init_attr::zeroed();
+        attr.attr.max_wr = 4;
+        let srq = ibv_create_srq(pd, &raw mut attr);
+        let mut init = side.init();
+        init.srq = srq;
+        let qp = ibv_create_qp(side.pd, &raw mut init);
+        refused(qp, libc::EINVAL, "a shared queue of another domain");
+        assert_eq!(ibv_destroy_srq(srq), 0);
+        assert_eq!(ibv_dealloc_pd(pd), 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! Who waits for whom: destroying waits for acknowledgements, reading waits for events or not as the descriptor says,
+//! and events of an object that goes are gone with it.
+
+use crate::common::*;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+const SHORT: Duration = Duration::from_millis(100);
+
+/// Verbs may be called from any thread.
+struct Carried<T>(T);
+// SAFETY: as above.
+unsafe impl<T> Send for Carried<T> {}
+
+impl<T: Copy> Carried<T> {
+    fn get(&self) -> T {
+        self.0
+    }
+}
+
+/// `call` waits until `release` has run, and returns 0 then.
+fn waits(call: impl FnOnce() -> i32 + Send, release: impl FnOnce()) {
+    let done = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let told = done.clone();
+        let thread = scope.spawn(move || {
+            let code = call();
+            told.store(true, Ordering::SeqCst);
+            code
+        });
+        std::thread::sleep(SHORT);
+        assert!(!done.load(Ordering::SeqCst), "it did not wait");
+        release();
+        assert_eq!(thread.join().unwrap(), 0);
+    });
+}
+
+/// A queue with an event of its own waiting in its channel.
+fn told() -> (Side, Side) {
+    let (a, b) = pair(Wanted {
+        told: true,
+        ..Wanted::default()
+    });
+    assert_eq!(b.receive(1, 0, 8), 0);
+    assert_eq!(req_notify_cq(b.cq, 0), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    // SAFETY: an object that is there.
+    assert!(readable(unsafe { (*b.channel).fd }, LONG));
+    (a, b)
+}
+
+/// Another queue like its own, for whoever destroys that.
+fn another_cq(side: &Side) -> *mut ibv_cq {
+    // SAFETY: objects that are there.
+    let cq = unsafe { ibv_create_cq(side.context, 4, ptr::null_mut(), side.channel, 0) };
+    assert!(!cq.is_null());
+    cq
+}
+
+#[test]
+fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
+    let (_a, mut b) = told();
+    let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: objects that are there.
+    let code = unsafe { ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name) };
+    assert_eq!(code, 0);
+    b.destroy_qp();
+    let going = Carried(b.cq);
+    b.cq = another_cq(&b);
+    // SAFETY: destroyed once, after its event is acknowledged.
+    waits(
+        move || unsafe { ibv_destroy_cq(going.get()) },
+        // SAFETY: as above.
+        || unsafe { ibv_ack_cq_events(cq, 1) },
+    );
+}
+
+#[test]
+fn events_of_a_destroyed_queue_are_gone_and_so_is_their_readiness() {
+    let (_a, mut b) = told();
+    // SAFETY: objects that are there.
+    let fd = unsafe { (*b.channel).fd };
+    b.destroy_qp();
+    let going = b.cq;
+    b.cq = another_cq(&b);
+    // SAFETY: destroyed once; nothing of it was handed out, so nothing is waited for.
+    assert_eq!(unsafe { ibv_destroy_cq(going) }, 0);
+    assert!(!readable(fd, Duration::ZERO));
+    no_waiting(fd);
+    let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: objects that are there.
+    unsafe {
+        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), -1);
+    }
+    assert_eq!(errno(), libc::EAGAIN);
+}
+
+/// A queue pair whose peer did what it may not.
+fn accused() -> (Side, Side) {
+    let (a, b) = pair(Wanted::default());
+    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(0), b.rkey() ^ 1);
+    });
+    assert_eq!(code, 0);
+    ends(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
+    // SAFETY: an object that is there.
+    assert!(readable(unsafe { (*b.context).async_fd }, LONG));
+    (a, b)
+}
+
+#[test]
+fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
+    let (_a, mut b) = accused();
+    let mut event = b.event();
+    assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    // SAFETY: the type says which member it is.
+    assert_eq!(unsafe { event.element.qp }, b.qp);
+    let going = Carried(b.qp);
+    b.qp = ptr::null_mut();
+    // SAFETY: destroyed once, after its event is acknowledged.
+    waits(
+        move || unsafe { ibv_destroy_qp(going.get()) },
+        // SAFETY: as above.
+        || unsafe { ibv_ack_async_event(&raw mut event) },
+    );
+}
+
+#[test]
+fn events_of_a_destroyed_queue_pair_are_gone_and_so_is_their_readiness() {
+    let (_a, mut b) = accused();
+    b.destroy_qp();
+    // SAFETY: an object that is there.
+    let fd = unsafe { (*b.context).async_fd };
+    assert!(!readable(fd, Duration::ZERO));
+    no_waiting(fd);
+    let mut event = ibv_async_event {
+        element: ibv_async_event__element { port_num: 0 },
+        event_type: 0,
+    };
+    // SAFETY: objects that are there.
+    let code = unsafe { ibv_get_async_event(b.context, &raw mut event) };
+    assert_eq!((code, errno()), (-1, libc::EAGAIN));
+}
+
+#[test]
+fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
+    let (a, mut b) = pair(Wanted {
+        shared: 4,
+        ..Wanted::default()
+    });
+    assert_eq!(b.receive(1, 0, 8), 0);
+    let mut attr = ibv_srq_attr {
+        max_wr: 0,
+        max_sge: 0,
+        srq_limit: 1,
+    };
+    // SAFETY: objects that are there.
+    let code = unsafe { ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32) };
+    assert_eq!(code, 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    let mut event = b.event();
+    assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    b.destroy_qp();
+    let going = Carried(b.srq);
+    b.srq = ptr::null_mut();
+    // SAFETY: destroyed once, after its event is acknowledged.
+    waits(
+        move || unsafe { ibv_destroy_srq(going.get()) },
+        // SAFETY: as above.
+        || unsafe { ibv_ack_async_event(&raw mut event) },
+    );
+}
+
+/// As many threads as one likes wait on one channel; each event goes to one of them.
+#[test]
+fn a_thread_that_waits_is_woken_by_the_event() {
+    let (a, b) = pair(Wanted {
+        told: true,
+        ..Wanted::default()
+    });
+    assert_eq!(b.receive(1, 0, 8), 0);
+    assert_eq!(req_notify_cq(b.cq, 0), 0);
+    let channel = Carried(b.channel);
+    // SAFETY: objects that are there.
+    waits(
+        move || unsafe {
+            let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
+            let code = ibv_get_cq_event(channel.get(), &raw mut cq, &raw mut name);
+            ibv_ack_cq_events(cq, 1);
+            code
+        },
+        || assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0),
+    );
+}
+
+extern "C" fn ignore(_signal: i32) {}
+
+/// Programs end their loops from a signal handler: the call must come back and say so.
+#[test]
+fn a_signal_interrupts_who_waits() {
+    let side = Side::new(Wanted {
+        told: true,
+        ..Wanted::default()
+    });
+    let channel = Carried(side.channel);
+    let thread = Arc::new(std::sync::OnceLock::new());
+    let mine = thread.clone();
+    // SAFETY: a handler that does nothing, without SA_RESTART.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = ignore as *const () as usize;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()),
+            0
+        );
+    }
+    // SAFETY: objects and threads that are there.
+    waits(
+        move || unsafe {
+            let _ = mine.set(libc::pthread_self());
+            let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
+            let code = ibv_get_cq_event(channel.get(), &raw mut cq, &raw mut name);
+            assert_eq!((code, errno()), (-1, libc::EINTR));
+            0
+        },
+        // SAFETY: as above.
+        || unsafe {
+            libc::pthread_kill(*thread.get().unwrap(), libc::SIGUSR1);
+        },
+    );
+}
+
+/// A channel can go as soon as its queue has, however busy the adapter is with telling it.
+#[test]
+fn a_channel_can_go_right_after_its_queue() {
+    let (a, b) = pair(Wanted::default());
+    for round in 0..200 {
+        // SAFETY: objects that are there, destroyed in order.
+        unsafe {
+            let channel = ibv_create_comp_channel(b.context);
+            let cq = ibv_create_cq(b.context, 16, ptr::null_mut(), channel, 0);
+            let mut init = b.init();
+            init.recv_cq = cq;
+            init.send_cq = cq;
+            let mut attr = b.init_attr();
+            let qp = ibv_create_qp(b.pd, &raw mut init);
+            assert_eq!(req_notify_cq(cq, 0), 0);
+            assert_eq!(ibv_modify_qp(qp, &raw mut attr.0, attr.1 as i32), 0);
+            let mut wr = ibv_recv_wr::zeroed();
+            assert_eq!(post_recv(qp, &raw mut wr, &mut ptr::null_mut()), 0);
+            let mut err = ibv_qp_attr::zeroed();
+            err.qp_state = IBV_QPS_ERR;
+            assert_eq!(ibv_modify_qp(qp, &raw mut err, IBV_QP_STATE as i32), 0);
+            assert_eq!(ibv_destroy_qp(qp), 0);
+            assert_eq!(ibv_destroy_cq(cq), 0);
+            assert_eq!(ibv_destroy_comp_channel(channel), 0, "round {round}");
+        }
+    }
+    drop((a, b));
+}

@@ -1,0 +1,318 @@
+//! Reliable connections between two queue pairs of one process, driven as C programs drive them: every request, every
+//! reader of a completion, every way that work ends.
+
+use crate::common::*;
+use core::ptr;
+use verbena_capi::abi::*;
+use verbena_capi::verbs::*;
+
+#[test]
+fn sends_arrive_with_and_without_immediate_data() {
+    let (mut a, b) = pair(Wanted::default());
+    a.fill(0, b"verbena");
+    assert_eq!(b.receive(1, 100, 64), 0);
+    assert_eq!(b.receive(2, 200, 64), 0);
+    assert_eq!(a.send(3, IBV_WR_SEND, a.piece(0, 7), |_| {}), 0);
+    let code = a.send(4, IBV_WR_SEND_WITH_IMM, a.piece(0, 7), |wr| {
+        wr.imm_data = 0x0102_0304_u32.to_be();
+    });
+    assert_eq!(code, 0);
+    let wc = ends(b.cq, 1, IBV_WC_SUCCESS);
+    assert_eq!((wc.opcode, wc.byte_len, wc.wc_flags), (IBV_WC_RECV, 7, 0));
+    assert_eq!(wc.qp_num, b.number());
+    let wc = ends(b.cq, 2, IBV_WC_SUCCESS);
+    assert_eq!(wc.wc_flags, IBV_WC_WITH_IMM);
+    assert_eq!(wc.imm_data, 0x0102_0304_u32.to_be());
+    assert_eq!(b.read(100, 7), b"verbena");
+    for id in [3, 4] {
+        let wc = ends(a.cq, id, IBV_WC_SUCCESS);
+        assert_eq!((wc.opcode, wc.qp_num), (IBV_WC_SEND, a.number()));
+    }
+}
+
+#[test]
+fn writes_and_reads_and_atomics_reach_the_peers_memory() {
+    let (mut a, b) = pair(Wanted::default());
+    a.fill(0, b"write me");
+    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(64), b.rkey());
+    });
+    assert_eq!(code, 0);
+    assert_eq!(ends(a.cq, 1, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
+    assert_eq!(b.read(64, 8), b"write me");
+
+    assert_eq!(b.receive(2, 0, 8), 0);
+    let code = a.send(3, IBV_WR_RDMA_WRITE_WITH_IMM, a.piece(0, 8), |wr| {
+        rdma(wr, b.at(128), b.rkey());
+        wr.imm_data = 5;
+    });
+    assert_eq!(code, 0);
+    let wc = ends(b.cq, 2, IBV_WC_SUCCESS);
+    assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_RECV_RDMA_WITH_IMM, 8));
+    assert_eq!((wc.wc_flags, wc.imm_data), (IBV_WC_WITH_IMM, 5));
+    assert_eq!(ends(a.cq, 3, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
+    assert_eq!(b.read(128, 8), b"write me");
+
+    let code = a.send(4, IBV_WR_RDMA_READ, a.piece(256, 8), |wr| {
+        rdma(wr, b.at(128), b.rkey());
+    });
+    assert_eq!(code, 0);
+    let wc = ends(a.cq, 4, IBV_WC_SUCCESS);
+    assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_RDMA_READ, 8));
+    assert_eq!(a.read(256, 8), b"write me");
+
+    let mut b = b;
+    b.fill(512, &40_u64.to_ne_bytes());
+    let atomic = |wr: &mut ibv_send_wr, compare_add, swap| {
+        wr.wr.atomic = ibv_send_wr__wr__atomic {
+            remote_addr: b.at(512),
+            compare_add,
+            swap,
+            rkey: b.rkey(),
+        };
+    };
+    let code = a.send(5, IBV_WR_ATOMIC_FETCH_AND_ADD, a.piece(300 + 4, 8), |wr| {
+        atomic(wr, 2, 0);
+    });
+    assert_eq!(code, 0);
+    let wc = ends(a.cq, 5, IBV_WC_SUCCESS);
+    assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_FETCH_ADD, 8));
+    assert_eq!(a.read(304, 8), 40_u64.to_ne_bytes());
+    let code = a.send(6, IBV_WR_ATOMIC_CMP_AND_SWP, a.piece(304, 8), |wr| {
+        atomic(wr, 42, 9);
+    });
+    assert_eq!(code, 0);
+    assert_eq!(ends(a.cq, 6, IBV_WC_SUCCESS).opcode, IBV_WC_COMP_SWAP);
+    assert_eq!(a.read(304, 8), 42_u64.to_ne_bytes());
+    assert_eq!(b.read(512, 8), 9_u64.to_ne_bytes());
+}
+
+#[test]
+fn inline_data_is_copied_at_once_and_needs_no_key() {
+    let (a, b) = pair(Wanted::default());
+    assert_eq!(b.receive(1, 0, 64), 0);
+    let mut bytes = *b"inline, at most sixty-four bytes";
+    let piece = ibv_sge {
+        addr: bytes.as_ptr() as u64,
+        length: 32,
+        lkey: 0xdead_beef,
+    };
+    let code = a.send(2, IBV_WR_SEND, piece, |wr| wr.send_flags |= IBV_SEND_INLINE);
+    assert_eq!(code, 0);
+    bytes.fill(0);
+    core::hint::black_box(&mut bytes);
+    ends(b.cq, 1, IBV_WC_SUCCESS);
+    ends(a.cq, 2, IBV_WC_SUCCESS);
+    assert_eq!(b.read(0, 32), b"inline, at most sixty-four bytes");
+}
+
+#[test]
+fn unsignalled_requests_complete_silently_unless_all_are_signalled() {
+    let (a, b) = pair(Wanted::default());
+    for id in 0..8 {
+        assert_eq!(b.receive(id, 0, 8), 0);
+    }
+    for id in 0..3 {
+        let code = a.send(id, IBV_WR_SEND, a.piece(0, 8), |wr| wr.send_flags = 0);
+        assert_eq!(code, 0);
+    }
+    assert_eq!(a.send(3, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    ends(a.cq, 3, IBV_WC_SUCCESS);
+    nothing(a.cq);
+
+    let (a, b) = pair(Wanted {
+        all_signaled: true,
+        ..Wanted::default()
+    });
+    assert_eq!(b.receive(1, 0, 8), 0);
+    let code = a.send(2, IBV_WR_SEND, a.piece(0, 8), |wr| wr.send_flags = 0);
+    assert_eq!(code, 0);
+    ends(a.cq, 2, IBV_WC_SUCCESS);
+}
+
+#[test]
+fn a_shared_queue_feeds_its_queue_pairs_and_tells_once_that_it_runs_low() {
+    let wanted = Wanted {
+        shared: 8,
+        ..Wanted::default()
+    };
+    let (a, b) = pair(wanted);
+    for id in 0..4 {
+        assert_eq!(b.receive(id, 0, 64), 0);
+    }
+    let mut attr = ibv_srq_attr {
+        max_wr: 0,
+        max_sge: 0,
+        srq_limit: 3,
+    };
+    // SAFETY: objects that are there.
+    unsafe {
+        assert_eq!(
+            ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32),
+            0
+        );
+        assert_eq!(ibv_query_srq(b.srq, &raw mut attr), 0);
+    }
+    assert_eq!((attr.max_wr, attr.max_sge, attr.srq_limit), (8, 4, 3));
+    for id in 0..3 {
+        assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+        ends(a.cq, id, IBV_WC_SUCCESS);
+        ends(b.cq, id, IBV_WC_SUCCESS);
+    }
+    let mut event = b.event();
+    assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    // SAFETY: the type says which member it is.
+    unsafe {
+        assert_eq!(event.element.srq, b.srq);
+        ibv_ack_async_event(&raw mut event);
+        assert_eq!(ibv_query_srq(b.srq, &raw mut attr), 0);
+    }
+    assert_eq!(attr.srq_limit, 0, "told once");
+    // Receives go to the shared queue.
+    let mut wr = ibv_recv_wr::zeroed();
+    let mut bad = ptr::null_mut();
+    assert_eq!(post_recv(b.qp, &raw mut wr, &raw mut bad), libc::EINVAL);
+    assert_eq!(bad, &raw mut wr);
+    // SAFETY: an object that is there.
+    assert!(!readable(
+        // SAFETY: the context is open.
+        unsafe { (*b.context).async_fd },
+        core::time::Duration::from_millis(50)
+    ));
+}
+
+#[test]
+fn entries_that_wait_survive_a_change_of_the_queues_size() {
+    let (a, b) = pair(Wanted::default());
+    for id in 0..8 {
+        assert_eq!(b.receive(id, 0, 8), 0);
+        assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    }
+    for id in 0..8 {
+        ends(a.cq, id, IBV_WC_SUCCESS);
+    }
+    // SAFETY: objects that are there.
+    unsafe {
+        assert_eq!(ibv_resize_cq(b.cq, 4), libc::EINVAL, "eight wait");
+        assert_eq!((*b.cq).cqe, 64);
+        assert_eq!(ibv_resize_cq(b.cq, 200), 0);
+        assert_eq!((*b.cq).cqe, 200);
+        assert_eq!(ibv_resize_cq(b.cq, 8), 0);
+    }
+    for id in 0..8 {
+        ends(b.cq, id, IBV_WC_SUCCESS);
+    }
+    nothing(b.cq);
+}
+
+#[test]
+fn events_are_told_once_per_arming_and_solicited_ones_only_if_asked() {
+    let (a, b) = pair(Wanted {
+        told: true,
+        ..Wanted::default()
+    });
+    let short = core::time::Duration::from_millis(50);
+    // SAFETY: objects that are there.
+    let fd = unsafe { (*b.channel).fd };
+    for id in 0..4 {
+        assert_eq!(b.receive(id, 0, 8), 0);
+    }
+    assert_eq!(req_notify_cq(b.cq, 1), 0);
+    assert_eq!(a.send(0, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    ends(b.cq, 0, IBV_WC_SUCCESS);
+    assert!(!readable(fd, short), "not solicited");
+    let solicited = |wr: &mut ibv_send_wr| wr.send_flags |= IBV_SEND_SOLICITED;
+    for id in [1, 2] {
+        assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), solicited), 0);
+        ends(b.cq, id, IBV_WC_SUCCESS);
+    }
+    let (mut cq, mut name) = (ptr::null_mut(), ptr::dangling_mut());
+    // SAFETY: objects that are there.
+    unsafe {
+        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
+        assert_eq!((cq, name), (b.cq, ptr::null_mut()));
+        ibv_ack_cq_events(cq, 1);
+    }
+    assert!(!readable(fd, short), "one per arming");
+    assert_eq!(req_notify_cq(b.cq, 0), 0);
+    assert_eq!(a.send(3, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    assert!(readable(fd, LONG));
+    // SAFETY: objects that are there.
+    unsafe {
+        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
+        ibv_ack_cq_events(cq, 1);
+    }
+}
+
+#[test]
+fn moderation_is_taken_and_events_still_come() {
+    let (a, b) = pair(Wanted {
+        told: true,
+        ..Wanted::default()
+    });
+    let mut attr = ibv_modify_cq_attr {
+        attr_mask: IBV_CQ_ATTR_MODERATE,
+        moderate: ibv_moderate_cq {
+            cq_count: 4,
+            cq_period: 1000,
+        },
+    };
+    // SAFETY: objects that are there.
+    unsafe {
+        let modify = slots(b.context).modify_cq.unwrap();
+        assert_eq!(modify(b.cq, &raw mut attr), 0);
+        assert_eq!(modify(b.cq, &raw mut attr), 0);
+        attr.attr_mask = 2;
+        assert_eq!(modify(b.cq, &raw mut attr), libc::EOPNOTSUPP);
+        assert_eq!(modify(b.cq, ptr::null_mut()), libc::EINVAL);
+    }
+    assert_eq!(b.receive(1, 0, 8), 0);
+    assert_eq!(req_notify_cq(b.cq, 0), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    // SAFETY: objects that are there.
+    unsafe {
+        assert!(readable((*b.channel).fd, LONG), "the period is over");
+        let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
+        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
+        ibv_ack_cq_events(cq, 1);
+    }
+    ends(b.cq, 1, IBV_WC_SUCCESS);
+}
+
+/// libiscsi keeps its pieces in a packed structure: they lie at any address.
+#[test]
+fn pieces_may_lie_at_odd_addresses() {
+    /// Eight bytes and one, so that the list is at an odd address wherever this lies.
+    #[repr(C)]
+    struct Kept {
+        aligned: u64,
+        before: u8,
+        pieces: [ibv_sge; 2],
+    }
+    let (mut a, b) = pair(Wanted::default());
+    a.fill(0, b"odd");
+    a.fill(50, b" even");
+    let mut kept = Kept {
+        aligned: 0,
+        before: 0,
+        pieces: [b.piece(100, 2), b.piece(200, 6)],
+    };
+    assert_eq!((&raw const kept.pieces).addr() % 2, 1);
+    let mut wr = ibv_recv_wr {
+        wr_id: 1,
+        next: ptr::null_mut(),
+        sg_list: (&raw mut kept.pieces).cast(),
+        num_sge: 2,
+    };
+    assert_eq!(post_recv(b.qp, &raw mut wr, ptr::null_mut()), 0);
+    kept.pieces = [a.piece(0, 3), a.piece(50, 5)];
+    let mut wr = request(2, IBV_WR_SEND);
+    (wr.sg_list, wr.num_sge) = ((&raw mut kept.pieces).cast(), 2);
+    assert_eq!(post_send(a.qp, &raw mut wr, ptr::null_mut()), 0);
+    assert_eq!(ends(b.cq, 1, IBV_WC_SUCCESS).byte_len, 8);
+    assert_eq!(
+        (b.read(100, 2), b.read(200, 6)),
+        (b"od".to_vec(), b"d even".to_vec())
+    );
+    assert_eq!((kept.aligned, kept.before), (0, 0));
+}

@@ -1,0 +1,378 @@
+//! V5 over loopback: registrations that are done later, the work that gets ahead of them, and everybody else.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    PATIENCE, SEND, Side, loopback, make_qp, meet, pair, pattern, read_from, wait, within, write_to,
+};
+use verbena_engine::{ControlQueue, Error, QueuePair};
+use verbena_mem::{Access, Buffer, Misuse, Tpt};
+use verbena_nic::wr::Remote;
+use verbena_nic::{Arm, ControlOp, Error as Refused, SendOp, Sge, Status, WcOp};
+use verbena_wire::To;
+
+/// Memory whose registration is queued, and how it ended.
+struct Later {
+    memory: Buffer,
+    ended: Receiver<Result<(), Error>>,
+}
+
+fn register(side: &Side, control: &ControlQueue, len: usize) -> Later {
+    let mut memory = None;
+    let reserve = |tpt: &Arc<Tpt>| {
+        let (buffer, reserved) = Buffer::pending(tpt, len, side.pd, Access::ALL)?;
+        memory = Some(buffer);
+        Ok(reserved)
+    };
+    let (told, ended) = mpsc::channel();
+    let told = Box::new(move |outcome| drop(told.send(outcome)));
+    control.register(7, side.pd, reserve, Some(told)).unwrap();
+    let memory = memory.unwrap();
+    Later { memory, ended }
+}
+
+impl Later {
+    fn sge(&self, len: usize) -> Sge {
+        Sge {
+            at: self.memory.at(),
+            len: len as u32,
+            stag: self.memory.stag(),
+        }
+    }
+
+    fn remote(&self) -> Remote {
+        Remote {
+            stag: self.memory.stag(),
+            to: To::new(self.memory.at()),
+        }
+    }
+}
+
+/// Keeps the control thread of a side busy until this is dropped: what is queued meanwhile stays pending.
+struct Gate {
+    _open: Sender<()>,
+    _control: ControlQueue,
+}
+
+fn close_gate(side: &Side) -> Gate {
+    let control = side.engine.create_control(None, 4).unwrap();
+    let (open, wait) = mpsc::channel::<()>();
+    let (busy, told) = mpsc::channel();
+    let wait = Mutex::new(wait);
+    let hold = move |_| {
+        busy.send(()).unwrap();
+        let _ = wait.lock().unwrap().recv();
+    };
+    control.create_cq(0, 1, Some(Box::new(hold))).unwrap();
+    told.recv_timeout(PATIENCE).unwrap();
+    Gate {
+        _open: open,
+        _control: control,
+    }
+}
+
+/// Messages both ways on a connection, so many of them.
+fn chat(a: &Side, b: &Side, rounds: u64) {
+    for id in 0..rounds {
+        b.receive(id, &[b.sge(0, 64)]);
+        a.post(id, SEND, &[a.sge(0, 64)]);
+        assert_eq!(b.statuses(1), [(id, Status::Success)]);
+        assert_eq!(a.statuses(1), [(id, Status::Success)]);
+    }
+}
+
+/// Another queue pair of an engine.
+fn second_of(side: &Side) -> QueuePair {
+    make_qp(&side.engine, &side.cq, side.pd)
+}
+
+/// Joins a side to a queue pair of another one's engine.
+fn admit_on(a: &Side, b: &Side, qp: &QueuePair) {
+    let door = b.engine.listen(loopback(), 4).unwrap();
+    meet(&a.qp, &door, qp);
+}
+
+#[test]
+fn a_write_posted_with_a_gigabyte_that_is_not_there_yet_completes_after_its_registration() {
+    let (a, b) = pair(&[]);
+    let control = a.engine.create_control(None, 16).unwrap();
+    let len = 1 << 30;
+    let big = register(&a, &control, len);
+    let data = pattern(100_000, 3);
+    big.memory.write(0, &data);
+    a.post(1, write_to(b.remote(0)), &[big.sge(100_000)]);
+    // The end of it, too: all of it is there when the first work on it begins.
+    let mut end = big.sge(4096);
+    end.at += len as u64 - 4096;
+    a.post(2, write_to(b.remote(1 << 20)), &[end]);
+    assert_eq!(a.statuses(2), [(1, Status::Success), (2, Status::Success)]);
+    big.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(b.memory.read(0, 100_000), data);
+}
+
+#[test]
+fn only_the_queue_pair_that_needs_it_waits() {
+    let (a, b) = pair(&[]);
+    let (c, d) = pair(&[]);
+    // Another queue pair of the very same engine, with the same completion queue.
+    let gate = close_gate(&a);
+    let control = a.engine.create_control(None, 16).unwrap();
+    let source = register(&a, &control, 5000);
+    source.memory.write(0, &pattern(5000, 9));
+    a.post(1, write_to(b.remote(0)), &[source.sge(5000)]);
+    a.post(2, write_to(b.remote(8192)), &[a.sge(0, 10)]);
+    // Its own receive side goes on: the peer writes, reads and sends.
+    b.post(3, write_to(a.remote(100)), &[b.sge(0, 10)]);
+    b.post(4, read_from(a.remote(100)), &[b.sge(20_000, 10)]);
+    a.receive(5, &[a.sge(4096, 64)]);
+    b.post(6, SEND, &[b.sge(0, 64)]);
+    let done: Vec<_> = [3, 4, 6].map(|id| (id, Status::Success)).into();
+    assert_eq!(b.statuses(3), done);
+    assert_eq!(a.statuses(1), [(5, Status::Success)]);
+    chat(&c, &d, 200);
+    assert_eq!(a.qp.view().sends, 2, "both still wait, in order");
+    drop(gate);
+    assert_eq!(a.statuses(2), [(1, Status::Success), (2, Status::Success)]);
+    source.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(b.memory.read(0, 5000), pattern(5000, 9));
+}
+
+#[test]
+fn peers_wait_for_pending_memory_and_no_other_connection_does() {
+    for settings in [[("crc", "off")], [("crc", "on")], [("extensions", "off")]] {
+        let (a, b) = pair(&settings);
+        // A second connection of the engine whose memory is pending.
+        let (c, second) = (Side::new(&settings), second_of(&b));
+        admit_on(&c, &b, &second);
+        let gate = close_gate(&b);
+        let control = b.engine.create_control(None, 16).unwrap();
+        let (target, source) = (
+            register(&b, &control, 1 << 20),
+            register(&b, &control, 1 << 20),
+        );
+        source.memory.write(0, &pattern(300_000, 5));
+        a.memory.write(0, &pattern(300_000, 1));
+        a.post(1, read_from(source.remote()), &[a.sge(1 << 20, 300_000)]);
+        a.post(2, write_to(target.remote()), &[a.sge(0, 300_000)]);
+        // What the waiting side sends itself is on its way.
+        a.receive(5, &[a.sge(2 << 20, 64)]);
+        b.post(6, SEND, &[b.sge(0, 64)]);
+        assert_eq!(a.statuses(1), [(5, Status::Success)], "{settings:?}");
+        for id in 0..50 {
+            c.post(id, write_to(b.remote(1 << 20)), &[c.sge(0, 5000)]);
+            assert_eq!(c.statuses(1), [(id, Status::Success)]);
+        }
+        assert_eq!(target.memory.read(0, 100), [0; 100]);
+        drop(gate);
+        target.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+        assert_eq!(a.statuses(2), [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(b.statuses(1), [(6, Status::Success)]);
+        wait("it arrives", || {
+            target.memory.read(0, 300_000) == pattern(300_000, 1)
+        });
+        assert_eq!(a.memory.read(1 << 20, 300_000), pattern(300_000, 5));
+    }
+}
+
+#[test]
+fn a_receive_into_pending_memory_is_filled_when_it_is_there() {
+    let (a, b) = pair(&[]);
+    let gate = close_gate(&b);
+    let control = b.engine.create_control(None, 16).unwrap();
+    let target = register(&b, &control, 5000);
+    b.receive(1, &[target.sge(5000)]);
+    a.memory.write(0, &pattern(5000, 4));
+    a.post(2, SEND, &[a.sge(0, 5000)]);
+    b.post(3, write_to(a.remote(8192)), &[b.sge(0, 8)]);
+    wait("it is on its way", || b.qp.view().counters.messages_out > 0);
+    drop(gate);
+    let mut done = b.statuses(2);
+    done.sort_by_key(|(id, _)| *id);
+    assert_eq!(done, [(1, Status::Success), (3, Status::Success)]);
+    assert_eq!(a.statuses(1), [(2, Status::Success)]);
+    assert_eq!(target.memory.read(0, 5000), pattern(5000, 4));
+}
+
+/// A registration that fails: another one of memory that is gone by then.
+fn doomed(
+    side: &Side,
+    control: &ControlQueue,
+) -> (verbena_wire::Stag, Receiver<Result<(), Error>>) {
+    let memory = side
+        .engine
+        .function()
+        .register_buffer(side.pd, 4096, Access::ALL)
+        .unwrap();
+    let (told, ended) = mpsc::channel();
+    let told = Box::new(move |outcome| drop(told.send(outcome)));
+    let terms = (To::new(0), side.pd, Access::ALL);
+    let stag = control
+        .register_shared(8, memory.stag(), terms, Some(told))
+        .unwrap();
+    (stag, ended)
+}
+
+#[test]
+fn a_registration_that_fails_fails_the_work_that_waits_on_both_sides() {
+    for remote in [false, true] {
+        let (a, b) = pair(&[]);
+        let owner = if remote { &b } else { &a };
+        let gate = close_gate(owner);
+        let cq = owner.engine.create_cq(16).unwrap();
+        let control = owner.engine.create_control(Some(&cq), 16).unwrap();
+        let (stag, ended) = doomed(owner, &control);
+        if remote {
+            let to = To::new(0);
+            a.post(1, write_to(Remote { stag, to }), &[a.sge(0, 100)]);
+        } else {
+            let sge = Sge {
+                at: 0,
+                len: 100,
+                stag,
+            };
+            a.post(1, write_to(b.remote(0)), &[sge]);
+        }
+        a.post(2, SEND, &[a.sge(0, 8)]);
+        drop(gate);
+        let status = if remote {
+            Status::RemAccessErr
+        } else {
+            Status::LocProtErr
+        };
+        assert_eq!(a.statuses(2), [(1, status), (2, Status::WrFlushErr)]);
+        let outcome = ended.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(
+            outcome,
+            Err(Error::Adapter(Refused::Memory(Misuse::Stag(_))))
+        ));
+        let wc = crate::common::complete(&cq, 1)[0];
+        assert_eq!((wc.id, wc.qpn), (8, control.number()));
+        assert_eq!(wc.op, WcOp::Control(ControlOp::Register));
+        assert_eq!(wc.status, Status::LocQpOpErr);
+    }
+}
+
+/// What was queued to a control queue pair that is destroyed fails, and so does the work that waited.
+#[test]
+fn a_control_queue_that_is_dropped_fails_who_waits() {
+    let (a, b) = pair(&[]);
+    let (gate_a, gate_b) = (close_gate(&a), close_gate(&b));
+    let control = a.engine.create_control(None, 16).unwrap();
+    let source = register(&a, &control, 100);
+    a.post(1, write_to(b.remote(0)), &[source.sge(100)]);
+    drop(control);
+    assert_eq!(a.statuses(1), [(1, Status::LocProtErr)]);
+    let outcome = source.ended.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(outcome, Err(Error::Closed)));
+    let (c, d) = pair(&[]);
+    let gate_d = close_gate(&d);
+    let control = d.engine.create_control(None, 16).unwrap();
+    let target = register(&d, &control, 100);
+    c.post(1, write_to(target.remote()), &[c.sge(0, 100)]);
+    drop(control);
+    assert_eq!(c.statuses(1), [(1, Status::RemAccessErr)]);
+    drop((gate_a, gate_b, gate_d));
+}
+
+#[test]
+fn memory_that_does_not_come_in_time_is_an_access_error() {
+    let (a, b) = pair(&[("memory_wait", "200ms")]);
+    let gate = close_gate(&b);
+    let control = b.engine.create_control(None, 16).unwrap();
+    let target = register(&b, &control, 5000);
+    let began = Instant::now();
+    let add = SendOp::FetchAdd {
+        remote: target.remote(),
+        add: 1,
+        mask: 0,
+    };
+    a.post(1, add, &[a.sge(0, 8)]);
+    assert_eq!(a.statuses(1), [(1, Status::RemAccessErr)]);
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    let (c, d) = pair(&[("memory_wait", "200ms")]);
+    let gate_d = close_gate(&d);
+    let control_d = d.engine.create_control(None, 16).unwrap();
+    let target_d = register(&d, &control_d, 5000);
+    c.post(1, write_to(target_d.remote()), &[c.sge(0, 5000)]);
+    assert_eq!(c.statuses(1), [(1, Status::RemAccessErr)]);
+    drop((gate, gate_d));
+    target.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn the_control_queue_completes_in_order_and_notifies() {
+    let side = Side::new(&[]);
+    let cq = side.engine.create_cq(64).unwrap();
+    let control = side.engine.create_control(Some(&cq), 64).unwrap();
+    let (wake, woken) = mpsc::channel();
+    cq.listen(Some(Arc::new(move || wake.send(()).unwrap())));
+    cq.arm(Arm::Next);
+    let memory = register(&side, &control, 100);
+    control.deregister(8, memory.memory.stag(), None).unwrap();
+    woken.recv_timeout(PATIENCE).unwrap();
+    let ops: Vec<_> = crate::common::complete(&cq, 2)
+        .iter()
+        .map(|wc| (wc.id, wc.op))
+        .collect();
+    let expected = [
+        (7, WcOp::Control(ControlOp::Register)),
+        (8, WcOp::Control(ControlOp::Deregister)),
+    ];
+    assert_eq!(ops, expected);
+    let twice = control.deregister(9, memory.memory.stag(), None);
+    assert!(twice.is_err());
+    assert_eq!(control.outstanding(), 0);
+}
+
+#[test]
+fn an_engine_that_ends_tells_everybody_who_waits() {
+    within(PATIENCE, || {
+        let side = Side::new(&[]);
+        let gate = close_gate(&side);
+        let control = side.engine.create_control(None, 64).unwrap();
+        let later = register(&side, &control, 100);
+        let Side { engine, .. } = side;
+        let dropping = std::thread::spawn(move || drop(engine));
+        drop(gate);
+        dropping.join().unwrap();
+        // Done before the end, or given up; never forgotten.
+        let outcome = later.ended.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(outcome, Ok(()) | Err(Error::Closed)));
+        let closed = control.create_cq(1, 1, None);
+        assert!(matches!(closed, Err(Error::Closed)));
+    });
+}
+
+/// No wake-up is lost, whatever comes first: thousands of registrations with a write right behind each.
+#[test]
+fn work_races_with_registrations() {
+    let (a, b) = pair(&[]);
+    let control = a.engine.create_control(None, 1024).unwrap();
+    let far = b.engine.create_control(None, 1024).unwrap();
+    for round in 0..1500 {
+        let source = register(&a, &control, 4096);
+        let target = register(&b, &far, 4096);
+        a.post(1, write_to(target.remote()), &[source.sge(64)]);
+        a.post(2, read_from(target.remote()), &[source.sge(64)]);
+        assert_eq!(
+            a.statuses(2),
+            [(1, Status::Success), (2, Status::Success)],
+            "{round}"
+        );
+    }
+}
+
+/// Who is told may panic, as a handler may; the control thread goes on.
+#[test]
+fn one_who_panics_when_told_holds_up_nobody() {
+    let side = Side::new(&[]);
+    let control = side.engine.create_control(None, 8).unwrap();
+    let panics = |_| panic!("on purpose");
+    control.create_cq(1, 16, Some(Box::new(panics))).unwrap();
+    let (tell, told) = mpsc::channel();
+    let tell = Box::new(move |outcome: Result<(), Error>| drop(tell.send(outcome)));
+    control.create_cq(2, 16, Some(tell)).unwrap();
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+}

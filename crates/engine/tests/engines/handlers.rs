@@ -1,0 +1,598 @@
+//! Completion handlers (N2 to N9): who is told, on which processor, before whom, and that no notification is lost or doubled.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::common::{PATIENCE, SEND, Side, config, join, wait};
+use verbena_engine::handler::{Callback, Class, Completion, Place};
+use verbena_engine::{Engine, Error, HandlerId, HandlerOptions, sys};
+use verbena_nic::eqe::{Cause, OnChannel};
+use verbena_nic::interrupts::{At, Origin};
+use verbena_nic::moderation::{Hold, Moderation};
+use verbena_nic::wr::Data;
+use verbena_nic::{Arm, Flags, QpState, Reason, SendWr, Status, Wc};
+
+fn callback(work: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions {
+    HandlerOptions {
+        callback: Some(Arc::new(work) as Callback),
+        ..HandlerOptions::default()
+    }
+}
+
+/// A handler that passes on what it is told.
+fn told() -> (HandlerOptions, mpsc::Receiver<Completion>) {
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let options = callback(move |completion| tell.lock().unwrap().send(completion).unwrap());
+    (options, told)
+}
+
+/// A message from A to B, whose queue is armed for it.
+fn notify(a: &Side, b: &Side, arm: Arm) {
+    b.receive(1, &[b.sge(0, 64)]);
+    b.cq.arm(arm);
+    a.post(2, SEND, &[a.sge(0, 8)]);
+}
+
+fn drain(side: &Side) {
+    let mut some = [Wc::BLANK; 16];
+    while side.cq.poll(&mut some) > 0 {}
+}
+
+#[test]
+fn handlers_are_registered_up_to_the_limit_and_cleared() {
+    let engine = Engine::new(config(&[("handlers", "3")])).unwrap();
+    assert_eq!(engine.handler_limit(), 3);
+    let one = || engine.set_handler(&HandlerOptions::default());
+    let ids: Vec<HandlerId> = (0..3).map(|_| one().unwrap()).collect();
+    assert_eq!(ids, [HandlerId(0), HandlerId(1), HandlerId(2)]);
+    let more = one();
+    assert!(
+        matches!(more, Err(Error::TooManyHandlers { limit: 3 })),
+        "{more:?}"
+    );
+    engine.clear_handler(ids[1]).unwrap();
+    assert_eq!(one().unwrap(), HandlerId(1));
+    let usual = Engine::new(config(&[])).unwrap();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(usize::from(usual.handler_limit()), processors, "N2");
+}
+
+/// N2, N5: more handlers than the flat map has vectors, each with a vector of its own that leads to it alone.
+#[test]
+fn there_can_be_more_handlers_than_the_flat_map_has_vectors() {
+    let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "1024")]));
+    assert_eq!(b.engine.handler_limit(), 1024);
+    let (tell, told) = mpsc::channel();
+    let tell = Arc::new(Mutex::new(tell));
+    let one = || {
+        let tell = tell.clone();
+        let options = callback(move |heard| tell.lock().unwrap().send(heard.handler).unwrap());
+        b.engine.set_handler(&options).unwrap()
+    };
+    let ids: Vec<HandlerId> = (0..1024).map(|_| one()).collect();
+    assert!(b.engine.set_handler(&HandlerOptions::default()).is_err());
+    join(&a, &b);
+    // Those whose columns are 32 apart would share a vector of the flat map.
+    for at in [0, 28, 29, 31, 32, 61, 253, 254, 1023] {
+        b.cq.set_handler(Some(ids[at])).unwrap();
+        notify(&a, &b, Arm::Next);
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), ids[at]);
+        drain(&b);
+        drain(&a);
+    }
+    assert!(told.try_recv().is_err());
+}
+
+#[test]
+fn what_cannot_be_is_said_and_changes_nothing() {
+    let side = Side::new(&[("handlers", "2")]);
+    let engine = &side.engine;
+    let nobody = HandlerId(1);
+    let unknown = |result: Result<(), Error>| {
+        assert!(
+            matches!(result, Err(Error::NoHandler { id: 1, limit: 2 })),
+            "{result:?}"
+        );
+    };
+    unknown(engine.clear_handler(nobody));
+    unknown(engine.set_class(nobody, Class::Bulk));
+    unknown(engine.moderate(nobody, Moderation::Adaptive));
+    unknown(engine.place_handler(nobody, &Place::Anywhere));
+    unknown(engine.create_cq_with(16, nobody).map(drop));
+    unknown(side.cq.set_handler(Some(nobody)));
+    for (place, says) in [
+        (
+            vec![4000],
+            "processor 4000 does not exist, or this program may not use it",
+        ),
+        (
+            vec![],
+            "a completion handler runs on one processor at least",
+        ),
+    ] {
+        let options = HandlerOptions {
+            place: Place::Processors(place),
+            ..HandlerOptions::default()
+        };
+        assert_eq!(engine.set_handler(&options).unwrap_err().to_string(), says);
+    }
+    assert_eq!(
+        engine.set_handler(&HandlerOptions::default()).unwrap(),
+        HandlerId(0)
+    );
+    let channel = Cause::Channel {
+        channel: 200,
+        what: OnChannel::BuffersLow,
+        count: 1,
+    };
+    let injected = engine.inject(channel, Origin::NOWHERE);
+    assert_eq!(
+        injected.unwrap_err().to_string(),
+        "notification: channel 200 does not exist; there are 32"
+    );
+    let nowhere = engine.inject(
+        Cause::Management { parameter: 1 },
+        Origin::new(At::Queue(99)),
+    );
+    // Management has its queue, whatever is said.
+    nowhere.unwrap();
+    let rdma = Cause::CommandDone { command: 1 };
+    assert!(engine.inject(rdma, Origin::new(At::Queue(99))).is_err());
+    assert_eq!(engine.down(), None);
+}
+
+#[test]
+fn a_handler_hears_of_its_queue_and_why() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (options, told) = told();
+    let id = b.engine.set_handler(&options).unwrap();
+    b.cq.set_handler(Some(id)).unwrap();
+    join(&a, &b);
+    notify(&a, &b, Arm::Next);
+    let heard = told.recv_timeout(PATIENCE).unwrap();
+    let cq = b.cq.number();
+    let expected = Completion {
+        cq,
+        reason: Reason::Next,
+        handler: id,
+    };
+    assert_eq!(heard, expected);
+    // The entry is there before anybody is told.
+    assert_eq!(b.statuses(1), [(1, Status::Success)]);
+    // Not armed, not told; and a failure is worth telling whoever waits for something solicited.
+    drain(&a);
+    b.receive(3, &[]);
+    b.cq.arm(Arm::Solicited);
+    b.qp.modify(QpState::Err);
+    let heard = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(heard.reason, Reason::Failure);
+    assert!(told.try_recv().is_err(), "once per arming");
+}
+
+/// E10: fewer vectors than asked for, more, and none at all look the same to whoever is told.
+#[test]
+fn however_many_vectors_are_granted_everybody_is_told() {
+    for granted in ["0", "1", "2", "4", "256"] {
+        let (a, b) = (
+            Side::new(&[]),
+            Side::new(&[("vectors", granted), ("handlers", "2")]),
+        );
+        let processor = sys::processors().unwrap()[0];
+        for place in [Place::Anywhere, Place::Processors(vec![processor])] {
+            let (options, told) = told();
+            let id = b
+                .engine
+                .set_handler(&HandlerOptions { place, ..options })
+                .unwrap();
+            b.cq.set_handler(Some(id)).unwrap();
+            if b.qp.state() == QpState::Reset {
+                join(&a, &b);
+            }
+            for _ in 0..20 {
+                notify(&a, &b, Arm::Next);
+                let heard = told.recv_timeout(PATIENCE).unwrap();
+                assert_eq!((heard.cq, heard.handler), (b.cq.number(), id));
+                b.complete(1);
+                drain(&a);
+            }
+        }
+    }
+}
+
+/// N1.
+#[test]
+fn a_query_answers_with_queues_handlers_and_ports() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let id = b.engine.set_handler(&HandlerOptions::default()).unwrap();
+    let info = b.qp.query().unwrap();
+    assert_eq!(
+        (info.recv_handler, info.local, info.peer),
+        (None, None, None)
+    );
+    b.cq.set_handler(Some(id)).unwrap();
+    join(&a, &b);
+    let (there, here) = (a.qp.query().unwrap(), b.qp.query().unwrap());
+    assert_eq!((here.send_handler, here.recv_handler), (Some(id), Some(id)));
+    assert!(here.local.is_some() && here.local == there.peer && here.peer == there.local);
+    assert_eq!(here.qp.made.recv_cq, b.cq.number());
+    assert_eq!(here.qp.view.state, QpState::Rts);
+}
+
+#[test]
+fn a_request_may_ask_for_its_own_notification() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (options, told) = told();
+    let id = a.engine.set_handler(&options).unwrap();
+    a.cq.set_handler(Some(id)).unwrap();
+    join(&a, &b);
+    let sges = [a.sge(0, 8)];
+    for (id, flags) in [(1, Flags::SIGNALED), (2, Flags::NOTIFY)] {
+        b.receive(id, &[b.sge(0, 64)]);
+        let wr = SendWr {
+            id,
+            op: SEND,
+            flags,
+            data: Data::Gather(&sges),
+        };
+        a.qp.post_send(&wr).unwrap();
+        assert_eq!(a.statuses(1), [(id, Status::Success)]);
+    }
+    // Not armed: the second one alone asked.
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap().reason, Reason::Next);
+    assert!(told.try_recv().is_err());
+}
+
+#[test]
+fn a_pinned_handler_runs_on_its_processors_alone() {
+    let allowed = sys::processors().unwrap();
+    for place in [
+        vec![allowed[0]],
+        vec![*allowed.last().unwrap()],
+        allowed.clone(),
+    ] {
+        for class in Class::ALL {
+            let (a, b) = (Side::new(&[]), Side::new(&[]));
+            let (tell, told) = mpsc::channel();
+            let tell = Mutex::new(tell);
+            let options = HandlerOptions {
+                place: Place::Processors(place.clone()),
+                class,
+                ..callback(move |_| {
+                    let here = sys::processors().unwrap();
+                    let name = std::thread::current().name().map(str::to_owned);
+                    tell.lock().unwrap().send((here, name)).unwrap();
+                })
+            };
+            let id = b.engine.set_handler(&options).unwrap();
+            b.cq.set_handler(Some(id)).unwrap();
+            join(&a, &b);
+            notify(&a, &b, Arm::Next);
+            let (here, name) = told.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(here, place);
+            let name = name.unwrap();
+            assert!(name.starts_with("verbena-"), "{name}");
+        }
+    }
+}
+
+/// N4, E11: queues change handlers, and handlers their place and class, while notifications come.
+#[test]
+fn nothing_is_lost_or_doubled_while_everything_moves() {
+    const ROUNDS: u32 = 1000;
+    let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "4")]));
+    let heard = Arc::new(AtomicU32::new(0));
+    let count = |heard: &Arc<AtomicU32>| {
+        let heard = heard.clone();
+        callback(move |_| {
+            heard.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let ids: Vec<HandlerId> = (0..3)
+        .map(|_| b.engine.set_handler(&count(&heard)).unwrap())
+        .collect();
+    b.cq.set_handler(Some(ids[0])).unwrap();
+    join(&a, &b);
+    let (processors, stop) = (sys::processors().unwrap(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0_usize;
+            while !stop.load(Ordering::Relaxed) {
+                n += 1;
+                let id = ids[n % 3];
+                match n % 7 {
+                    0 => b.cq.detach(),
+                    1 => b.engine.set_class(id, Class::ALL[n % 3]).unwrap(),
+                    2 => {
+                        let place = Place::Processors(vec![processors[n % processors.len()]]);
+                        b.engine.place_handler(id, &place).unwrap();
+                    }
+                    3 => b.engine.place_handler(id, &Place::Anywhere).unwrap(),
+                    4 => {
+                        let some = [Moderation::Off, Moderation::Adaptive][n % 2];
+                        b.engine.moderate(id, some).unwrap();
+                    }
+                    5 => {
+                        // A handler that is cleared and one that takes its id.
+                        let passing = b.engine.set_handler(&count(&heard)).unwrap();
+                        b.cq.set_handler(Some(passing)).unwrap();
+                        b.engine.clear_handler(passing).unwrap();
+                    }
+                    _ => {}
+                }
+                b.cq.set_handler(Some(id)).unwrap();
+            }
+        });
+        for round in 1..=ROUNDS {
+            notify(&a, &b, Arm::Next);
+            let end = Instant::now() + PATIENCE;
+            while heard.load(Ordering::SeqCst) < round {
+                assert!(Instant::now() < end, "notification {round} was lost");
+                std::thread::yield_now();
+            }
+            assert_eq!(heard.load(Ordering::SeqCst), round, "doubled");
+            b.complete(1);
+            drain(&a);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(heard.load(Ordering::SeqCst), ROUNDS);
+}
+
+#[test]
+fn a_detached_queue_keeps_its_notification() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (options, told) = told();
+    let id = b.engine.set_handler(&options).unwrap();
+    b.cq.set_handler(Some(id)).unwrap();
+    join(&a, &b);
+    // By itself, and because its handler is cleared.
+    for clear in [false, true] {
+        if clear {
+            b.engine.clear_handler(id).unwrap();
+        } else {
+            b.cq.detach();
+        }
+        notify(&a, &b, Arm::Next);
+        b.complete(1);
+        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+        if clear {
+            assert_eq!(b.engine.set_handler(&options).unwrap(), id);
+        }
+        b.cq.set_handler(Some(id)).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap().cq, b.cq.number());
+        drain(&a);
+    }
+}
+
+#[test]
+fn many_queues_share_a_handler_and_each_is_named() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (options, told) = told();
+    let id = b.engine.set_handler(&options).unwrap();
+    let mut sides = Vec::new();
+    for _ in 0..20 {
+        let cq = b.engine.create_cq_with(16, id).unwrap();
+        let qp = crate::common::make_qp(&b.engine, &cq, b.pd);
+        sides.push((cq, qp));
+    }
+    let door = b.engine.listen(crate::common::loopback(), 64).unwrap();
+    let mut peers = Vec::new();
+    for (cq, qp) in &sides {
+        let peer = crate::common::make_qp(&a.engine, &a.cq, a.pd);
+        crate::common::meet(&peer, &door, qp);
+        let scatter = [b.sge(0, 64)];
+        let receive = verbena_nic::ReceiveWr {
+            id: 1,
+            scatter: &scatter,
+        };
+        qp.post_receive(&receive).unwrap();
+        cq.arm(Arm::Next);
+        peers.push(peer);
+    }
+    let sges = [a.sge(0, 8)];
+    for peer in &peers {
+        let wr = SendWr {
+            id: 1,
+            op: SEND,
+            flags: Flags::SIGNALED,
+            data: Data::Gather(&sges),
+        };
+        peer.post_send(&wr).unwrap();
+    }
+    let mut times: HashMap<u32, u32> = HashMap::new();
+    for _ in 0..20 {
+        *times
+            .entry(told.recv_timeout(PATIENCE).unwrap().cq)
+            .or_default() += 1;
+    }
+    assert!(
+        sides.iter().all(|(cq, _)| times[&cq.number()] == 1),
+        "{times:?}"
+    );
+}
+
+#[test]
+fn a_handler_that_panics_harms_nobody() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let processor = sys::processors().unwrap()[0];
+    for place in [Place::Anywhere, Place::Processors(vec![processor])] {
+        let heard = Arc::new(AtomicU32::new(0));
+        let ours = heard.clone();
+        let options = HandlerOptions {
+            place,
+            ..callback(move |_| {
+                ours.fetch_add(1, Ordering::SeqCst);
+                std::panic::resume_unwind(Box::new("the program's own affair"));
+            })
+        };
+        let id = b.engine.set_handler(&options).unwrap();
+        b.cq.set_handler(Some(id)).unwrap();
+        if b.qp.state() == QpState::Reset {
+            join(&a, &b);
+        }
+        for round in 1..=5 {
+            notify(&a, &b, Arm::Next);
+            wait("it is told", || heard.load(Ordering::SeqCst) == round);
+            b.complete(1);
+            a.complete(1);
+        }
+        b.engine.clear_handler(id).unwrap();
+    }
+}
+
+/// N6: a handler of the latency class does not wait for bulk on its processor, however much of that there is.
+#[test]
+fn a_saturated_processor_serves_the_latency_class_first() {
+    let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "2")]));
+    let processor = *sys::processors().unwrap().last().unwrap();
+    let place = Place::Processors(vec![processor]);
+    let (rounds, stop) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (counts, stops) = (rounds.clone(), stop.clone());
+    // Bulk that never ends: its handler works on and on.
+    let bulk = HandlerOptions {
+        place: place.clone(),
+        class: Class::Bulk,
+        ..callback(move |_| {
+            while !stops.load(Ordering::Relaxed) {
+                counts.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let (latency, told) = told();
+    let latency = HandlerOptions {
+        place,
+        class: Class::Latency,
+        ..latency
+    };
+    let bulk = b.engine.set_handler(&bulk).unwrap();
+    let latency = b.engine.set_handler(&latency).unwrap();
+    b.cq.set_handler(Some(bulk)).unwrap();
+    join(&a, &b);
+    notify(&a, &b, Arm::Next);
+    wait("bulk saturates", || rounds.load(Ordering::Relaxed) > 0);
+    b.complete(1);
+    b.cq.set_handler(Some(latency)).unwrap();
+    for _ in 0..50 {
+        notify(&a, &b, Arm::Next);
+        told.recv_timeout(PATIENCE).unwrap();
+        b.complete(1);
+        drain(&a);
+    }
+    assert!(!stop.load(Ordering::Relaxed));
+    stop.store(true, Ordering::Relaxed);
+}
+
+#[test]
+fn moderation_tells_less_often_and_never_too_late() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let (options, told) = told();
+    let hold = Hold::new(64, Duration::from_millis(50)).unwrap();
+    let options = HandlerOptions {
+        moderation: Moderation::Fixed(hold),
+        ..options
+    };
+    let id = b.engine.set_handler(&options).unwrap();
+    b.cq.set_handler(Some(id)).unwrap();
+    join(&a, &b);
+    let began = Instant::now();
+    notify(&a, &b, Arm::Next);
+    told.recv_timeout(PATIENCE).unwrap();
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(45), "held: {took:?}");
+    b.complete(1);
+    drain(&a);
+    b.engine.moderate(id, Moderation::Off).unwrap();
+    notify(&a, &b, Arm::Next);
+    told.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn an_observer_sees_what_is_injected() {
+    let side = Side::new(&[]);
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let observation = side.engine.observe(Arc::new(move |cause| {
+        tell.lock().unwrap().send(cause).unwrap();
+    }));
+    let causes = [
+        Cause::Link { port: 1, up: false },
+        Cause::MemoryError {
+            internal: true,
+            bank: 3,
+        },
+        Cause::GeneralPurpose { pin: 5 },
+        Cause::Management { parameter: 77 },
+        Cause::Channel {
+            channel: 9,
+            what: OnChannel::Returned,
+            count: 12,
+        },
+    ];
+    for cause in causes {
+        side.engine.inject(cause, Origin::NOWHERE).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), cause);
+    }
+    drop(observation);
+    side.engine.inject(causes[0], Origin::NOWHERE).unwrap();
+    assert!(told.recv().is_err(), "nobody observes any more");
+    let (fired, accesses) = side.engine.interrupts();
+    assert!(fired >= 6 && accesses.reads == 0, "{accesses:?}");
+}
+
+/// N8.
+#[test]
+fn shutting_down_finishes_or_flushes_and_tells() {
+    for finishes in [true, false] {
+        let (a, b) = (Side::new(&[]), Side::new(&[]));
+        let (options, told) = told();
+        let processor = sys::processors().unwrap()[0];
+        let options = HandlerOptions {
+            place: Place::Processors(vec![processor]),
+            ..options
+        };
+        let id = a.engine.set_handler(&options).unwrap();
+        a.cq.set_handler(Some(id)).unwrap();
+        join(&a, &b);
+        a.cq.arm(Arm::Next);
+        a.receive(7, &[a.sge(0, 8)]);
+        a.post(1, SEND, &[a.sge(0, 8)]);
+        if finishes {
+            b.receive(2, &[b.sge(0, 8)]);
+        }
+        let (patience, began) = (Duration::from_millis(300), Instant::now());
+        let done = a.engine.shut_down(patience).unwrap();
+        assert!(began.elapsed() < PATIENCE);
+        assert_eq!(
+            (done.finished, done.flushed),
+            if finishes { (1, 0) } else { (0, 1) }
+        );
+        told.recv_timeout(PATIENCE).unwrap();
+        let flushed = (7, Status::WrFlushErr);
+        let first = if finishes {
+            (1, Status::Success)
+        } else {
+            (1, Status::WrFlushErr)
+        };
+        let mut statuses = a.statuses(2);
+        statuses.sort_by_key(|(id, _)| *id);
+        assert_eq!(statuses, [first, flushed]);
+        // Nothing new.
+        assert!(matches!(a.engine.create_cq(4), Err(Error::Closed)));
+        assert!(matches!(a.engine.shut_down(patience), Err(Error::Closed)));
+        let wr = verbena_nic::ReceiveWr {
+            id: 1,
+            scatter: &[],
+        };
+        assert!(a.qp.post_receive(&wr).is_err());
+        wait("the peer sees the end", || {
+            b.qp.view().peer_gone || b.qp.state() == QpState::Err
+        });
+    }
+}

@@ -1,0 +1,164 @@
+//! What a queue pair says last reaches a peer that lives, and a program that keeps changing its words breaks nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{SEND, Side, mix, pair, pattern, read_from, within, write_to};
+use verbena_nic::Wc;
+use verbena_nic::qp::PostError;
+use verbena_nic::wr::Data;
+use verbena_nic::{Flags, QpState, SendOp, SendWr, Status};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn post(side: &Side, id: u64, op: SendOp, len: usize) -> Result<(), PostError> {
+    side.qp.post_send(&SendWr {
+        id,
+        op,
+        flags: Flags::SIGNALED,
+        data: Data::Gather(&[side.sge(0, len)]),
+    })
+}
+
+/// Posts until the queue pair takes no more; collects the ends of everything.
+fn press(a: &Side, b: &Side, mut bad: Option<u64>) -> Vec<(u64, Status)> {
+    let (mut posted, mut ended) = (0, Vec::new());
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut open = true;
+    while open || (ended.len() as u64) < posted {
+        let mut remote = b.remote(0);
+        if open && posted - (ended.len() as u64) < 200 {
+            if bad == Some(posted) {
+                remote.stag = verbena_wire::Stag::new(0xdead_0000);
+                bad = None;
+            }
+            match post(a, posted, write_to(remote), 40_000) {
+                Ok(()) => posted += 1,
+                Err(PostError::Full(_)) => {}
+                Err(_) => open = false,
+            }
+        }
+        open &= a.qp.state() == QpState::Rts;
+        let mut some = [Wc::BLANK; 32];
+        let n = a.cq.poll(&mut some);
+        ended.extend(some[..n].iter().map(|wc| (wc.id, wc.status)));
+        assert!(Instant::now() < end, "{} of {posted} ended", ended.len());
+    }
+    ended
+}
+
+/// docs/connections.md: the requester learns which request was struck, and why, however hard it is sending.
+#[test]
+fn a_terminate_reaches_a_peer_that_sends_as_hard_as_it_can() {
+    within(LIMIT, || {
+        for round in 0..20_u64 {
+            let crc = if round % 2 == 0 { "on" } else { "off" };
+            let (a, b) = pair(&[("crc", crc)]);
+            let bad = mix(round) % 300;
+            let ended = press(&a, &b, Some(bad));
+            let status = ended.iter().find(|(id, _)| *id == bad).map(|(_, s)| *s);
+            let why = a.qp.view().cause;
+            assert_eq!(status, Some(Status::RemAccessErr), "round {round}: {why:?}");
+            let before = ended.iter().take_while(|(id, _)| *id < bad);
+            assert!(before.clone().all(|(_, s)| *s == Status::Success));
+        }
+    });
+}
+
+/// The owner of the other end gives the stream up in the middle of it: InfiniBand's queue pairs go without a word, and with
+/// whole frames.
+#[test]
+fn who_gives_up_goes_without_a_word() {
+    within(LIMIT, || {
+        for round in 0..20_u64 {
+            let (a, b) = pair(&[("crc", if round % 2 == 0 { "on" } else { "off" })]);
+            std::thread::scope(|s| {
+                let pressed = s.spawn(|| press(&a, &b, None));
+                std::thread::sleep(Duration::from_micros(mix(round) % 5000));
+                assert!(b.qp.modify(QpState::Err));
+                pressed.join().unwrap();
+            });
+            let cause = a.qp.view().cause.unwrap_or_default();
+            assert!(cause.contains("the peer is gone"), "round {round}: {cause}");
+        }
+    });
+}
+
+/// A completion queue without room fails its queue pair, and the peer hears of it.
+#[test]
+fn a_queue_that_overflows_is_told_to_the_peer() {
+    let (a, b) = pair(&[]);
+    let full = b.engine.create_cq(2).unwrap();
+    let qp = crate::common::make_qp(&b.engine, &full, b.pd);
+    let ours = crate::common::make_qp(&a.engine, &a.cq, a.pd);
+    let idle = crate::common::make_qp(&b.engine, &full, b.pd);
+    let also = crate::common::make_qp(&a.engine, &a.cq, a.pd);
+    let door = b.engine.listen(crate::common::loopback(), 4).unwrap();
+    for (one, two) in [(&ours, &qp), (&also, &idle)] {
+        one.connect(door.local().unwrap(), b"", |_| ()).unwrap();
+        crate::common::admit(&door, two);
+    }
+    for qp in [&ours, &also] {
+        crate::common::wait("connected", || qp.state() == QpState::Rts);
+    }
+    for id in 0..4 {
+        let scatter = [b.sge(0, 8)];
+        let wr = verbena_nic::ReceiveWr {
+            id,
+            scatter: &scatter,
+        };
+        qp.post_receive(&wr).unwrap();
+    }
+    for id in 0..4 {
+        let wr = SendWr {
+            id,
+            op: SEND,
+            flags: Flags::NONE,
+            data: Data::Gather(&[a.sge(0, 8)]),
+        };
+        // Refused if the queue has overflowed by now.
+        let _ = ours.post_send(&wr);
+    }
+    // Both of the queue's pairs fail, also the one that did nothing, and both peers learn it.
+    crate::common::wait("told", || ours.state() == QpState::Err);
+    crate::common::wait("told although idle", || also.state() == QpState::Err);
+}
+
+/// DESIGN §3: flags, counters and rings change while they are sent. That is legal, and no checksum may be wrong for it.
+#[test]
+fn words_that_change_while_they_are_sent_break_nothing() {
+    within(LIMIT, || {
+        for crc in ["on", "off"] {
+            let (a, b) = pair(&[("crc", crc)]);
+            let going = AtomicBool::new(true);
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    for salt in 0.. {
+                        if !going.load(Ordering::Acquire) {
+                            break;
+                        }
+                        let words = pattern(200_000, salt as u8);
+                        a.memory.write(0, &words);
+                        b.memory.write(0, &words);
+                    }
+                });
+                let end = Instant::now() + Duration::from_millis(400);
+                let mut id = 0;
+                while Instant::now() < end {
+                    let len = (mix(id) % 200_000) as usize;
+                    b.receive(id, &[b.sge(2 << 20, 1 << 20)]);
+                    a.post(id, SEND, &[a.sge(0, len)]);
+                    a.post(id, write_to(b.remote(0)), &[a.sge(0, len)]);
+                    a.post(id, read_from(b.remote(0)), &[a.sge(2 << 20, len)]);
+                    for side in [(&a, 3), (&b, 1)] {
+                        let ended = side.0.complete(side.1);
+                        assert!(ended.iter().all(|wc| wc.status == Status::Success));
+                    }
+                    id += 1;
+                }
+                going.store(false, Ordering::Release);
+                assert!(id > 20, "{id} rounds");
+            });
+        }
+    });
+}

@@ -1,0 +1,249 @@
+//! Whole adapters over real TCP on loopback: every operation, its bytes, and how connections begin and end.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::common::{PATIENCE, SEND, Side, join, loopback, pair, pattern, try_join, wait};
+use verbena_engine::Error;
+use verbena_nic::{Arm, Event, QpState, SendOp, Status};
+
+/// CRC on and off, one shard and two, both personalities.
+const KINDS: &[&[(&str, &str)]] = &[
+    &[("crc", "off")],
+    &[("crc", "on"), ("shards", "1")],
+    &[("personality", "iwarp"), ("crc", "off")],
+    &[("extensions", "off"), ("rfc7306", "on"), ("crc", "on")],
+    &[("fpdu", "mss"), ("markers", "on")],
+];
+
+#[test]
+fn every_operation_carries_its_bytes() {
+    for kind in KINDS {
+        let (a, b) = pair(kind);
+        for len in [0, 1, 64, 5000, 65536, 1 << 20] {
+            let data = pattern(len, 7);
+            a.memory.write(0, &data);
+            b.receive(9, &[b.sge(2 << 20, 1 << 20)]);
+            a.post(1, SEND, &[a.sge(0, len)]);
+            assert_eq!(b.statuses(1), [(9, Status::Success)], "{kind:?}");
+            assert_eq!(a.statuses(1), [(1, Status::Success)]);
+            assert_eq!(b.memory.read(2 << 20, len), data);
+
+            let remote = b.remote(0);
+            let immediate = None;
+            a.post(2, SendOp::Write { remote, immediate }, &[a.sge(0, len)]);
+            let read = SendOp::Read {
+                remote,
+                local_invalidate: None,
+            };
+            a.post(3, read, &[a.sge(2 << 20, len)]);
+            let done = [(2, Status::Success), (3, Status::Success)];
+            assert_eq!(a.statuses(2), done, "{kind:?}");
+            assert_eq!(a.memory.read(2 << 20, len), data);
+        }
+        b.memory.write(64, &5_u64.to_ne_bytes());
+        let add = SendOp::FetchAdd {
+            remote: b.remote(64),
+            add: 3,
+            mask: 0,
+        };
+        a.post(4, add, &[a.sge(0, 8)]);
+        assert_eq!(a.statuses(1), [(4, Status::Success)]);
+        assert_eq!(a.memory.read(0, 8), 5_u64.to_ne_bytes());
+        assert_eq!(b.memory.read(64, 8), 8_u64.to_ne_bytes());
+    }
+}
+
+/// One-sided work goes on while the target's program sleeps.
+#[test]
+fn the_target_need_not_call_anything() {
+    let (a, b) = pair(&[]);
+    for id in 0..200 {
+        let remote = b.remote(0);
+        let add = SendOp::FetchAdd {
+            remote,
+            add: 1,
+            mask: 0,
+        };
+        a.post(id, add, &[a.sge(0, 8)]);
+        assert_eq!(a.statuses(1), [(id, Status::Success)]);
+    }
+    assert_eq!(b.memory.read(0, 8), 200_u64.to_ne_bytes());
+}
+
+/// M20: with checksums off only heads and trailers pass a buffer of ours.
+#[test]
+fn a_long_write_is_not_copied() {
+    let (a, b) = pair(&[("crc", "off")]);
+    let write = SendOp::Write {
+        remote: b.remote(0),
+        immediate: None,
+    };
+    for id in 0..8 {
+        a.post(id, write, &[a.sge(0, 1 << 20)]);
+        a.complete(1);
+    }
+    let (sent, received) = (a.qp.view().counters, b.qp.view().counters);
+    let payload = 8 << 20;
+    // The last frame of each message is short, and cheaper to copy.
+    assert!(sent.bytes_direct > payload * 99 / 100, "{sent:?}");
+    // The first stage full is read before it is known that runs are long.
+    assert!(received.bytes_direct > payload * 9 / 10, "{received:?}");
+}
+
+#[test]
+fn an_armed_queue_tells_and_a_sleeper_wakes() {
+    let (a, b) = pair(&[]);
+    let (wake, woken) = mpsc::channel();
+    b.cq.listen(Some(std::sync::Arc::new(move || wake.send(()).unwrap())));
+    for round in 0..50 {
+        b.receive(round, &[b.sge(0, 64)]);
+        b.cq.arm(Arm::Next);
+        a.post(round, SEND, &[a.sge(0, 64)]);
+        woken.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(b.statuses(1), [(round, Status::Success)]);
+        a.complete(1);
+    }
+}
+
+#[test]
+fn a_bad_write_ends_both_sides_with_the_right_words() {
+    let (a, b) = pair(&[]);
+    let mut remote = b.remote(0);
+    remote.stag = verbena_wire::Stag::new(0xdead_0000);
+    let immediate = None;
+    a.post(1, SendOp::Write { remote, immediate }, &[a.sge(0, 100)]);
+    a.post(2, SEND, &[a.sge(0, 100)]);
+    let expected = [(1, Status::RemAccessErr), (2, Status::WrFlushErr)];
+    assert_eq!(a.statuses(2), expected);
+    let cause = a.qp.view().cause.unwrap();
+    assert!(cause.contains("the peer says"), "{cause}");
+    wait("its end", || b.qp.state() == QpState::Err);
+    let qp = b.qp.number();
+    for expected in [Event::Established { qp }, Event::QpAccess { qp }] {
+        // Told after the locks are released, a moment after the state has changed.
+        let mut event = None;
+        let end = Instant::now() + PATIENCE;
+        while event.is_none() && Instant::now() < end {
+            event = b.engine.events().try_take();
+        }
+        assert_eq!(event, Some(expected));
+    }
+}
+
+#[test]
+fn a_peer_that_is_destroyed_is_noticed_by_work_alone() {
+    let (a, b) = pair(&[]);
+    drop(b.qp);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(a.qp.state(), QpState::Rts, "nothing needed it");
+    a.post(1, SEND, &[a.sge(0, 8)]);
+    assert_eq!(a.statuses(1), [(1, Status::RetryExcErr)]);
+}
+
+#[test]
+fn a_receive_that_comes_late_is_waited_for() {
+    let (a, b) = pair(&[]);
+    a.post(1, SEND, &[a.sge(0, 8)]);
+    std::thread::sleep(Duration::from_millis(20));
+    b.receive(2, &[b.sge(0, 8)]);
+    assert_eq!(a.statuses(1), [(1, Status::Success)]);
+    assert_eq!(b.statuses(1), [(2, Status::Success)]);
+    assert_eq!(b.qp.view().counters.rnr_sent, 1);
+}
+
+/// A standard peer cannot be asked to send again: its bytes wait in the socket.
+#[test]
+fn a_standard_peer_is_kept_waiting_for_a_late_receive() {
+    let (a, b) = pair(&[("extensions", "off")]);
+    for id in 0..20 {
+        a.post(id, SEND, &[a.sge(0, 60_000)]);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    for id in 0..20 {
+        b.receive(id, &[b.sge(0, 60_000)]);
+        assert_eq!(b.statuses(1), [(id, Status::Success)]);
+    }
+    a.complete(20);
+}
+
+#[test]
+fn who_says_no_is_heard_and_so_is_nobody() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let door = b.engine.listen(loopback(), 4).unwrap();
+    let (done, told) = mpsc::channel();
+    let to = door.local().unwrap();
+    a.qp.connect(to, b"may I", move |r| done.send(r).unwrap())
+        .unwrap();
+    door.next().unwrap().unwrap().reject(b"not you");
+    match told.recv_timeout(PATIENCE).unwrap() {
+        Err(Error::Rejected { private_data, .. }) => assert_eq!(private_data, b"not you"),
+        other => panic!("{other:?}"),
+    }
+    drop(door);
+    let (done, told) = mpsc::channel();
+    a.qp.connect(to, b"", move |r| done.send(r).unwrap())
+        .unwrap();
+    let refused = told.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Unreachable { .. }), "{refused}");
+    join(&a, &b);
+}
+
+#[test]
+fn who_listens_a_moment_later_is_reached() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let to = b.engine.listen(loopback(), 4).unwrap().local().unwrap();
+    let (done, told) = mpsc::channel();
+    a.qp.connect(to, b"soon", move |r| done.send(r).unwrap())
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let door = b.engine.listen(to, 4).unwrap();
+    let request = door.next().unwrap().unwrap();
+    request.reject(b"now");
+    let answer = told.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(answer, Err(Error::Rejected { .. })), "{answer:?}");
+}
+
+#[test]
+fn ten_peers_on_one_queue() {
+    let b = Side::new(&[]);
+    let sides: Vec<_> = (0..10).map(|_| Side::new(&[])).collect();
+    let peers: Vec<_> = sides
+        .iter()
+        .map(|a| {
+            let peer = crate::common::make_qp(&b.engine, &b.cq, b.pd);
+            let door = b.engine.listen(loopback(), 4).unwrap();
+            let (done, told) = mpsc::channel();
+            a.qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
+                .unwrap();
+            let incoming = door.next().unwrap().unwrap();
+            incoming.accept(&peer, b"", |_| ()).unwrap();
+            told.recv_timeout(PATIENCE).unwrap().unwrap();
+            for id in 0..20 {
+                let scatter = [b.sge(0, 64)];
+                let wr = verbena_nic::ReceiveWr {
+                    id,
+                    scatter: &scatter,
+                };
+                peer.post_receive(&wr).unwrap();
+            }
+            peer
+        })
+        .collect();
+    for a in &sides {
+        for id in 0..20 {
+            a.post(id, SEND, &[a.sge(0, 64)]);
+        }
+    }
+    assert_eq!(b.complete(200).len(), 200);
+    for a in &sides {
+        a.complete(20);
+    }
+    assert_eq!(peers.len(), 10);
+}
+
+#[test]
+fn who_is_connected_is_not_connected_again() {
+    let (a, b) = pair(&[]);
+    assert!(try_join(&a, &b, b"", b"").is_err(), "connected already");
+}

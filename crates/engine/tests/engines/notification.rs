@@ -1,0 +1,255 @@
+//! The notification pipeline where it is easily hurt: programs that panic where nobody looks, that never let go, and that were shut down.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::common::{PATIENCE, SEND, Side, config, join, wait};
+use verbena_engine::handler::Place;
+use verbena_engine::{Engine, HandlerOptions, sys};
+use verbena_nic::eqe::{Cause, OnChannel};
+use verbena_nic::interrupts::{At, Origin};
+use verbena_nic::moderation::{Hold, Moderation};
+use verbena_nic::{Arm, QpState, Wc};
+
+/// Service is in turn: an event queue that never empties holds up no other (docs/events.md).
+#[test]
+fn a_queue_that_never_empties_gives_others_their_turn() {
+    let engine = Arc::new(Engine::new(config(&[])).unwrap());
+    let (again, seen, others) = (
+        Arc::downgrade(&engine),
+        Arc::new(AtomicU32::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (count, told) = (seen.clone(), others.clone());
+    let pin = Cause::GeneralPurpose { pin: 1 };
+    let other = Cause::Channel {
+        channel: 1,
+        what: OnChannel::Returned,
+        count: 1,
+    };
+    let _observed = engine.observe(Arc::new(move |cause| {
+        let Some(engine) = again.upgrade() else {
+            return;
+        };
+        if cause == other {
+            told.store(true, Ordering::Relaxed);
+            return;
+        }
+        let before = count.fetch_add(1, Ordering::Relaxed);
+        if before == 0 {
+            let elsewhere = Origin::new(At::Processor(2));
+            engine.inject(other, elsewhere).unwrap();
+        }
+        if before < 100_000 && !told.load(Ordering::Relaxed) {
+            engine.inject(pin, Origin::NOWHERE).unwrap();
+        }
+    }));
+    engine.inject(pin, Origin::NOWHERE).unwrap();
+    assert!(others.load(Ordering::Relaxed));
+    let before_it = seen.load(Ordering::Relaxed);
+    assert!(
+        before_it < 1000,
+        "{before_it} events of one queue came first"
+    );
+}
+
+/// Panics when it is let go of.
+struct Grudge(AtomicBool);
+
+impl Drop for Grudge {
+    fn drop(&mut self) {
+        assert!(!self.0.load(Ordering::Relaxed), "let go of on purpose");
+    }
+}
+
+#[test]
+fn what_a_handler_held_may_panic_when_it_is_let_go_of() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    join(&a, &b);
+    let (came, comes) = mpsc::channel();
+    let (go, goes) = mpsc::channel();
+    let held = Mutex::new((came, goes, Grudge(AtomicBool::new(true))));
+    let waits = move |_| {
+        let held = held.lock().unwrap();
+        held.0.send(()).unwrap();
+        held.1.recv().unwrap();
+    };
+    let id = b.engine.set_handler(&HandlerOptions::new(waits)).unwrap();
+    b.cq.set_handler(Some(id)).unwrap();
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let listens = move || tell.lock().unwrap().send(()).unwrap();
+    b.cq.listen(Some(Arc::new(listens)));
+    b.receive(1, &[b.sge(0, 64)]);
+    b.cq.arm(Arm::Next);
+    a.post(2, SEND, &[a.sge(0, 8)]);
+    comes.recv_timeout(PATIENCE).unwrap();
+    // Cleared while it runs, so that the pipeline has the last of it.
+    b.engine.clear_handler(id).unwrap();
+    go.send(()).unwrap();
+    told.recv_timeout(PATIENCE)
+        .expect("who listens is told all the same");
+    // The same column serves its next handler.
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let next = HandlerOptions::new(move |_| tell.lock().unwrap().send(()).unwrap());
+    assert_eq!(b.engine.set_handler(&next).unwrap(), id);
+    b.cq.set_handler(Some(id)).unwrap();
+    b.receive(1, &[b.sge(0, 64)]);
+    b.cq.arm(Arm::Next);
+    a.post(2, SEND, &[a.sge(0, 8)]);
+    told.recv_timeout(PATIENCE)
+        .expect("the event queue serves on");
+}
+
+/// N8: who is told less often is told all the same of what is done after a shutdown, when no timer runs any more.
+#[test]
+fn a_moderated_notification_after_a_shutdown_is_told() {
+    let side = Side::new(&[]);
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let hold = Hold::new(64, Duration::from_millis(20)).unwrap();
+    let id = side
+        .engine
+        .set_handler(&HandlerOptions {
+            moderation: Moderation::Fixed(hold),
+            ..HandlerOptions::new(move |_| tell.lock().unwrap().send(()).unwrap())
+        })
+        .unwrap();
+    side.cq.set_handler(Some(id)).unwrap();
+    let control = side.engine.create_control(Some(&side.cq), 8).unwrap();
+    // Once, so that the timer has its place.
+    side.cq.arm(Arm::Next);
+    control.create_cq(1, 16, None).unwrap();
+    told.recv_timeout(PATIENCE).unwrap();
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let wait = move |_| {
+        let _ = gate.lock().unwrap().recv();
+    };
+    control.create_cq(2, 16, Some(Box::new(wait))).unwrap();
+    control.create_cq(3, 16, None).unwrap();
+    side.engine.shut_down(Duration::ZERO).unwrap();
+    while told.try_recv().is_ok() {}
+    let mut some = [Wc::BLANK; 4];
+    while side.cq.poll(&mut some) > 0 {}
+    side.cq.arm(Arm::Next);
+    drop(open);
+    told.recv_timeout(PATIENCE)
+        .expect("nobody comes back to what is held");
+}
+
+/// Events pile up behind a program that does not let go: there is room for some millions before the adapter gives up (E2).
+#[test]
+fn millions_of_events_wait_for_one_who_does_not_let_go() {
+    const MANY: u32 = 3_000_000;
+    let engine = Arc::new(Engine::new(config(&[])).unwrap());
+    let (again, seen) = (Arc::downgrade(&engine), Arc::new(AtomicU32::new(0)));
+    let (count, pin) = (seen.clone(), Cause::GeneralPurpose { pin: 1 });
+    let _observed = engine.observe(Arc::new(move |_| {
+        if count.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(engine) = again.upgrade()
+        {
+            for _ in 0..MANY {
+                engine.inject(pin, Origin::NOWHERE).unwrap();
+            }
+        }
+    }));
+    engine.inject(pin, Origin::NOWHERE).unwrap();
+    assert_eq!(engine.down(), None);
+    assert_eq!(seen.load(Ordering::Relaxed), MANY + 1);
+}
+
+#[test]
+fn a_hold_that_makes_no_sense_is_refused_and_changes_nothing() {
+    let engine = Engine::new(config(&[("handlers", "1")])).unwrap();
+    let hold = Hold {
+        count: 5,
+        delay: Duration::MAX,
+    };
+    let moderation = Moderation::Fixed(hold);
+    let refused = engine.set_handler(&HandlerOptions {
+        moderation,
+        ..HandlerOptions::default()
+    });
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("signals can wait up to"), "{refused}");
+    let id = engine.set_handler(&HandlerOptions::default()).unwrap();
+    assert!(engine.moderate(id, moderation).is_err());
+}
+
+/// Whoever is told how dialling ended, or that somebody knocks, may panic: it is told on a thread that serves others.
+#[test]
+fn one_who_panics_when_a_connection_ends_or_begins_harms_nobody() {
+    crate::common::within(PATIENCE * 3, panicking_at_connections);
+}
+
+fn panicking_at_connections() {
+    let settings = [("shards", "1")];
+    let (a, b) = (Side::new(&settings), Side::new(&settings));
+    let closed = {
+        let door = b.engine.listen(crate::common::loopback(), 1).unwrap();
+        door.local().unwrap()
+    };
+    let panics = |_| panic!("on purpose");
+    // At once or later, as the system finds out.
+    let _ = a.qp.connect(closed, b"", panics);
+    let door = b.engine.listen(crate::common::loopback(), 4).unwrap();
+    door.listen(Some(Arc::new(|| panic!("on purpose"))));
+    let qp = crate::common::make_qp(&a.engine, &a.cq, a.pd);
+    let (tell, told) = mpsc::channel();
+    qp.connect(door.local().unwrap(), b"", move |r| tell.send(r).unwrap())
+        .unwrap();
+    let incoming = door.next().unwrap().unwrap();
+    incoming
+        .accept(&b.qp, b"", |_| panic!("on purpose"))
+        .unwrap();
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    let (a, b) = (Side { qp, ..a }, b);
+    b.receive(1, &[b.sge(0, 64)]);
+    a.post(2, SEND, &[a.sge(0, 8)]);
+    a.complete(1);
+    b.complete(1);
+    // The shard of the door still lets others in.
+    let (c, d) = (Side::new(&settings), &b);
+    let other = crate::common::make_qp(&d.engine, &d.cq, d.pd);
+    let (tell, told) = mpsc::channel();
+    c.qp.connect(door.local().unwrap(), b"", move |r| tell.send(r).unwrap())
+        .unwrap();
+    let incoming = door.next().unwrap().unwrap();
+    incoming.accept(&other, b"", drop).unwrap();
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn a_handler_that_never_returns_does_not_keep_the_adapter_from_ending() {
+    let side = Side::new(&[("linger", "200ms")]);
+    let processor = sys::processors().unwrap()[0];
+    let (began, release) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (begins, released) = (began.clone(), release.clone());
+    let options = HandlerOptions {
+        place: Place::Processors(vec![processor]),
+        ..HandlerOptions::new(move |_| {
+            begins.store(true, Ordering::SeqCst);
+            while !released.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    let id = side.engine.set_handler(&options).unwrap();
+    side.cq.set_handler(Some(id)).unwrap();
+    side.qp.modify(QpState::Init);
+    side.receive(1, &[]);
+    side.cq.arm(Arm::Next);
+    side.qp.modify(QpState::Err);
+    wait("it is at work", || began.load(Ordering::SeqCst));
+    let start = Instant::now();
+    side.engine.shut_down(Duration::ZERO).unwrap();
+    drop(side);
+    assert!(start.elapsed() < Duration::from_secs(5));
+    release.store(true, Ordering::SeqCst);
+}

@@ -1,0 +1,128 @@
+//! Queue pairs connected by hand through the low layer: names as text, first numbers, patience, and what is refused.
+
+use std::time::Duration;
+
+use crate::common::low::{SEND, complete, until, wr};
+use crate::common::{device, pattern};
+use verbena::low::{Data, Psn, Psns, QpState, RecvWr, SendOp};
+use verbena::{Access, Cq, Device, Error, Fault, Memory, Name, Qp, QpOptions, Status};
+
+struct Side {
+    qp: Qp,
+    cq: Cq,
+    memory: Memory,
+    device: Device,
+}
+
+fn side() -> Side {
+    let device = device(&[("device", "127.0.0.1")]);
+    let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
+    let options = QpOptions {
+        callable: true,
+        ..QpOptions::default()
+    };
+    Side {
+        qp: Qp::new(&pd, &cq, &cq, options).unwrap(),
+        memory: pd.memory(8192, Access::ALL).unwrap(),
+        cq,
+        device,
+    }
+}
+
+/// The name, as a peer gets it.
+fn told(side: &Side) -> Name {
+    let line = side.qp.name().unwrap().to_string() + "\n";
+    line.parse().unwrap()
+}
+
+#[test]
+fn two_programs_tell_each_other_a_line() {
+    let (a, b) = (side(), side());
+    let psn = |n| Psn::new(n).unwrap();
+    for (side, send, receive) in [(&a, 7, 9), (&b, 9, 7)] {
+        let psns = Psns {
+            send: psn(send),
+            receive: psn(receive),
+        };
+        side.qp.set_manners(|manners| manners.psns = Some(psns));
+    }
+    a.qp.expect(told(&b)).unwrap();
+    // The other one after a while: requests wait for it.
+    assert!(a.qp.modify(QpState::Rts));
+    let data = pattern(4000, 3);
+    a.memory.write_at(0, &data).unwrap();
+    let write = SendOp::Write {
+        remote: b.memory.place(4096).unwrap(),
+        immediate: None,
+    };
+    let whole = [a.memory.sge(0, 4000).unwrap()];
+    a.qp.post_send(&[wr(1, write, Data::Gather(&whole))])
+        .unwrap();
+    b.qp.expect(told(&a)).unwrap();
+    assert_eq!(complete(&a.cq, 1)[0].status, Status::Success);
+    let mut got = vec![0; 4000];
+    b.memory.read_at(4096, &mut got).unwrap();
+    assert!(got == data);
+    until("both know", || {
+        a.qp.peer().is_some() && b.qp.peer().is_some()
+    });
+
+    assert!(b.qp.modify(QpState::Rts));
+    let scatter = [a.memory.sge(0, 64).unwrap()];
+    a.qp.post_recv(&[RecvWr {
+        id: 2,
+        scatter: &scatter,
+    }])
+    .unwrap();
+    b.qp.post_send(&[wr(3, SEND, Data::Inline(b"back"))])
+        .unwrap();
+    let came = complete(&a.cq, 1)[0];
+    assert_eq!((came.id, came.len), (2, 4));
+    assert_eq!(came.qpn, a.qp.name().unwrap().number, "completions bear it");
+    assert_eq!(a.device.addresses().unwrap(), b.device.addresses().unwrap());
+}
+
+#[test]
+fn a_peer_that_never_comes_fails_requests_in_time() {
+    let (a, gone) = (side(), told(&side()));
+    a.qp.set_manners(|manners| manners.patience = Some(Duration::from_millis(300)));
+    a.qp.expect(gone).unwrap();
+    assert!(a.qp.modify(QpState::Rts));
+    a.qp.post_send(&[wr(1, SEND, Data::Inline(b"anybody"))])
+        .unwrap();
+    assert_eq!(complete(&a.cq, 1)[0].status, Status::RetryExcErr);
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let a = side();
+    let pd = a.device.pd().unwrap();
+    let plain = Qp::new(&pd, &a.cq, &a.cq, QpOptions::default()).unwrap();
+    for refused in [plain.name().map(|_| ()), plain.expect(told(&a))] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.fault(), Fault::Caller, "{error}");
+    }
+    assert_eq!(plain.view().state, QpState::Reset, "nothing has changed");
+    let big = Name {
+        number: 1 << 24,
+        ..told(&a)
+    };
+    assert!(matches!(a.qp.expect(big), Err(Error::Name { .. })));
+    let elsewhere = "192.0.2.1".parse().unwrap();
+    let refused = a.qp.expect_at(elsewhere, told(&a)).unwrap_err();
+    assert_eq!(refused.fault(), Fault::Caller, "{refused}");
+    for text in [
+        "",
+        "127.0.0.1",
+        "#7",
+        "127.0.0.1#",
+        "host#7",
+        "::1#16777216",
+    ] {
+        let error = text.parse::<Name>().unwrap_err();
+        assert_eq!(error.fault(), Fault::Peer, "{error}");
+    }
+    let long = "x".repeat(1 << 20).parse::<Name>().unwrap_err();
+    assert!(long.to_string().len() < 200);
+    assert_eq!("fe80::1#2".parse::<Name>().unwrap().number, 2);
+}

@@ -1,0 +1,373 @@
+//! Virtual functions over loopback: data between two of one process, and what a peer gets of another function (nothing).
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::common::low::{SEND, complete, join, until, wr};
+use crate::common::{LOOPBACK, device, few, pattern, tenant};
+use verbena::low::{Data, PostError, QpState, RecvWr, Remote, SendOp, Service, Stag, WindowType};
+use verbena::{
+    Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
+    QpOptions, SsqOptions, Status,
+};
+
+/// Two functions of one adapter.
+fn tenants() -> (Device, Device, Device) {
+    let adapter = device(LOOPBACK);
+    let (a, b) = (tenant(&adapter), tenant(&adapter));
+    (adapter, a, b)
+}
+
+fn connect(a: &Device, b: &Device) -> (Connection, Connection) {
+    let listener = b.listen("127.0.0.1:0").unwrap();
+    let connecting = a.connect(listener.local().unwrap());
+    let there = listener.accept().wait().unwrap();
+    (connecting.wait().unwrap(), there)
+}
+
+#[test]
+fn two_functions_of_one_process_exchange_data() {
+    let (adapter, a, b) = tenants();
+    assert_eq!([&adapter, &a, &b].map(Device::function_number), [0, 1, 2]);
+    let (ours, theirs) = connect(&a, &b);
+    let data = pattern(100_000, 7);
+    let receiving = theirs.recv(b.buffer(data.len()).unwrap());
+    ours.send(a.buffer_from(&data).unwrap()).wait().0.unwrap();
+    let (received, buf) = receiving.wait();
+    received.unwrap();
+    assert!(buf[..] == data[..]);
+    let memory = b.memory(4096, Access::ALL).unwrap();
+    let word = memory.remote().value::<u64>(8).unwrap();
+    assert_eq!(ours.fetch_add(&word, 5).wait().unwrap(), 0);
+    assert_eq!(memory.load(8).unwrap(), 5);
+    // Each counts its own, and the physical one nothing.
+    let (of_a, of_b) = (a.counters().unwrap(), b.counters().unwrap());
+    assert!(of_a.connections.bytes_out > 100_000 && of_b.connections.bytes_in > 100_000);
+    assert_eq!(adapter.counters().unwrap(), Default::default());
+    drop((ours, theirs));
+    until("queue pairs are gone", || {
+        a.used().qps == 0 && b.used().qps == 0
+    });
+    let after = a.counters().unwrap();
+    assert!(after.connections.bytes_out >= of_a.connections.bytes_out);
+    assert_eq!(after.destroyed, 1, "what went through it stays counted");
+}
+
+#[test]
+fn a_functions_share_is_free_again_when_its_last_handle_is_gone() {
+    let adapter = device(LOOPBACK);
+    let before = adapter.left().unwrap();
+    let function = adapter.function(&few()).unwrap();
+    let buffer = function.buffer(64).unwrap();
+    let ranges = function.ranges().unwrap();
+    drop(function);
+    assert_ne!(adapter.left().unwrap(), before, "a buffer keeps it");
+    drop(buffer);
+    until("the share is free", || adapter.left().unwrap() == before);
+    let next = adapter.function(&few()).unwrap();
+    assert_ne!(next.ranges().unwrap().stags, ranges.stags, "STags rest");
+}
+
+#[test]
+fn a_function_has_what_it_was_promised_and_no_more() {
+    let (adapter, a, _) = tenants();
+    assert_eq!(a.attributes().shares.qps, 64);
+    let mut all = Vec::new();
+    let refused = loop {
+        match a.memory(64, Access::LOCAL_WRITE) {
+            Ok(memory) => all.push(memory),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(all.len(), 256);
+    assert_eq!(refused.fault(), Fault::Limit);
+    assert!(refused.to_string().contains("256"), "{refused}");
+    adapter.memory(64, Access::LOCAL_WRITE).unwrap();
+    let greedy = FunctionOptions {
+        regions: 2_000_000,
+        ..few()
+    };
+    let refused = adapter.function(&greedy).unwrap_err();
+    assert!(refused.to_string().contains("max_regions"), "{refused}");
+    assert_eq!(a.function(&few()).unwrap_err().fault(), Fault::Caller);
+}
+
+/// A queue pair with what it needs.
+struct Side {
+    qp: Qp,
+    cq: Cq,
+    memory: Memory,
+    _pd: Pd,
+}
+
+fn side(device: &Device) -> Side {
+    let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
+    Side {
+        qp: Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap(),
+        memory: pd.memory(4096, Access::ALL).unwrap(),
+        cq,
+        _pd: pd,
+    }
+}
+
+fn pair(a: &Device, b: &Device) -> (Side, Side) {
+    let (ours, theirs) = (side(a), side(b));
+    join(&b.listen("127.0.0.1:0").unwrap(), &ours.qp, &theirs.qp);
+    (ours, theirs)
+}
+
+/// An STag that nothing has: far behind what anybody was promised.
+const NEVER: Stag = Stag::new(0x00ff_ff01);
+
+/// V1: a peer that knows an STag of function A gets nothing by it from function B, in the very words for one that nothing has.
+#[test]
+fn a_peer_cannot_reach_another_function_through_this_one() {
+    let (adapter, a, b) = tenants();
+    let secret = side(&a);
+    secret.memory.write_at(0, b"of function a").unwrap();
+    let there = secret.memory.place(0).unwrap();
+    let nowhere = Remote {
+        stag: NEVER,
+        to: there.to,
+    };
+    let ops: [fn(Remote) -> SendOp; 4] = [
+        |remote| SendOp::Write {
+            remote,
+            immediate: None,
+        },
+        |remote| SendOp::Read {
+            remote,
+            local_invalidate: None,
+        },
+        |remote| SendOp::FetchAdd {
+            remote,
+            add: 1,
+            mask: 0,
+        },
+        |remote| SendOp::CmpSwap {
+            remote,
+            compare: 0,
+            compare_mask: u64::MAX,
+            swap: 1,
+            swap_mask: u64::MAX,
+        },
+    ];
+    for (at, op) in ops.into_iter().enumerate() {
+        let told = [there, nowhere].map(|remote| {
+            // The physical function is a peer like any other.
+            let (peer, victim) = pair(&adapter, &b);
+            let piece = [peer.memory.sge(0, 8).unwrap()];
+            let request = wr(1, op(remote), Data::Gather(&piece));
+            peer.qp.post_send(&[request]).unwrap();
+            let status = complete(&peer.cq, 1)[0].status;
+            until("the victim has its cause", || {
+                victim.qp.view().cause.is_some()
+            });
+            let cause = victim.qp.view().cause.unwrap_or_default();
+            let hex = format!("{:08x}", remote.stag.get());
+            (status, cause.replace(&hex, "…"))
+        });
+        assert_eq!(told[0].0, Status::RemAccessErr, "{at}");
+        assert_eq!(told[0], told[1], "{at}: as if it did not exist");
+    }
+    let mut bytes = [0; 13];
+    secret.memory.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"of function a");
+}
+
+/// V1: our own requests cannot name memory of another function either: to send from it, to receive into it.
+#[test]
+fn own_requests_cannot_name_memory_of_another_function() {
+    let (adapter, a, b) = tenants();
+    let secret = side(&a);
+    let (good, theirs) = (secret.memory.sge(0, 8).unwrap(), NEVER);
+    let told = [good.stag, theirs].map(|stag| {
+        let (peer, ours) = pair(&adapter, &b);
+        let piece = [verbena::low::Sge { stag, ..good }];
+        ours.qp
+            .post_send(&[wr(1, SEND, Data::Gather(&piece))])
+            .unwrap();
+        let sent = complete(&ours.cq, 1)[0].status;
+        drop(peer);
+        let (peer, ours) = pair(&adapter, &b);
+        let receive = RecvWr {
+            id: 2,
+            scatter: &piece,
+        };
+        ours.qp.post_recv(&[receive]).unwrap();
+        let data = Data::Inline(b"nowhere");
+        peer.qp.post_send(&[wr(3, SEND, data)]).unwrap();
+        (sent, complete(&ours.cq, 1)[0].status)
+    });
+    assert_eq!(told[0], (Status::LocProtErr, Status::LocProtErr));
+    assert_eq!(told[0], told[1], "as if it did not exist");
+}
+
+/// V1: objects of one function are refused by every call of another.
+#[test]
+fn handles_of_one_function_are_refused_by_another() {
+    let (_adapter, a, b) = tenants();
+    let (pd, cq) = (a.pd().unwrap(), a.cq(8).unwrap());
+    let (other_pd, other_cq) = (b.pd().unwrap(), b.cq(8).unwrap());
+    let foreign = |outcome: Result<(), Error>| {
+        assert!(matches!(outcome, Err(Error::Foreign)), "{outcome:?}");
+    };
+    let options = QpOptions::default;
+    foreign(Qp::new(&pd, &other_cq, &cq, options()).map(drop));
+    foreign(Qp::new(&pd, &cq, &other_cq, options()).map(drop));
+    foreign(Qp::new(&other_pd, &cq, &cq, options()).map(drop));
+    let srq = other_pd.srq(4, 1).unwrap();
+    foreign(Qp::with_srq(&pd, &cq, &cq, &srq, options()).map(drop));
+    // Shared send queues (V6).
+    foreign(pd.ssq(&other_cq, SsqOptions::default()).map(drop));
+    let ssq = pd.ssq(&cq, SsqOptions::default()).unwrap();
+    foreign(Qp::of_ssq(&ssq, &other_cq, None, options()).map(drop));
+    foreign(Qp::of_ssq(&ssq, &cq, Some(&srq), options()).map(drop));
+    let stranger = Qp::new(&other_pd, &other_cq, &other_cq, options()).unwrap();
+    let number = stranger.number();
+    let nothing = [wr(1, SEND, Data::Inline(b""))];
+    let posted = ssq.post(number, &nothing);
+    assert_eq!(posted, Err((0, PostError::Channel(number))));
+    assert!(ssq.attach(number).is_err() && ssq.detach(number).is_err());
+    // Handlers, and the event queues and vectors behind them (N3, E9).
+    let (handler, other) = (
+        a.set_handler(&HandlerOptions::default()).unwrap(),
+        b.set_handler(&HandlerOptions::default()).unwrap(),
+    );
+    assert_eq!(handler.id(), other.id(), "the numbers say nothing");
+    foreign(b.cq_with(8, &handler).map(drop));
+    foreign(other_cq.set_handler(Some(&handler)));
+    foreign(cq.set_handler(Some(&other)));
+    // Windows, one-touch memory and tags (M8, M9, M4).
+    let rights = Access::LOCAL_WRITE | Access::BIND;
+    let memory = other_pd.memory(4096, rights).unwrap();
+    let spent = other_pd.one_touch_memory(4096, rights).unwrap();
+    let mut window = pd.window(WindowType::TwoB).unwrap().one_touch();
+    let mut tag = pd.tag(1).unwrap().one_touch();
+    for memory in [&memory, &spent] {
+        foreign(window.bind(memory, 0, 64, Access::REMOTE_WRITE).map(drop));
+        foreign(tag.register(memory, 0, 64, Access::LOCAL_WRITE).map(drop));
+        foreign(tag.register_pages(&[(memory, 0)], rights).map(drop));
+    }
+    let (ours, theirs) = connect(&a, &b);
+    let (sent, _) = ours.send(b.buffer_from(b"not ours").unwrap()).wait();
+    foreign(sent);
+    drop(theirs);
+    // A request that came to one cannot be accepted for another.
+    let listener = a.listen("127.0.0.1:0").unwrap();
+    let caller = side(&b);
+    let joining = caller.qp.connect(listener.local().unwrap(), b"").unwrap();
+    let stranger = side(&b);
+    let request = listener.next().wait().unwrap();
+    let refused = request.accept_on(&stranger.qp, b"").err();
+    assert!(
+        matches!(refused, Some(Error::Engine(verbena_engine::Error::Foreign))),
+        "{refused:?}"
+    );
+    assert!(joining.wait().is_err(), "whoever asked is told no");
+}
+
+/// A queue pair that can be called, of a function that has this address only.
+fn callable(device: &Device) -> Side {
+    let options = QpOptions {
+        callable: true,
+        ..QpOptions::default()
+    };
+    let plain = side(device);
+    let qp = Qp::new(&plain._pd, &plain.cq, &plain.cq, options).unwrap();
+    Side { qp, ..plain }
+}
+
+/// V1: a function may have addresses of its own, and queue pairs that are connected by hand are called there and nowhere else.
+#[test]
+fn functions_have_addresses_of_their_own() {
+    let adapter = device(LOOPBACK);
+    let at = |address: &str| {
+        let addresses = Some(vec![address.parse().unwrap()]);
+        adapter.function(&FunctionOptions { addresses, ..few() })
+    };
+    let (a, b) = (at("127.0.0.1").unwrap(), at("127.0.0.2").unwrap());
+    assert_eq!(a.addresses().unwrap(), [IpAddr::from([127, 0, 0, 1])]);
+    assert_eq!(b.addresses().unwrap(), [IpAddr::from([127, 0, 0, 2])]);
+    let (ours, theirs) = (callable(&a), callable(&b));
+    let (name, peer) = (ours.qp.name().unwrap(), theirs.qp.name().unwrap());
+    assert_eq!(name.address, IpAddr::from([127, 0, 0, 1]));
+    assert_eq!(peer.address, IpAddr::from([127, 0, 0, 2]));
+    // An address of the other function is none of one's own.
+    let refused = ours.qp.expect_at(peer.address, peer).unwrap_err();
+    assert!(refused.to_string().contains("127.0.0.2"), "{refused}");
+    ours.qp.expect(peer).unwrap();
+    theirs.qp.expect(name).unwrap();
+    for qp in [&ours.qp, &theirs.qp] {
+        assert!(qp.modify(QpState::Rts));
+    }
+    let words = pattern(3000, 5);
+    for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
+        from.memory.write_at(0, &words).unwrap();
+        let write = SendOp::Write {
+            remote: to.memory.place(1000).unwrap(),
+            immediate: None,
+        };
+        let piece = [from.memory.sge(0, 3000).unwrap()];
+        from.qp
+            .post_send(&[wr(1, write, Data::Gather(&piece))])
+            .unwrap();
+        assert_eq!(complete(&from.cq, 1)[0].status, Status::Success);
+        let mut got = vec![0; 3000];
+        to.memory.read_at(1000, &mut got).unwrap();
+        assert!(got == words);
+    }
+    assert_eq!(ours.qp.peer().unwrap().ip(), peer.address);
+    assert_eq!(theirs.qp.peer().unwrap().ip(), name.address);
+    // One that this host does not have cannot be called.
+    let elsewhere = at("192.0.2.77").unwrap();
+    let (pd, cq) = (elsewhere.pd().unwrap(), elsewhere.cq(8).unwrap());
+    let options = QpOptions {
+        callable: true,
+        ..QpOptions::default()
+    };
+    assert!(Qp::new(&pd, &cq, &cq, options).is_err());
+}
+
+/// V2: the network-side map is obeyed where connections are made: what a rule gives to another device is refused, by name.
+#[test]
+fn connections_go_to_the_device_that_owns_their_packets() {
+    let adapter = device(&[
+        ("device", "127.0.0.1,127.0.0.2"),
+        ("presents", "verbena0=rdma,verbena1=rdma,eth7=nic"),
+        ("owners", "127.0.0.2=verbena1,127.0.0.3=eth7"),
+    ]);
+    let other = adapter.logical("verbena1", Service::Rdma).unwrap();
+    let refused = |outcome: Result<verbena::Listener, Error>, owner: &str| {
+        let error = outcome.map(drop).unwrap_err();
+        assert_eq!(error.fault(), Fault::Caller);
+        let said = error.to_string();
+        assert!(said.contains(&format!("belong to {owner}")), "{said}");
+    };
+    refused(adapter.listen("127.0.0.2:0"), "verbena1");
+    for device in [&adapter, &other] {
+        refused(device.listen("127.0.0.3:0"), "eth7");
+    }
+    let theirs = other.listen("127.0.0.2:0").unwrap();
+    let connecting = adapter.connect(theirs.local().unwrap());
+    let there = theirs.accept().wait().unwrap();
+    let ours = connecting.wait().unwrap();
+    let receiving = there.recv(other.buffer(16).unwrap());
+    ours.send(adapter.buffer_from(b"owned").unwrap())
+        .wait()
+        .0
+        .unwrap();
+    assert_eq!(&receiving.wait().1[..], b"owned");
+    // At all addresses: whoever comes to one of another device's is turned away, others are not.
+    let everywhere = adapter.listen("0.0.0.0:0").unwrap();
+    let port = everywhere.local().unwrap().port();
+    let astray = other.connect(SocketAddr::from(([127, 0, 0, 2], port)));
+    assert!(astray.wait().is_err());
+    let connecting = other.connect(SocketAddr::from(([127, 0, 0, 1], port)));
+    everywhere.accept().wait().unwrap();
+    connecting.wait().unwrap();
+    // By hand: from an address of its own, and from no other.
+    let (ours, theirs) = (callable(&adapter), callable(&other));
+    let peer = theirs.qp.name().unwrap();
+    let astray = ours.qp.expect_at([127, 0, 0, 2].into(), peer).unwrap_err();
+    assert!(astray.to_string().contains("verbena1"), "{astray}");
+}

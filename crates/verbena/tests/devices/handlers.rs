@@ -1,0 +1,172 @@
+//! Completion handlers as programs of the low layer use them: registered, owned, moved between, cleared, shut down.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, join, until, wr};
+use verbena::low::{Arm, Cause, Class, Completion, Data, Origin, Place, Reason, RecvWr, processor};
+use verbena::{Cq, Device, Error, Event, Fault, Handler, HandlerOptions, Qp, QpOptions, Status};
+
+/// Two queue pairs of one device, the second one's receives in a queue of their own.
+struct Two {
+    a: Qp,
+    b: Qp,
+    sent: Cq,
+    received: Cq,
+    device: Device,
+}
+
+fn two(settings: &[(&str, &str)]) -> Two {
+    let device = device(settings);
+    let pd = device.pd().unwrap();
+    let (sent, received) = (device.cq(64).unwrap(), device.cq(64).unwrap());
+    let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
+    let b = Qp::new(&pd, &sent, &received, QpOptions::default()).unwrap();
+    join(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
+    Two {
+        a,
+        b,
+        sent,
+        received,
+        device,
+    }
+}
+
+impl Two {
+    /// A message for which the receiving queue is armed.
+    fn message(&self) {
+        self.received.arm(Arm::Next);
+        let receive = RecvWr {
+            id: 1,
+            scatter: &[],
+        };
+        self.b.post_recv(&[receive]).unwrap();
+        self.a.post_send(&[wr(2, SEND, Data::Inline(b""))]).unwrap();
+        assert_eq!(complete(&self.sent, 1)[0].status, Status::Success);
+    }
+}
+
+fn told(device: &Device) -> (Handler, mpsc::Receiver<(Completion, Option<u16>)>) {
+    let (tell, told) = mpsc::channel();
+    let options = HandlerOptions::new(move |completion| {
+        let _ = tell.send((completion, processor()));
+    });
+    (device.set_handler(&options).unwrap(), told)
+}
+
+#[test]
+fn a_queue_moves_between_handlers_and_nothing_is_lost() {
+    let two = two(&[("handlers", "2")]);
+    let ((first, by_first), (second, by_second)) = (told(&two.device), told(&two.device));
+    let patience = Duration::from_secs(10);
+    two.received.set_handler(Some(&first)).unwrap();
+    two.message();
+    let (completion, _) = by_first.recv_timeout(patience).unwrap();
+    let expected = Completion {
+        cq: two.received.number(),
+        reason: Reason::Next,
+        handler: completion.handler,
+    };
+    assert_eq!(completion, expected);
+    assert_eq!(completion.handler.0, first.id());
+
+    let place = *two.device.processors().unwrap().last().unwrap();
+    second.place(&Place::Processors(vec![place])).unwrap();
+    second.set_class(Class::Bulk).unwrap();
+    two.received.set_handler(Some(&second)).unwrap();
+    two.message();
+    assert_eq!(by_second.recv_timeout(patience).unwrap().1, Some(place));
+
+    // Kept while nobody is there, by a program's wish or because its handler was cleared.
+    two.received.detach();
+    two.message();
+    first.clear();
+    two.received.set_handler(Some(&second)).unwrap();
+    by_second.recv_timeout(patience).unwrap();
+    drop(second);
+    assert!(by_second.recv().is_err(), "its code is gone with it");
+    two.message();
+    let (third, by_third) = told(&two.device);
+    two.received.set_handler(Some(&third)).unwrap();
+    by_third.recv_timeout(patience).unwrap();
+    assert!(by_first.try_recv().is_err() && by_third.try_recv().is_err());
+    assert_eq!(complete(&two.received, 4).len(), 4);
+}
+
+#[test]
+fn a_handler_may_own_its_queue() {
+    let device = device(&[]);
+    let cq = Arc::new(device.cq(64).unwrap());
+    let owned = cq.clone();
+    let options = HandlerOptions::new(move |_| owned.arm(Arm::Next));
+    let handler = device.set_handler(&options).unwrap();
+    drop(options);
+    cq.set_handler(Some(&handler)).unwrap();
+    assert_eq!(Arc::strong_count(&cq), 2);
+    drop(handler);
+    assert_eq!(Arc::strong_count(&cq), 1, "no circle");
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let (ours, theirs) = (device(&[("handlers", "1")]), device(&[]));
+    assert_eq!(ours.handler_limit(), 1);
+    let (handler, _told) = told(&ours);
+    let more = ours.set_handler(&HandlerOptions::default()).unwrap_err();
+    assert_eq!(more.fault(), Fault::Limit, "{more}");
+    let nowhere = handler.place(&Place::Processors(vec![60_000])).unwrap_err();
+    assert_eq!(nowhere.fault(), Fault::Caller, "{nowhere}");
+    let foreign = theirs.cq_with(64, &handler);
+    assert!(matches!(foreign, Err(Error::Foreign)), "{foreign:?}");
+    let cq = theirs.cq(64).unwrap();
+    let foreign = cq.set_handler(Some(&handler));
+    assert!(matches!(foreign, Err(Error::Foreign)), "{foreign:?}");
+    let own = Cause::Rdma(Event::Disconnected { qp: 2 });
+    let forged = ours.inject(own, Origin::NOWHERE).unwrap_err();
+    assert_eq!(forged.fault(), Fault::Caller, "{forged}");
+    drop(handler);
+    let (again, _told) = told(&ours);
+    assert_eq!(again.id(), 0);
+}
+
+#[test]
+fn an_observer_sees_completions_too() {
+    let two = two(&[]);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = seen.clone();
+    let cq = two.received.number();
+    let observation = two.device.observe(move |cause| {
+        if matches!(cause, Cause::Rdma(Event::Completion { cq: of, .. }) if of == cq) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    two.message();
+    until("seen", || seen.load(Ordering::Relaxed) == 1);
+    drop(observation);
+    two.message();
+    assert!(two.received.take_notification().unwrap() && two.received.take_notification().unwrap());
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn shutting_down_ends_work_and_tells() {
+    let two = two(&[("linger", "100ms")]);
+    let (handler, told) = told(&two.device);
+    two.received.set_handler(Some(&handler)).unwrap();
+    two.received.arm(Arm::Next);
+    let receive = RecvWr {
+        id: 5,
+        scatter: &[],
+    };
+    two.b.post_recv(&[receive]).unwrap();
+    let ended = two.device.shut_down(Duration::from_secs(5)).unwrap();
+    assert_eq!((ended.finished, ended.flushed), (2, 0));
+    assert!(told.recv_timeout(Duration::from_secs(5)).is_ok());
+    let mut some = [verbena::low::BLANK; 4];
+    assert_eq!(two.received.poll(&mut some), 1);
+    assert_eq!(some[0].status, Status::WrFlushErr);
+    assert!(two.device.shut_down(Duration::ZERO).is_err());
+    assert!(two.a.post_send(&[wr(1, SEND, Data::Inline(b""))]).is_err());
+}

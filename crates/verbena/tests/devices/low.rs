@@ -1,0 +1,235 @@
+//! The low layer: lists, halves on two threads, sleeping on a descriptor, foreign memory, and what is out of reach.
+
+use std::os::fd::AsFd;
+
+use crate::common::low::{SEND, complete, join, wr};
+use crate::common::{device, pattern};
+use verbena::low::{Arm, BLANK, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, WcOp};
+use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
+
+struct Side {
+    qp: Qp,
+    sent: Cq,
+    received: Cq,
+    memory: Memory,
+    pd: Pd,
+    device: Device,
+}
+
+impl Side {
+    fn new() -> Side {
+        let device = device(&[]);
+        let pd = device.pd().unwrap();
+        let (sent, received) = (device.cq(4096).unwrap(), device.cq(4096).unwrap());
+        let options = QpOptions {
+            limits: Limits {
+                sends: 512,
+                receives: 512,
+                ..Limits::default()
+            },
+            ..QpOptions::default()
+        };
+        let qp = Qp::new(&pd, &sent, &received, options).unwrap();
+        let memory = pd.memory(1 << 20, Access::ALL).unwrap();
+        Side {
+            qp,
+            sent,
+            received,
+            memory,
+            pd,
+            device,
+        }
+    }
+}
+
+fn pair() -> (Side, Side) {
+    let (a, b) = (Side::new(), Side::new());
+    let listener = b.device.listen("127.0.0.1:0").unwrap();
+    join(&listener, &a.qp, &b.qp);
+    (a, b)
+}
+
+#[test]
+fn every_operation_in_one_list() {
+    let (a, b) = pair();
+    let data = pattern(1000, 5);
+    a.memory.write_at(0, &data).unwrap();
+    let scatter = [
+        b.memory.sge(5000, 400).unwrap(),
+        b.memory.sge(9000, 600).unwrap(),
+    ];
+    b.qp.post_recv(&[RecvWr {
+        id: 9,
+        scatter: &scatter,
+    }])
+    .unwrap();
+    let remote = b.memory.place(0).unwrap();
+    let word = b.memory.place(2048).unwrap();
+    let all = [a.memory.sge(0, 1000).unwrap()];
+    let back = [a.memory.sge(4000, 1000).unwrap()];
+    let (added, swapped) = (
+        [a.memory.sge(8000, 8).unwrap()],
+        [a.memory.sge(8008, 8).unwrap()],
+    );
+    let read = SendOp::Read {
+        remote,
+        local_invalidate: None,
+    };
+    let write = SendOp::Write {
+        remote,
+        immediate: None,
+    };
+    let add = SendOp::FetchAdd {
+        remote: word,
+        add: 4,
+        mask: 0,
+    };
+    let swap = SendOp::CmpSwap {
+        remote: word,
+        compare: 4,
+        compare_mask: u64::MAX,
+        swap: 77,
+        swap_mask: u64::MAX,
+    };
+    a.qp.post_send(&[
+        wr(1, SEND, Data::Gather(&all)),
+        wr(2, write, Data::Gather(&all)),
+        wr(3, read, Data::Gather(&back)),
+        wr(4, add, Data::Gather(&added)),
+        wr(5, swap, Data::Gather(&swapped)),
+        // Without a fence the write may overtake the answer of the read.
+        SendWr {
+            flags: Flags::SIGNALED | Flags::FENCE,
+            ..wr(6, write, Data::Inline(b"inline"))
+        },
+    ])
+    .unwrap();
+    let done = complete(&a.sent, 6);
+    let ends: Vec<_> = done.iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(ends, [1, 2, 3, 4, 5, 6].map(|id| (id, Status::Success)));
+    let received = complete(&b.received, 1)[0];
+    assert_eq!(
+        (received.id, received.op, received.len),
+        (9, WcOp::Receive, 1000)
+    );
+    let mut got = vec![0; 1000];
+    b.memory.read_at(5000, &mut got[..400]).unwrap();
+    b.memory.read_at(9000, &mut got[400..]).unwrap();
+    assert_eq!(got, data);
+    a.memory.read_at(4000, &mut got).unwrap();
+    assert_eq!(got, data);
+    assert_eq!(a.memory.load(8000).unwrap(), 0);
+    assert_eq!(a.memory.load(8008).unwrap(), 4);
+    assert_eq!(b.memory.load(2048).unwrap(), 77);
+    assert_eq!(b.memory.get::<[u8; 6]>(0).unwrap(), *b"inline");
+}
+
+#[test]
+fn a_refused_request_says_where_the_list_ended() {
+    let (a, _b) = pair();
+    let good = wr(1, SEND, Data::Inline(b"x"));
+    let bad = wr(2, SEND, Data::Inline(&[0; 4000]));
+    let refused = a.qp.post_send(&[good, good, bad, good]);
+    assert!(
+        matches!(refused, Err((2, PostError::Inline { .. }))),
+        "{refused:?}"
+    );
+}
+
+/// One thread sends, one posts receives, one takes completions of either kind; both ways at once.
+#[test]
+fn halves_work_on_threads_of_their_own() {
+    let (a, b) = pair();
+    const COUNT: u64 = 2000;
+    let run = |side: Side| {
+        let Side {
+            qp,
+            sent,
+            received,
+            memory,
+            pd,
+            device,
+        } = side;
+        let (mut sender, mut receiver) = qp.split();
+        let (post, posted) = (memory.clone(), memory.clone());
+        std::thread::spawn(move || {
+            let _keep = (pd, device);
+            std::thread::scope(|scope| {
+                // Their halves come back: the queue pair lives as long as one of them does.
+                let sends = scope.spawn(move || {
+                    for id in 0..COUNT {
+                        let bytes = id.to_be_bytes();
+                        let list = [wr(id, SEND, Data::Inline(&bytes))];
+                        while let Err((_, error)) = sender.post(&list) {
+                            assert!(matches!(error, PostError::Full(_)), "{error}");
+                            std::thread::yield_now();
+                        }
+                    }
+                    sender
+                });
+                let receives = scope.spawn(move || {
+                    for id in 0..COUNT {
+                        let scatter = [post.sge(id as usize * 8, 8).unwrap()];
+                        let list = [RecvWr {
+                            id,
+                            scatter: &scatter,
+                        }];
+                        while let Err((_, error)) = receiver.post(&list) {
+                            assert!(matches!(error, PostError::Full(_)), "{error}");
+                            std::thread::yield_now();
+                        }
+                    }
+                    receiver
+                });
+                let sent = scope.spawn(move || complete(&sent, COUNT as usize));
+                let received = complete(&received, COUNT as usize);
+                for (id, wc) in (0..).zip(&received) {
+                    assert_eq!((wc.id, wc.status), (id, Status::Success));
+                    assert_eq!(
+                        posted.get::<[u8; 8]>(id as usize * 8).unwrap(),
+                        id.to_be_bytes()
+                    );
+                }
+                for (id, wc) in (0..).zip(sent.join().unwrap()) {
+                    assert_eq!((wc.id, wc.status), (id, Status::Success));
+                }
+                let (sender, _receiver) = (sends.join().unwrap(), receives.join().unwrap());
+                assert_eq!(sender.view().sends, 0);
+            });
+        })
+    };
+    let (a, b) = (run(a), run(b));
+    a.join().unwrap();
+    b.join().unwrap();
+}
+
+#[test]
+fn a_descriptor_tells_when_an_armed_queue_has_something() {
+    let (a, b) = pair();
+    let _fd = b.received.as_fd();
+    for id in 0..20 {
+        let scatter = [b.memory.sge(0, 8).unwrap()];
+        b.received.arm(Arm::Next);
+        b.qp.post_recv(&[RecvWr {
+            id,
+            scatter: &scatter,
+        }])
+        .unwrap();
+        a.qp.post_send(&[wr(id, SEND, Data::Inline(b"x"))]).unwrap();
+        assert!(b.received.take_notification().unwrap());
+        let mut some = [BLANK; 4];
+        assert_eq!(b.received.poll(&mut some), 1);
+        assert_eq!(some[0].id, id);
+        complete(&a.sent, 1);
+    }
+}
+
+/// What makes the slices of buffers sound: the low layer cannot name memory of the high one.
+#[test]
+fn the_high_layers_memory_is_out_of_reach() {
+    let (a, _b) = pair();
+    let hidden = a.device.memory(64, Access::ALL).unwrap();
+    let sge = [hidden.sge(0, 8).unwrap()];
+    a.qp.post_send(&[wr(1, SEND, Data::Gather(&sge))]).unwrap();
+    assert_eq!(complete(&a.sent, 1)[0].status, Status::LocProtErr);
+}

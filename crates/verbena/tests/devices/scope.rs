@@ -1,0 +1,205 @@
+//! Operations on borrowed slices and on parts of memory: the bytes, and that nothing is touched afterwards.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::common::{device, pair, pattern};
+use verbena::{Access, Error, Fault};
+
+#[test]
+fn slices_of_every_length_go_and_come() {
+    let (a, b) = pair(&[]);
+    let memory = b.device().memory(1 << 20, Access::ALL).unwrap();
+    for len in [0, 1, 64, 5000, 1 << 20] {
+        let data = pattern(len, 7);
+        let there = memory.remote().slice(0, len as u64).unwrap();
+        let (mut got, mut back) = (vec![0; len], vec![0; len]);
+        std::thread::scope(|threads| {
+            let receiving = threads.spawn(|| {
+                b.scope(|scope| {
+                    let (received, bytes) = scope.recv(&mut got).wait();
+                    assert_eq!(received.unwrap().len, len);
+                    assert_eq!(bytes, data);
+                });
+            });
+            a.scope(|scope| {
+                let sent = scope.send(&data);
+                let written = scope.write(&data, &there);
+                sent.wait().unwrap();
+                written.wait().unwrap();
+                let (read, bytes) = scope.read(&mut back, &there).wait();
+                read.unwrap();
+                assert_eq!(bytes, data);
+                // It is ours again, and can be lent once more.
+                bytes.fill(0);
+                scope.read(bytes, &there).wait().0.unwrap();
+            });
+            receiving.join().unwrap();
+        });
+        assert!(got == data && back == data, "{len}");
+    }
+    assert_eq!(a.device().used().stags, 0, "nothing stays registered");
+}
+
+/// Forgotten operations are waited for: when the call returns the bytes are there and nobody is at work in them.
+#[test]
+fn what_is_forgotten_is_waited_for() {
+    let (a, b) = pair(&[]);
+    let memory = b.device().memory(1 << 20, Access::ALL).unwrap();
+    memory.write_at(0, &pattern(1 << 20, 3)).unwrap();
+    let mut slices = vec![vec![0; 1 << 20]; 8];
+    a.scope(|scope| {
+        for (i, slice) in slices.iter_mut().enumerate() {
+            let loan = scope.read(slice, &memory.remote());
+            if i % 2 == 0 {
+                core::mem::forget(loan);
+            } else {
+                drop(loan);
+            }
+        }
+    });
+    for slice in &slices {
+        assert!(*slice == pattern(1 << 20, 3));
+    }
+    // What was forgotten of it keeps nothing registered.
+    assert_eq!(a.device().used().stags, 0);
+}
+
+/// A panic takes the slices back at once; a message that comes later finds nothing to write to.
+#[test]
+fn a_panic_takes_everything_back() {
+    let (a, b) = pair(&[]);
+    let mut bytes = [1; 64];
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        b.scope(|scope| {
+            let _receiving = scope.recv(&mut bytes);
+            panic!("as a test does");
+        });
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(b.device().used().stags, 0);
+    let later = b.recv(b.device().buffer(64).unwrap());
+    let ended = later.wait_for(Duration::from_secs(5));
+    let (result, _) = ended.expect("the connection fails at once, not with the next message");
+    assert!(result.is_err());
+    let sent = a.send(a.device().buffer_from(&[9; 64]).unwrap()).wait().0;
+    assert!(sent.is_err());
+    assert_eq!(bytes, [1; 64], "nothing comes afterwards");
+}
+
+/// A panic with nothing under way harms nobody.
+#[test]
+fn a_panic_after_the_work_leaves_the_connection() {
+    let (a, b) = pair(&[]);
+    let mut bytes = [0; 8];
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        b.scope(|scope| {
+            let receiving = scope.recv(&mut bytes);
+            a.scope(|scope| scope.send(b"before").wait()).unwrap();
+            receiving.wait().0.unwrap();
+            panic!("as a test does");
+        });
+    }));
+    assert!(panicked.is_err());
+    let receiving = b.recv(b.device().buffer(64).unwrap());
+    a.scope(|scope| scope.send(b"after").wait()).unwrap();
+    assert_eq!(&receiving.wait().1[..], b"after");
+}
+
+#[test]
+fn a_loan_that_is_late_can_be_waited_for_again() {
+    let (a, b) = pair(&[]);
+    let mut bytes = [0; 8];
+    b.scope(|scope| {
+        let loan = scope.recv(&mut bytes);
+        let Err(loan) = loan.wait_for(Duration::from_millis(5)) else {
+            panic!("nobody has sent");
+        };
+        a.scope(|scope| scope.send(b"late").wait()).unwrap();
+        let (received, bytes) = loan.wait();
+        assert_eq!(&bytes[..received.unwrap().len], b"late");
+    });
+}
+
+#[test]
+fn a_connection_that_ends_ends_its_loans() {
+    let (a, b) = pair(&[]);
+    let mut bytes = [0; 8];
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            drop(a);
+        });
+        b.scope(|scope| {
+            let (result, _) = scope.recv(&mut bytes).wait();
+            assert!(result.unwrap_err().is_closed());
+        });
+    });
+}
+
+/// None of these reaches the wire: the connection works on.
+#[test]
+fn what_makes_no_sense_is_refused_and_the_slice_is_back() {
+    let (a, b) = pair(&[]);
+    let memory = b.device().memory(64, Access::ALL).unwrap();
+    let mut small = [5; 63];
+    a.scope(|scope| {
+        let (result, slice) = scope.read(&mut small, &memory.remote()).wait();
+        assert!(matches!(result, Err(Error::Bounds { limit: 63, .. })));
+        slice[0] = 6;
+        let long = scope.write(&[0; 65], &memory.remote()).wait();
+        assert!(matches!(long, Err(Error::Bounds { limit: 64, .. })));
+    });
+    assert_eq!(small[..2], [6, 5]);
+    let fixed = a.device().memory(64, Access::LOCAL_READ).unwrap();
+    let piece = fixed.piece(0, 64).unwrap();
+    let refused = a.read_into(&piece, &memory.remote()).wait().unwrap_err();
+    assert!(matches!(refused, Error::Right { .. }), "{refused}");
+    let refused = a.recv_into(&piece).wait().unwrap_err();
+    assert_eq!(refused.fault(), Fault::Caller);
+    let foreign = device(&[]).memory(64, Access::ALL).unwrap();
+    let refused = a.send_from(&foreign.piece(0, 8).unwrap()).wait();
+    assert!(matches!(refused, Err(Error::Foreign)));
+    a.write_from(&piece, &memory.remote()).wait().unwrap();
+}
+
+#[test]
+fn parts_of_memory_go_and_come_where_they_are() {
+    let (a, b) = pair(&[]);
+    let ours = a.device().memory(1 << 20, Access::ALL).unwrap();
+    let theirs = b.device().memory(1 << 20, Access::ALL).unwrap();
+    let data = pattern(100_000, 1);
+    ours.write_at(1000, &data).unwrap();
+    let piece = ours.piece(1000, 100_000).unwrap();
+    let receiving = b.recv_into(&theirs.piece(5000, 200_000).unwrap());
+    a.send_from(&piece).wait().unwrap();
+    assert_eq!(receiving.wait().unwrap().len, 100_000);
+    let mut got = vec![0; 100_000];
+    theirs.read_at(5000, &mut got).unwrap();
+    assert!(got == data);
+    let there = theirs.remote().slice(300_000, 100_000).unwrap();
+    // The memory lives as long as the operation, not only as long as its handles.
+    let writing = a.write_from(&piece, &there);
+    drop((ours, piece));
+    writing.wait().unwrap();
+    let back = a.device().memory(200_000, Access::LOCAL_WRITE).unwrap();
+    let reading = a.read_into(&back.piece(7, 150_000).unwrap(), &there);
+    reading.wait().unwrap();
+    back.read_at(7, &mut got).unwrap();
+    assert!(got == data);
+    assert_eq!(back.get::<u8>(100_007).unwrap(), 0, "no byte more");
+}
+
+/// A receive into memory that was given up is not inherited: its message is where it should be.
+#[test]
+fn a_given_up_receive_into_memory_keeps_its_message() {
+    let (a, b) = pair(&[]);
+    let memory = b.device().memory(64, Access::ALL).unwrap();
+    drop(b.recv_into(&memory.piece(8, 8).unwrap()));
+    let receiving = b.recv(b.device().buffer(8).unwrap());
+    for text in [b"one", b"two"] {
+        a.scope(|scope| scope.send(text).wait()).unwrap();
+    }
+    assert_eq!(&receiving.wait().1[..], b"two");
+    assert_eq!(memory.get::<[u8; 3]>(8).unwrap(), *b"one");
+}

@@ -1,0 +1,217 @@
+//! Shared receive queues over real connections: who gets which receive, what happens without one, and when it is told.
+
+use std::collections::HashMap;
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, join, until, wr};
+use verbena::low::{BLANK, Data, PostError, RecvWr};
+use verbena::{Access, Cq, Device, Error, Event, Fault, Memory, Pd, Qp, QpOptions, Srq, Status};
+
+/// Several connections, whose accepting side draws from one queue. M21: all of one device.
+struct World {
+    clients: Vec<Qp>,
+    servers: Vec<Qp>,
+    sent: Cq,
+    got: Cq,
+    srq: Srq,
+    memory: Memory,
+    pd: Pd,
+    device: Device,
+}
+
+impl World {
+    fn new(connections: usize) -> World {
+        let device = device(&[]);
+        let pd = device.pd().unwrap();
+        let (sent, got) = (device.cq(1024).unwrap(), device.cq(1024).unwrap());
+        let srq = pd.srq(256, 2).unwrap();
+        let listener = device.listen("127.0.0.1:0").unwrap();
+        let (mut clients, mut servers) = (Vec::new(), Vec::new());
+        for _ in 0..connections {
+            let client = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
+            let server = Qp::with_srq(&pd, &got, &got, &srq, QpOptions::default()).unwrap();
+            join(&listener, &client, &server);
+            clients.push(client);
+            servers.push(server);
+        }
+        World {
+            clients,
+            servers,
+            sent,
+            got,
+            srq,
+            memory: pd.memory(1 << 16, Access::ALL).unwrap(),
+            pd,
+            device,
+        }
+    }
+
+    fn post(&self, id: u64) {
+        let scatter = [self.memory.sge(id as usize * 16, 16).unwrap()];
+        let scatter = &scatter;
+        self.srq.post(&[RecvWr { id, scatter }]).unwrap();
+    }
+
+    fn bytes(&self, id: u64) -> [u8; 2] {
+        self.memory.get(id as usize * 16).unwrap()
+    }
+}
+
+#[test]
+fn connections_draw_from_one_stock() {
+    let world = World::new(4);
+    const EACH: u8 = 50;
+    for id in 0..u64::from(EACH) * 4 {
+        world.post(id);
+    }
+    for i in 0..EACH {
+        for (c, client) in (0..).zip(&world.clients) {
+            let bytes = [c, i];
+            let list = [wr(7, SEND, Data::Inline(&bytes))];
+            client.post_send(&list).unwrap();
+        }
+    }
+    let mut next = HashMap::new();
+    for wc in complete(&world.got, usize::from(EACH) * 4) {
+        assert_eq!((wc.status, wc.len), (Status::Success, 2));
+        let [c, i] = world.bytes(wc.id);
+        assert_eq!(wc.qpn, world.servers[usize::from(c)].number());
+        let expected = next.entry(c).or_insert(0);
+        assert_eq!(i, *expected, "each connection's messages are in order");
+        *expected += 1;
+    }
+    assert_eq!(world.srq.query().unwrap().waiting, 0);
+    assert_eq!(world.srq.query().unwrap().users, 4);
+    complete(&world.sent, usize::from(EACH) * 4);
+}
+
+/// All find it empty and wait; each receive that is posted lets exactly one of them go on.
+#[test]
+fn who_finds_it_empty_waits_in_line() {
+    let world = World::new(3);
+    for (c, client) in (0..).zip(&world.clients) {
+        let bytes = [c, 9];
+        client
+            .post_send(&[wr(7, SEND, Data::Inline(&bytes))])
+            .unwrap();
+        let server = &world.servers[usize::from(c)];
+        // Polling lets the connections run.
+        until("the message finds no receive", || {
+            assert_eq!(world.got.poll(&mut [BLANK; 4]), 0);
+            server.view().counters.rnr_sent > 0
+        });
+    }
+    let mut seen = Vec::new();
+    for id in 0..3 {
+        world.post(id);
+        let wc = complete(&world.got, 1)[0];
+        assert_eq!((wc.id, wc.status), (id, Status::Success));
+        seen.push(world.bytes(id)[0]);
+        assert_eq!(
+            world.got.poll(&mut [BLANK; 4]),
+            0,
+            "one receive, one message"
+        );
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1, 2]);
+    for wc in complete(&world.sent, 3) {
+        assert_eq!(wc.status, Status::Success);
+    }
+}
+
+/// What was told of a low stock since the last time.
+fn limits(device: &Device) -> impl Iterator<Item = Event> {
+    let ours = |event: &Event| matches!(event, Event::SrqLimit { .. });
+    std::iter::from_fn(|| device.next_event()).filter(ours)
+}
+
+#[test]
+fn a_low_stock_is_told_once() {
+    let world = World::new(1);
+    for id in 0..4 {
+        world.post(id);
+    }
+    world.srq.set_limit(3).unwrap();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let list = [wr(7, SEND, Data::Inline(b"xx"))];
+        world.clients[0].post_send(&list).unwrap();
+        complete(&world.got, 1);
+        until("the sender heard", || {
+            world.clients[0].view().sends == 0 || world.sent.poll(&mut [BLANK; 4]) > 0
+        });
+        told.extend(limits(&world.device));
+    }
+    // Whoever took the message from the stock may not have told of it when the message has arrived.
+    until("it is told", || {
+        told.extend(limits(&world.device));
+        !told.is_empty()
+    });
+    let srq = world.srq.number();
+    assert_eq!(told, [Event::SrqLimit { srq }]);
+    assert_eq!(
+        world.srq.query().unwrap().limit,
+        0,
+        "and is not armed any more"
+    );
+}
+
+#[test]
+fn in_use_it_stays() {
+    let world = World::new(2);
+    world.post(0);
+    let World {
+        clients,
+        servers,
+        srq,
+        pd,
+        device,
+        memory,
+        sent,
+        got,
+    } = world;
+    let (srq, error) = srq.destroy().unwrap_err();
+    assert_eq!(error.fault(), Fault::Caller);
+    assert!(error.to_string().contains("in use by 2"), "{error}");
+    // Refused, it works on.
+    clients[0]
+        .post_send(&[wr(7, SEND, Data::Inline(b"on"))])
+        .unwrap();
+    assert_eq!(complete(&got, 1)[0].status, Status::Success);
+    // Dropped in use, it lasts as long as its queue pairs.
+    drop(srq);
+    assert_eq!(device.used().srqs, 1);
+    drop(servers);
+    assert_eq!(device.used().srqs, 0);
+    drop((clients, pd, memory, sent));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_numbers() {
+    let (device, other) = (device(&[]), device(&[]));
+    let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
+    let srq = pd.srq(4, 1).unwrap();
+    let list = [1, 2, 3, 4, 5].map(|id| RecvWr { id, scatter: &[] });
+    assert_eq!(srq.post(&list), Err((4, PostError::Full(4))));
+    let memory = pd.memory(64, Access::ALL).unwrap();
+    let pieces = [memory.sge(0, 1).unwrap(); 2];
+    let refused = srq.post(&[RecvWr {
+        id: 6,
+        scatter: &pieces,
+    }]);
+    assert_eq!(refused, Err((0, PostError::Full(4))), "fullness is first");
+    let on = |pd: &Pd, srq: &Srq| Qp::with_srq(pd, &cq, &cq, srq, QpOptions::default());
+    let qp = on(&pd, &srq).unwrap();
+    qp.modify(verbena::low::QpState::Init);
+    assert_eq!(qp.post_recv(&list[..1]), Err((0, PostError::Shared)));
+    let elsewhere = on(&device.pd().unwrap(), &srq).unwrap_err();
+    assert!(
+        elsewhere.to_string().contains("protection domain"),
+        "{elsewhere}"
+    );
+    let foreign = on(&pd, &other.pd().unwrap().srq(4, 1).unwrap());
+    assert!(matches!(foreign, Err(Error::Foreign)));
+    let most = device.attributes().shared_receives;
+    assert!(pd.srq(most + 1, 1).is_err());
+}

@@ -1,0 +1,451 @@
+//! Shared send queues over real connections (V6): one order over many channels, who fails alone, and who holds up whom.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, join, until, wr};
+use verbena::low::{Data, Fate, PostError, QpState, RecvWr, Remote, SendOp, Wc};
+use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
+use verbena::{Event, Status};
+
+/// A publisher with one queue, and subscribers on a device of their own.
+struct World {
+    ssq: Ssq,
+    sent: Cq,
+    got: Cq,
+    channels: Vec<Qp>,
+    subscribers: Vec<Qp>,
+    memory: Memory,
+    ours: Pd,
+    theirs: Pd,
+    listener: Listener,
+    publisher: Device,
+    _subscriber: Device,
+}
+
+const STALL: Duration = Duration::from_millis(300);
+
+impl World {
+    fn new(channels: usize) -> World {
+        let mut world = World::empty(64);
+        for _ in 0..channels {
+            let at = world.listener.local().unwrap();
+            world.subscribe(at);
+        }
+        world
+    }
+
+    fn empty(requests: usize) -> World {
+        World::patient(requests, STALL)
+    }
+
+    fn patient(requests: usize, stall: Duration) -> World {
+        let (publisher, subscriber) = (device(&[]), device(&[]));
+        let (ours, theirs) = (publisher.pd().unwrap(), subscriber.pd().unwrap());
+        // As many as any test posts: a queue has room for the next request before its completion is taken.
+        let sent = publisher.cq(512).unwrap();
+        let options = SsqOptions {
+            requests,
+            stall: Some(stall),
+            ..SsqOptions::default()
+        };
+        World {
+            ssq: ours.ssq(&sent, options).unwrap(),
+            sent,
+            got: subscriber.cq(1024).unwrap(),
+            channels: Vec::new(),
+            subscribers: Vec::new(),
+            memory: theirs.memory(1 << 20, Access::ALL).unwrap(),
+            ours,
+            theirs,
+            listener: subscriber.listen("127.0.0.1:0").unwrap(),
+            publisher,
+            _subscriber: subscriber,
+        }
+    }
+
+    /// One more channel, which dials this address.
+    fn subscribe(&mut self, at: SocketAddr) {
+        let channel = Qp::of_ssq(&self.ssq, &self.sent, None, QpOptions::default()).unwrap();
+        let (got, options) = (&self.got, QpOptions::default());
+        let subscriber = Qp::new(&self.theirs, got, got, options).unwrap();
+        subscriber.modify(QpState::Init);
+        if at == self.listener.local().unwrap() {
+            join(&self.listener, &channel, &subscriber);
+        } else {
+            let joining = channel.connect(at, b"").unwrap();
+            let request = self.listener.next().wait().unwrap();
+            request.accept_on(&subscriber, b"").unwrap().wait().unwrap();
+            joining.wait().unwrap();
+        }
+        self.channels.push(channel);
+        self.subscribers.push(subscriber);
+    }
+
+    fn receives(&self, at: usize, count: u64) {
+        for id in 0..count {
+            let scatter = &[self.memory.sge(0, 64).unwrap()];
+            self.subscribers[at]
+                .post_recv(&[RecvWr { id, scatter }])
+                .unwrap();
+        }
+    }
+
+    fn send(&self, at: usize, id: u64) {
+        let request = wr(id, SEND, Data::Inline(b"news"));
+        self.ssq
+            .post(self.channels[at].number(), &[request])
+            .unwrap();
+    }
+}
+
+fn ids(all: &[Wc]) -> Vec<u64> {
+    all.iter().map(|wc| wc.id).collect()
+}
+
+#[test]
+fn eight_channels_have_one_order() {
+    let world = World::new(8);
+    for at in 0..8 {
+        world.receives(at, 125);
+    }
+    // No channel has its turn in a fixed rhythm.
+    let turn = |id: u64| (id.wrapping_mul(0x9E37_79B9) >> 7) as usize % 8;
+    let mut counts = [0; 8];
+    let (mut next, mut ended) = (0, Vec::new());
+    while ended.len() < 600 {
+        while next < 600 && next - (ended.len() as u64) < 64 {
+            world.send(turn(next), next);
+            counts[turn(next)] += 1;
+            next += 1;
+        }
+        ended.extend(complete(&world.sent, 1));
+    }
+    assert_eq!(ids(&ended), Vec::from_iter(0..600));
+    for wc in &ended {
+        assert_eq!(wc.status, Status::Success);
+        assert_eq!(wc.qpn, world.channels[turn(wc.id)].number());
+    }
+    let arrived = complete(&world.got, 600);
+    for (at, count) in counts.into_iter().enumerate() {
+        let here = |wc: &&Wc| wc.qpn == world.subscribers[at].number();
+        assert_eq!(
+            arrived.iter().filter(here).count(),
+            count,
+            "subscriber {at}"
+        );
+        let channel = world
+            .ssq
+            .query_channel(world.channels[at].number())
+            .unwrap();
+        assert_eq!(channel.counters.completed, count as u64);
+    }
+    let info = world.ssq.query().unwrap();
+    assert_eq!(
+        (info.waiting, info.channels, info.counters.completed),
+        (0, 8, 600)
+    );
+}
+
+#[test]
+fn a_subscriber_that_is_killed_takes_only_its_own_along() {
+    let mut world = World::new(3);
+    let wire = Wire::to(world.listener.local().unwrap());
+    world.subscribe(wire.at);
+    for at in 0..3 {
+        world.receives(at, 10);
+    }
+    // It has no receive, so that its requests are under way when it dies.
+    for id in 0..20 {
+        world.send(id as usize % 4, id);
+    }
+    wire.set(KILLED);
+    let ended = complete(&world.sent, 20);
+    assert_eq!(ids(&ended), Vec::from_iter(0..20));
+    for wc in &ended {
+        assert_eq!(wc.status == Status::Success, wc.id % 4 != 3, "{wc:?}");
+    }
+    world.send(3, 20);
+    world.send(0, 21);
+    let after: Vec<_> = complete(&world.sent, 2)
+        .iter()
+        .map(|wc| wc.status)
+        .collect();
+    assert_eq!(after, [Status::WrFlushErr, Status::Success]);
+}
+
+#[test]
+fn a_subscriber_without_receives_holds_up_the_others_no_longer_than_the_limit() {
+    let world = World::new(3);
+    world.receives(0, 2);
+    world.receives(2, 2);
+    let begin = Instant::now();
+    for (at, id) in [(0, 0), (1, 1), (2, 2), (0, 3), (1, 4), (2, 5)] {
+        world.send(at, id);
+    }
+    let ended = complete(&world.sent, 6);
+    let took = begin.elapsed();
+    assert_eq!(ids(&ended), [0, 1, 2, 3, 4, 5]);
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    let statuses: Vec<_> = ended.iter().map(|wc| wc.status).collect();
+    let expected = [well, Status::RetryExcErr, well, well, flushed, well];
+    assert_eq!(statuses, expected);
+    assert!(took >= STALL, "{took:?}");
+    assert!(took < STALL * 10, "{took:?}");
+    assert_eq!(world.channels[1].state(), QpState::Err);
+    assert_eq!(world.ssq.query().unwrap().counters.stalls, 1);
+}
+
+#[test]
+fn a_subscriber_that_stops_reading_holds_up_the_others_no_longer_than_the_limit() {
+    let mut world = World::new(2);
+    let wire = Wire::to(world.listener.local().unwrap());
+    world.subscribe(wire.at);
+    world.receives(0, 1);
+    world.receives(1, 1);
+    wire.set(HELD);
+    let bytes = world.ours.memory(1 << 20, Access::ALL).unwrap();
+    let remote = Remote {
+        stag: world.memory.place(0).unwrap().stag,
+        to: world.memory.place(0).unwrap().to,
+    };
+    let write = SendOp::Write {
+        remote,
+        immediate: None,
+    };
+    let piece = [bytes.sge(0, 1 << 20).unwrap()];
+    let stuck = world.channels[2].number();
+    for id in 0..40 {
+        let request = wr(id, write, Data::Gather(&piece));
+        world.ssq.post(stuck, &[request]).unwrap();
+    }
+    world.send(0, 40);
+    world.send(1, 41);
+    let begin = Instant::now();
+    let ended = complete(&world.sent, 42);
+    assert!(begin.elapsed() < STALL * 20, "{:?}", begin.elapsed());
+    assert_eq!(ids(&ended), Vec::from_iter(0..42));
+    assert_eq!(ended[0].status, Status::RetryExcErr);
+    assert!(
+        ended[1..40]
+            .iter()
+            .all(|wc| wc.status == Status::WrFlushErr)
+    );
+    assert!(ended[40..].iter().all(|wc| wc.status == Status::Success));
+    // Whoever has the memory back may change it: nothing of it is sent any more.
+    drop(bytes);
+}
+
+#[test]
+fn a_slow_subscriber_that_takes_what_it_is_sent_is_never_failed() {
+    let world = World::new(2);
+    world.receives(1, 1);
+    let bytes = world.ours.memory(1 << 20, Access::ALL).unwrap();
+    let remote = world.memory.place(0).unwrap();
+    let write = SendOp::Write {
+        remote,
+        immediate: None,
+    };
+    let piece = [bytes.sge(0, 1 << 20).unwrap()];
+    for id in 0..32 {
+        let request = wr(id, write, Data::Gather(&piece));
+        world
+            .ssq
+            .post(world.channels[0].number(), &[request])
+            .unwrap();
+    }
+    world.send(1, 32);
+    let ended = complete(&world.sent, 33);
+    assert_eq!(ids(&ended), Vec::from_iter(0..33));
+    assert!(ended.iter().all(|wc| wc.status == Status::Success));
+    let counters = world.ssq.query().unwrap().counters;
+    assert_eq!((counters.bytes, counters.stalls), ((32 << 20) + 4, 0));
+}
+
+#[test]
+fn posters_on_several_threads_share_one_order() {
+    let world = World::new(4);
+    for at in 0..4 {
+        world.receives(at, 100);
+    }
+    std::thread::scope(|scope| {
+        for at in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                for id in 0..100 {
+                    let request = [wr((at as u64) << 32 | id, SEND, Data::Inline(b"x"))];
+                    let channel = world.channels[at].number();
+                    while let Err((_, error)) = world.ssq.post(channel, &request) {
+                        assert_eq!(error, PostError::Full(64));
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let ended = complete(&world.sent, 400);
+        assert!(ended.iter().all(|wc| wc.status == Status::Success));
+        for at in 0..4 {
+            let own = ended.iter().filter(|wc| wc.id >> 32 == at);
+            let own: Vec<u64> = own.map(|wc| wc.id & 0xffff).collect();
+            assert_eq!(own, Vec::from_iter(0..100));
+        }
+    });
+}
+
+#[test]
+fn channels_come_and_go_with_requests_pending() {
+    let mut world = World::new(3);
+    world.receives(0, 2);
+    world.receives(2, 2);
+    for (at, id) in [(0, 0), (1, 1), (2, 2), (1, 3), (0, 4), (2, 5)] {
+        world.send(at, id);
+    }
+    let gone = world.channels.remove(1);
+    let number = gone.number();
+    drop(gone);
+    let ended = complete(&world.sent, 6);
+    assert_eq!(ids(&ended), [0, 1, 2, 3, 4, 5]);
+    let own = |wc: &&Wc| wc.qpn == number;
+    let flushed = |wc: &Wc| wc.status == Status::WrFlushErr;
+    assert!(ended.iter().filter(own).all(flushed));
+    let records = world.ssq.history(Some(number)).unwrap();
+    let fate = Fate::Completed(Status::WrFlushErr);
+    assert_eq!(records.len(), 2);
+    assert!(records.iter().all(|record| record.fate == fate));
+    let posted = world.ssq.post(number, &[wr(9, SEND, Data::Inline(b""))]);
+    assert_eq!(posted, Err((0, PostError::Channel(number))));
+    let (ssq, error) = world.ssq.destroy().unwrap_err();
+    assert!(error.to_string().contains("in use by 2"), "{error}");
+    drop(world.channels);
+    ssq.destroy().map_err(|(_, error)| error).unwrap();
+}
+
+#[test]
+fn a_channel_that_is_reset_is_flushed_at_once_and_can_be_connected_again() {
+    // A limit that no test waits for: nobody looks at a clock here.
+    let mut world = World::patient(64, Duration::from_secs(3600));
+    let at = world.listener.local().unwrap();
+    world.subscribe(at);
+    world.subscribe(at);
+    world.receives(1, 1);
+    for (at, id) in [(0, 1), (1, 2), (0, 3)] {
+        world.send(at, id);
+    }
+    let channel = &world.channels[0];
+    assert!(channel.modify(QpState::Reset));
+    let ended = complete(&world.sent, 3);
+    let ends: Vec<_> = ended.iter().map(|wc| (wc.id, wc.status)).collect();
+    let (well, flushed) = (Status::Success, Status::WrFlushErr);
+    assert_eq!(ends, [(1, flushed), (2, well), (3, flushed)]);
+    // The same channel, in its next life, to another subscriber.
+    let got = &world.got;
+    let next = Qp::new(&world.theirs, got, got, QpOptions::default()).unwrap();
+    next.modify(QpState::Init);
+    until("the connection is gone", || channel.peer().is_none());
+    join(&world.listener, channel, &next);
+    world.subscribers[0] = next;
+    world.receives(0, 1);
+    world.send(0, 4);
+    let ended = complete(&world.sent, 1);
+    assert_eq!((ended[0].id, ended[0].status), (4, well));
+}
+
+#[test]
+fn what_belongs_elsewhere_is_refused() {
+    let world = World::new(1);
+    let strange = world.theirs.ssq(&world.sent, SsqOptions::default());
+    assert!(matches!(strange, Err(Error::Foreign)));
+    let strange = Qp::of_ssq(&world.ssq, &world.got, None, QpOptions::default());
+    assert!(matches!(strange, Err(Error::Foreign)));
+    let request = [wr(0, SEND, Data::Inline(b"x"))];
+    let own = world.channels[0].post_send(&request);
+    assert_eq!(own, Err((0, PostError::Shared)));
+    let plain = Qp::new(&world.ours, &world.sent, &world.sent, QpOptions::default()).unwrap();
+    let posted = world.ssq.post(plain.number(), &request);
+    assert_eq!(posted, Err((0, PostError::Channel(plain.number()))));
+    let used = world.publisher.used().ssqs;
+    assert_eq!(used, 1);
+}
+
+#[test]
+fn a_sleeping_consumer_is_told_and_a_failed_channel_raises_its_event() {
+    let world = World::new(2);
+    let told = Arc::new(AtomicU8::new(0));
+    let heard = told.clone();
+    world.publisher.on_event(move |event| {
+        if matches!(event, Event::Disconnected { .. }) {
+            heard.store(1, Ordering::Release);
+        }
+    });
+    world.receives(1, 1);
+    world.send(0, 1);
+    world.send(1, 2);
+    // `complete` sleeps on the queue's descriptor.
+    assert_eq!(ids(&complete(&world.sent, 2)), [1, 2]);
+    until("the event", || told.load(Ordering::Acquire) == 1);
+}
+
+const CARRIED: u8 = 0;
+const HELD: u8 = 1;
+const KILLED: u8 = 2;
+
+/// Somebody between two adapters who can stop reading, or break off.
+struct Wire {
+    at: SocketAddr,
+    mode: Arc<AtomicU8>,
+}
+
+impl Wire {
+    fn to(server: SocketAddr) -> Wire {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let mode = Arc::new(AtomicU8::new(CARRIED));
+        let (there, back) = (mode.clone(), mode.clone());
+        std::thread::spawn(move || {
+            let (client, _) = listener.accept().unwrap();
+            let server = TcpStream::connect(server).unwrap();
+            let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || carry(from, to, &back));
+            carry(client, server, &there);
+        });
+        Wire { at, mode }
+    }
+
+    fn set(&self, mode: u8) {
+        self.mode.store(mode, Ordering::Release);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.set(KILLED);
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, mode: &AtomicU8) {
+    from.set_read_timeout(Some(Duration::from_millis(5)))
+        .unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        match mode.load(Ordering::Acquire) {
+            HELD => {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            KILLED => {
+                let _ = from.shutdown(std::net::Shutdown::Both);
+                return;
+            }
+            _ => {}
+        }
+        match from.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(n) => to.write_all(&bytes[..n]).unwrap(),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Connections that do not move, and why (V1): each flows where it was.
+
+use crate::common::low::{SEND, complete, join, until, wr};
+use crate::common::{LOOPBACK, device, tenant};
+use verbena::low::{BLANK, Data, RecvWr};
+use verbena::{Access, Cq, Device, Error, Qp, QpOptions, Status};
+
+/// Two joined queue pairs of one device, and a tenant of it.
+fn joined() -> (Device, Device, Cq, Qp, Cq, Qp) {
+    let adapter = device(LOOPBACK);
+    let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
+    let pd = adapter.pd().unwrap();
+    let options = QpOptions::default();
+    let ours = Qp::new(&pd, &a, &a, options).unwrap();
+    let theirs = Qp::new(&pd, &b, &b, options).unwrap();
+    let listener = adapter.listen("127.0.0.1:0").unwrap();
+    join(&listener, &ours, &theirs);
+    let tenant = tenant(&adapter);
+    (adapter, tenant, a, ours, b, theirs)
+}
+
+fn send(qp: &Qp, id: u64) {
+    qp.post_send(&[wr(id, SEND, Data::Inline(b"hello"))])
+        .unwrap();
+}
+
+#[test]
+fn a_refused_move_leaves_the_connection_flowing() {
+    let (_adapter, tenant, a, ours, b, theirs) = joined();
+    let (pd, elsewhere) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    // Queues of one function, a domain of another.
+    let refused = ours.migrate(&pd, &a, &a, None).unwrap_err();
+    assert!(matches!(refused.why, Error::Foreign), "{refused}");
+    // A shared receive queue for a queue pair that has its own.
+    let srq = pd.srq(16, 1).unwrap();
+    let refused = refused
+        .qp
+        .migrate(&pd, &elsewhere, &elsewhere, Some(&srq))
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("a shared one is named"),
+        "{refused}"
+    );
+    // No room for what nobody has taken.
+    let ours = refused.qp;
+    for id in 0..3 {
+        theirs.post_recv(&[RecvWr { id, scatter: &[] }]).unwrap();
+        ours.post_send(&[wr(id, SEND, Data::Inline(b""))]).unwrap();
+    }
+    assert_eq!(complete(&b, 3).len(), 3);
+    until("all sends are done", || ours.view().sends == 0);
+    let small = tenant.cq(2).unwrap();
+    let refused = ours.migrate(&pd, &small, &small, None).unwrap_err();
+    assert!(
+        refused.to_string().contains("3 completions wait"),
+        "{refused}"
+    );
+    // And then it moves, with its completions.
+    let moved = refused
+        .qp
+        .migrate(&pd, &elsewhere, &elsewhere, None)
+        .unwrap();
+    let mut some = [BLANK; 8];
+    assert_eq!(a.poll(&mut some), 0, "nothing is left behind");
+    let came = complete(&elsewhere, 3);
+    assert!(came.iter().all(|wc| wc.qpn == moved.number()));
+    assert_eq!(came.iter().map(|wc| wc.id).collect::<Vec<_>>(), [0, 1, 2]);
+    theirs
+        .post_recv(&[RecvWr {
+            id: 9,
+            scatter: &[],
+        }])
+        .unwrap();
+    moved.post_send(&[wr(9, SEND, Data::Inline(b""))]).unwrap();
+    assert_eq!(complete(&b, 1)[0].id, 9);
+}
+
+#[test]
+fn who_has_no_connection_does_not_move() {
+    let (_adapter, tenant, _a, ours, b, theirs) = joined();
+    let (pd, cq) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    drop(ours);
+    until("the peer has noticed", || theirs.view().peer_gone);
+    let refused = theirs.migrate(&pd, &cq, &cq, None).unwrap_err();
+    assert!(
+        refused.to_string().contains("without a connection"),
+        "{refused}"
+    );
+    drop((refused, b));
+}
+
+#[test]
+fn a_queue_pair_with_shared_receives_goes_to_another_shared_queue() {
+    let adapter = device(LOOPBACK);
+    let tenant = tenant(&adapter);
+    let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
+    let pd = adapter.pd().unwrap();
+    let srq = pd.srq(16, 1).unwrap();
+    let ours = Qp::with_srq(&pd, &a, &a, &srq, QpOptions::default()).unwrap();
+    let theirs = Qp::new(&pd, &b, &b, QpOptions::default()).unwrap();
+    let listener = adapter.listen("127.0.0.1:0").unwrap();
+    join(&listener, &theirs, &ours);
+    // A message that finds no receive waits at its sender, before the move and after it.
+    send(&theirs, 1);
+    until("it was refused", || ours.view().counters.rnr_sent == 1);
+    let (there, done) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    let refused = ours.migrate(&there, &done, &done, None).unwrap_err();
+    assert!(refused.to_string().contains("none is named"), "{refused}");
+    let stock = there.srq(16, 1).unwrap();
+    let moved = refused
+        .qp
+        .migrate(&there, &done, &done, Some(&stock))
+        .unwrap();
+    let memory = there.memory(64, Access::ALL).unwrap();
+    let scatter = [memory.sge(0, 64).unwrap()];
+    stock
+        .post(&[RecvWr {
+            id: 5,
+            scatter: &scatter,
+        }])
+        .unwrap();
+    let came = complete(&done, 1);
+    assert_eq!((came[0].id, came[0].qpn), (5, moved.number()));
+    assert_eq!(came[0].status, Status::Success);
+    // The old queue has nothing to do with it any more.
+    drop(srq);
+}
