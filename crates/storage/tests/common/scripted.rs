@@ -35,6 +35,11 @@ pub struct Conn {
 }
 
 impl Conn {
+    /// Another one, of which the target knows nothing yet.
+    pub fn over(stream: TcpStream) -> Conn {
+        Conn::new(stream)
+    }
+
     fn new(stream: TcpStream) -> Conn {
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
