@@ -16,6 +16,7 @@
 mod abort;
 mod answer;
 mod dial;
+mod discover;
 mod doze;
 mod iser;
 mod leave;
@@ -26,7 +27,7 @@ mod recover;
 mod task;
 mod tcp;
 
-pub use dial::discover;
+pub use discover::discover;
 pub use link::Moved;
 pub use options::Options;
 pub use outcome::Outcome;

@@ -10,8 +10,8 @@ use scripted::{Conn, LEN, World, good};
 use verbena::low::Direction;
 use verbena_storage::session::{Options, Outcome};
 use verbena_wire::iscsi::{
-    AsyncEvent, AsyncMessage, DataIn, FromInitiator, LogoutOutcome, LogoutReason, LogoutResponse,
-    Lun, NO_TAG, NopIn, Reject, RejectReason, Residual,
+    AsyncEvent, AsyncMessage, DataIn, FromInitiator, LogoutReason, Lun, NO_TAG, NopIn, Reject,
+    RejectReason, Residual,
 };
 use verbena_wire::scsi::Status;
 
@@ -119,15 +119,7 @@ fn who_is_asked_to_go_takes_leave() {
             }
             other => panic!("{other}"),
         };
-        let pdu = LogoutResponse {
-            response: LogoutOutcome::Closed,
-            itt,
-            stat_sn: world.conn.status(),
-            window: world.conn.window(),
-            time2wait: 0,
-            time2retain: 0,
-        };
-        world.conn.say(&pdu.emit(), &[]);
+        world.conn.let_go(itt);
         world.until_closed();
         world.accept();
         let later = world.hear_command();
