@@ -37,6 +37,7 @@ pub fn discover(
     let mut portal = Portal {
         link,
         heard: VecDeque::new(),
+        ended: None,
     };
     let mut discovery = Discovery::new(QUESTION);
     let end = Instant::now() + options.login * STEPS;
@@ -61,12 +62,14 @@ struct Portal {
     link: Box<dyn Link>,
     /// PDUs that came and were not looked at.
     heard: VecDeque<(FromTarget, Text)>,
+    /// Nothing more comes, for this reason.
+    ended: Option<String>,
 }
 
 impl Portal {
     /// The next PDU, if one comes by then.
     fn next(&mut self, until: Instant) -> Result<Option<(FromTarget, Text)>, Error> {
-        let (mut news, mut ended) = (Vec::new(), None);
+        let mut news = Vec::new();
         loop {
             // What came is looked at first: who says a lot is not heard more than that at a time.
             if let Some(first) = self.heard.pop_front() {
@@ -80,15 +83,15 @@ impl Portal {
                         let pdu = pdu.map_err(|why| Error::Target(why.to_string()))?;
                         self.heard.push_back((pdu, data));
                     }
-                    News::Ended(why) => ended = Some(why),
+                    News::Ended(why) => self.ended = Some(why),
                     News::Response { .. } | News::Failed { .. } => {}
                 }
             }
             if !self.heard.is_empty() {
                 continue;
             }
-            if let Some(why) = ended {
-                return Err(Error::Lost(why));
+            if let Some(why) = &self.ended {
+                return Err(Error::Lost(why.clone()));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

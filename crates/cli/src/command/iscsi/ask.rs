@@ -11,12 +11,13 @@ use verbena_wire::iscsi::Lun;
 use verbena_wire::scsi::DeviceType;
 
 use super::size::shown;
+use super::url::Url;
 use super::{Common, Fault, device};
 
 #[derive(Args)]
 pub(super) struct Portal {
     /// The portal: iscsi://[USER%PASSWORD@]HOST[:PORT]
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// Print one JSON object
     #[arg(long)]
@@ -28,7 +29,7 @@ pub(super) struct Portal {
 #[derive(Args)]
 pub(super) struct Question {
     /// The target, and behind it the LUN where one is needed
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// Print one JSON object
     #[arg(long)]
@@ -40,10 +41,10 @@ pub(super) struct Question {
 #[derive(Args)]
 pub(super) struct Ping {
     /// The target
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// How often
-    #[arg(long, short = 'n', default_value_t = 4)]
+    #[arg(long, short = 'n', default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
     /// Print one JSON object
     #[arg(long)]
@@ -55,7 +56,7 @@ pub(super) struct Ping {
 #[derive(Args)]
 pub(super) struct Reset {
     /// The unit
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     #[command(flatten)]
     common: Common,
