@@ -11,7 +11,7 @@ mod transfer;
 mod url;
 
 use std::error::Error;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -158,6 +158,11 @@ fn stop() -> Result<Stop, Fault> {
         }
     })?;
     Ok(stop)
+}
+
+/// A line of output. Who does not read it, or has no room for it, is told like any other failure.
+fn show(line: impl core::fmt::Display) -> Result<(), Fault> {
+    writeln!(io::stdout(), "{line}").map_err(|error| format!("the output: {error}").into())
 }
 
 pub(crate) fn run(args: &Iscsi) -> u8 {

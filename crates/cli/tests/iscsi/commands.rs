@@ -314,6 +314,33 @@ fn an_interrupt_ends_a_login_at_once() {
     }
 }
 
+/// Output that nobody takes is a failure like others, and no panic.
+#[test]
+fn output_that_has_no_room_is_a_sentence() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let url = tgt.url("", &target, 1);
+    let cases: [&[&str]; 9] = [
+        &["discover", &url],
+        &["discover", &url, "--json"],
+        &["luns", &url],
+        &["inquiry", &url],
+        &["inquiry", &url, "--json"],
+        &["capacity", &url],
+        &["ping", &url, "-n", "1"],
+        &["reset", &url],
+        &["bench", &url, "--seconds", "1"],
+    ];
+    for words in cases {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let ended = command(words).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.starts_with("verbena: the output: No space"), "{said}");
+    }
+}
+
 /// A typing error in an address does not put its password on the screen, and into the log of whoever runs this.
 #[test]
 fn nobody_sees_a_password() {

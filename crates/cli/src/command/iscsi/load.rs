@@ -11,7 +11,7 @@ use verbena_storage::{Address, Blocks};
 
 use super::size::bytes;
 use super::url::Url;
-use super::{Common, Fault, stop};
+use super::{Common, Fault, show, stop};
 
 /// What is done to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,8 +98,8 @@ pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
     })?;
     unit.close()?;
     match args.json {
-        true => println!("{}", object(args, &load, &score)),
-        false => println!("{score}"),
+        true => show(format_args!("{}", object(args, &load, &score)))?,
+        false => show(format_args!("{score}"))?,
     }
     Ok(())
 }
