@@ -78,7 +78,7 @@ pub(super) fn discover(args: &Portal) -> Result<(), Fault> {
             .iter()
             .map(|target| json!({ "name": target.name, "portals": portals(&target.addresses) }))
             .collect();
-        show(&json!({ "targets": targets }))?;
+        show(json!({ "targets": targets }))?;
         return Ok(());
     }
     if found.is_empty() {
@@ -99,7 +99,7 @@ pub(super) fn luns(args: &Question) -> Result<(), Fault> {
     }
     session.close()?;
     if args.json {
-        show(&json!({ "luns": rows }))?;
+        show(json!({ "luns": rows }))?;
         return Ok(());
     }
     for row in &rows {
@@ -158,7 +158,7 @@ pub(super) fn inquiry(args: &Question) -> Result<(), Fault> {
         session.close()?;
     }
     if args.json {
-        show(&facts)?;
+        show(facts)?;
         return Ok(());
     }
     let lines = [
@@ -205,7 +205,7 @@ pub(super) fn capacity(args: &Question) -> Result<(), Fault> {
     };
     let size = capacity.block_len;
     match args.json {
-        true => show(&json!({ "blocks": blocks, "block_size": size, "bytes": bytes }))?,
+        true => show(json!({ "blocks": blocks, "block_size": size, "bytes": bytes }))?,
         false => show(format_args!(
             "{bytes} bytes ({}): {blocks} blocks of {size} bytes",
             shown(bytes)
@@ -229,7 +229,7 @@ pub(super) fn ping(args: &Ping) -> Result<(), Fault> {
     }
     session.close()?;
     if args.json {
-        show(&json!({ "microseconds": times }))?;
+        show(json!({ "microseconds": times }))?;
     }
     Ok(())
 }
