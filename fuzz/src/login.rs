@@ -34,7 +34,8 @@ fn offer(switches: u8) -> Offer {
         _ if has(0x04) => DigestWish::None,
         (true, true) => DigestWish::Required,
         (true, false) => DigestWish::Preferred,
-        (false, _) => DigestWish::None,
+        (false, true) => DigestWish::Accepted,
+        (false, false) => DigestWish::None,
     };
     Offer {
         chap: has(0x01).then(|| Chap::new("host", "ours")),

@@ -70,6 +70,14 @@ pub enum Error {
         /// Why.
         why: Box<LoginError>,
     },
+    /// Who listens there did not behave like a target.
+    #[error("logging in at {address}: {why}: is an iSCSI target listening on that port?")]
+    NoTarget {
+        /// Where.
+        address: String,
+        /// What it did instead.
+        why: Box<Error>,
+    },
     /// The target did something wrong, or nothing of use.
     #[error("the target: {0}")]
     Target(String),

@@ -8,15 +8,18 @@
 //! | busy, task set full | it is sent again after a while |
 //! | a command takes too long | it is aborted, and sent again if that is safe; if the target does not abort it, the connection is given up |
 //! | a unit is reset | what was under way there is taken back, and sent again if that is safe |
-//! | the target is silent, breaks a rule, skips a status or asks us to go | the connection is given up |
+//! | the target is silent, breaks a rule or skips a status | the connection is given up |
+//! | the target asks us to go | nothing new is begun, what is under way may end soon, and we log out |
 //! | the connection is lost | dialled again; safe commands are sent again, others end as lost |
 //! | it does not come back in time | everything ends |
 
 mod abort;
 mod answer;
 mod dial;
+mod discover;
 mod doze;
 mod iser;
+mod leave;
 mod link;
 mod options;
 mod outcome;
@@ -24,7 +27,7 @@ mod recover;
 mod task;
 mod tcp;
 
-pub use dial::discover;
+pub use discover::discover;
 pub use link::Moved;
 pub use options::Options;
 pub use outcome::Outcome;
@@ -36,12 +39,12 @@ use std::time::{Duration, Instant};
 
 use verbena::{Access, Device, Memory, Pd};
 use verbena_iscsi::login::Settled;
-use verbena_wire::iscsi::{LogoutReason, LogoutRequest};
 
 use crate::address::{Address, Transport};
 use crate::error::Error;
 use abort::Abort;
 use answer::Control;
+use leave::Going;
 use link::{Link, News};
 use recover::Lost;
 use task::{Task, Tasks};
@@ -69,7 +72,15 @@ pub struct Session {
     control: Control,
     /// The one request to abort that the target has not answered.
     abort: Option<Abort>,
+    /// The target asked us to go, and we have not gone.
+    going: Option<Going>,
     lost: Option<Lost>,
+    /// The target is not dialled again sooner.
+    not_before: Option<Instant>,
+    /// When this connection was made, or the last one.
+    since: Instant,
+    /// Connections in a row that were lost as soon as they were made.
+    fleeting: u32,
     /// When something came last.
     heard: Instant,
     ticked: Instant,
@@ -132,7 +143,11 @@ impl Session {
             ended: Vec::new(),
             control: Control::default(),
             abort: None,
+            going: None,
             lost: None,
+            not_before: None,
+            since: now,
+            fleeting: 0,
             heard: now,
             ticked: now,
             own: OWN,
@@ -187,6 +202,7 @@ impl Session {
             command,
             deadline: Instant::now() + self.options.command,
             tries: 0,
+            losses: 0,
             sent: false,
             unwanted: false,
             taken_back: None,
@@ -256,24 +272,6 @@ impl Session {
         }
     }
 
-    /// Says goodbye and waits for the answer, for a moment.
-    pub fn close(mut self) -> Result<(), Error> {
-        let itt = self.control.next_tag();
-        let request = LogoutRequest {
-            immediate: true,
-            reason: LogoutReason::CloseSession,
-            itt,
-            cid: 0,
-            cmd_sn: 0,
-            exp_stat_sn: 0,
-        };
-        self.control.leaving = true;
-        self.say(&request.emit(), &[])?;
-        self.until("answer to a logout", |session| {
-            session.control.left || session.link.is_none()
-        })
-    }
-
     /// Everything that can be done now.
     fn turn(&mut self) {
         self.flush();
@@ -305,6 +303,9 @@ impl Session {
 
     /// Sends what is ready.
     fn pump(&mut self) {
+        if self.is_going() {
+            return;
+        }
         while let (Some(link), Some(number)) = (&mut self.link, self.ready.front().copied()) {
             self.ready.pop_front();
             let Some(task) = self.tasks.get_mut(number) else {

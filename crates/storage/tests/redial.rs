@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Ipv4Addr, SocketAddrV4, SocketType, bind, listen, socket};
 use scripted::{LEN, World, good};
+use verbena::Device;
 use verbena::low::Direction;
-use verbena_storage::session::{Options, Outcome};
+use verbena_storage::Session;
+use verbena_storage::session::{Options, Outcome, discover};
+use verbena_wire::iscsi::FromInitiator;
 
 /// One step of a login may take so long: a call that waited for it would take as long.
 const STEP: Duration = Duration::from_millis(700);
@@ -112,7 +115,7 @@ fn a_target_that_comes_back_is_taken_up() {
             world.turn();
             heard = world.conn.hear();
         }
-        if let Some((verbena_wire::iscsi::FromInitiator::ScsiCommand(command), _)) = heard {
+        if let Some((FromInitiator::ScsiCommand(command), _)) = heard {
             break command;
         }
     };
@@ -147,4 +150,79 @@ fn a_gap_in_status_numbers_ends_the_connection_at_once() {
         assert_eq!(world.ends(2), [good(0), good(1)]);
         assert_eq!(world.bytes(0), [2; LEN]);
     }
+}
+
+/// Who keeps saying that there is more to come does not keep us for ever, even if each word of it comes in time.
+#[test]
+fn a_login_without_an_end_ends() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let target = std::thread::spawn(move || {
+        let mut conn = scripted::Conn::over(listener.accept().unwrap().0);
+        let mut requests = 0;
+        while !conn.closed {
+            std::thread::sleep(Duration::from_millis(100));
+            if let Some((FromInitiator::LoginRequest(request), _)) = conn.next() {
+                conn.goes_on(&request);
+                requests += 1;
+            }
+        }
+        requests
+    });
+    let options = Options {
+        login: Duration::from_millis(250),
+        ..Options::default()
+    };
+    let address = format!("iscsi://127.0.0.1:{port}/iqn.2026-11.org.verbena:drip/1");
+    let begun = Instant::now();
+    let error = Session::open(&Device::open().unwrap(), &address.parse().unwrap(), options);
+    let (took, error) = (begun.elapsed(), error.unwrap_err().to_string());
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
+    assert!(error.contains("no end of a login"), "{error}");
+    assert!((5..=30).contains(&target.join().unwrap()));
+}
+
+/// A portal may ask for a sign of life amid a question, and is taken leave of.
+#[test]
+fn a_question_is_asked_in_good_order() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let target = std::thread::spawn(move || {
+        let mut conn = scripted::Conn::over(listener.accept().unwrap().0);
+        let mut heard = Vec::new();
+        while !conn.closed {
+            std::thread::yield_now();
+            let Some((pdu, _)) = conn.hear() else {
+                continue;
+            };
+            match &pdu {
+                FromInitiator::TextRequest(request) => {
+                    let name = b"TargetName=iqn.2026-11.org.verbena:one\0";
+                    conn.ping(5);
+                    conn.list(request.itt, name);
+                }
+                FromInitiator::LogoutRequest(request) => conn.let_go(request.itt),
+                _ => {}
+            }
+            heard.push(pdu);
+        }
+        heard
+    });
+    let address = format!("iscsi://127.0.0.1:{port}").parse().unwrap();
+    let device = Device::open().unwrap();
+    let found = discover(&device, &address, &Options::default()).unwrap();
+    assert_eq!(found.len(), 1);
+    let heard = target.join().unwrap();
+    assert!(
+        matches!(
+            &heard[..],
+            [
+                FromInitiator::TextRequest(_),
+                FromInitiator::NopOut(_),
+                FromInitiator::LogoutRequest(_)
+            ]
+        ),
+        "{heard:?}"
+    );
 }

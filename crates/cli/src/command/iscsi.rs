@@ -8,9 +8,11 @@ mod load;
 mod meter;
 mod size;
 mod transfer;
+mod url;
 
 use std::error::Error;
-use std::time::Duration;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use verbena::low::{Logical, Service, Services};
@@ -135,17 +137,32 @@ fn device(targets: &[&Address]) -> Result<Device, Fault> {
     }
 }
 
-/// The wish to end, which Ctrl-C and SIGTERM have; who asks twice does not want to wait.
+/// Signals that come so soon after the first are the same wish: `timeout`, and a shell, tell the process and then its group.
+const ECHO: Duration = Duration::from_millis(250);
+
+/// The wish to end, which Ctrl-C and SIGTERM have; who asks twice does not want to wait. Asked for when the disk is there: before that
+/// nothing has begun that would have to be ended in good order, and the signal does what it always does.
 fn stop() -> Result<Stop, Fault> {
     let stop = Stop::new()?;
     let wish = stop.clone();
-    ctrlc::set_handler(move || {
-        if wish.pulled() {
-            std::process::exit(130);
+    let mut first: Option<Instant> = None;
+    ctrlc::set_handler(move || match first {
+        Some(first) if first.elapsed() > ECHO => std::process::exit(130),
+        Some(_) => {}
+        None => {
+            first = Some(Instant::now());
+            wish.pull();
+            if io::stderr().is_terminal() {
+                eprintln!("\nending in good order; Ctrl-C again ends at once");
+            }
         }
-        wish.pull();
     })?;
     Ok(stop)
+}
+
+/// A line of output. Who does not read it, or has no room for it, is told like any other failure.
+fn show(line: impl core::fmt::Display) -> Result<(), Fault> {
+    writeln!(io::stdout(), "{line}").map_err(|error| format!("the output: {error}").into())
 }
 
 pub(crate) fn run(args: &Iscsi) -> u8 {

@@ -262,7 +262,11 @@ fn an_interrupt_ends_long_work_in_good_order() {
         assert!(Instant::now() < end, "it does not log in: {}", tgt.log());
     }
     let pid = Pid::from_child(&child);
-    // The handler is there before the session is.
+    // The load begins soon after the login.
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(pid, Signal::INT).unwrap();
+    // `timeout` tells the process and then its group: that is one wish, not two.
+    std::thread::sleep(Duration::from_millis(20));
     kill_process(pid, Signal::INT).unwrap();
     let begun = Instant::now();
     let ended = child.wait_with_output().unwrap();
@@ -274,6 +278,89 @@ fn an_interrupt_ends_long_work_in_good_order() {
         "what was measured is shown: {said}"
     );
     assert_eq!(tgt.sessions(), 0, "{}", tgt.shown());
+}
+
+/// Who dials somebody silent has begun nothing that would have to be ended in good order.
+#[test]
+fn an_interrupt_ends_a_login_at_once() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "iscsi://{}/iqn.2026-01.test.verbena:silent/1",
+        silent.local_addr().unwrap()
+    );
+    let folder = Folder::new("silent");
+    let (file, socket) = (folder.with("file", b"bytes"), folder.with("socket", b""));
+    let cases: [&[&str]; 8] = [
+        &["discover", &url],
+        &["inquiry", &url],
+        &["read", &url, "--output", &file],
+        &["write", &url, "--input", &file],
+        &["copy", &url, &file],
+        &["copy", &url, &url],
+        &["bench", &url],
+        &["nbd", &url, "--socket", &socket],
+    ];
+    for words in cases {
+        let mut started = std::process::Command::new(env!("CARGO_BIN_EXE_verbena"));
+        started.arg("iscsi").args(words).args(["--timeout", "30"]);
+        let child = started.stderr(Stdio::piped()).spawn().unwrap();
+        let (_dialled, _) = silent.accept().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(3), "{words:?}");
+        assert!(!ended.status.success(), "{words:?}: {ended:?}");
+    }
+}
+
+/// Output that nobody takes is a failure like others, and no panic.
+#[test]
+fn output_that_has_no_room_is_a_sentence() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let url = tgt.url("", &target, 1);
+    let cases: [&[&str]; 9] = [
+        &["discover", &url],
+        &["discover", &url, "--json"],
+        &["luns", &url],
+        &["inquiry", &url],
+        &["inquiry", &url, "--json"],
+        &["capacity", &url],
+        &["ping", &url, "-n", "1"],
+        &["reset", &url],
+        &["bench", &url, "--seconds", "1"],
+    ];
+    for words in cases {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let ended = command(words).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.starts_with("verbena: the output: No space"), "{said}");
+    }
+}
+
+/// A typing error in an address does not put its password on the screen, and into the log of whoever runs this.
+#[test]
+fn nobody_sees_a_password() {
+    let wrong = "iscsi://user%topsecret@127.0.0.1/none/1";
+    let mutual = "iscsi://a%b@host/iqn.2026-01.test:x/1?target_user=c&target_password=topsecret&x";
+    let cases: [&[&str]; 6] = [
+        &["inquiry", wrong],
+        &["discover", mutual],
+        &["bench", "iscsi://user:topsecret@127.0.0.1"],
+        &["copy", wrong, "-"],
+        &["copy", "-", mutual],
+        &["nbd", wrong, "--socket", "s"],
+    ];
+    for words in cases {
+        let said = iscsi(words);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains("not the address of a disk"), "{said:?}");
+        let all = format!("{}{}", said.out, said.err);
+        assert!(!all.contains("topsecret"), "{all}");
+    }
 }
 
 /// V2: the first device that does iSCSI is taken, and an adapter that has none says so.

@@ -26,6 +26,11 @@ fn digests_protect_what_moves() {
             "{}?header_digest={h}&data_digest={d}",
             tgt.url("", &target, 1)
         );
+        // Who says nothing about them has what the target was told to insist on.
+        let mut unit = open(&tgt.url("", &target, 1), Options::default());
+        let terms = unit.session().settled().terms;
+        assert_eq!((terms.header_digest, terms.data_digest), (header, payload));
+        unit.close().unwrap();
         let mut unit = open(&url, Options::default());
         let settled = unit.session().settled();
         assert_eq!(

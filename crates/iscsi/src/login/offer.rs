@@ -30,6 +30,8 @@ pub enum DigestWish {
     /// No.
     #[default]
     None,
+    /// Only if the target insists.
+    Accepted,
     /// If the target can.
     Preferred,
     /// Or no session at all.
@@ -41,6 +43,7 @@ impl DigestWish {
     pub(super) const fn list(self) -> &'static str {
         match self {
             DigestWish::None => "None",
+            DigestWish::Accepted => "None,CRC32C",
             DigestWish::Preferred => "CRC32C,None",
             DigestWish::Required => "CRC32C",
         }

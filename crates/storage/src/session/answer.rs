@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use verbena::Status;
 use verbena::low::Direction;
 use verbena_wire::iscsi::{
-    AsyncEvent, AsyncMessage, Bhs, FromTarget, Lun, NO_TAG, NopIn, NopOut, Reject, Residual,
-    TaskOutcome,
+    Bhs, FromTarget, Lun, NO_TAG, NopIn, NopOut, Reject, Residual, TaskOutcome,
 };
 
 use super::Session;
@@ -163,7 +162,7 @@ impl Session {
                 self.control.note(task.itt, task.response);
                 self.hear_abort(task.itt, task.response);
             }
-            FromTarget::LogoutResponse(_) if self.control.leaving => self.control.left = true,
+            FromTarget::LogoutResponse(_) if self.control.leaving || self.is_going() => self.left(),
             FromTarget::AsyncMessage(message) => self.told(&message),
             FromTarget::Reject(reject) => self.rejected(&reject, data),
             // Data that was not asked for, or not there; a login or a text that nobody began.
@@ -190,17 +189,6 @@ impl Session {
             };
             // RFC 7143 §11.18: the answer to a target's ping has no data. If it cannot be sent, the link has ended.
             let _ = (data, self.say(&answer.emit(), &[]));
-        }
-    }
-
-    /// RFC 7143 §11.9: the target wants something by itself.
-    fn told(&mut self, message: &AsyncMessage) {
-        match message.event {
-            AsyncEvent::LogoutRequest | AsyncEvent::ConnectionDrop | AsyncEvent::SessionDrop => {
-                self.give_up(&format!("the target asks us to go: {message}"));
-            }
-            // Of units and of single commands: what matters comes with their statuses.
-            _ => {}
         }
     }
 

@@ -1,5 +1,5 @@
-//! Reaching a target: its name becomes an address, a link is made, and the login is talked through; or targets are asked for.
-//! It promises an end within the time of each step, follows a target that has moved, a few times, and never waits unless it is asked to.
+//! Reaching a target: its name becomes an address, a link is made, and the login is talked through.
+//! It promises an end within the time of each step and of a few of them together, follows a target that has moved, a few times, and never waits unless it is asked to.
 //! It refuses to keep anything.
 //!
 //! | step | goes on when | ends it |
@@ -16,9 +16,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use verbena::{Device, Pd};
-use verbena_iscsi::login::{
-    CHALLENGE_LEN, Discovery, Found, Login, Progress, Purpose, Settled, TargetRecord, random_isid,
-};
+use verbena_iscsi::login::{CHALLENGE_LEN, Login, Progress, Purpose, Settled, random_isid};
 use verbena_wire::iscsi::FromTarget;
 
 use super::TICK;
@@ -34,6 +32,8 @@ use crate::error::Error;
 const MOVES: usize = 4;
 /// How soon one who sleeps looks again for what has no descriptor.
 const SOON: Duration = Duration::from_millis(2);
+/// A login may take as long as so many of its steps. With CHAP both ways it has four.
+pub(super) const STEPS: u32 = 6;
 
 /// A name for a session that hardly any other has.
 pub(super) fn isid() -> Result<[u8; 6], Error> {
@@ -70,6 +70,8 @@ pub(super) struct Dial {
     isid: [u8; 6],
     moves: usize,
     step: Step,
+    /// When a login must be over, once one has begun.
+    end: Option<Instant>,
 }
 
 /// How far it is.
@@ -113,6 +115,7 @@ impl Dial {
             isid,
             moves: 0,
             step: look_up(address, options.login)?,
+            end: None,
         })
     }
 
@@ -173,29 +176,16 @@ impl Dial {
             }
             Step::Connect(mut dialling, left) => match dialling.poll() {
                 Ok(Some(link)) => {
+                    self.end = Some(Instant::now() + self.options.login * STEPS);
                     let login = self.login()?;
                     Ok(Next::Go(self.ask(link, login)?))
                 }
                 Ok(None) => Ok(Next::Wait(Step::Connect(dialling, left))),
                 Err(error) => Ok(Next::Go(Step::Choose(left, Some(error)))),
             },
-            Step::Talk(mut link, login, until) => match next_pdu(&mut *link)? {
-                Some(Answer { pdu, data, last }) => {
-                    let next = self.hear(link, login, &pdu, &data)?;
-                    match (next, last) {
-                        // Whoever says the last word of a login and goes is no target.
-                        (Next::Done(..) | Next::Go(Step::Talk(..)), Some(why)) => {
-                            Err(Error::Lost(why))
-                        }
-                        (next, _) => Ok(next),
-                    }
-                }
-                None if Instant::now() < until => Ok(Next::Wait(Step::Talk(link, login, until))),
-                None => {
-                    let (what, limit) = ("answer to a login", self.options.login);
-                    Err(Error::Silent { what, limit })
-                }
-            },
+            Step::Talk(link, login, until) => self
+                .talk(link, login, until)
+                .map_err(|why| self.is_none(why)),
             Step::Over => Err(Error::Lost("it was given up before".to_owned())),
         }
     }
@@ -230,8 +220,50 @@ impl Dial {
     fn ask(&self, mut link: Box<dyn Link>, login: Box<Login>) -> Result<Step, Error> {
         let (request, text) = login.next();
         link.say(&request.emit(), &text)?;
-        let until = Instant::now() + self.options.login;
+        let step = Instant::now() + self.options.login;
+        let until = self.end.map_or(step, |end| end.min(step));
         Ok(Step::Talk(link, login, until))
+    }
+
+    /// A response may have come.
+    fn talk(
+        &mut self,
+        mut link: Box<dyn Link>,
+        login: Box<Login>,
+        until: Instant,
+    ) -> Result<Next, Error> {
+        let now = Instant::now();
+        match next_pdu(&mut *link)? {
+            // A target that goes on for ever is as good as one that says nothing.
+            Some(_) if self.end.is_some_and(|end| end <= now) => {
+                let (what, limit) = ("end of a login", self.options.login * STEPS);
+                Err(Error::Silent { what, limit })
+            }
+            Some(Answer { pdu, data, last }) => {
+                let next = self.hear(link, login, &pdu, &data)?;
+                match (next, last) {
+                    // Whoever says the last word of a login and goes is no target.
+                    (Next::Done(..) | Next::Go(Step::Talk(..)), Some(why)) => Err(Error::Lost(why)),
+                    (next, _) => Ok(next),
+                }
+            }
+            None if now < until => Ok(Next::Wait(Step::Talk(link, login, until))),
+            None => {
+                let (what, limit) = ("answer to a login", self.options.login);
+                Err(Error::Silent { what, limit })
+            }
+        }
+    }
+
+    /// Who listens there says nothing, or nothing that a target says.
+    fn is_none(&self, why: Error) -> Error {
+        match why {
+            Error::Lost(_) | Error::Silent { .. } | Error::Target(_) => Error::NoTarget {
+                address: self.here.to_string(),
+                why: Box::new(why),
+            },
+            other => other,
+        }
     }
 
     /// Its answer came.
@@ -341,54 +373,5 @@ fn next_pdu(link: &mut dyn Link) -> Result<Option<Answer>, Error> {
         }
         (None, Some(why)) => Err(Error::Lost(why)),
         (None, None) => Ok(None),
-    }
-}
-
-/// The next PDU, which is waited for.
-fn answer(
-    link: &mut dyn Link,
-    what: &'static str,
-    limit: Duration,
-) -> Result<(FromTarget, Text), Error> {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(Answer { pdu, data, .. }) = next_pdu(link)? {
-            return Ok((pdu, data));
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Error::Silent { what, limit });
-        }
-        link.sleep(&[], left)?;
-    }
-}
-
-/// The targets that a portal knows.
-pub fn discover(
-    device: &Device,
-    address: &Address,
-    options: &Options,
-) -> Result<Vec<TargetRecord>, Error> {
-    let portal = Address {
-        target: None,
-        lun: None,
-        ..address.clone()
-    };
-    let pd = device.pd()?;
-    let (mut link, _) = log_in(device, &pd, &portal, options, isid()?)?;
-    let mut discovery = Discovery::new(2);
-    loop {
-        let (request, text) = discovery.next();
-        link.say(&request.emit(), &text)?;
-        let (pdu, data) = answer(&mut *link, "list of targets", options.login)?;
-        let FromTarget::TextResponse(response) = pdu else {
-            return Err(Error::Target(format!("{pdu} instead of a list of targets")));
-        };
-        let data = data.get(..response.data_len as usize).unwrap_or(&data);
-        let found = discovery.take(&response, data);
-        match found.map_err(|why| Error::Target(why.to_string()))? {
-            Found::Again => {}
-            Found::Done(targets) => return Ok(targets),
-        }
     }
 }

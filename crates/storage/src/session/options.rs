@@ -60,7 +60,7 @@ impl Options {
     /// What a login offers.
     pub(super) fn offer(&self, address: &Address, purpose: Purpose) -> Offer {
         let digest = |wish: Digest| match wish {
-            Digest::Either => DigestWish::None,
+            Digest::Either => DigestWish::Accepted,
             Digest::None => DigestWish::None,
             Digest::Crc32c => DigestWish::Required,
         };

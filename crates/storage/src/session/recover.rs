@@ -52,6 +52,7 @@ impl Session {
         }
         self.control.forget();
         self.abort = None;
+        self.going = None;
         // News of all that the link had came before; one of which there was none would wait for ever.
         for number in self.tasks.numbers() {
             if self.tasks.get(number).is_some_and(|task| task.sent) {
@@ -59,10 +60,20 @@ impl Session {
             }
         }
         let now = Instant::now();
+        let brief = now.duration_since(self.since) < PAUSE.1;
+        self.fleeting = if brief { self.fleeting + 1 } else { 0 };
+        // The first one may be an accident; who throws us out again and again is not bothered without a pause.
+        let pause = (PAUSE.0 * (1 << self.fleeting.min(8))).min(PAUSE.1);
+        let wait = if self.fleeting > 1 {
+            pause
+        } else {
+            Duration::ZERO
+        };
+        let next = self.not_before.take().unwrap_or(now).max(now + wait);
         self.lost.get_or_insert_with(|| Lost {
             since: now,
             dial: None,
-            next: now,
+            next,
             pause: PAUSE.0,
             why: why.to_owned(),
             given_up: false,
@@ -76,10 +87,10 @@ impl Session {
         };
         task.sent = false;
         task.taken_back = None;
-        task.tries += 1;
+        task.losses += 1;
         if task.unwanted {
             self.finish(number, Outcome::Cancelled);
-        } else if task.command.safe && task.tries <= AGAIN && !self.control.leaving {
+        } else if task.command.safe && task.losses <= AGAIN && !self.control.leaving {
             task.deadline = Instant::now() + self.options.command;
             self.ready.push_back(number);
             self.settle_abort(number);
@@ -108,6 +119,7 @@ impl Session {
             return self.give_up(&why);
         }
         self.watch_aborts(now);
+        self.watch_leave(now);
         let silence = self.options.silence;
         match self.control.ping {
             Some((_, since)) if now.duration_since(since) > silence => {
@@ -164,6 +176,7 @@ impl Session {
         (self.link, self.settled) = (Some(link), settled);
         self.lost = None;
         self.heard = Instant::now();
+        self.since = self.heard;
         let deadline = self.heard + self.options.command;
         for number in self.tasks.numbers() {
             if let Some(task) = self.tasks.get_mut(number) {

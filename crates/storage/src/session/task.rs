@@ -53,8 +53,10 @@ pub(super) struct Task {
     pub(super) command: Command,
     /// When it is too late.
     pub(super) deadline: Instant,
-    /// Times that it was sent and came to nothing.
+    /// Times that its unit had it sent again.
     pub(super) tries: u32,
+    /// Times that it was lost: with its connection, or because it took too long.
+    pub(super) losses: u32,
     /// On the link.
     pub(super) sent: bool,
     /// Its owner has no more use for it.

@@ -178,6 +178,10 @@ impl Tcp {
             Some(Opcode::DataIn) => Lengths::of(bhs).data,
             _ => 0,
         };
+        // RFC 7143 §13.18, §13.19: it comes in order. What does not has left a hole, or came twice.
+        if now > 0 && offset(bhs) != before {
+            return before;
+        }
         before.saturating_add(now)
     }
 
@@ -215,8 +219,9 @@ impl Tcp {
                 // A tag that is in use again is nobody else's.
                 self.late.retain(|late| len == 0 || *late != tag(bhs));
                 let sum = self.came.entry(tag(bhs)).or_default();
-                *sum = sum.saturating_add(len);
-                len > 0
+                let in_order = offset(bhs) == *sum;
+                *sum = sum.saturating_add(if in_order { len } else { 0 });
+                len > 0 && in_order
             }
             _ => false,
         }
@@ -225,7 +230,16 @@ impl Tcp {
 
 /// The initiator task tag.
 fn tag(bhs: &Bhs) -> u32 {
-    let bytes = bhs.get(16..20).and_then(|bytes| bytes.try_into().ok());
+    word(bhs, 16)
+}
+
+/// Where the data of a Data-In belongs.
+fn offset(bhs: &Bhs) -> u32 {
+    word(bhs, 40)
+}
+
+fn word(bhs: &Bhs, at: usize) -> u32 {
+    let bytes = bhs.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
     u32::from_be_bytes(bytes.unwrap_or_default())
 }
 

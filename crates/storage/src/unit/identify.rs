@@ -15,6 +15,8 @@ use crate::session::{Command, Outcome, Session};
 const ROOM: u16 = 252;
 /// Most bytes of one request that we ask for, whatever a unit allows.
 const MOST: u32 = 16 << 20;
+/// Longest block that we have memory for: disks have 512 and 4096 bytes, some arrays 64 KiB.
+const LONGEST_BLOCK: u32 = 1 << 20;
 /// Vital product data: the serial number, the limits of a disk.
 const SERIAL: u8 = 0x80;
 const LIMITS: u8 = 0xb0;
@@ -129,10 +131,10 @@ fn capacity(session: &mut Session, lun: Lun) -> Result<Capacity, Error> {
         }
     };
     let capacity = parsed.map_err(|why| Error::Target(why.to_string()))?;
-    if !capacity.block_len.is_power_of_two() {
-        let len = capacity.block_len;
+    let len = capacity.block_len;
+    if !len.is_power_of_two() || len > LONGEST_BLOCK {
         return Err(Error::Target(format!(
-            "unit {lun} has blocks of {len} bytes"
+            "unit {lun} has blocks of {len} bytes: powers of two up to {LONGEST_BLOCK} can be used"
         )));
     }
     Ok(capacity)
@@ -174,8 +176,12 @@ fn failed(what: &str, lun: Lun, outcome: &Outcome) -> Error {
     Error::Target(format!("{what} of unit {lun}: {outcome}"))
 }
 
-/// Text that is filled up with blanks.
+/// Text that is filled up with blanks. It is shown to people, and a terminal does what control characters say.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    text.trim_matches([' ', '\0']).to_owned()
+    let harmless = |c: char| if c.is_control() { '?' } else { c };
+    text.trim_matches([' ', '\0'])
+        .chars()
+        .map(harmless)
+        .collect()
 }

@@ -13,9 +13,9 @@ use verbena::{Device, Memory};
 use verbena_storage::session::{Command, Ended, Options, Outcome};
 use verbena_storage::{Place, Session};
 use verbena_wire::iscsi::{
-    BHS_LEN, Bhs, DataIn, FromInitiator, Lengths, LoginRequest, LoginResponse, LoginStatus, Lun,
-    NO_TAG, NopIn, R2t, Residual, ScsiCommand, ScsiResponse, Service, TaskOutcome, TaskRequest,
-    TaskResponse, Window, pad,
+    BHS_LEN, Bhs, DataIn, FromInitiator, Lengths, LoginRequest, LoginResponse, LoginStatus,
+    LogoutOutcome, LogoutResponse, Lun, NO_TAG, NopIn, R2t, Residual, ScsiCommand, ScsiResponse,
+    Service, TaskOutcome, TaskRequest, TaskResponse, TextResponse, Window, pad,
 };
 use verbena_wire::scsi::{Cdb, DeviceType};
 
@@ -35,6 +35,11 @@ pub struct Conn {
 }
 
 impl Conn {
+    /// Another one, of which the target knows nothing yet.
+    pub fn over(stream: TcpStream) -> Conn {
+        Conn::new(stream)
+    }
+
     fn new(stream: TcpStream) -> Conn {
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -154,6 +159,66 @@ impl Conn {
             offset: 0,
         };
         self.say(&pdu.emit(), data);
+    }
+
+    /// A ping that wants an answer.
+    pub fn ping(&mut self, ttt: u32) {
+        let pdu = NopIn {
+            data_len: 0,
+            lun: Lun::default(),
+            itt: NO_TAG,
+            ttt,
+            stat_sn: self.stat_sn,
+            window: self.window(),
+        };
+        self.say(&pdu.emit(), &[]);
+    }
+
+    /// All of an answer to a text request.
+    pub fn list(&mut self, itt: u32, text: &[u8]) {
+        let pdu = TextResponse {
+            is_final: true,
+            more: false,
+            data_len: text.len() as u32,
+            lun: Lun::default(),
+            itt,
+            ttt: NO_TAG,
+            stat_sn: self.status(),
+            window: self.window(),
+        };
+        self.say(&pdu.emit(), text);
+    }
+
+    /// The answer to a logout.
+    pub fn let_go(&mut self, itt: u32) {
+        let pdu = LogoutResponse {
+            response: LogoutOutcome::Closed,
+            itt,
+            stat_sn: self.status(),
+            window: self.window(),
+            time2wait: 0,
+            time2retain: 0,
+        };
+        self.say(&pdu.emit(), &[]);
+    }
+
+    /// A login response with nothing in it but that there is more to come.
+    pub fn goes_on(&mut self, request: &LoginRequest) {
+        let pdu = LoginResponse {
+            more: true,
+            csg: request.csg,
+            nsg: None,
+            version_max: 0,
+            version_active: 0,
+            data_len: 0,
+            isid: request.isid,
+            tsih: 0,
+            itt: request.itt,
+            stat_sn: self.status(),
+            window: self.window(),
+            status: LoginStatus::Success,
+        };
+        self.say(&pdu.emit(), &[]);
     }
 
     pub fn r2t(&mut self, itt: u32, offset: u32, len: u32) {

@@ -11,12 +11,13 @@ use verbena_wire::iscsi::Lun;
 use verbena_wire::scsi::DeviceType;
 
 use super::size::shown;
-use super::{Common, Fault, device};
+use super::url::Url;
+use super::{Common, Fault, device, show};
 
 #[derive(Args)]
 pub(super) struct Portal {
     /// The portal: iscsi://[USER%PASSWORD@]HOST[:PORT]
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// Print one JSON object
     #[arg(long)]
@@ -28,7 +29,7 @@ pub(super) struct Portal {
 #[derive(Args)]
 pub(super) struct Question {
     /// The target, and behind it the LUN where one is needed
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// Print one JSON object
     #[arg(long)]
@@ -40,10 +41,10 @@ pub(super) struct Question {
 #[derive(Args)]
 pub(super) struct Ping {
     /// The target
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// How often
-    #[arg(long, short = 'n', default_value_t = 4)]
+    #[arg(long, short = 'n', default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
     /// Print one JSON object
     #[arg(long)]
@@ -55,7 +56,7 @@ pub(super) struct Ping {
 #[derive(Args)]
 pub(super) struct Reset {
     /// The unit
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     #[command(flatten)]
     common: Common,
@@ -77,15 +78,15 @@ pub(super) fn discover(args: &Portal) -> Result<(), Fault> {
             .iter()
             .map(|target| json!({ "name": target.name, "portals": portals(&target.addresses) }))
             .collect();
-        print(&json!({ "targets": targets }));
+        show(json!({ "targets": targets }))?;
         return Ok(());
     }
     if found.is_empty() {
-        println!("no targets");
+        show(format_args!("no targets"))?;
     }
     for target in &found {
         let at = portals(&target.addresses).join(" ");
-        println!("{}  {at}", target.name);
+        show(format_args!("{}  {at}", target.name))?;
     }
     Ok(())
 }
@@ -98,20 +99,20 @@ pub(super) fn luns(args: &Question) -> Result<(), Fault> {
     }
     session.close()?;
     if args.json {
-        print(&json!({ "luns": rows }));
+        show(json!({ "luns": rows }))?;
         return Ok(());
     }
     for row in &rows {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let size = row["bytes"].as_u64().map_or(String::new(), shown);
-        println!(
+        show(format_args!(
             "{:>5}  {:<12} {:>10}  {} {}",
             text("lun"),
             text("type"),
             size,
             text("vendor"),
             text("product")
-        );
+        ))?;
     }
     Ok(())
 }
@@ -157,7 +158,7 @@ pub(super) fn inquiry(args: &Question) -> Result<(), Fault> {
         session.close()?;
     }
     if args.json {
-        print(&facts);
+        show(facts)?;
         return Ok(());
     }
     let lines = [
@@ -187,7 +188,7 @@ pub(super) fn inquiry(args: &Question) -> Result<(), Fault> {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        println!("{title:<16} {said}");
+        show(format_args!("{title:<16} {said}"))?;
     }
     Ok(())
 }
@@ -204,11 +205,11 @@ pub(super) fn capacity(args: &Question) -> Result<(), Fault> {
     };
     let size = capacity.block_len;
     match args.json {
-        true => print(&json!({ "blocks": blocks, "block_size": size, "bytes": bytes })),
-        false => println!(
+        true => show(json!({ "blocks": blocks, "block_size": size, "bytes": bytes }))?,
+        false => show(format_args!(
             "{bytes} bytes ({}): {blocks} blocks of {size} bytes",
             shown(bytes)
-        ),
+        ))?,
     }
     Ok(())
 }
@@ -220,12 +221,15 @@ pub(super) fn ping(args: &Ping) -> Result<(), Fault> {
         let time = session.ping()?;
         times.push(micro(time));
         if !args.json {
-            println!("sign of life {number} after {:.1} µs", micro(time));
+            show(format_args!(
+                "sign of life {number} after {:.1} µs",
+                micro(time)
+            ))?;
         }
     }
     session.close()?;
     if args.json {
-        print(&json!({ "microseconds": times }));
+        show(json!({ "microseconds": times }))?;
     }
     Ok(())
 }
@@ -236,7 +240,7 @@ pub(super) fn reset(args: &Reset) -> Result<(), Fault> {
     session.identity(lun)?;
     session.reset_unit(lun)?;
     session.close()?;
-    println!("unit {lun} was reset");
+    show(format_args!("unit {lun} was reset"))?;
     Ok(())
 }
 
@@ -252,8 +256,4 @@ fn number(address: &Address) -> Result<u16, Fault> {
 
 fn unit(number: u16) -> Result<Lun, Fault> {
     Ok(Lun::new(number).ok_or_else(|| format!("{number} is no LUN: 0 to 16383 are"))?)
-}
-
-fn print(value: &Value) {
-    println!("{value}");
 }

@@ -11,12 +11,13 @@ use verbena_storage::nbd::{Export, Options, Place};
 use verbena_storage::{Address, Blocks};
 
 use super::size::shown;
+use super::url::Url;
 use super::{Common, Fault, stop};
 
 #[derive(Args)]
 pub(super) struct Nbd {
     /// The disk
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// The Unix socket where clients come
     #[arg(long, value_name = "PATH", required_unless_present = "listen")]
@@ -43,8 +44,8 @@ pub(super) fn nbd(args: &Nbd) -> Result<(), Fault> {
         (None, Some(address)) => Place::Tcp(address),
         (None, None) => return Err("--socket or --listen is needed".into()),
     };
-    let stop = stop()?;
     let mut unit = args.common.unit(&args.address)?;
+    let stop = stop()?;
     let options = Options {
         name: args.name.clone(),
         read_only: args.read_only,

@@ -10,7 +10,8 @@ use verbena_storage::bench::{Limit, Load, Pattern, Score, run};
 use verbena_storage::{Address, Blocks};
 
 use super::size::bytes;
-use super::{Common, Fault, stop};
+use super::url::Url;
+use super::{Common, Fault, show, stop};
 
 /// What is done to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -30,7 +31,7 @@ enum Rw {
 #[derive(Args)]
 pub(super) struct Bench {
     /// The disk
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// What is done to it
     #[arg(long, value_enum, default_value = "randread")]
@@ -75,8 +76,8 @@ pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
         let what = "this load writes over what is on the disk: say --destructive if that is meant";
         return Err(what.into());
     }
-    let stop = stop()?;
     let mut unit = args.common.unit(&args.address)?;
+    let stop = stop()?;
     let geometry = unit.geometry();
     let end = match args.length {
         Some(length) => args.offset.saturating_add(length),
@@ -97,8 +98,8 @@ pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
     })?;
     unit.close()?;
     match args.json {
-        true => println!("{}", object(args, &load, &score)),
-        false => println!("{score}"),
+        true => show(format_args!("{}", object(args, &load, &score)))?,
+        false => show(format_args!("{score}"))?,
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use verbena_storage::{Address, AddressError, Blocks, Done, Error, Geometry, Requ
 
 use super::meter::Meter;
 use super::size::bytes;
+use super::url::Url;
 use super::{Common, Fault, device, stop};
 
 /// How passes are made.
@@ -47,7 +48,7 @@ impl How {
 #[derive(Args)]
 pub(super) struct Read {
     /// The disk
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// The first byte, with k, m, g or t
     #[arg(long, default_value = "0", value_parser = bytes)]
@@ -65,7 +66,7 @@ pub(super) struct Read {
 #[derive(Args)]
 pub(super) struct Write {
     /// The disk
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// The first byte that is written, with k, m, g or t
     #[arg(long, default_value = "0", value_parser = bytes)]
@@ -86,8 +87,10 @@ pub(super) struct Write {
 #[derive(Args)]
 pub(super) struct Copy {
     /// A disk, a file, or - for standard input
+    #[arg(value_parser = Url::<Side>::new())]
     from: Side,
     /// A disk, a file, or - for standard output
+    #[arg(value_parser = Url::<Side>::new())]
     to: Side,
     /// Read the copy back and compare
     #[arg(long)]
@@ -115,8 +118,8 @@ impl FromStr for Side {
 }
 
 pub(super) fn read(args: &Read) -> Result<(), Fault> {
-    let stop = stop()?;
     let mut unit = args.how.common.unit(&args.address)?;
+    let stop = stop()?;
     let end = match args.length {
         Some(length) => args.offset.saturating_add(length),
         None => unit.geometry().bytes(),
@@ -135,12 +138,12 @@ pub(super) fn read(args: &Read) -> Result<(), Fault> {
 }
 
 pub(super) fn write(args: &Write) -> Result<(), Fault> {
-    let stop = stop()?;
     let input = Input::open(&args.input)?;
     if args.verify && input.len.is_none() {
         return Err("--verify reads the input a second time: --input must be a file".into());
     }
     let mut unit = args.how.common.unit(&args.address)?;
+    let stop = stop()?;
     fill(
         &mut unit,
         args.offset,
@@ -154,7 +157,6 @@ pub(super) fn write(args: &Write) -> Result<(), Fault> {
 }
 
 pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
-    let stop = stop()?;
     match (&args.from, &args.to) {
         (Side::File(_), Side::File(_)) => {
             Err("neither side is a disk: one of them must be iscsi://…".into())
@@ -165,11 +167,13 @@ pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
                 return Err("--verify reads the input a second time: it must be a file".into());
             }
             let mut unit = args.how.common.unit(address)?;
+            let stop = stop()?;
             fill(&mut unit, 0, input, false, args.verify, &args.how, &stop)?;
             Ok(unit.close()?)
         }
         (Side::Disk(address), Side::File(path)) => {
             let mut unit = args.how.common.unit(address)?;
+            let stop = stop()?;
             empty(&mut unit, path, args.verify, &args.how, &stop)?;
             Ok(unit.close()?)
         }
@@ -177,6 +181,7 @@ pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
             let (device, options) = (device(&[from, to])?, args.how.common.options());
             let mut from = Unit::open(&device, from, options.clone())?;
             let mut to = Unit::open(&device, to, options)?;
+            let stop = stop()?;
             between(&mut from, &mut to, args.verify, &args.how, &stop)?;
             from.close()?;
             Ok(to.close()?)

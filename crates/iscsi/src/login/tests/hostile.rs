@@ -57,13 +57,14 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn offers() -> impl Strategy<Value = Offer> {
-    (any::<[bool; 4]>(), 0..3usize).prop_map(|([chap, mutual, iser, two_step], wish)| Offer {
+    (any::<[bool; 4]>(), 0..4usize).prop_map(|([chap, mutual, iser, two_step], wish)| Offer {
         chap: chap.then(|| Chap::new("host", "ours")),
         mutual: (chap && mutual).then(|| Chap::new("disk", "theirs")),
         iser: iser.then(IserOffer::default),
         two_step,
         header_digest: [
             DigestWish::None,
+            DigestWish::Accepted,
             DigestWish::Preferred,
             DigestWish::Required,
         ][if iser { 0 } else { wish }],

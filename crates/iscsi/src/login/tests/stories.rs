@@ -203,10 +203,12 @@ fn our_own_challenge_is_not_answered() {
 
 #[test]
 fn digests_agreed_refused_and_required() {
-    use DigestWish::{None as No, Preferred, Required};
+    use DigestWish::{Accepted, None as No, Preferred, Required};
     for (wish, digests, expected) in [
         (No, true, Some(false)),
         (No, false, Some(false)),
+        (Accepted, true, Some(false)),
+        (Accepted, false, Some(false)),
         (Preferred, true, Some(true)),
         (Preferred, false, Some(false)),
         (Required, true, Some(true)),
@@ -235,6 +237,32 @@ fn digests_agreed_refused_and_required() {
             }
             (other, _) => panic!("{wish:?} {digests}: {other:?}"),
         }
+    }
+}
+
+/// Who has nothing against digests is let in by a target that has none without them.
+#[test]
+fn a_target_insists_on_digests() {
+    for (wish, good) in [
+        (DigestWish::Accepted, true),
+        (DigestWish::Preferred, true),
+        (DigestWish::None, false),
+    ] {
+        let offer = Offer {
+            header_digest: wish,
+            data_digest: wish,
+            ..offer()
+        };
+        let mut target = Target {
+            insists: true,
+            ..Target::default()
+        };
+        let ended = target.run(&mut login(offer));
+        let agreed = match ended {
+            Ok(Progress::Done(Settled { terms, .. })) => terms.header_digest && terms.data_digest,
+            _ => false,
+        };
+        assert_eq!(agreed, good, "{wish:?}");
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Target {
     /// What it challenges with.
     pub(super) challenge: Vec<u8>,
     pub(super) digests: bool,
+    /// And nothing else.
+    pub(super) insists: bool,
     pub(super) iser: bool,
     pub(super) max_burst: u32,
     /// Said with the first operational text.
@@ -50,6 +52,7 @@ impl Default for Target {
             base64: false,
             challenge: CHALLENGE.to_vec(),
             digests: true,
+            insists: false,
             iser: true,
             max_burst: 262_144,
             asks: Vec::new(),
@@ -223,7 +226,10 @@ impl Target {
         let answer = match key {
             _ if asked => return,
             "HeaderDigest" | "DataDigest" => {
-                let can = |choice: &&str| *choice == "None" || self.digests;
+                let can = |choice: &&str| match *choice {
+                    "None" => !self.insists,
+                    _ => self.digests,
+                };
                 value.split(',').find(can).unwrap_or("Reject").to_owned()
             }
             "MaxConnections" | "MaxOutstandingR2T" => "1".into(),

@@ -1,0 +1,42 @@
+//! Addresses of disks among the words of a command line.
+//! It promises that an address that is none is told without its password, which the parser of words would repeat as it was typed.
+//! It refuses to know what an address is: whoever reads one says what is wrong with it.
+
+use core::fmt::Display;
+use core::marker::PhantomData;
+use core::str::FromStr;
+use std::ffi::OsStr;
+
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error};
+
+/// Reads a word that may have a password in it.
+pub(super) struct Url<T>(PhantomData<fn() -> T>);
+
+impl<T> Url<T> {
+    pub(super) const fn new() -> Url<T> {
+        Url(PhantomData)
+    }
+}
+
+impl<T> Clone for Url<T> {
+    fn clone(&self) -> Url<T> {
+        Url::new()
+    }
+}
+
+impl<T> TypedValueParser for Url<T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    type Value = T;
+
+    fn parse_ref(&self, cmd: &Command, _: Option<&Arg>, word: &OsStr) -> Result<T, Error> {
+        let wrong = |why: String| Error::raw(ErrorKind::ValueValidation, why).with_cmd(cmd);
+        match word.to_str().map(T::from_str) {
+            Some(read) => read.map_err(|why| wrong(format!("{why}\n"))),
+            None => Err(wrong("an address is written in UTF-8\n".to_owned())),
+        }
+    }
+}

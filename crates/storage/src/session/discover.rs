@@ -1,0 +1,159 @@
+//! The question which targets there are: a session of its own kind, which asks, listens and takes leave (RFC 7143 §4.3).
+//! It promises an end: an answer in as many parts as it likes, but in the time that a login may take. What the target says by itself
+//! meanwhile is answered if it must be. It refuses to keep anything.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use verbena::Device;
+use verbena_iscsi::login::{Discovery, Found, TargetRecord};
+use verbena_wire::iscsi::{FromTarget, LogoutReason, LogoutRequest, NO_TAG, NopOut, TextResponse};
+
+use super::dial::{STEPS, isid, log_in};
+use super::link::{Link, News, Text};
+use super::options::Options;
+use crate::address::Address;
+use crate::error::Error;
+
+/// Task tags of the question and of the logout.
+const QUESTION: u32 = 2;
+const FAREWELL: u32 = 3;
+/// How long a target has to answer our goodbye: nothing depends on it.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// The targets that a portal knows.
+pub fn discover(
+    device: &Device,
+    address: &Address,
+    options: &Options,
+) -> Result<Vec<TargetRecord>, Error> {
+    let portal = Address {
+        target: None,
+        lun: None,
+        ..address.clone()
+    };
+    let pd = device.pd()?;
+    let (link, _) = log_in(device, &pd, &portal, options, isid()?)?;
+    let mut portal = Portal {
+        link,
+        heard: VecDeque::new(),
+        ended: None,
+    };
+    let mut discovery = Discovery::new(QUESTION);
+    let end = Instant::now() + options.login * STEPS;
+    loop {
+        let (request, text) = discovery.next();
+        portal.link.say(&request.emit(), &text)?;
+        let (response, data) = portal.answer(options.login, end)?;
+        let data = data.get(..response.data_len as usize).unwrap_or(&data);
+        let found = discovery.take(&response, data);
+        match found.map_err(|why| Error::Target(why.to_string()))? {
+            Found::Again => {}
+            Found::Done(targets) => {
+                portal.take_leave();
+                return Ok(targets);
+            }
+        }
+    }
+}
+
+/// Who is asked.
+struct Portal {
+    link: Box<dyn Link>,
+    /// PDUs that came and were not looked at.
+    heard: VecDeque<(FromTarget, Text)>,
+    /// Nothing more comes, for this reason.
+    ended: Option<String>,
+}
+
+impl Portal {
+    /// The next PDU, if one comes by then.
+    fn next(&mut self, until: Instant) -> Result<Option<(FromTarget, Text)>, Error> {
+        let mut news = Vec::new();
+        loop {
+            // What came is looked at first: who says a lot is not heard more than that at a time.
+            if let Some(first) = self.heard.pop_front() {
+                return Ok(Some(first));
+            }
+            self.link.poll(&mut news);
+            for one in news.drain(..) {
+                match one {
+                    News::Pdu { bhs, data } => {
+                        let pdu = FromTarget::parse(&bhs);
+                        let pdu = pdu.map_err(|why| Error::Target(why.to_string()))?;
+                        self.heard.push_back((pdu, data));
+                    }
+                    News::Ended(why) => self.ended = Some(why),
+                    News::Response { .. } | News::Failed { .. } => {}
+                }
+            }
+            if !self.heard.is_empty() {
+                continue;
+            }
+            if let Some(why) = &self.ended {
+                return Err(Error::Lost(why.clone()));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.link.sleep(&[], left)?;
+        }
+    }
+
+    /// The next part of the list.
+    fn answer(&mut self, limit: Duration, end: Instant) -> Result<(TextResponse, Text), Error> {
+        let until = end.min(Instant::now() + limit);
+        let what = "list of targets";
+        loop {
+            match self.next(until)? {
+                Some(_) if end <= Instant::now() => return Err(Error::Silent { what, limit }),
+                Some((FromTarget::TextResponse(response), data)) => return Ok((response, data)),
+                Some((pdu, _)) => self.hear(&pdu)?,
+                None => return Err(Error::Silent { what, limit }),
+            }
+        }
+    }
+
+    /// What a target may say by itself.
+    fn hear(&mut self, pdu: &FromTarget) -> Result<(), Error> {
+        match pdu {
+            FromTarget::NopIn(nop) if nop.wants_answer() => {
+                let pdu = NopOut {
+                    immediate: true,
+                    data_len: 0,
+                    lun: nop.lun,
+                    itt: NO_TAG,
+                    ttt: nop.ttt,
+                    cmd_sn: 0,
+                    exp_stat_sn: 0,
+                };
+                self.link.say(&pdu.emit(), &[])
+            }
+            // Of those who ask us to go: we are about to in any case.
+            FromTarget::NopIn(_) | FromTarget::AsyncMessage(_) => Ok(()),
+            pdu => Err(Error::Target(format!("{pdu} instead of a list of targets"))),
+        }
+    }
+
+    /// Says goodbye. The list is there: whatever comes of it is no error.
+    fn take_leave(&mut self) {
+        let request = LogoutRequest {
+            immediate: true,
+            reason: LogoutReason::CloseSession,
+            itt: FAREWELL,
+            cid: 0,
+            cmd_sn: 0,
+            exp_stat_sn: 0,
+        };
+        if self.link.say(&request.emit(), &[]).is_err() {
+            return;
+        }
+        let end = Instant::now() + MOMENT;
+        while let Ok(Some((pdu, _))) = self.next(end) {
+            if matches!(pdu, FromTarget::LogoutResponse(_)) || end <= Instant::now() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What a target says by itself, and what a session makes of it: pings, messages, rejections, units that are busy, data out of order.
+//! The target is scripted: a real one says most of it once in a lifetime.
+
+#[path = "common/scripted.rs"]
+mod scripted;
+
+use std::time::{Duration, Instant};
+
+use scripted::{Conn, LEN, World, good};
+use verbena::low::Direction;
+use verbena_storage::session::{Options, Outcome};
+use verbena_wire::iscsi::{
+    AsyncEvent, AsyncMessage, DataIn, FromInitiator, LogoutReason, Lun, NO_TAG, NopIn, Reject,
+    RejectReason, Residual,
+};
+use verbena_wire::scsi::Status;
+
+/// Short enough for a test, and long enough to be told from at once.
+const SILENCE: Duration = Duration::from_secs(1);
+
+fn options() -> Options {
+    Options {
+        silence: SILENCE,
+        ..Options::default()
+    }
+}
+
+fn ping(conn: &mut Conn, ttt: u32, data: &[u8]) {
+    let pdu = NopIn {
+        data_len: data.len() as u32,
+        lun: Lun::new(3).unwrap(),
+        itt: NO_TAG,
+        ttt,
+        stat_sn: conn.stat_sn,
+        window: conn.window(),
+    };
+    conn.say(&pdu.emit(), data);
+}
+
+fn message(conn: &mut Conn, event: AsyncEvent, parameters: [u16; 3]) {
+    let pdu = AsyncMessage {
+        event,
+        vcode: 0,
+        parameters,
+        data_len: 0,
+        lun: Lun::default(),
+        stat_sn: conn.status(),
+        window: conn.window(),
+    };
+    conn.say(&pdu.emit(), &[]);
+}
+
+fn data_at(conn: &mut Conn, itt: u32, offset: usize, data: &[u8], last: bool) {
+    let pdu = DataIn {
+        is_final: last,
+        acknowledge: false,
+        status: last.then_some(0),
+        residual: Residual::None,
+        data_len: data.len() as u32,
+        lun: Lun::default(),
+        itt,
+        ttt: NO_TAG,
+        stat_sn: if last { conn.status() } else { 0 },
+        window: conn.window(),
+        data_sn: 0,
+        offset: offset as u32,
+    };
+    conn.say(&pdu.emit(), data);
+}
+
+/// The command that was under way is sent again on another connection, and ends well.
+#[track_caller]
+fn goes_on_elsewhere(world: &mut World) {
+    world.accept();
+    let again = world.hear_command();
+    world.conn.data_in(again.itt, &[2; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.bytes(0), [2; LEN]);
+}
+
+/// RFC 7143 §11.19: with a tag it wants an answer, which has that tag and its unit and no number of its own; without one it wants none.
+#[test]
+fn pings_of_the_target_are_answered_if_they_want_to_be() {
+    let mut world = World::new(Options::default());
+    for (ttt, data) in [(7, &b""[..]), (0, b"four"), (0xffff_fffe, &[1; 100])] {
+        ping(&mut world.conn, ttt, data);
+        match world.hear() {
+            (FromInitiator::NopOut(answer), data) => {
+                assert!(answer.immediate);
+                assert_eq!((answer.itt, answer.ttt), (NO_TAG, ttt));
+                assert_eq!(answer.lun, Lun::new(3).unwrap());
+                assert!(data.is_empty(), "§11.18: nobody asked for an echo");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    ping(&mut world.conn, NO_TAG, b"news of the window");
+    world.quiet(Duration::from_millis(200));
+}
+
+/// RFC 7143 §11.9.1: who is asked to go, or to negotiate, says goodbye within the time it is given, when what is under way has ended.
+#[test]
+fn who_is_asked_to_go_takes_leave() {
+    for event in [AsyncEvent::LogoutRequest, AsyncEvent::Negotiation] {
+        let mut world = World::new(options());
+        world.start(0, Direction::Read);
+        let sent = world.hear_command();
+        message(&mut world.conn, event, [0, 0, 10]);
+        world.quiet(Duration::from_millis(100));
+        // What begins now waits for the next connection.
+        world.start(1, Direction::None);
+        world.quiet(Duration::from_millis(100));
+        world.conn.data_in(sent.itt, &[1; LEN], true);
+        assert_eq!(world.ends(1), [good(0)]);
+        let itt = match world.hear().0 {
+            FromInitiator::LogoutRequest(request) => {
+                assert_eq!(request.reason, LogoutReason::CloseSession);
+                request.itt
+            }
+            other => panic!("{other}"),
+        };
+        world.conn.let_go(itt);
+        world.until_closed();
+        world.accept();
+        let later = world.hear_command();
+        world.conn.respond(later.itt);
+        assert_eq!(world.ends(1), [good(1)]);
+    }
+}
+
+/// One that is asked to go at once, while a command goes on for ever, is gone in time; the command is sent again.
+#[test]
+fn taking_leave_has_an_end() {
+    let mut world = World::new(options());
+    world.start(0, Direction::Read);
+    world.hear_command();
+    let begun = Instant::now();
+    message(&mut world.conn, AsyncEvent::LogoutRequest, [0, 0, 1]);
+    match world.hear().0 {
+        FromInitiator::LogoutRequest(_) => {}
+        other => panic!("{other}"),
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "no later than it was asked"
+    );
+    // And nobody answers.
+    world.until_closed();
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    goes_on_elsewhere(&mut world);
+}
+
+/// A target that drops a connection or all of them need not be waited for, but for the time that it names.
+#[test]
+fn a_target_that_drops_us_is_left() {
+    for event in [AsyncEvent::ConnectionDrop, AsyncEvent::SessionDrop] {
+        let mut world = World::new(options());
+        world.start(0, Direction::Read);
+        world.hear_command();
+        let begun = Instant::now();
+        message(&mut world.conn, event, [0, 1, 0]);
+        world.until_closed();
+        assert!(begun.elapsed() < SILENCE);
+        goes_on_elsewhere(&mut world);
+        assert!(begun.elapsed() >= Duration::from_secs(1), "Time2Wait");
+    }
+}
+
+/// What a target tells about units and vendors is no reason to go, and neither is what nobody has heard of.
+#[test]
+fn other_messages_disturb_nobody() {
+    let mut world = World::new(options());
+    world.start(0, Direction::Read);
+    let sent = world.hear_command();
+    let events = [
+        AsyncEvent::Scsi,
+        AsyncEvent::TaskTermination,
+        AsyncEvent::Vendor,
+        AsyncEvent::from_code(77),
+    ];
+    for event in events {
+        message(&mut world.conn, event, [0; 3]);
+    }
+    world.quiet(Duration::from_millis(200));
+    world.conn.data_in(sent.itt, &[1; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+}
+
+/// RFC 7143 §7.1: at level 0 a rejection ends the connection, and what is safe is sent again.
+#[test]
+fn a_rejection_ends_the_connection() {
+    for whole in [true, false] {
+        let mut world = World::new(options());
+        world.start(0, Direction::Read);
+        let sent = world.hear_command();
+        let header = sent.emit();
+        let data: &[u8] = if whole { &header } else { &header[..5] };
+        let pdu = Reject {
+            reason: RejectReason::ProtocolError,
+            data_len: data.len() as u32,
+            stat_sn: world.conn.status(),
+            window: world.conn.window(),
+            data_sn: 0,
+        };
+        world.conn.say(&pdu.emit(), data);
+        world.until_closed();
+        goes_on_elsewhere(&mut world);
+    }
+}
+
+/// A unit that has too much to do is asked again; that it was says nothing about connections, which may be lost afterwards.
+#[test]
+fn a_busy_unit_is_asked_again_and_may_lose_its_connection() {
+    let mut world = World::new(options());
+    world.start(0, Direction::Read);
+    for status in [
+        Status::Busy,
+        Status::TaskSetFull,
+        Status::Busy,
+        Status::TaskAborted,
+        Status::Busy,
+    ] {
+        let sent = world.hear_command();
+        world.conn.respond_with(sent.itt, status.code());
+    }
+    world.hear_command();
+    world.conn = world.conn.gone();
+    goes_on_elsewhere(&mut world);
+}
+
+/// And there is an end of it.
+#[test]
+fn a_unit_that_is_always_busy_is_an_error() {
+    let mut world = World::new(options());
+    world.start(0, Direction::None);
+    let ended = world.until("end", |world| {
+        if let Some((FromInitiator::ScsiCommand(sent), _)) = world.conn.hear() {
+            world.conn.respond_with(sent.itt, Status::Busy.code());
+        }
+        world.ended.pop()
+    });
+    assert_eq!(ended.outcome, Outcome::Status(Status::Busy));
+}
+
+/// RFC 7143 §13.18, §13.19: data comes in order. One who leaves a hole, or says a part twice, has not said the whole.
+#[test]
+fn data_with_a_hole_is_no_data() {
+    let half = LEN / 2;
+    for (first, second) in [(0, 0), (half, half), (half, 0), (0, half - 4)] {
+        let mut world = World::new(options());
+        world.start(0, Direction::Read);
+        let sent = world.hear_command();
+        data_at(&mut world.conn, sent.itt, first, &[1; LEN / 2], false);
+        data_at(&mut world.conn, sent.itt, second, &[1; LEN / 2], true);
+        world.until_closed();
+        assert_eq!(
+            world.ended,
+            [],
+            "nothing was acknowledged: {first} {second}"
+        );
+        goes_on_elsewhere(&mut world);
+    }
+}
+
+/// A target that lets us in and throws us out again at once is not bothered without a pause.
+#[test]
+fn who_is_thrown_out_again_and_again_knocks_more_rarely() {
+    let mut world = World::new(options());
+    world.conn = world.conn.gone();
+    let (end, mut came) = (Instant::now() + Duration::from_secs(2), 0);
+    while Instant::now() < end {
+        world.turn();
+        world.conn.hear();
+        if let Ok((stream, _)) = world.listener.accept() {
+            world.conn = Conn::over(stream);
+            came += 1;
+            // It logs in, and that was it.
+            let soon = Instant::now() + Duration::from_millis(30);
+            while Instant::now() < soon {
+                world.conn.hear();
+                world.turn();
+            }
+            world.conn = world.conn.gone();
+        }
+    }
+    assert!((2..=8).contains(&came), "{came} times in two seconds");
+}
