@@ -41,6 +41,16 @@ impl Terms {
         max_r2t: 1,
     };
 
+    /// Most bytes of a write that leave before the target has asked for any.
+    pub const fn unasked(&self) -> u32 {
+        match (self.initial_r2t, self.immediate_data) {
+            (false, _) => self.first_burst,
+            (true, true) if self.max_send < self.first_burst => self.max_send,
+            (true, true) => self.first_burst,
+            (true, false) => 0,
+        }
+    }
+
     /// Bytes of the digest behind a header.
     pub(crate) fn header_digest_len(&self) -> usize {
         if self.header_digest { DIGEST_LEN } else { 0 }

@@ -262,6 +262,36 @@ fn data_with_a_hole_is_no_data() {
     }
 }
 
+/// RFC 7143 §11.4.5: who has not fetched what was to be written, and does not say so, has not written it.
+#[test]
+fn a_write_that_was_not_fetched_is_no_write() {
+    let half = LEN as u32 / 2;
+    for asked in [&[][..], &[(0, half)], &[(0, half), (0, half)]] {
+        let mut world = World::new(options());
+        world.start(0, Direction::Write);
+        let sent = world.hear_command();
+        assert_eq!(sent.data_len, 0, "all of it is asked for");
+        for &(offset, len) in asked {
+            world.conn.r2t(sent.itt, offset, len);
+            assert!(
+                matches!(world.hear(), (FromInitiator::DataOut(_), data) if data.len() == len as usize)
+            );
+        }
+        world.conn.respond(sent.itt);
+        world.until_closed();
+        assert_eq!(world.ended, [], "nothing was acknowledged: {asked:?}");
+
+        world.accept();
+        let again = world.hear_command();
+        for offset in [0, half] {
+            world.conn.r2t(again.itt, offset, half);
+            assert!(matches!(world.hear(), (FromInitiator::DataOut(_), _)));
+        }
+        world.conn.respond(again.itt);
+        assert_eq!(world.ends(1), [good(0)]);
+    }
+}
+
 /// A target that lets us in and throws us out again at once is not bothered without a pause.
 #[test]
 fn who_is_thrown_out_again_and_again_knocks_more_rarely() {

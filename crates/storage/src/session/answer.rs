@@ -10,7 +10,7 @@ use verbena_wire::iscsi::{
 };
 
 use super::Session;
-use super::link::News;
+use super::link::{Carried, News};
 use super::outcome::Outcome;
 use crate::error::Error;
 
@@ -84,8 +84,8 @@ impl Session {
                 task,
                 bhs,
                 data,
-                came,
-            } => self.respond(task, &bhs, &data, came),
+                carried,
+            } => self.respond(task, &bhs, &data, carried),
             News::Failed { task, status } => self.failed(task, status),
             News::Pdu { bhs, data } => self.hear(&bhs, &data),
             News::Ended(why) => self.lose(&why),
@@ -93,7 +93,7 @@ impl Session {
     }
 
     /// A command has its response.
-    fn respond(&mut self, number: u32, bhs: &Bhs, data: &[u8], came: Option<u32>) {
+    fn respond(&mut self, number: u32, bhs: &Bhs, data: &[u8], carried: Option<Carried>) {
         let outcome = match Outcome::read(bhs, data) {
             Ok(outcome) => outcome,
             Err(why) => return self.break_off(number, &format!("a response: {why}")),
@@ -103,15 +103,19 @@ impl Session {
         let Some(task) = self.tasks.get_mut(number) else {
             return;
         };
-        // RFC 7143 §11.4.5: what is missing is said to be missing. A target that says nothing has not read it all.
-        let read = task.command.direction == Direction::Read;
-        if let (Outcome::Good(residual), Some(came), true) = (&outcome, came, read) {
+        // RFC 7143 §11.4.5: what is missing is said to be missing. A target that says nothing has not moved it all.
+        let moved = match (task.command.direction, carried) {
+            (Direction::Read, Some(carried)) => Some(carried.came),
+            (Direction::Write, Some(carried)) => Some(carried.left),
+            (Direction::None, _) | (_, None) => None,
+        };
+        if let (Outcome::Good(residual), Some(moved)) = (&outcome, moved) {
             let owed = match residual {
                 Residual::Underflow(less) => task.command.len.saturating_sub(*less),
                 Residual::None | Residual::Overflow(_) => task.command.len,
             };
-            if came < owed {
-                let why = format!("good status after {came} of {owed} bytes");
+            if moved < owed {
+                let why = format!("good status after {moved} of {owed} bytes");
                 return self.break_off(number, &why);
             }
         }

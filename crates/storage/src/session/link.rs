@@ -34,13 +34,12 @@ pub(crate) struct Order<'a> {
 /// What happened.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The response to a command: a SCSI Response, or a Data-In with status. `came` is how many bytes came for it, where
-    /// that can be known.
+    /// The response to a command: a SCSI Response, or a Data-In with status. With what moved for it, where that can be known.
     Response {
         task: u32,
         bhs: Bhs,
         data: Text,
-        came: Option<u32>,
+        carried: Option<Carried>,
     },
     /// Any other PDU, or one that was not as it should be.
     Pdu { bhs: Bhs, data: Text },
@@ -48,6 +47,15 @@ pub(crate) enum News {
     Failed { task: u32, status: Status },
     /// The link has ended, for this reason; commands that it had fail before.
     Ended(String),
+}
+
+/// Bytes of a command that moved, from its beginning and without a hole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// That came for a read.
+    pub(crate) came: u32,
+    /// That left for the target, or that it asked for, of a write; no less than that.
+    pub(crate) left: u32,
 }
 
 /// Where a command is that a link has taken.

@@ -2,7 +2,9 @@
 //! It promises a receive for every PDU that comes: each is posted again as soon as it was looked at.
 //! It refuses PDUs longer than a login may need: of those only the beginning is passed on.
 
-use std::collections::{HashMap, VecDeque};
+mod tally;
+
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -14,8 +16,9 @@ use verbena::low::{
 };
 use verbena::{Access, Cq, Device, Iscsi, IscsiDial, IscsiOptions, Memory, Pd, Status};
 use verbena_iscsi::login::Settled;
-use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Lengths, Opcode};
+use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Opcode};
 
+use self::tally::{Tally, tag};
 use super::doze::{Polling, doze, rest};
 use super::link::{Dialling, Held, Link, Moved, News, Order, Text};
 use super::options::Options;
@@ -40,8 +43,8 @@ pub(crate) struct Tcp {
     receives: Memory,
     /// The session's numbers by the adapter's, which are given one after the other.
     tasks: FxHashMap<u32, u32>,
-    /// Bytes that came for commands whose end has not, by their tags.
-    came: HashMap<u32, u32>,
+    /// What moved for commands whose end has not come.
+    tally: Tally,
     /// Commands that were taken back and whose end was not polled, with their tags.
     taken_back: Vec<(u32, u32)>,
     /// Tags of commands that were taken back: data for them goes nowhere, and is no reason to leave.
@@ -110,7 +113,7 @@ impl Dialling for TcpDial {
             receives,
             tasks: FxHashMap::default(),
             completions: Box::new([BLANK; AT_ONCE]),
-            came: HashMap::new(),
+            tally: Tally::default(),
             taken_back: Vec::new(),
             late: VecDeque::new(),
             ended: false,
@@ -153,36 +156,18 @@ impl Tcp {
         let task = command.and_then(|name| self.tasks.remove(&name));
         Ok(match task {
             Some(task) => {
-                let came = Some(self.came_for(&bhs));
+                let carried = Some(self.tally.close(&bhs));
                 Some(News::Response {
                     task,
                     bhs,
                     data,
-                    came,
+                    carried,
                 })
             }
             None if len == BHS_LEN && self.moved_some(&bhs) => None,
             None if self.is_late(&bhs) => None,
             None => Some(News::Pdu { bhs, data }),
         })
-    }
-
-    /// Bytes that came for the command that this is the end of.
-    fn came_for(&mut self, bhs: &Bhs) -> u32 {
-        let before = if self.came.is_empty() {
-            0
-        } else {
-            self.came.remove(&tag(bhs)).unwrap_or(0)
-        };
-        let now = match Opcode::of(bhs) {
-            Some(Opcode::DataIn) => Lengths::of(bhs).data,
-            _ => 0,
-        };
-        // RFC 7143 §13.18, §13.19: it comes in order. What does not has left a hole, or came twice.
-        if now > 0 && offset(bhs) != before {
-            return before;
-        }
-        before.saturating_add(now)
     }
 
     /// M12: what comes for a command that was taken back fails its checks, and comes whole. Before the target had heard of it that is no
@@ -199,7 +184,7 @@ impl Tcp {
         self.tasks.retain(|_, one| *one != task);
         if let Some(at) = self.taken_back.iter().position(|(of, _)| *of == task) {
             let (_, tag) = self.taken_back.swap_remove(at);
-            self.came.remove(&tag);
+            self.tally.forget(tag);
         }
     }
 
@@ -212,35 +197,19 @@ impl Tcp {
     /// A header alone: its data is in its place, or was asked for. One that failed a check comes whole; without data the two
     /// cannot be told apart, and nothing moved.
     fn moved_some(&mut self, bhs: &Bhs) -> bool {
+        // All that a tag can belong to.
+        let most = self.tasks.len() + self.taken_back.len() + self.late.len();
         match Opcode::of(bhs) {
-            Some(Opcode::R2t) => true,
+            Some(Opcode::R2t) => self.tally.asked(bhs, most),
             Some(Opcode::DataIn) => {
-                let len = Lengths::of(bhs).data;
+                let some = self.tally.came(bhs, most);
                 // A tag that is in use again is nobody else's.
-                self.late.retain(|late| len == 0 || *late != tag(bhs));
-                let sum = self.came.entry(tag(bhs)).or_default();
-                let in_order = offset(bhs) == *sum;
-                *sum = sum.saturating_add(if in_order { len } else { 0 });
-                len > 0 && in_order
+                self.late.retain(|late| !some || *late != tag(bhs));
+                some
             }
             _ => false,
         }
     }
-}
-
-/// The initiator task tag.
-fn tag(bhs: &Bhs) -> u32 {
-    word(bhs, 16)
-}
-
-/// Where the data of a Data-In belongs.
-fn offset(bhs: &Bhs) -> u32 {
-    word(bhs, 40)
-}
-
-fn word(bhs: &Bhs, at: usize) -> u32 {
-    let bytes = bhs.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-    u32::from_be_bytes(bytes.unwrap_or_default())
 }
 
 fn refused(why: IscsiPostError) -> Error {
@@ -249,6 +218,7 @@ fn refused(why: IscsiPostError) -> Error {
 
 impl Link for Tcp {
     fn begin(&mut self, settled: &Settled) {
+        self.tally = Tally::new(&settled.terms);
         self.qp.begin(settled.terms);
     }
 
@@ -369,8 +339,12 @@ impl Link for Tcp {
         let taken = self.qp.cancel(name);
         if let Some(tag) = sent.filter(|_| taken) {
             self.taken_back.push((task, tag));
-            self.late.truncate(LATE - 1);
             self.late.push_front(tag);
+            if self.late.len() > LATE
+                && let Some(old) = self.late.pop_back()
+            {
+                self.tally.forget(old);
+            }
         }
         taken
     }

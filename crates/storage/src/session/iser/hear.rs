@@ -64,7 +64,7 @@ impl Iser {
                     task,
                     bhs,
                     data,
-                    came: None,
+                    carried: None,
                 }
             }
             _ => {

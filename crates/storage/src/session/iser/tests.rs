@@ -102,7 +102,9 @@ fn news(link: &mut Iser) -> Vec<News> {
 fn responded(news: &[News]) -> Vec<u32> {
     let task = |one: &News| match one {
         News::Response {
-            task, came: None, ..
+            task,
+            carried: None,
+            ..
         } => *task,
         other => panic!("{other:?}"),
     };
