@@ -108,8 +108,8 @@ impl<'a, 'w> Tally<'a, 'w> {
     }
 }
 
-/// The range, if the disk has it.
-fn check(geometry: &Geometry, range: &Range<u64>) -> Result<(), Error> {
+/// Refuses a range that the disk does not have. Every pass asks; whoever must destroy something before one asks before that.
+pub fn check(geometry: &Geometry, range: &Range<u64>) -> Result<(), Error> {
     let (offset, len) = (range.start, range.end.saturating_sub(range.start));
     let limit = geometry.bytes();
     let inside = range.start <= range.end && geometry.holds(offset, len);

@@ -226,3 +226,22 @@ fn a_question_is_asked_in_good_order() {
         "{heard:?}"
     );
 }
+
+/// RFC 7143 §13.15: nobody logs in again, which would end the lost session, before the time that was agreed on.
+#[test]
+fn a_lost_session_is_left_alone_for_as_long_as_the_target_wants() {
+    let mut world = World::new(Options::default());
+    world.conn = world.conn.gone();
+    world.accept();
+    world.conn.time2wait = "1";
+    world.start(0, Direction::Read);
+    world.hear_command();
+    world.conn = world.conn.gone();
+    let lost = Instant::now();
+    world.accept();
+    let waited = lost.elapsed();
+    assert!(waited >= Duration::from_millis(950), "{waited:?}");
+    let again = world.hear_command();
+    world.conn.data_in(again.itt, &[2; LEN], true);
+    assert_eq!(world.ends(1), [good(0)]);
+}

@@ -341,6 +341,26 @@ fn output_that_has_no_room_is_a_sentence() {
     }
 }
 
+/// A range that the disk does not have costs nobody the file that was there.
+#[test]
+fn a_wrong_range_does_not_empty_a_file() {
+    let Some(mut tgt) = start() else { return };
+    let target = tgt.target();
+    tgt.lun(&target, 1, MIB);
+    let url = tgt.url("", &target, 1);
+    let path = std::env::temp_dir().join(format!("verbena-kept-{}", std::process::id()));
+    std::fs::write(&path, b"dear").unwrap();
+    let name = path.to_str().unwrap();
+    let words = [
+        "read", &url, "--offset", "1m", "--length", "512", "-o", name,
+    ];
+    let ended = command(&words).output().unwrap();
+    let left = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(left, b"dear");
+}
+
 /// A typing error in an address does not put its password on the screen, and into the log of whoever runs this.
 #[test]
 fn nobody_sees_a_password() {

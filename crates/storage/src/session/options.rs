@@ -85,6 +85,8 @@ impl Options {
             // Over iSER the target fetches data by itself, and none goes along.
             immediate_data: iser.is_none(),
             initial_r2t: iser.is_some(),
+            // We come back at once if the target lets us.
+            time2wait: 0,
             iser,
             ..Offer::new(self.initiator.clone(), purpose)
         }

@@ -69,7 +69,12 @@ impl Session {
         } else {
             Duration::ZERO
         };
-        let next = self.not_before.take().unwrap_or(now).max(now + wait);
+        // RFC 7143 §13.15: to log in again ends the lost session, and the target may want time before. No target has us wait longer than we
+        // would for its return.
+        let agreed = Duration::from_secs(self.settled.time2wait.into());
+        let agreed = agreed.min(self.options.reconnect);
+        let told = self.not_before.take();
+        let next = told.unwrap_or(now + agreed).max(now + wait);
         self.lost.get_or_insert_with(|| Lost {
             since: now,
             dial: None,

@@ -30,6 +30,8 @@ pub struct Conn {
     exp_cmd_sn: u32,
     /// Commands that the target takes at once.
     pub room: u32,
+    /// Seconds before a lost session may be taken up again.
+    pub time2wait: &'static str,
     /// The initiator closed it.
     pub closed: bool,
 }
@@ -49,6 +51,7 @@ impl Conn {
             stat_sn: 100,
             exp_cmd_sn: 1,
             room: 64,
+            time2wait: "0",
             closed: false,
         }
     }
@@ -315,6 +318,7 @@ impl Conn {
             let value = match key {
                 "ImmediateData" => "No",
                 "InitialR2T" => "Yes",
+                "DefaultTime2Wait" => self.time2wait,
                 _ => value.split(',').next().unwrap(),
             };
             if !declared.contains(&key) {

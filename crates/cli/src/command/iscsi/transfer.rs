@@ -124,11 +124,14 @@ pub(super) fn read(args: &Read) -> Result<(), Fault> {
         Some(length) => args.offset.saturating_add(length),
         None => unit.geometry().bytes(),
     };
+    let range = args.offset..end;
+    // Before a file that is there is emptied.
+    sweep::check(&unit.geometry(), &range)?;
     let output = output(&args.output)?;
     let mut meter = args.how.meter("read", &stop);
     let done = sweep::read(
         &mut unit,
-        args.offset..end,
+        range,
         &mut Outlet(output.as_fd()),
         args.how.pace(),
         &mut |progress| meter.watch(progress),
