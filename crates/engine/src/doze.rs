@@ -48,12 +48,12 @@ impl CompletionQueue {
         if !self.0.cq.is_empty() {
             return Ok(());
         }
-        if others.is_empty() && timeout >= COARSE && begin(|| [self.watched()]) {
+        if others.is_empty() && timeout >= COARSE && begin(|| [self.0.clone()]) {
             let one = with_groups(|groups| as_one(groups, channel));
             let slept = one.map(|fd| sleep_for(&self.0.cq, channel, fd, poller::millis(timeout)));
-            end();
+            end(slept.as_ref().and_then(|slept| *slept.as_ref().ok()?));
             if let Some(slept) = slept {
-                return slept;
+                return slept.map(drop);
             }
         }
         let cq = || [self.watched()];
@@ -81,10 +81,10 @@ impl Watched {
         others: &mut [Beside<'_>],
         timeout: Option<Duration>,
     ) -> sys::Result<bool> {
-        let begun = begin(all);
+        let begun = begin(|| living(all()));
         let rung = sleep_beside(channel, begun, others, timeout);
         if begun {
-            end();
+            end(None);
         }
         rung
     }
@@ -96,13 +96,17 @@ thread_local! {
 }
 
 /// Groups that this thread sleeps with.
-struct Doze(ArrayVec<Arc<Group>, MOST>);
+struct Doze {
+    groups: ArrayVec<Arc<Group>, MOST>,
+    /// When it woke, if somebody looked.
+    woke: Option<Time>,
+}
 
 impl Doze {
     /// None if a group must not be slept with, or there are too many.
-    fn begin(queues: impl IntoIterator<Item = Watched>) -> Option<Doze> {
+    fn begin(queues: impl IntoIterator<Item = Arc<Queue>>) -> Option<Doze> {
         let mut all: ArrayVec<Arc<Group>, MOST> = ArrayVec::new();
-        for queue in queues.into_iter().filter_map(|one| one.0.upgrade()) {
+        for queue in queues {
             if !queue.lives() {
                 return None;
             }
@@ -120,14 +124,17 @@ impl Doze {
         for group in &all {
             group.fall_asleep();
         }
-        Some(Doze(all))
+        Some(Doze {
+            groups: all,
+            woke: None,
+        })
     }
 }
 
 impl Drop for Doze {
     fn drop(&mut self) {
-        let now = sys::now();
-        for group in &self.0 {
+        let now = self.woke.unwrap_or_else(sys::now);
+        for group in &self.groups {
             group.wake_up(now);
         }
     }
@@ -137,19 +144,24 @@ fn doze<I: IntoIterator<Item = Watched>>(
     channel: &Channel,
     queues: impl FnOnce() -> I,
 ) -> sys::Result<bool> {
-    if !channel.waits() || !begin(queues) {
+    if !channel.waits() || !begin(|| living(queues())) {
         return channel.take();
     }
     let rung = match with_groups(|groups| as_one(groups, channel)) {
         Some(fd) => sleep_with_one(channel, fd),
         None => sleep_with_some(channel),
     };
-    end();
+    end(None);
     rung
 }
 
+/// Those of these queues that are there.
+fn living(queues: impl IntoIterator<Item = Watched>) -> impl Iterator<Item = Arc<Queue>> {
+    queues.into_iter().filter_map(|one| one.0.upgrade())
+}
+
 /// This thread serves the groups of these queues; false if it must not: one that serves already, or that ends, only sleeps.
-fn begin<I: IntoIterator<Item = Watched>>(queues: impl FnOnce() -> I) -> bool {
+fn begin<I: IntoIterator<Item = Arc<Queue>>>(queues: impl FnOnce() -> I) -> bool {
     let begun = DOZE.try_with(|place| {
         let mut place = place
             .try_borrow_mut()
@@ -161,15 +173,18 @@ fn begin<I: IntoIterator<Item = Watched>>(queues: impl FnOnce() -> I) -> bool {
     begun.is_ok_and(|begun| begun.is_some())
 }
 
-fn end() {
+/// This thread is awake, since `woke` if that was looked at just now.
+fn end(woke: Option<Time>) {
     let over = DOZE.with(|place| place.borrow_mut().take());
     // Outside: it sets timers.
-    drop(over);
+    if let Some(mut doze) = over {
+        doze.woke = woke;
+    }
 }
 
 fn with_groups<R>(work: impl FnOnce(&[Arc<Group>]) -> R) -> R {
     DOZE.with(|place| match &*place.borrow() {
-        Some(doze) => work(&doze.0),
+        Some(doze) => work(&doze.groups),
         None => work(&[]),
     })
 }
@@ -188,7 +203,9 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
     loop {
         poller::sleep(fd, &mut ready)?;
         let mut rung = false;
-        let serve = || with_groups(|groups| rung = groups.iter().any(|g| g.serve_told(&ready)));
+        let now = sys::now();
+        let serve =
+            || with_groups(|groups| rung = groups.iter().any(|g| g.serve_told(&ready, now)));
         // A ring of somebody else may have been taken by another.
         if channel.catch(serve) || rung && channel.try_take() {
             return Ok(true);
@@ -198,8 +215,8 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
 }
 
 /// Sleeps for a while, alone with one group, until there is a completion. What this thread completes itself it finds in the queue: to be
-/// told of it by an event and a ring would take longer than the serving.
-fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<()> {
+/// told of it by an event and a ring would take longer than the serving. When it woke, if it looked.
+fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<Option<Time>> {
     let mut ready = ArrayVec::new();
     let whole = Duration::from_millis(millis.unsigned_abs().into());
     let mut quiet = Quiet::begin(whole);
@@ -209,18 +226,19 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         let woken = poller::sleep_for(fd, &mut ready, left)?;
         if !woken && !quiet.as_ref().is_some_and(Quiet::is_over) {
             // A signal, or the time.
-            return Ok(());
+            return Ok(None);
         }
         cq.disarm();
+        let now = sys::now();
         if !woken {
-            with_groups(look_after_gathering);
-        } else if with_groups(|groups| groups.iter().any(|group| group.serve_told(&ready))) {
+            with_groups(|groups| look_after_gathering(groups, now));
+        } else if with_groups(|groups| groups.iter().any(|one| one.serve_told(&ready, now))) {
             // Of another thread, or left from before.
             channel.try_take();
-            return Ok(());
+            return Ok(Some(now));
         }
         if !cq.is_empty() {
-            return Ok(());
+            return Ok(Some(now));
         }
         with_groups(pay);
         if let Some(quiet) = quiet.take() {
@@ -229,13 +247,13 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         // Others may have pushed meanwhile: looked at after it was armed.
         cq.arm(Arm::Next);
         if !cq.is_empty() {
-            return Ok(());
+            return Ok(Some(now));
         }
-        let now = sys::now();
+        // Counted from before the serving: another look at the clock would cost more than being late by so little.
         let end = *end.get_or_insert(now + whole);
         left = poller::millis(end.since(now));
         if left == 0 {
-            return Ok(());
+            return Ok(Some(now));
         }
     }
 }
@@ -268,8 +286,9 @@ impl Quiet {
     }
 }
 
-fn look_after_gathering(groups: &[Arc<Group>]) {
-    groups.iter().for_each(|group| group.look_after_gathering());
+fn look_after_gathering(groups: &[Arc<Group>], now: Time) {
+    let look = |group: &Arc<Group>| group.look_after_gathering(now);
+    groups.iter().for_each(look);
 }
 
 /// Whoever sleeps on owes nothing: what came was nothing that the program is told of, and it will not answer soon.
@@ -319,7 +338,8 @@ fn sleep_beside(
         let caught = match woken {
             Some(woken) => woken.served && channel.catch(serve),
             None if quiet.as_ref().is_some_and(Quiet::is_over) => {
-                channel.catch(|| with_groups(look_after_gathering))
+                let now = sys::now();
+                channel.catch(|| with_groups(|groups| look_after_gathering(groups, now)))
             }
             // A signal, or the time.
             None => return Ok(false),

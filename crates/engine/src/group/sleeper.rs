@@ -57,10 +57,24 @@ pub(super) struct Active(pub(super) bool);
 impl Group {
     /// Threads may sleep with it.
     pub(crate) fn may_sleep(&self) -> bool {
-        let wary_until = self.wary_until.load(Ordering::Relaxed);
+        !self.is_wary() && !self.boxes.any()
+    }
+
+    /// Its last borrower stayed away while something waited, not long ago.
+    fn is_wary(&self) -> bool {
+        let until = self.wary_until.load(Ordering::Relaxed);
         // Most groups never had a reason, and need not know the time.
-        let wary = wary_until > 0 && sys::now().nanos() < wary_until;
-        !wary && !self.boxes.any()
+        if until == 0 {
+            return false;
+        }
+        let wary = sys::now().nanos() < until;
+        if !wary {
+            // It is over. Fails if there is another reason by now, which counts the next time.
+            let _ =
+                self.wary_until
+                    .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        wary
     }
 
     /// A thread goes to sleep with it.
@@ -123,9 +137,9 @@ impl Group {
     }
 
     /// These members are ready: the sleeper serves them. True if the channel is rung.
-    pub(crate) fn serve_told(&self, ready: &[Ready]) -> bool {
+    pub(crate) fn serve_told(&self, ready: &[Ready], now: Time) -> bool {
         let mut out = Outbox::new();
-        self.serve_sleeping(ready, &mut out);
+        self.serve_sleeping(ready, now, &mut out);
         self.core.deliver(&mut out);
         ready.iter().any(|one| one.token == CHANNEL)
     }
@@ -134,17 +148,17 @@ impl Group {
     pub(crate) fn serve_awake(&self) {
         let mut out = Outbox::new();
         if let Some(ready) = self.ask() {
-            self.serve_sleeping(&ready, &mut out);
+            self.serve_sleeping(&ready, sys::now(), &mut out);
         }
         self.core.deliver(&mut out);
     }
 
     /// Acknowledgements are put off as one who polls does.
-    fn serve_sleeping(&self, ready: &[Ready], out: &mut Outbox) {
+    fn serve_sleeping(&self, ready: &[Ready], now: Time, out: &mut Outbox) {
         if ready.iter().any(|one| one.readable && one.token != CHANNEL) {
             self.note_gathered();
         }
-        let (now, mut owes) = (sys::now(), false);
+        let mut owes = false;
         self.each(ready, |connection, one| {
             if one.writable {
                 // There is room again.

@@ -153,7 +153,9 @@ pub fn sleep_for(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>, millis: i32
 
 /// A time as [`sleep_for`] counts it, rounded up.
 pub fn millis(time: Duration) -> i32 {
-    i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+    let part = time.subsec_nanos().div_ceil(1_000_000);
+    let whole = time.as_secs().saturating_mul(1000);
+    i32::try_from(whole.saturating_add(part.into())).unwrap_or(i32::MAX)
 }
 
 fn heard(event: &libc::epoll_event) -> Ready {

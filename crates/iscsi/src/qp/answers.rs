@@ -5,6 +5,7 @@
 use verbena_wire::iscsi::BHS_LEN;
 
 use super::command::Command;
+use super::expect::MUCH;
 use crate::wr::Direction;
 
 /// One class for nothing, and one for each power of two that a length may begin with.
@@ -13,6 +14,8 @@ const CLASSES: usize = 33;
 const PART: usize = 4;
 /// For one alone nobody need wait.
 const FEWEST: usize = 2;
+/// Nor for others behind one that is so long: it is worth a wake-up of its own.
+const LONG: usize = MUCH;
 
 /// Answers that are to come.
 #[derive(Debug)]
@@ -41,12 +44,15 @@ impl Answers {
         self.classes[class(command)] -= 1;
     }
 
-    /// Bytes that a part of them has at least; none if that is not several.
+    /// Bytes that a part of them has at least; none if that is not several, or each is long.
     pub(super) fn several(&self) -> Option<usize> {
         let part = self.all / PART;
+        if part < FEWEST {
+            return None;
+        }
         let least = self.classes.iter().position(|count| *count > 0)?;
         let shortest = if least == 0 { 0 } else { 1 << (least - 1) };
-        (part >= FEWEST).then(|| part.saturating_mul(BHS_LEN + shortest))
+        (shortest < LONG).then(|| part.saturating_mul(BHS_LEN + shortest))
     }
 }
 

@@ -133,3 +133,14 @@ fn no_wake_up_is_lost_between_reading_and_arming() {
     }
     drop(writer.join().unwrap());
 }
+
+#[test]
+fn parts_of_a_millisecond_are_rounded_up() {
+    let nanos = |nanos| millis(Duration::from_nanos(nanos));
+    assert_eq!(nanos(0), 0);
+    assert_eq!(nanos(1), 1);
+    assert_eq!(nanos(1_000_000), 1);
+    assert_eq!(nanos(1_000_001), 2);
+    assert_eq!(nanos(2_999_999_999), 3000);
+    assert_eq!(millis(Duration::MAX), i32::MAX);
+}

@@ -47,8 +47,8 @@ fn few_are_not_waited_for() {
 
 #[test]
 fn a_quarter_of_the_shortest_is_waited_for() {
-    let mut all = reads(63, 1 << 20);
-    all.push(command(Direction::Write, 1 << 20));
+    let mut all = reads(63, 8192);
+    all.push(command(Direction::Write, 8192));
     let mut answers = under_way(&all);
     assert_eq!(
         answers.several(),
@@ -56,10 +56,18 @@ fn a_quarter_of_the_shortest_is_waited_for() {
         "a write is answered with a head"
     );
     answers.remove(&all[63]);
-    assert_eq!(answers.several(), Some(15 * (BHS_LEN + (1 << 20))));
+    assert_eq!(answers.several(), Some(15 * (BHS_LEN + 8192)));
     // Lengths are known by their power of two.
     let odd = under_way(&reads(64, 5000)).several();
     assert_eq!(odd, Some(16 * (BHS_LEN + 4096)));
+}
+
+#[test]
+fn for_long_ones_nobody_waits() {
+    let long = LONG as u32;
+    assert_eq!(under_way(&reads(64, long)).several(), None);
+    let shorter = under_way(&reads(64, long - 1)).several();
+    assert_eq!(shorter, Some(16 * (BHS_LEN + LONG / 2)));
 }
 
 proptest! {
@@ -90,9 +98,10 @@ proptest! {
             brings.sort_unstable();
             let quarter = brings.len() / PART;
             let least: usize = brings.iter().take(quarter).sum();
+            let shortest = brings.first().copied().unwrap_or(0);
             match answers.several() {
                 Some(several) => prop_assert!(quarter >= FEWEST && several <= least),
-                None => prop_assert!(quarter < FEWEST),
+                None => prop_assert!(quarter < FEWEST || shortest >= BHS_LEN + LONG),
             }
         }
     }
