@@ -37,14 +37,16 @@ const STEADY: [(&str, &str); 2] = [
     ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
 ];
 
-/// Who is measured.
-const WHO: [&str; 4] = [
+/// Who is measured: the first three always.
+const WHO: [&str; 5] = [
     "verbena",
     "iscsi-perf",
     "equal loop",
     "verbena, --poll-us 0",
+    "verbena, --discard",
 ];
-/// Up to so many at once, ours polls before it sleeps (`crates/storage/src/session/doze.rs`); the last of the four does not.
+/// Up to so many at once, ours polls before it sleeps (`crates/storage/src/session/doze.rs`); the fourth does not. The fifth is like
+/// `iscsi-perf`, in which all reads share their memory: of several at once.
 const FEW: u32 = 4;
 
 #[derive(Args)]
@@ -147,24 +149,29 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let verbena = workspace.target.join("release/verbena");
     let target = Target::start()?;
     let equal = build_equal(&target.folder)?;
-    println!("| random reads | who | requests/s | MB/s | CPU s/GB | to iscsi-perf |");
-    println!("| --- | --- | --- | --- | --- | --- |");
+    println!(
+        "| random reads | who | requests/s | MB/s | CPU s/GB | to iscsi-perf | to the equal loop |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
     for (name, size, depth) in LOADS {
-        let mut turns = [const { Vec::new() }; 4];
+        let mut turns = [const { Vec::new() }; WHO.len()];
+        let our = |more: &[&str]| ours(&verbena, size, depth, options.seconds, more);
         for _ in 0..options.rounds {
-            turns[0].push(ours(&verbena, size, depth, options.seconds, &[])?);
+            turns[0].push(our(&[])?);
             turns[1].push(theirs(size, depth, options.seconds)?);
             turns[2].push(alike(&equal, size, depth, options.seconds)?);
             if depth <= FEW {
-                let asleep = ["--poll-us", "0"];
-                turns[3].push(ours(&verbena, size, depth, options.seconds, &asleep)?);
+                turns[3].push(our(&["--poll-us", "0"])?);
+            }
+            if depth > 1 {
+                turns[4].push(our(&["--discard"])?);
             }
         }
         let middle = |turns: &[Figures], column: fn(&Figures) -> f64| {
             median(turns.iter().map(column)).unwrap_or(f64::NAN)
         };
         let rate = |turns: &[Figures]| middle(turns, |f| f.iops);
-        let base = rate(&turns[1]);
+        let (perf, equal) = (rate(&turns[1]), rate(&turns[2]));
         for (who, turns) in WHO
             .iter()
             .zip(&turns)
@@ -173,9 +180,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             let iops = rate(turns);
             let cpu = middle(turns, |f| f.cpu);
             println!(
-                "| {name} | {who} | {iops:.0} | {:.0} | {cpu:.2} | {:.2} |",
+                "| {name} | {who} | {iops:.0} | {:.0} | {cpu:.2} | {:.2} | {:.2} |",
                 iops * size as f64 / 1e6,
-                iops / base,
+                iops / perf,
+                iops / equal,
             );
         }
     }

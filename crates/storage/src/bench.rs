@@ -54,27 +54,39 @@ pub struct Load {
     pub limit: Limit,
     /// Decides what is random.
     pub seed: u64,
+    /// All reads go to the same memory, which caches hold better: nobody keeps what they bring.
+    pub discard: bool,
 }
 
 impl Load {
-    fn is_mixed(&self) -> bool {
-        (1..100).contains(&self.reads)
+    /// Pieces of memory that writes take: each that may be under way has its own.
+    fn write_pieces(&self) -> usize {
+        if self.reads < 100 { self.depth } else { 0 }
     }
 
-    /// Bytes of memory that it takes: reads have their own, so that writes do not repeat what was read.
+    /// The same for reads, which have their own, so that writes do not repeat what was read.
+    fn read_pieces(&self) -> usize {
+        match self.reads {
+            0 => 0,
+            _ if self.discard => 1,
+            _ => self.depth,
+        }
+    }
+
+    /// Bytes of memory that it takes.
     fn memory(&self) -> usize {
-        let kinds = if self.is_mixed() { 2 } else { 1 };
-        self.depth.saturating_mul(self.size as usize * kinds)
+        let pieces = self.write_pieces().saturating_add(self.read_pieces());
+        pieces.saturating_mul(self.size as usize)
     }
 
     /// Where the payload of a slot lies.
     fn offset(&self, slot: usize, read: bool) -> usize {
-        let second = if self.is_mixed() && read {
-            self.depth
-        } else {
-            0
+        let piece = match read {
+            true if self.discard => self.write_pieces(),
+            true => self.write_pieces() + slot,
+            false => slot,
         };
-        (second + slot) * self.size as usize
+        piece * self.size as usize
     }
 }
 

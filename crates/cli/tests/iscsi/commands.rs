@@ -224,8 +224,8 @@ fn targets_are_pinged_reset_and_measured() {
     let said = iscsi(&["ping", &url, "-n", "3"]).good();
     assert_eq!(said.matches("sign of life").count(), 3, "{said}");
     assert_eq!(iscsi(&["reset", &url]).good(), "unit 1 was reset\n");
-    for rw in ["read", "randread"] {
-        let said = iscsi(&["bench", &url, "--rw", rw, "--seconds", "1", "--size", "64k"]).good();
+    for rw in ["--rw=read", "--rw=randread", "--discard"] {
+        let said = iscsi(&["bench", &url, rw, "--seconds", "1", "--size", "64k"]).good();
         assert!(said.contains(" requests/s, "), "{said}");
     }
     assert!(bytes(&file) == vec![0; 4 << 20], "reading writes nothing");

@@ -13,6 +13,7 @@ fn load() -> Load {
         depth: 8,
         limit: Limit::Requests(1000),
         seed: 1,
+        discard: false,
     }
 }
 
@@ -70,6 +71,43 @@ fn a_sequential_load_goes_round_and_reads_only_if_told() {
     let score = run(&mut ram, &load, &mut on).unwrap();
     assert_eq!((score.reads, score.writes), (7, 0));
     assert!(ram.bytes == before);
+}
+
+/// Where the payloads of all slots lie, reads and then writes.
+fn offsets(load: &Load) -> (Vec<usize>, Vec<usize>) {
+    let of = |read| {
+        (0..load.depth)
+            .map(|slot| load.offset(slot, read))
+            .collect()
+    };
+    (of(true), of(false))
+}
+
+#[test]
+fn reads_share_their_memory_with_each_other_only_if_told_and_never_with_writes() {
+    let load = Load { depth: 3, ..load() };
+    assert_eq!(load.memory(), 6 * 4096);
+    assert_eq!(
+        offsets(&load),
+        (vec![12288, 16384, 20480], vec![0, 4096, 8192])
+    );
+    let discards = Load {
+        discard: true,
+        ..load
+    };
+    assert_eq!(discards.memory(), 4 * 4096);
+    assert_eq!(
+        offsets(&discards),
+        (vec![12288, 12288, 12288], vec![0, 4096, 8192])
+    );
+    let reads = Load {
+        reads: 100,
+        ..discards
+    };
+    assert_eq!((reads.memory(), offsets(&reads).0), (4096, vec![0, 0, 0]));
+    let mut ram = Ram::new(128, 512).unruly(2, 5);
+    let score = run(&mut ram, &reads, &mut on).unwrap();
+    assert_eq!((score.reads, score.writes), (1000, 0));
 }
 
 #[test]

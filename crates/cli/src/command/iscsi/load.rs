@@ -54,6 +54,9 @@ pub(super) struct Bench {
     /// Decides what is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Read everything into the same memory, as iscsi-perf does: caches hold it better than memory for each request
+    #[arg(long)]
+    discard: bool,
     /// Yes, what is on the disk may be destroyed: writes need it
     #[arg(long)]
     destructive: bool,
@@ -91,6 +94,7 @@ pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
         depth: args.common.depth.into(),
         limit: Limit::Time(Duration::from_secs(args.seconds)),
         seed: args.seed,
+        discard: args.discard,
     };
     let score = run(&mut unit, &load, &mut |_| match stop.pulled() {
         true => ControlFlow::Break(()),
@@ -111,6 +115,7 @@ fn object(args: &Bench, load: &Load, score: &Score) -> serde_json::Value {
         "rw": rw.as_ref().map(clap::builder::PossibleValue::get_name),
         "size": load.size,
         "depth": load.depth,
+        "discard": load.discard,
         "reads": score.reads,
         "writes": score.writes,
         "bytes": score.bytes(),
