@@ -180,7 +180,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             let iops = rate(turns);
             let cpu = middle(turns, |f| f.cpu);
             println!(
-                "| {name} | {who} | {iops:.0} | {:.0} | {cpu:.2} | {:.2} | {:.2} |",
+                "| {name} | {who} | {iops:.0} | {:.0} | {cpu:.3} | {:.2} | {:.2} |",
                 iops * size as f64 / 1e6,
                 iops / perf,
                 iops / equal,
