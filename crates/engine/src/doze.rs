@@ -51,9 +51,9 @@ impl CompletionQueue {
         if others.is_empty() && timeout >= COARSE && begin(|| [self.0.clone()]) {
             let one = with_groups(|groups| as_one(groups, channel));
             let slept = one.map(|fd| sleep_for(&self.0.cq, channel, fd, poller::millis(timeout)));
-            end(slept.as_ref().and_then(|slept| *slept.as_ref().ok()?));
+            end();
             if let Some(slept) = slept {
-                return slept.map(drop);
+                return slept;
             }
         }
         let cq = || [self.watched()];
@@ -84,7 +84,7 @@ impl Watched {
         let begun = begin(|| living(all()));
         let rung = sleep_beside(channel, begun, others, timeout);
         if begun {
-            end(None);
+            end();
         }
         rung
     }
@@ -96,11 +96,7 @@ thread_local! {
 }
 
 /// Groups that this thread sleeps with.
-struct Doze {
-    groups: ArrayVec<Arc<Group>, MOST>,
-    /// When it woke, if somebody looked.
-    woke: Option<Time>,
-}
+struct Doze(ArrayVec<Arc<Group>, MOST>);
 
 impl Doze {
     /// None if a group must not be slept with, or there are too many.
@@ -124,17 +120,15 @@ impl Doze {
         for group in &all {
             group.fall_asleep();
         }
-        Some(Doze {
-            groups: all,
-            woke: None,
-        })
+        Some(Doze(all))
     }
 }
 
 impl Drop for Doze {
     fn drop(&mut self) {
-        let now = self.woke.unwrap_or_else(sys::now);
-        for group in &self.groups {
+        // Not when it woke: what it served since may have taken longer than one may stay away.
+        let now = sys::now();
+        for group in &self.0 {
             group.wake_up(now);
         }
     }
@@ -151,7 +145,7 @@ fn doze<I: IntoIterator<Item = Watched>>(
         Some(fd) => sleep_with_one(channel, fd),
         None => sleep_with_some(channel),
     };
-    end(None);
+    end();
     rung
 }
 
@@ -173,18 +167,15 @@ fn begin<I: IntoIterator<Item = Arc<Queue>>>(queues: impl FnOnce() -> I) -> bool
     begun.is_ok_and(|begun| begun.is_some())
 }
 
-/// This thread is awake, since `woke` if that was looked at just now.
-fn end(woke: Option<Time>) {
+fn end() {
     let over = DOZE.with(|place| place.borrow_mut().take());
     // Outside: it sets timers.
-    if let Some(mut doze) = over {
-        doze.woke = woke;
-    }
+    drop(over);
 }
 
 fn with_groups<R>(work: impl FnOnce(&[Arc<Group>]) -> R) -> R {
     DOZE.with(|place| match &*place.borrow() {
-        Some(doze) => work(&doze.groups),
+        Some(doze) => work(&doze.0),
         None => work(&[]),
     })
 }
@@ -215,8 +206,8 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
 }
 
 /// Sleeps for a while, alone with one group, until there is a completion. What this thread completes itself it finds in the queue: to be
-/// told of it by an event and a ring would take longer than the serving. When it woke, if it looked.
-fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<Option<Time>> {
+/// told of it by an event and a ring would take longer than the serving.
+fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<()> {
     let mut ready = ArrayVec::new();
     let whole = Duration::from_millis(millis.unsigned_abs().into());
     let mut quiet = Quiet::begin(whole);
@@ -226,7 +217,7 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         let woken = poller::sleep_for(fd, &mut ready, left)?;
         if !woken && !quiet.as_ref().is_some_and(Quiet::is_over) {
             // A signal, or the time.
-            return Ok(None);
+            return Ok(());
         }
         cq.disarm();
         let now = sys::now();
@@ -235,10 +226,10 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         } else if with_groups(|groups| groups.iter().any(|one| one.serve_told(&ready, now))) {
             // Of another thread, or left from before.
             channel.try_take();
-            return Ok(Some(now));
+            return Ok(());
         }
         if !cq.is_empty() {
-            return Ok(Some(now));
+            return Ok(());
         }
         with_groups(pay);
         if let Some(quiet) = quiet.take() {
@@ -247,13 +238,13 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         // Others may have pushed meanwhile: looked at after it was armed.
         cq.arm(Arm::Next);
         if !cq.is_empty() {
-            return Ok(Some(now));
+            return Ok(());
         }
         // Counted from before the serving: another look at the clock would cost more than being late by so little.
         let end = *end.get_or_insert(now + whole);
         left = poller::millis(end.since(now));
         if left == 0 {
-            return Ok(Some(now));
+            return Ok(());
         }
     }
 }
