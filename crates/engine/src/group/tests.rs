@@ -119,3 +119,18 @@ fn who_serves_it_all_the_time_is_not_away() {
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(!is_lent(&group));
 }
+
+#[test]
+fn a_wary_group_is_slept_with_again_when_its_time_is_over() {
+    let (group, _) = borrowed();
+    assert!(group.may_sleep(), "it has no reason");
+    let long_ago = sys::now().nanos() - 1;
+    group.grow_wary(sys::now() + USUAL);
+    assert!(!group.may_sleep());
+    group.wary_until.store(long_ago, Ordering::Relaxed);
+    assert!(group.may_sleep());
+    let until = || group.wary_until.load(Ordering::Relaxed);
+    assert_eq!(until(), 0, "nobody looks at the clock for it any more");
+    group.grow_wary(sys::now() + USUAL);
+    assert!(!group.may_sleep() && until() > 0, "another reason");
+}
