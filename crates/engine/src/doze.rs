@@ -126,7 +126,6 @@ impl Doze {
 
 impl Drop for Doze {
     fn drop(&mut self) {
-        // Not when it woke: what it served since may have taken longer than one may stay away.
         let now = sys::now();
         for group in &self.0 {
             group.wake_up(now);
@@ -194,9 +193,7 @@ fn sleep_with_one(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
     loop {
         poller::sleep(fd, &mut ready)?;
         let mut rung = false;
-        let now = sys::now();
-        let serve =
-            || with_groups(|groups| rung = groups.iter().any(|g| g.serve_told(&ready, now)));
+        let serve = || with_groups(|groups| rung = groups.iter().any(|g| g.serve_told(&ready)));
         // A ring of somebody else may have been taken by another.
         if channel.catch(serve) || rung && channel.try_take() {
             return Ok(true);
@@ -220,10 +217,9 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
             return Ok(());
         }
         cq.disarm();
-        let now = sys::now();
         if !woken {
-            with_groups(|groups| look_after_gathering(groups, now));
-        } else if with_groups(|groups| groups.iter().any(|one| one.serve_told(&ready, now))) {
+            with_groups(look_after_gathering);
+        } else if with_groups(|groups| groups.iter().any(|group| group.serve_told(&ready))) {
             // Of another thread, or left from before.
             channel.try_take();
             return Ok(());
@@ -240,7 +236,7 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         if !cq.is_empty() {
             return Ok(());
         }
-        // Counted from before the serving: another look at the clock would cost more than being late by so little.
+        let now = sys::now();
         let end = *end.get_or_insert(now + whole);
         left = poller::millis(end.since(now));
         if left == 0 {
@@ -277,9 +273,8 @@ impl Quiet {
     }
 }
 
-fn look_after_gathering(groups: &[Arc<Group>], now: Time) {
-    let look = |group: &Arc<Group>| group.look_after_gathering(now);
-    groups.iter().for_each(look);
+fn look_after_gathering(groups: &[Arc<Group>]) {
+    groups.iter().for_each(|group| group.look_after_gathering());
 }
 
 /// Whoever sleeps on owes nothing: what came was nothing that the program is told of, and it will not answer soon.
@@ -329,8 +324,7 @@ fn sleep_beside(
         let caught = match woken {
             Some(woken) => woken.served && channel.catch(serve),
             None if quiet.as_ref().is_some_and(Quiet::is_over) => {
-                let now = sys::now();
-                channel.catch(|| with_groups(|groups| look_after_gathering(groups, now)))
+                channel.catch(|| with_groups(look_after_gathering))
             }
             // A signal, or the time.
             None => return Ok(false),

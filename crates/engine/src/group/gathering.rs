@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use verbena_nic::Outbox;
-use verbena_stream::Time;
 
 use super::{FEW, Group, Member};
 use crate::habit::Habit;
+use crate::sys;
 
 /// How long a sleeper may be kept waiting.
 pub(crate) const MOMENT: Duration = Duration::from_millis(1);
@@ -68,12 +68,12 @@ impl Group {
     }
 
     /// The moment was over before that: the sleeper looks what came.
-    pub(crate) fn look_after_gathering(&self, now: Time) {
+    pub(crate) fn look_after_gathering(&self) {
         if !self.gathering.is_on.load(Ordering::Relaxed) {
             return;
         }
         self.gathering.habit.lock().learn(false);
-        let mut owes = false;
+        let (now, mut owes) = (sys::now(), false);
         self.each_few(&self.few(), |member, out| {
             owes |= member.poll_turn(now, out);
         });

@@ -137,9 +137,9 @@ impl Group {
     }
 
     /// These members are ready: the sleeper serves them. True if the channel is rung.
-    pub(crate) fn serve_told(&self, ready: &[Ready], now: Time) -> bool {
+    pub(crate) fn serve_told(&self, ready: &[Ready]) -> bool {
         let mut out = Outbox::new();
-        self.serve_sleeping(ready, now, &mut out);
+        self.serve_sleeping(ready, &mut out);
         self.core.deliver(&mut out);
         ready.iter().any(|one| one.token == CHANNEL)
     }
@@ -148,17 +148,17 @@ impl Group {
     pub(crate) fn serve_awake(&self) {
         let mut out = Outbox::new();
         if let Some(ready) = self.ask() {
-            self.serve_sleeping(&ready, sys::now(), &mut out);
+            self.serve_sleeping(&ready, &mut out);
         }
         self.core.deliver(&mut out);
     }
 
     /// Acknowledgements are put off as one who polls does.
-    fn serve_sleeping(&self, ready: &[Ready], now: Time, out: &mut Outbox) {
+    fn serve_sleeping(&self, ready: &[Ready], out: &mut Outbox) {
         if ready.iter().any(|one| one.readable && one.token != CHANNEL) {
             self.note_gathered();
         }
-        let mut owes = false;
+        let (now, mut owes) = (sys::now(), false);
         self.each(ready, |connection, one| {
             if one.writable {
                 // There is room again.

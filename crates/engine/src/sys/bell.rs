@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::fd::Fd;
-use super::{Error, Result, now};
+use super::{Error, Result, now, poller};
 
 /// A bell.
 #[derive(Debug)]
@@ -74,10 +74,8 @@ impl Bell {
             events: libc::POLLIN,
             revents: 0,
         };
-        let millis = timeout.map_or(-1, |t| {
-            // Rounded up, lest the last millisecond be spent spinning.
-            i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
+        // Rounded up, lest the last millisecond be spent spinning.
+        let millis = timeout.map_or(-1, poller::millis);
         // SAFETY: one entry, ours until the call returns.
         if unsafe { libc::poll(&raw mut bell, 1, millis) } >= 0 {
             return Ok(());

@@ -151,7 +151,7 @@ pub fn sleep_for(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>, millis: i32
     Ok(n > 0)
 }
 
-/// A time as [`sleep_for`] counts it, rounded up.
+/// A time as the system's calls count it, rounded up.
 pub fn millis(time: Duration) -> i32 {
     let part = time.subsec_nanos().div_ceil(1_000_000);
     let whole = time.as_secs().saturating_mul(1000);

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU32;
 use super::*;
 use crate::config::Config;
 use crate::core::Core;
+use crate::sys::Socket;
 use crate::sys::testing::connection;
-use crate::sys::{self, Socket};
 
 /// A member that does as it is told, and counts its turns.
 struct Quiet {
@@ -98,7 +98,7 @@ fn who_wakes_leaves_nobody_quiet() {
 fn in_vain_the_sleeper_looks_by_itself_and_tries_it_rarely() {
     let (group, member) = group();
     assert!(group.gather());
-    group.look_after_gathering(sys::now());
+    group.look_after_gathering();
     assert_eq!(member.turns.load(Ordering::Relaxed), 1);
     group.scatter();
     assert!(!group.gather());
