@@ -148,6 +148,16 @@ impl Home {
         pairs.get(&number).map_or(ptr::null_mut(), |at| at.0)
     }
 
+    /// The queue pair with this number has come to a state, which its program sees; nothing if it is gone.
+    pub(crate) fn reached(&self, number: u32, state: u32) {
+        // Under the lock: whoever destroys a queue pair takes it out before.
+        let pairs = self.pairs.read();
+        if let Some(Address(qp)) = pairs.get(&number) {
+            // SAFETY: it is there while we have the lock. One field is written, which programs only read.
+            unsafe { (**qp).state = state };
+        }
+    }
+
     /// The end of this queue pair's connection is told to an identifier.
     pub(crate) fn join(&self, event_number: u32, link: &Arc<Link>) {
         // iWARP's connection manager knows no such time.

@@ -7,6 +7,7 @@ mod batch;
 mod modify;
 mod post;
 mod query;
+mod shown;
 mod transitions;
 mod transport;
 mod wr;

@@ -82,7 +82,6 @@ pub(super) unsafe fn bytes(data: *const c_void, len: u8) -> Result<Vec<u8>, Errn
 struct Joined<'a> {
     pair: &'a Pair,
     qp: &'a Qp,
-    c: *mut ibv_qp,
     /// The program moves its queue pair through the states itself.
     own: bool,
 }
@@ -126,7 +125,7 @@ impl Id {
             }
         });
         home.join(pair.event_number(), &self.link);
-        Ok(Joined { pair, qp, c, own })
+        Ok(Joined { pair, qp, own })
     }
 }
 
@@ -162,7 +161,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
     // SAFETY: the program's word.
     let joined = unsafe { own.joins(id, &asked, &home)? };
     let to = SocketAddr::new(peer.ip(), wire_port(peer.port())?);
-    let (link, at) = (own.link.clone(), Moved(joined.c));
+    let (link, at) = (own.link.clone(), joined.pair.shown());
     let kind = if joined.own {
         RDMA_CM_EVENT_CONNECT_RESPONSE
     } else {
@@ -197,20 +196,6 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
     // SAFETY: the program's word: connected, if nobody else waits for it.
     unsafe { own.note_port(id, joined.pair) };
     Ok(())
-}
-
-/// A queue pair whose state its program can see.
-struct Moved(*mut ibv_qp);
-
-// SAFETY: one field of it is written, which programs only read.
-unsafe impl Send for Moved {}
-
-impl Moved {
-    fn reached(&self, state: u32) {
-        // SAFETY: a queue pair that is being connected is not destroyed before that has ended: whoever destroys it ends it,
-        // and is told of that before.
-        unsafe { (*self.0).state = state };
-    }
 }
 
 impl Id {
@@ -270,7 +255,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(
     // SAFETY: the program's word.
     let joined = unsafe { own.joins(id, &asked, &home)? };
     let request = own.inner.lock().request.take().ok_or(Errno::INVAL)?;
-    let (link, at) = (own.link.clone(), Moved(joined.c));
+    let (link, at) = (own.link.clone(), joined.pair.shown());
     let done = move |answer: Result<Vec<u8>, Error>| match answer {
         Ok(_) => {
             at.reached(IBV_QPS_RTS);
