@@ -382,9 +382,9 @@ impl Drop for QueuePair {
         // Nobody may be called who is going.
         drop(self.callable.take());
         let mut out = Outbox::new();
-        let connection = self.slot.get();
         let last = self.core.function.destroy_qp(self.qp.number(), &mut out);
-        if let (Some(connection), Ok(last)) = (connection, last) {
+        // Looked up now and not before: a startup may have ended in between, and none does from here on.
+        if let (Some(connection), Ok(last)) = (self.slot.get(), last) {
             connection.close(last, &mut out);
         }
         self.core.deliver(&mut out);

@@ -141,6 +141,12 @@ impl Connection {
         };
         // Without the lock: it may take a program's handler along.
         drop(starting);
+        if !bound.qp.has_stream() {
+            // Destroyed, or hung up, before it could find us: nobody else closes this.
+            self.close(Vec::new(), &mut out);
+            self.core.deliver(&mut out);
+            return Ok(());
+        }
         // A peer that vanished without a word is noticed even if nobody asks it for anything.
         let _ = self.line.socket().keep_alive(config.keep_alive);
         if nonces.is_none() {
