@@ -7,7 +7,7 @@ mod exports;
 mod link;
 mod sources;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -21,6 +21,13 @@ pub(crate) const SHIM: &str = "libverbena-uverbs.so";
 pub(crate) const PRELOAD: &str = "libverbena-rsocket.so";
 /// Everything that is made.
 pub(crate) const LIBRARIES: &[&str] = &[LIBIBVERBS, LIBRDMACM, SHIM, PRELOAD];
+
+/// Names without a version, which some programs look for first; links, since copies would be a second adapter in a process.
+pub(crate) const LINKS: &[(&str, &str)] =
+    &[("libibverbs.so", LIBIBVERBS), ("librdmacm.so", LIBRDMACM)];
+
+/// What the shim calls in libibverbs, beside the names of librdmacm in our own node.
+const FOR_SHIM: &[&str] = &["verbena_sysfs_counter", "verbena_sysfs_root"];
 
 /// A name under this prefix stands behind one of another name.
 const PREFIX: &str = "verbena_";
@@ -58,6 +65,23 @@ pub(crate) fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("dropin")
 }
 
+/// Makes the links in a folder that has the libraries.
+pub(crate) fn make_links(folder: &Path) -> Result<()> {
+    for (name, target) in LINKS {
+        let path = folder.join(name);
+        if std::fs::read_link(&path).is_ok_and(|old| old == Path::new(target)) {
+            continue;
+        }
+        // Beside it, then in its place in one step.
+        let beside = folder.join(format!("{name}.new"));
+        let _ = std::fs::remove_file(&beside);
+        std::os::unix::fs::symlink(target, &beside)
+            .and_then(|()| std::fs::rename(&beside, &path))
+            .with_context(|| format!("cannot make the link {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// Build, link and check; returns the functions that should be real and have only a fallback.
 pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
     let verbs = table(workspace, "libibverbs.txt")?;
@@ -65,6 +89,7 @@ pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
     let own: Vec<String> = cm
         .iter()
         .map(|(_, export)| sources::behind(&export.name))
+        .chain(FOR_SHIM.iter().map(|name| (*name).to_owned()))
         .collect();
     let linker = link::Linker::new(workspace, debug)?;
     linker.compile()?;
@@ -84,6 +109,7 @@ pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
     say_missing(&missing);
     linker.link(&verbs, &cm, &own, &missing)?;
     let folder = folder(workspace);
+    make_links(&folder)?;
     check::library(&folder.join(LIBIBVERBS), &verbs, &own)?;
     check::library(&folder.join(LIBRDMACM), &cm, &[])?;
     Ok(missing)

@@ -79,11 +79,13 @@ impl Place {
         for name in dropin::LIBRARIES {
             replace(&libraries.join(name), &self.lib.join(name))?;
         }
-        Ok(())
+        dropin::make_links(&self.lib)
     }
 
     fn remove(&self) -> Result<()> {
-        let libraries = dropin::LIBRARIES.iter().map(|name| self.lib.join(name));
+        let links = dropin::LINKS.iter().map(|(name, _)| name);
+        let libraries = dropin::LIBRARIES.iter().chain(links);
+        let libraries = libraries.map(|name| self.lib.join(name));
         let mut found = false;
         for path in libraries.chain([self.bin.join(COMMAND)]) {
             match std::fs::remove_file(&path) {
@@ -153,6 +155,8 @@ mod tests {
             std::fs::read_to_string(library).unwrap(),
             dropin::LIBIBVERBS
         );
+        let link = std::fs::read_link(place.lib.join("libibverbs.so")).unwrap();
+        assert_eq!(link.to_str(), Some(dropin::LIBIBVERBS));
         let beside = place.bin.join("other");
         std::fs::write(&beside, "").unwrap();
         assert!(place.advice().contains("ldconfig"));

@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use crate::abi::*;
 use crate::context::{self, Context};
 use crate::errno::{Errno, minus_one, number, pointer};
+use crate::gids;
 use crate::object::Object;
 use crate::port::{PORT, address_of, gid_of};
 use crate::uses::Use;
@@ -91,7 +92,7 @@ fn back(own: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_at
         return Err(Errno::INVAL);
     }
     let (from, to) = ends(grh);
-    let index = own.addresses().iter().position(|ours| *ours == to);
+    let index = gids::index_of(own.addresses(), to);
     let index = index.or_else(|| to.is_multicast().then_some(0));
     let mut attr = ibv_ah_attr::zeroed();
     attr.grh.dgid = gid_of(from);

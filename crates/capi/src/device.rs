@@ -14,6 +14,7 @@ use verbena::low::{DeviceProfile, Logical, Personality, Service};
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
 use crate::home::{Home, config, home_of};
+use crate::sysfs;
 
 /// Providers of others look behind the end of a device for marks of their own and must find none.
 const TAIL: usize = 1024;
@@ -160,11 +161,15 @@ pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     home.map_or(0, |home| guid(&home))
 }
 
-/// The same on every day, and another on every host and for every function: a locally administered one made of the first
-/// address.
+/// See [`guid_of`].
 pub(crate) fn guid(home: &Home) -> u64 {
-    let first = home.device.addresses().ok().and_then(|all| all.first());
-    let mut bytes: [u8; 8] = match first {
+    guid_of(home.device.addresses().unwrap_or_default(), home.number)
+}
+
+/// The same on every day, and another on every host and for every function: a locally administered one made of the first
+/// address. In network order.
+pub(crate) fn guid_of(addresses: &[IpAddr], number: usize) -> u64 {
+    let mut bytes: [u8; 8] = match addresses.first() {
         Some(IpAddr::V4(ip)) => {
             let [a, b, c, d] = ip.octets();
             [0x02, b'v', b'b', 0xfe, a, b, c, d]
@@ -175,7 +180,7 @@ pub(crate) fn guid(home: &Home) -> u64 {
         }
         None => [0; 8],
     };
-    bytes[3] ^= home.number as u8;
+    bytes[3] ^= number as u8;
     u64::from_ne_bytes(bytes)
 }
 
@@ -201,7 +206,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     let (Some(dir), Some(file)) = (dir, file) else {
         return failed(Errno::INVAL);
     };
-    let content = match attribute(&dir, &file) {
+    let content = match sysfs::read(&format!("{dir}/{file}")) {
         Some(content) => content.into_bytes(),
         None => match std::fs::read(format!("{dir}/{file}")) {
             Ok(content) => content,
@@ -244,26 +249,4 @@ unsafe fn text(at: *const c_char) -> Option<String> {
     // SAFETY: the caller's word.
     let text = (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })?;
     Some(CString::from(text).to_string_lossy().into_owned())
-}
-
-/// What the kernel would say in these files of our device.
-fn attribute(dir: &str, file: &str) -> Option<String> {
-    let config = config()?;
-    let name = dir.strip_prefix("/sys/class/infiniband/")?;
-    let name = name.trim_end_matches('/');
-    if !names(config).iter().any(|(_, ours)| ours == name) {
-        return None;
-    }
-    Some(match file {
-        "board_id" => "VERBENA".to_owned(),
-        "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
-        "hca_type" => "Verbena".to_owned(),
-        "hw_rev" => "0".to_owned(),
-        "node_desc" => name.to_owned(),
-        "node_type" => match config.personality {
-            Personality::Roce => "1: CA".to_owned(),
-            Personality::Iwarp => "4: RNIC".to_owned(),
-        },
-        _ => return None,
-    })
 }

@@ -18,6 +18,7 @@ impl Errno {
     pub(crate) const BUSY: Errno = Errno(libc::EBUSY);
     pub(crate) const NOSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const NODEV: Errno = Errno(libc::ENODEV);
+    pub(crate) const NODATA: Errno = Errno(libc::ENODATA);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
 
     /// The one that was left last.

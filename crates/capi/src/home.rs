@@ -318,6 +318,12 @@ pub(crate) fn home_of(number: usize) -> Result<Arc<Home>, Errno> {
     find(number, &asked.name, Some(physical))
 }
 
+/// A function of the adapter, if this process uses it now.
+pub(crate) fn running(number: usize) -> Option<Arc<Home>> {
+    let homes = place().homes.lock();
+    homes.get(&number).and_then(Weak::upgrade)
+}
+
 /// A context and a domain that all identifiers of the connection manager share; opened once, and never closed.
 pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
     let mut common = place().common.lock();

@@ -1,19 +1,22 @@
-//! The one port of the device: its state, and the table of its addresses (GIDs).
-//! It promises that every entry below the table's length answers, and that the first is the one that peers should be told.
-//! It refuses other ports, and partition keys other than the default one.
+//! The one port of the device: its state, and its GID table (`gids`).
+//! An index below the table's length is answered, an empty entry with a zero GID or `ENODATA`, as the original's calls do.
+//! Other ports and other partition keys than the default one are `EINVAL`.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::net::{IpAddr, Ipv6Addr};
 use core::ptr;
 
-use verbena::low::Personality;
+use verbena::low::{Personality, interface_of};
 
 use crate::abi::*;
 use crate::context::{self, Context};
 use crate::errno::{Errno, minus_one, number};
+use crate::gids;
 
 /// The only one.
 pub(crate) const PORT: u8 = 1;
+/// Behind addresses of version 4 or 6, as RoCE ports are.
+pub(crate) const CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 /// The default partition, full member.
 const PKEY: u16 = 0xffff;
 /// Everybody's struct ends here; what comes after it, later releases added.
@@ -26,27 +29,42 @@ impl Context {
         self.home.device.addresses().unwrap_or_default()
     }
 
-    /// The address behind an entry of the table.
+    /// The address at an index of the GID table; none if the entry is empty.
     pub(crate) fn address(&self, index: u8) -> Option<IpAddr> {
-        self.addresses().get(usize::from(index)).copied()
+        gids::at(self.addresses(), index.into())
     }
 
+    /// `EINVAL` for an index outside the table, `ENODATA` for an empty entry.
+    fn entry_address(&self, port: u32, index: u32) -> Result<IpAddr, Errno> {
+        let all = self.addresses();
+        let index = index as usize;
+        if port != u32::from(PORT) || index >= gids::len(all) {
+            return Err(Errno::INVAL);
+        }
+        gids::at(all, index).ok_or(Errno::NODATA)
+    }
+
+    /// The zero GID for an empty entry.
     fn gid(&self, port: u32, index: u32) -> Result<ibv_gid, Errno> {
-        let address = self.addresses().get(index as usize);
-        let address = address.filter(|_| port == u32::from(PORT));
-        address.map(|ip| gid_of(*ip)).ok_or(Errno::INVAL)
+        match self.entry_address(port, index) {
+            Ok(address) => Ok(gid_of(address)),
+            Err(Errno::NODATA) => Ok(ibv_gid { raw: [0; 16] }),
+            Err(error) => Err(error),
+        }
     }
 
     fn entry(&self, port: u32, index: u32) -> Result<ibv_gid_entry, Errno> {
+        let address = self.entry_address(port, index)?;
         Ok(ibv_gid_entry {
-            gid: self.gid(port, index)?,
+            gid: gid_of(address),
             gid_index: index,
             port_num: port,
             gid_type: match self.home.personality() {
                 Personality::Roce => IBV_GID_TYPE_ROCE_V2,
                 Personality::Iwarp => IBV_GID_TYPE_IB,
             },
-            ndev_ifindex: 0,
+            // An address that was configured and is not there (any more) has no interface.
+            ndev_ifindex: interface_of(address).ok().flatten().unwrap_or(0),
         })
     }
 
@@ -56,9 +74,8 @@ impl Context {
             state: IBV_PORT_ACTIVE,
             max_mtu: IBV_MTU_4096,
             active_mtu: IBV_MTU_4096,
-            gid_tbl_len: self.addresses().len() as c_int,
-            // Behind addresses of version 4 or 6, as RoCE ports are.
-            port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+            gid_tbl_len: gids::len(self.addresses()) as c_int,
+            port_cap_flags: CAPABILITIES,
             max_msg_sz: attributes.message.min(1 << 31),
             pkey_tbl_len: 1,
             max_vl_num: 1,
@@ -181,7 +198,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     }))
 }
 
-/// All addresses; returns how many, or a negative error number.
+/// All entries of the GID table that are in use; returns how many, or a negative error number.
 ///
 /// # Safety
 /// `context` is open; `entries` has room for `max` entries of `size` bytes.
@@ -197,7 +214,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     let Ok(own) = (unsafe { context::of(context) }) else {
         return -(libc::EINVAL as isize);
     };
-    let count = own.addresses().len();
+    let count = gids::used(own.addresses());
     if flags != 0 {
         return -(libc::EOPNOTSUPP as isize);
     }
@@ -228,9 +245,13 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     // SAFETY: the program's word.
     let own = unsafe { context::of(context) };
     minus_one(own.and_then(|own| {
-        let entry = own.entry(port.into(), index)?;
-        let named = match entry.gid_type {
-            IBV_GID_TYPE_ROCE_V2 => IBV_GID_TYPE_SYSFS_ROCE_V2,
+        // The original answers so for an empty entry, too.
+        let empty = match own.entry_address(port.into(), index) {
+            Err(Errno::NODATA) => true,
+            other => other.map(|_| false)?,
+        };
+        let named = match own.home.personality() {
+            Personality::Roce if !empty => IBV_GID_TYPE_SYSFS_ROCE_V2,
             _ => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
         };
         // SAFETY: the program's word.

@@ -41,7 +41,7 @@ pub use error::{Error, Result};
 pub use fork::{forks, forks_since};
 pub use glance::{Glance, glance, thread_id};
 pub use hatch::Hatch;
-pub use interfaces::{interface_of, interfaces};
+pub use interfaces::{interface_name, interface_of, interfaces};
 pub use listener::Listener;
 pub use local::{Local, Visitor, user};
 pub use pair::Pair;

@@ -1,7 +1,7 @@
-//! A library for `LD_PRELOAD` that answers questions about `/dev/infiniband/uverbs*` as if they were about `/dev/null`.
-//! It promises to pass everything else on untouched, to allocate nothing, and to leave `errno` to those who set it.
-//! It refuses to open device files: UCX passes over an adapter whose file it cannot see, and never opens it itself; what it reads
-//! of an adapter's attributes is in `attributes`.
+//! A library for `LD_PRELOAD` that shows programs the files a kernel driver would have for an adapter (docs/dropin.md).
+//! Questions about `/dev/infiniband/uverbs*` are answered as if they were about `/dev/null`: UCX passes over an adapter without that
+//! file, and never opens it. Paths of the adapter's sysfs files are replaced by paths below a real directory (`sysfs`).
+//! All other paths are passed on untouched, and functions behave and fail as the C library's.
 
 #![cfg_attr(
     not(test),
@@ -11,28 +11,58 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use sysfs::Buffer;
+
 /// What the kernel would call the device files of adapters.
-const PREFIX: &CStr = c"/dev/infiniband/uverbs";
-/// A character device that everybody may read and write.
+const UVERBS: &[u8] = b"/dev/infiniband/uverbs";
+/// A character device that all users may read and write.
 const STAND_IN: &CStr = c"/dev/null";
 
-/// The path to ask about instead.
+/// The bytes of a path, if it begins as one that is replaced; other paths are not measured.
 ///
 /// # Safety
-/// `path` is null or begins a text that ends in a zero, as the caller of a C function guarantees during the call.
-unsafe fn redirect(path: *const c_char) -> *const c_char {
+/// `path` is null or begins a text that ends in a zero and lives as long as the result.
+unsafe fn candidate<'a>(path: *const c_char) -> Option<&'a [u8]> {
     if path.is_null() {
-        return path;
+        return None;
     }
-    for (at, expected) in PREFIX.to_bytes().iter().enumerate() {
-        // SAFETY: the caller's text is readable up to its zero, and all bytes before this one were none.
-        let byte = unsafe { *path.add(at) };
-        // Signed on some machines, not on others.
-        if byte.to_ne_bytes() != [*expected] {
-            return path;
+    // SAFETY: the text has at least its zero; the second byte is read only behind one that is none.
+    let [first, second] = unsafe {
+        let first = (*path).to_ne_bytes()[0];
+        if first != b'/' {
+            return None;
         }
+        [first, (*path.add(1)).to_ne_bytes()[0]]
+    };
+    let known = first == b'/' && matches!(second, b's' | b'd' | b'/' | b'.');
+    // SAFETY: the caller's text.
+    known.then(|| unsafe { CStr::from_ptr(path) }.to_bytes())
+}
+
+/// The path to ask about instead; it may lie in `buffer`.
+///
+/// # Safety
+/// As for [`candidate`].
+unsafe fn redirect(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
+    // SAFETY: the caller's text.
+    let Some(bytes) = (unsafe { candidate(path) }) else {
+        return path;
+    };
+    if bytes.starts_with(UVERBS) {
+        return STAND_IN.as_ptr();
     }
-    STAND_IN.as_ptr()
+    sysfs::replaced(bytes, buffer).unwrap_or(path)
+}
+
+/// The path for functions that open: device files are not there to be opened.
+///
+/// # Safety
+/// As for [`candidate`].
+unsafe fn redirect_files(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
+    // SAFETY: the caller's text.
+    let bytes = unsafe { candidate(path) };
+    let replaced = bytes.and_then(|bytes| sysfs::replaced(bytes, buffer));
+    replaced.unwrap_or(path)
 }
 
 /// The function of this name behind ours; null if there is none. `slot` keeps it.
@@ -41,23 +71,48 @@ fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if !known.is_null() {
         return known;
     }
-    // SAFETY: the C library hands out the calling thread's own variable.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
-    // SAFETY: the name ends in a zero, and the handle is one that dlsym knows.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    // SAFETY: as above.
-    unsafe { *errno = before };
+    let found = keeping_errno(|| {
+        // SAFETY: the name ends in a zero, and the handle is one that dlsym knows.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    });
     slot.store(found, Ordering::Relaxed);
     found
 }
 
-/// Says in C's words that there is no such function.
-fn absent() -> c_int {
+/// Leaves the error number as it was before.
+fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the C library hands out the calling thread's own variable.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    result
+}
+
+/// What a function returns that fails.
+trait Fails {
+    const FAILED: Self;
+}
+
+impl Fails for c_int {
+    const FAILED: c_int = -1;
+}
+
+impl Fails for isize {
+    const FAILED: isize = -1;
+}
+
+impl<T> Fails for *mut T {
+    const FAILED: *mut T = core::ptr::null_mut();
+}
+
+/// Fails as a function that the system does not have.
+fn absent<T: Fails>() -> T {
     // SAFETY: the C library hands out the calling thread's own variable.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
+    T::FAILED
 }
 
 macro_rules! name {
@@ -67,67 +122,115 @@ macro_rules! name {
     };
 }
 
-mod attributes;
+/// Calls the C library's function of the same name, of the given type.
+macro_rules! call_next {
+    ($name:ident: $function:ty, ($( $argument:expr ),*)) => {{
+        static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+        extern "C" fn find() {
+            $crate::next(&SLOT, name!($name));
+        }
+        // When the library is loaded: looking for a function takes a lock, which a signal's handler must not.
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static AT_LOAD: extern "C" fn() = find;
+        let next = $crate::next(&SLOT, name!($name));
+        // SAFETY: the C library's function of this name has this type; a null pointer becomes `None`.
+        let next: Option<$function> = unsafe { core::mem::transmute(next) };
+        match next {
+            // SAFETY: the caller guarantees what the C library asks for; a replaced path is a text too.
+            Some(next) => unsafe { next($( $argument ),*) },
+            None => $crate::absent(),
+        }
+    }};
+}
 
-/// Defines functions that call their namesakes with the path changed: arguments before it, and behind it.
+mod open;
+mod resolve;
+mod sysfs;
+
+/// Defines functions that call their namesakes with the path replaced: arguments before it, and behind it.
 macro_rules! redirected {
-    ($( $name:ident: ($( $before:ident: $b:ty ),*) path ($( $after:ident: $a:ty ),*); )+) => {
+    ($( $name:ident: ($( $before:ident: $b:ty ),*) path ($( $after:ident: $a:ty ),*) -> $result:ty; )+) => {
         $(
-            /// As the C library's, but for the one path.
+            /// As the C library's, but for replaced paths.
             ///
             /// # Safety
             /// As the C library's.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($( $before: $b, )* path: *const c_char, $( $after: $a ),*) -> c_int {
-                type Function = unsafe extern "C" fn($( $b, )* *const c_char, $( $a ),*) -> c_int;
-                let next = next(&slots::$name, name!($name));
-                // SAFETY: the C library's function of this name has this type; a null pointer becomes `None`.
-                let next: Option<Function> = unsafe { core::mem::transmute(next) };
-                let Some(next) = next else { return absent() };
-                // SAFETY: the caller guarantees what the C library asks for, and the other path is a text too.
-                unsafe { next($( $before, )* redirect(path), $( $after ),*) }
+            pub(crate) unsafe extern "C" fn $name($( $before: $b, )* path: *const c_char, $( $after: $a ),*) -> $result {
+                let mut buffer = Buffer::uninit();
+                // SAFETY: the caller's text.
+                let path = unsafe { redirect(path, &mut buffer) };
+                call_next!($name: unsafe extern "C" fn($( $b, )* *const c_char, $( $a ),*) -> $result, ($( $before, )* path $( , $after )*))
             }
         )+
-
-        /// Where each found function is kept.
-        #[allow(non_upper_case_globals, reason = "each has the name of its function")]
-        mod slots {
-            use super::{AtomicPtr, c_void};
-            $( pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut()); )+
-        }
-
-        /// Finds all of them when the library is loaded: looking for one takes a lock, which a signal's handler must not.
-        extern "C" fn find_all() {
-            $( next(&slots::$name, name!($name)); )+
-            attributes::find_all();
-        }
     };
 }
 
 redirected! {
-    stat: () path (to: *mut c_void);
-    lstat: () path (to: *mut c_void);
-    stat64: () path (to: *mut c_void);
-    lstat64: () path (to: *mut c_void);
-    fstatat: (folder: c_int) path (to: *mut c_void, flags: c_int);
-    fstatat64: (folder: c_int) path (to: *mut c_void, flags: c_int);
-    statx: (folder: c_int) path (flags: c_int, mask: c_uint, to: *mut c_void);
-    access: () path (mode: c_int);
-    eaccess: () path (mode: c_int);
-    euidaccess: () path (mode: c_int);
-    faccessat: (folder: c_int) path (mode: c_int, flags: c_int);
+    stat: () path (to: *mut c_void) -> c_int;
+    lstat: () path (to: *mut c_void) -> c_int;
+    stat64: () path (to: *mut c_void) -> c_int;
+    lstat64: () path (to: *mut c_void) -> c_int;
+    fstatat: (folder: c_int) path (to: *mut c_void, flags: c_int) -> c_int;
+    fstatat64: (folder: c_int) path (to: *mut c_void, flags: c_int) -> c_int;
+    statx: (folder: c_int) path (flags: c_int, mask: c_uint, to: *mut c_void) -> c_int;
+    access: () path (mode: c_int) -> c_int;
+    eaccess: () path (mode: c_int) -> c_int;
+    euidaccess: () path (mode: c_int) -> c_int;
+    faccessat: (folder: c_int) path (mode: c_int, flags: c_int) -> c_int;
+    chdir: () path () -> c_int;
+    opendir: () path () -> *mut c_void;
+    readlink: () path (to: *mut c_char, size: usize) -> isize;
+    readlinkat: (folder: c_int) path (to: *mut c_char, size: usize) -> isize;
+    __readlink_chk: () path (to: *mut c_char, size: usize, room: usize) -> isize;
+    __readlinkat_chk: (folder: c_int) path (to: *mut c_char, size: usize, room: usize) -> isize;
+    getxattr: () path (name: *const c_char, to: *mut c_void, size: usize) -> isize;
+    lgetxattr: () path (name: *const c_char, to: *mut c_void, size: usize) -> isize;
+    listxattr: () path (to: *mut c_char, size: usize) -> isize;
+    llistxattr: () path (to: *mut c_char, size: usize) -> isize;
+    scandir: () path (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
+    scandir64: () path (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
+    scandirat: (folder: c_int) path (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
+    scandirat64: (folder: c_int) path (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int;
+    // What is found has the names of the directory that stands for `/sys`, which can be opened by any means.
+    glob: () path (flags: c_int, failed: *const c_void, found: *mut c_void) -> c_int;
+    glob64: () path (flags: c_int, failed: *const c_void, found: *mut c_void) -> c_int;
     // What `stat` and its like were before glibc 2.33.
-    __xstat: (version: c_int) path (to: *mut c_void);
-    __lxstat: (version: c_int) path (to: *mut c_void);
-    __xstat64: (version: c_int) path (to: *mut c_void);
-    __lxstat64: (version: c_int) path (to: *mut c_void);
-    __fxstatat: (version: c_int, folder: c_int) path (to: *mut c_void, flags: c_int);
-    __fxstatat64: (version: c_int, folder: c_int) path (to: *mut c_void, flags: c_int);
+    __xstat: (version: c_int) path (to: *mut c_void) -> c_int;
+    __lxstat: (version: c_int) path (to: *mut c_void) -> c_int;
+    __xstat64: (version: c_int) path (to: *mut c_void) -> c_int;
+    __lxstat64: (version: c_int) path (to: *mut c_void) -> c_int;
+    __fxstatat: (version: c_int, folder: c_int) path (to: *mut c_void, flags: c_int) -> c_int;
+    __fxstatat64: (version: c_int, folder: c_int) path (to: *mut c_void, flags: c_int) -> c_int;
 }
 
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = find_all;
+/// Defines functions about the file system that a path is on: sysfs, for all that is replaced.
+macro_rules! file_system {
+    ($( $name:ident; )+) => {
+        $(
+            /// As the C library's, but for replaced paths.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name(path: *const c_char, to: *mut c_void) -> c_int {
+                let mut buffer = Buffer::uninit();
+                // SAFETY: the caller's text.
+                let other = unsafe { redirect_files(path, &mut buffer) };
+                let path = if other == path { path } else { c"/sys".as_ptr() };
+                call_next!($name: unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int, (path, to))
+            }
+        )+
+    };
+}
+
+file_system! {
+    statfs;
+    statfs64;
+    statvfs;
+    statvfs64;
+}
 
 #[cfg(test)]
 mod tests;

@@ -39,11 +39,11 @@ fn every_other_path_is_left_alone() {
         c"dev/infiniband/uverbs0",
     ] {
         // SAFETY: a text.
-        let same = unsafe { redirect(path.as_ptr()) };
+        let same = unsafe { redirect(path.as_ptr(), &mut Buffer::uninit()) };
         assert_eq!(same, path.as_ptr());
     }
     // SAFETY: null is allowed.
-    assert!(unsafe { redirect(core::ptr::null()) }.is_null());
+    assert!(unsafe { redirect(core::ptr::null(), &mut Buffer::uninit()) }.is_null());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_reason_is_left_as_it_was() {
 fn a_function_that_nobody_has_is_an_error() {
     let slot = AtomicPtr::new(core::ptr::null_mut());
     assert!(next(&slot, c"no_such_function_anywhere").is_null());
-    assert_eq!(absent(), -1);
+    assert_eq!(absent::<c_int>(), -1);
     assert_eq!(
         std::io::Error::last_os_error().raw_os_error(),
         Some(libc::ENOSYS)

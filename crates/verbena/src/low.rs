@@ -43,6 +43,7 @@ pub use verbena_engine::handler::{Class, Completion, Place};
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::{Beside, Channel};
+pub use verbena_engine::sys::{interface_name, interface_of, interfaces};
 pub use verbena_engine::{Habit, Manners, Notify, Shutdown};
 pub use verbena_iscsi::{
     CommandId, CommandWr, Counters as IscsiCounters, Direction, Gap, PduWr,

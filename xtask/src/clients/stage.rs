@@ -30,6 +30,7 @@ impl Stage {
         for library in dropin::LIBRARIES {
             stage.copy(&dropin::folder(workspace).join(library))?;
         }
+        dropin::make_links(&stage.folder)?;
         // As the tests had it made, with the features that the whole workspace asks for: alone it would be compiled again.
         let beside = ["test", "--workspace", "--no-run", "--test", "commands"];
         workspace.cargo().args(beside).run()?;

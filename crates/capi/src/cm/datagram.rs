@@ -15,6 +15,7 @@ use super::multicast::Group;
 use super::resolve::{spoken_port, taken, wire_port};
 use crate::abi::*;
 use crate::errno::Errno;
+use crate::gids;
 use crate::home::{Home, home};
 use crate::port::{PORT, gid_of};
 
@@ -63,7 +64,8 @@ fn ours(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<(u8, IpAddr)
     let at = at.or_else(|| all.iter().position(|ip| ip.is_ipv4() == peer.is_ipv4()));
     let at = at.unwrap_or(0);
     let address = all.get(at).copied().ok_or(Errno::NODEV)?;
-    Ok((u8::try_from(at).unwrap_or(0), address))
+    let index = gids::index_of(all, address).unwrap_or(0);
+    Ok((u8::try_from(index).unwrap_or(0), address))
 }
 
 /// The way to a peer or a group.

@@ -430,6 +430,7 @@ fn ports_and_entries_that_are_not_there_are_not_described() {
         for index in 0..port.gid_tbl_len {
             assert_eq!(ibv_query_gid(context, 1, index, &raw mut gid), 0);
         }
+        assert_eq!(gid.raw, [0; 16], "the last entry is empty");
         for index in [-1, 1, c_int::MAX] {
             assert_eq!(ibv_query_pkey(context, 1, index, &raw mut pkey), -1);
         }
@@ -442,6 +443,13 @@ fn ports_and_entries_that_are_not_there_are_not_described() {
             _ibv_query_gid_ex(context, 1, 0, at, 1, size),
             libc::EOPNOTSUPP
         );
+        let last = port.gid_tbl_len as u32 - 1;
+        let empty = _ibv_query_gid_ex(context, 1, last, at, 0, size);
+        assert_eq!(empty, libc::ENODATA);
+        let mut kind = 9;
+        assert_eq!(ibv_query_gid_type(context, 1, last, &raw mut kind), 0);
+        assert_eq!(kind, IBV_GID_TYPE_SYSFS_IB_ROCE_V1);
+        assert_eq!(ibv_query_gid_type(context, 1, last + 1, &raw mut kind), -1);
         let none = _ibv_query_gid_table(context, at, 0, 0, size);
         assert_eq!(none, -(EINVAL as isize));
         let mut attr = ibv_device_attr_ex::zeroed();

@@ -37,10 +37,21 @@ pub fn interfaces() -> Result<Vec<Interface>> {
     Ok(found)
 }
 
+/// The name of the interface that has this address; none if no interface has it.
+pub fn interface_name(ip: IpAddr) -> Result<Option<String>> {
+    let all = interfaces()?;
+    // 127.0.0.0/8 is the loopback interface's, though it lists one address only.
+    let loopback = || {
+        let ours = |i: &&Interface| ip.is_loopback() && i.ip.is_loopback();
+        all.iter().find(ours)
+    };
+    let found = all.iter().find(|i| i.ip == ip).or_else(loopback);
+    Ok(found.map(|i| i.name.clone()))
+}
+
 /// The number of the interface that has this address; none if no interface has it.
 pub fn interface_of(ip: IpAddr) -> Result<Option<u32>> {
-    let name = interfaces()?.into_iter().find(|i| i.ip == ip);
-    let name = name.and_then(|i| CString::new(i.name).ok());
+    let name = interface_name(ip)?.and_then(|name| CString::new(name).ok());
     let Some(name) = name else {
         return Ok(None);
     };
@@ -80,6 +91,8 @@ mod tests {
     #[test]
     fn an_address_leads_to_its_interface() {
         assert_eq!(interface_of(Ipv4Addr::LOCALHOST.into()).unwrap(), Some(1));
+        let second = Ipv4Addr::new(127, 0, 0, 2);
+        assert_eq!(interface_of(second.into()).unwrap(), Some(1));
         let nobodys = Ipv4Addr::new(198, 51, 100, 1);
         assert_eq!(interface_of(nobodys.into()).unwrap(), None);
     }

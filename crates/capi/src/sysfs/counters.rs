@@ -1,0 +1,116 @@
+//! The files below `counters` and `hw_counters` of a port: names of the InfiniBand specification's PortCounters as the kernel has them,
+//! and names of the kernel's software adapter (rxe).
+//! Messages stand for packets; `port_*_data` is in units of four octets, as on every adapter.
+
+use verbena::low::FunctionCounters;
+
+/// `counters/` of a port.
+pub(super) const PORT: &[&str] = &[
+    "VL15_dropped",
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "multicast_rcv_packets",
+    "multicast_xmit_packets",
+    "port_rcv_constraint_errors",
+    "port_rcv_data",
+    "port_rcv_errors",
+    "port_rcv_packets",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_xmit_constraint_errors",
+    "port_xmit_data",
+    "port_xmit_discards",
+    "port_xmit_packets",
+    "port_xmit_wait",
+    "symbol_error",
+    "unicast_rcv_packets",
+    "unicast_xmit_packets",
+];
+/// `hw_counters/` of a port.
+pub(super) const HARDWARE: &[&str] = &[
+    "lifespan",
+    "rcvd_bytes",
+    "rcvd_pkts",
+    "rcvd_rnr_err",
+    "send_rnr_err",
+    "sent_bytes",
+    "sent_pkts",
+];
+
+/// The counter's name, if the path ends in one.
+pub(super) fn name(path: &str) -> Option<&str> {
+    let (folder, name) = path.rsplit_once('/')?;
+    let known = match folder.rsplit_once('/')?.1 {
+        "counters" => PORT,
+        "hw_counters" => HARDWARE,
+        _ => return None,
+    };
+    known.contains(&name).then_some(name)
+}
+
+/// The device's name in the path of a file of its port: the component before `ports`.
+pub(super) fn device(path: &str) -> Option<&str> {
+    let (before, _) = path.split_once("/ports/")?;
+    Some(before.rsplit_once('/').map_or(before, |(_, name)| name))
+}
+
+/// What its file says.
+pub(super) fn value(name: &str, counted: &FunctionCounters) -> Option<String> {
+    let (pairs, datagrams) = (&counted.connections, &counted.datagrams);
+    let value = match name {
+        "port_rcv_data" => pairs.bytes_in / 4,
+        "port_xmit_data" => pairs.bytes_out / 4,
+        "rcvd_bytes" => pairs.bytes_in,
+        "sent_bytes" => pairs.bytes_out,
+        "port_rcv_packets" | "unicast_rcv_packets" | "rcvd_pkts" => {
+            pairs.messages_in + datagrams.received
+        }
+        "port_xmit_packets" | "unicast_xmit_packets" | "sent_pkts" => {
+            pairs.messages_out + datagrams.sent
+        }
+        "port_xmit_discards" => datagrams.lost,
+        "rcvd_rnr_err" => pairs.rnr_received,
+        "send_rnr_err" => pairs.rnr_sent,
+        // Milliseconds that the kernel keeps a value before it asks the driver again.
+        "lifespan" => 10,
+        _ if PORT.contains(&name) => 0,
+        _ => return None,
+    };
+    Some(format!("{value}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_value() {
+        let counted = FunctionCounters::default();
+        for name in PORT.iter().chain(HARDWARE) {
+            assert!(value(name, &counted).is_some(), "{name}");
+        }
+        assert_eq!(value("no_such", &counted), None);
+    }
+
+    #[test]
+    fn data_is_counted_in_words() {
+        let mut counted = FunctionCounters::default();
+        counted.connections.bytes_out = 4096;
+        let value = |name| value(name, &counted).unwrap();
+        assert_eq!(value("port_xmit_data"), "1024\n");
+        assert_eq!(value("sent_bytes"), "4096\n");
+        assert_eq!(value("port_rcv_data"), "0\n");
+    }
+
+    #[test]
+    fn counters_are_known_by_their_path() {
+        let path = "class/infiniband/verbena0/ports/1/counters/port_rcv_data";
+        assert_eq!(name(path), Some("port_rcv_data"));
+        assert_eq!(device(path), Some("verbena0"));
+        for other in ["counters", "a/b", "a/counters/b", "a/types/port_rcv_data"] {
+            assert_eq!(name(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Functions that open a file: of a counter's file they open one with the counter's present value.
+//! The mode of a new file is there or not, as the flags say; on the machines we know it is passed as a third argument of any function
+//! would be.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::sync::atomic::AtomicPtr;
+
+use crate::sysfs::{self, Buffer};
+use crate::{redirect_files, resolve};
+
+/// Defines functions that open; the type of what follows the path differs.
+macro_rules! opens {
+    ($( $name:ident: ($( $before:ident: $b:ty ),*) path ($( $after:ident: $a:ty ),*) as $function:ty; )+) => {
+        $(
+            /// As the C library's, but for replaced paths.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name($( $before: $b, )* path: *const c_char, flags: c_int $( , $after: $a )*) -> c_int {
+                let mut buffer = Buffer::uninit();
+                // SAFETY: the caller's text.
+                let other = unsafe { redirect_files(path, &mut buffer) };
+                if other != path && flags & libc::O_ACCMODE == libc::O_RDONLY {
+                    let cloexec = flags & libc::O_CLOEXEC != 0;
+                    // SAFETY: a text in the buffer.
+                    if let Some(fd) = unsafe { counter(other, cloexec) } {
+                        return fd;
+                    }
+                }
+                call_next!($name: $function, ($( $before, )* other, flags $( , $after )*))
+            }
+        )+
+    };
+}
+
+opens! {
+    open: () path (mode: c_uint) as unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
+    open64: () path (mode: c_uint) as unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
+    openat: (folder: c_int) path (mode: c_uint) as unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
+    openat64: (folder: c_int) path (mode: c_uint) as unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
+    // With `_FORTIFY_SOURCE`.
+    __open_2: () path () as unsafe extern "C" fn(*const c_char, c_int) -> c_int;
+    __open64_2: () path () as unsafe extern "C" fn(*const c_char, c_int) -> c_int;
+    __openat_2: (folder: c_int) path () as unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
+    __openat64_2: (folder: c_int) path () as unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
+}
+
+/// Defines functions that open a stream.
+macro_rules! streams {
+    ($( $name:ident: ($( $after:ident: $a:ty ),*); )+) => {
+        $(
+            /// As the C library's, but for replaced paths.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char $( , $after: $a )*) -> *mut c_void {
+                type Function = unsafe extern "C" fn(*const c_char, *const c_char $( , $a )*) -> *mut c_void;
+                let mut buffer = Buffer::uninit();
+                // SAFETY: the caller's text.
+                let other = unsafe { redirect_files(path, &mut buffer) };
+                call_next!($name: Function, (other, mode $( , $after )*))
+            }
+        )+
+    };
+}
+
+streams! {
+    freopen: (stream: *mut c_void);
+    freopen64: (stream: *mut c_void);
+}
+
+/// Defines functions that open a new stream.
+macro_rules! new_streams {
+    ($( $name:ident; )+) => {
+        $(
+            /// As the C library's, but for replaced paths.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut c_void {
+                type Function = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
+                let mut buffer = Buffer::uninit();
+                // SAFETY: the caller's text.
+                let other = unsafe { redirect_files(path, &mut buffer) };
+                // SAFETY: texts: one in the buffer, and the caller's.
+                if other != path && let Some(stream) = unsafe { counter_stream(other, mode) } {
+                    return stream;
+                }
+                call_next!($name: Function, (other, mode))
+            }
+        )+
+    };
+}
+
+new_streams! {
+    fopen;
+    fopen64;
+}
+
+/// A file with a counter's value; none if the path is no counter's.
+///
+/// # Safety
+/// `path` is a text.
+unsafe fn counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
+    // SAFETY: the caller's text.
+    let path = unsafe { CStr::from_ptr(path) };
+    if !sysfs::is_counter(path.to_bytes()) {
+        return None;
+    }
+    let mut text = [0_u8; 64];
+    let text = resolve::counter(path, &mut text)?;
+    let flags = if cloexec { libc::MFD_CLOEXEC } else { 0 };
+    // SAFETY: a name, and flags that the system knows.
+    let fd = unsafe { libc::memfd_create(c"verbena-counter".as_ptr(), flags) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: writes bytes of ours to a descriptor of ours, and goes back to its beginning.
+    let written = unsafe {
+        let written = libc::write(fd, text.as_ptr().cast(), text.len());
+        written == text.len() as isize && libc::lseek(fd, 0, libc::SEEK_SET) == 0
+    };
+    if !written {
+        // SAFETY: a descriptor of ours.
+        unsafe { libc::close(fd) };
+        return None;
+    }
+    Some(fd)
+}
+
+/// The same as a stream, for reading.
+///
+/// # Safety
+/// `path` and `mode` are texts.
+unsafe fn counter_stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
+    // SAFETY: the caller's text.
+    let mode = unsafe { CStr::from_ptr(mode) };
+    let bytes = mode.to_bytes();
+    if bytes.first() != Some(&b'r') || bytes.contains(&b'+') {
+        return None;
+    }
+    // SAFETY: the caller's text.
+    let fd = unsafe { counter(path, bytes.contains(&b'e')) }?;
+    // SAFETY: a descriptor of ours, and the caller's text.
+    let stream = unsafe { libc::fdopen(fd, mode.as_ptr()) };
+    if stream.is_null() {
+        // SAFETY: a descriptor of ours.
+        unsafe { libc::close(fd) };
+        return None;
+    }
+    Some(stream.cast())
+}

@@ -1,0 +1,208 @@
+//! The directory that stands for `/sys`: asked of `libibverbs.so.1` beside this library, which is loaded for that on the first access.
+//! It is asked again if the directory is gone. While it is asked, paths of the asking thread are not replaced; other threads wait.
+//! Here is also what leads back: `realpath` and its relatives answer with names below `/sys`.
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+
+use crate::sysfs::Buffer;
+use crate::{keeping_errno, redirect};
+
+const LIBRARY: &CStr = c"libibverbs.so.1";
+
+/// The directory without a slash at its end; texts that were here once are never freed.
+static ROOT: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+/// The process that is finding it out. Not only a flag: a forked child may have been copied while another thread did.
+static RESOLVER: AtomicI32 = AtomicI32::new(0);
+/// It could not be found out, and is not tried again.
+static HOPELESS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The directory; none if there is none, or this thread is finding it out.
+pub(crate) fn root() -> Option<&'static [u8]> {
+    if HOPELESS.load(Ordering::Relaxed) || ASKING.get() {
+        return None;
+    }
+    keeping_errno(|| {
+        let known = ROOT.load(Ordering::Acquire);
+        if !known.is_null() && exists(known) {
+            return bytes(known);
+        }
+        ask(known);
+        bytes(ROOT.load(Ordering::Acquire))
+    })
+}
+
+fn bytes(text: *mut c_char) -> Option<&'static [u8]> {
+    // SAFETY: a text of ROOT, which is never freed.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+fn exists(path: *const c_char) -> bool {
+    // SAFETY: a text of ROOT.
+    unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::F_OK) == 0 }
+}
+
+/// Finds it out, or waits for the thread that does; `before` is what was known.
+fn ask(before: *mut c_char) {
+    // SAFETY: asks for a number.
+    let process = unsafe { libc::getpid() };
+    let take = |from| {
+        let taken = RESOLVER.compare_exchange(from, process, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok()
+    };
+    loop {
+        let holder = RESOLVER.load(Ordering::Relaxed);
+        if holder != process && take(holder) {
+            break;
+        }
+        // SAFETY: lets other threads run.
+        unsafe { libc::sched_yield() };
+        if ROOT.load(Ordering::Acquire) != before || HOPELESS.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+    if ROOT.load(Ordering::Acquire) == before {
+        ASKING.set(true);
+        match find() {
+            Some(root) => ROOT.store(root, Ordering::Release),
+            None => HOPELESS.store(true, Ordering::Relaxed),
+        }
+        ASKING.set(false);
+    }
+    RESOLVER.store(0, Ordering::Release);
+}
+
+/// A function of the library beside this one.
+fn function(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: all bytes zero are a value of this type.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: an address of this library, and room for what is known of it.
+    let found = unsafe { libc::dladdr(ptr::from_ref(&ROOT).cast(), &raw mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's text, which lives as long as this library.
+    let own = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+    let folder = own.iter().rposition(|byte| *byte == b'/')?;
+    let mut path = [0_u8; libc::PATH_MAX as usize];
+    let parts = own[..=folder].iter().chain(LIBRARY.to_bytes_with_nul());
+    if folder + 1 + LIBRARY.count_bytes() >= path.len() {
+        return None;
+    }
+    for (to, from) in path.iter_mut().zip(parts) {
+        *to = *from;
+    }
+    // SAFETY: texts that end in a zero; the library stays loaded.
+    let function = unsafe {
+        let library = libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        if library.is_null() {
+            return None;
+        }
+        libc::dlsym(library, name.as_ptr())
+    };
+    (!function.is_null()).then_some(function)
+}
+
+/// A path in memory that is never freed.
+fn find() -> Option<*mut c_char> {
+    type Root = unsafe extern "C" fn(*mut c_char, usize) -> c_int;
+    let root = function(c"verbena_sysfs_root")?;
+    // SAFETY: that function has this type.
+    let root: Root = unsafe { core::mem::transmute(root) };
+    let mut path = [0 as c_char; libc::PATH_MAX as usize];
+    // SAFETY: room of this size.
+    if unsafe { root(path.as_mut_ptr(), path.len()) } != 0 {
+        return None;
+    }
+    // Without links, as paths that `realpath` answers with are.
+    let whole: *mut c_char = call_next!(
+        realpath: unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char,
+        (path.as_ptr(), ptr::null_mut())
+    );
+    (!whole.is_null()).then_some(whole)
+}
+
+/// What a counter's file says now; none if the path is no counter's.
+pub(crate) fn counter<'a>(path: &CStr, to: &'a mut [u8]) -> Option<&'a [u8]> {
+    type Counter = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
+    let asked = keeping_errno(|| {
+        ASKING.set(true);
+        let counter = function(c"verbena_sysfs_counter");
+        let len = counter.map_or(-1, |counter| {
+            // SAFETY: that function has this type.
+            let counter: Counter = unsafe { core::mem::transmute(counter) };
+            // SAFETY: a text, and room of this size.
+            unsafe { counter(path.as_ptr(), to.as_mut_ptr().cast(), to.len()) }
+        });
+        ASKING.set(false);
+        len
+    });
+    to.get(..usize::try_from(asked).ok()?)
+}
+
+/// Changes a path below the directory into one below `/sys`, which is shorter.
+///
+/// # Safety
+/// `path` is null or a text that may be written.
+unsafe fn renamed(path: *mut c_char) -> *mut c_char {
+    if path.is_null() {
+        return path;
+    }
+    let Some(root) = bytes(ROOT.load(Ordering::Acquire)) else {
+        return path;
+    };
+    // SAFETY: the caller's text.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let Some(rest) = text.strip_prefix(root) else {
+        return path;
+    };
+    if !rest.is_empty() && !rest.starts_with(b"/") {
+        return path;
+    }
+    const SYS: &[u8] = b"/sys";
+    if root.len() < SYS.len() {
+        return path;
+    }
+    let len = rest.len();
+    let from = root.len();
+    // SAFETY: within the text, its zero included; the parts may overlap.
+    unsafe {
+        ptr::copy(path.add(from), path.add(SYS.len()), len + 1);
+        ptr::copy_nonoverlapping(SYS.as_ptr().cast(), path, SYS.len());
+    }
+    path
+}
+
+/// Defines functions that answer with a path.
+macro_rules! named {
+    ($( $name:ident: ($( $after:ident: $a:ty ),*); )+) => {
+        $(
+            /// As the C library's, but for replaced paths.
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name(path: *const c_char $( , $after: $a )*) -> *mut c_char {
+                type Function = unsafe extern "C" fn(*const c_char $( , $a )*) -> *mut c_char;
+                let mut buffer = Buffer::uninit();
+                // SAFETY: the caller's text.
+                let path = unsafe { redirect(path, &mut buffer) };
+                let found = call_next!($name: Function, (path $( , $after )*));
+                // SAFETY: null, or a text that was written for the caller.
+                unsafe { renamed(found) }
+            }
+        )+
+    };
+}
+
+named! {
+    realpath: (to: *mut c_char);
+    __realpath_chk: (to: *mut c_char, room: usize);
+    canonicalize_file_name: ();
+}

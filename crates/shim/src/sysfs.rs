@@ -1,0 +1,112 @@
+//! Which paths are those of an adapter's sysfs files, and what they are replaced by: the same path below the directory that
+//! `resolve` knows.
+//! Repeated slashes and `.` before the part that decides are understood; `..` is left to the kernel, which finds links there that
+//! lead where the kernel's own would.
+
+use core::ffi::c_char;
+use core::mem::MaybeUninit;
+
+use crate::resolve;
+
+/// Room for a replaced path.
+pub(crate) type Buffer = MaybeUninit<[u8; libc::PATH_MAX as usize]>;
+
+/// Classes of adapters.
+const CLASSES: &[&[u8]] = &[b"infiniband", b"infiniband_verbs", b"infiniband_mad"];
+
+/// The part of a path behind `/sys/`, if it is of an adapter's files.
+fn below_sys(path: &[u8]) -> Option<&[u8]> {
+    let path = component(path.strip_prefix(b"/")?, b"sys")?;
+    let decided = match component(path, b"class") {
+        Some(rest) => CLASSES.iter().any(|class| component(rest, class).is_some()),
+        None => component(component(path, b"devices")?, b"verbena").is_some(),
+    };
+    decided.then(|| trimmed(path))
+}
+
+/// What is behind a component of this name; none if the path begins with another.
+fn component<'a>(path: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let rest = trimmed(path).strip_prefix(name)?;
+    (rest.is_empty() || rest.starts_with(b"/")).then(|| trimmed(rest))
+}
+
+/// Without leading slashes and `.` components.
+fn trimmed(mut path: &[u8]) -> &[u8] {
+    loop {
+        path = match path {
+            [b'/', rest @ ..] => rest,
+            [b'.', b'/', ..] | [b'.'] => &path[1..],
+            _ => return path,
+        };
+    }
+}
+
+/// The path that stands for this one; none if it is no adapter's, or there is no directory for it.
+pub(crate) fn replaced(path: &[u8], buffer: &mut Buffer) -> Option<*const c_char> {
+    let rest = below_sys(path)?;
+    let root = resolve::root()?;
+    // SAFETY: all bytes are written below before any is read.
+    let buffer: &mut [u8] = unsafe { &mut *buffer.as_mut_ptr() };
+    let len = root.len() + 1 + rest.len();
+    // A path that is too long fails as it is.
+    let text = buffer.get_mut(..=len)?;
+    let (before, behind) = text.split_at_mut(root.len());
+    before.copy_from_slice(root);
+    let (slash, behind) = behind.split_first_mut()?;
+    *slash = b'/';
+    let (end, behind) = behind.split_last_mut()?;
+    behind.copy_from_slice(rest);
+    *end = 0;
+    Some(text.as_ptr().cast())
+}
+
+/// Whether the path ends in a counter of a port.
+pub(crate) fn is_counter(path: &[u8]) -> bool {
+    let mut parts = path.rsplit(|byte| *byte == b'/').skip(1);
+    matches!(parts.next(), Some(b"counters" | b"hw_counters"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_adapters_files_are_replaced() {
+        for (path, rest) in [
+            ("/sys/class/infiniband", "class/infiniband"),
+            ("/sys/class/infiniband/", "class/infiniband/"),
+            ("//sys//class/./infiniband/a", "class/./infiniband/a"),
+            (
+                "/./sys/class/infiniband_verbs/a",
+                "class/infiniband_verbs/a",
+            ),
+            ("/sys/class/infiniband/../net", "class/infiniband/../net"),
+            ("/sys/devices/verbena/verbena0", "devices/verbena/verbena0"),
+        ] {
+            assert_eq!(below_sys(path.as_bytes()), Some(rest.as_bytes()), "{path}");
+        }
+        for path in [
+            "",
+            "/",
+            "/sys",
+            "/sys/class",
+            "/sys/class/net/infiniband",
+            "/sys/class/infiniband2",
+            "/sys/devices/verbena2",
+            "sys/class/infiniband",
+            "/sysclass/infiniband",
+            "/sys/.class/infiniband",
+        ] {
+            assert_eq!(below_sys(path.as_bytes()), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn counters_are_known_by_their_folder() {
+        assert!(is_counter(b"/a/ports/1/counters/port_rcv_data"));
+        assert!(is_counter(b"/a/ports/1/hw_counters/sent_pkts"));
+        assert!(!is_counter(b"/a/ports/1/counters"));
+        assert!(!is_counter(b"/a/ports/1/state"));
+        assert!(!is_counter(b""));
+    }
+}
