@@ -19,8 +19,23 @@ pub(crate) const LIBIBVERBS: &str = "libibverbs.so.1";
 pub(crate) const LIBRDMACM: &str = "librdmacm.so.1";
 pub(crate) const SHIM: &str = "libverbena-uverbs.so";
 pub(crate) const PRELOAD: &str = "libverbena-rsocket.so";
+pub(crate) const AUDIT: &str = "libverbena-audit.so";
+/// Stand for copies of the two libraries by other names, one for each name in a process; as many as `crates/audit` knows.
+const ALIASES: &[&str] = &[
+    "libverbena-alias-0.so",
+    "libverbena-alias-1.so",
+    "libverbena-alias-2.so",
+    "libverbena-alias-3.so",
+    "libverbena-alias-4.so",
+    "libverbena-alias-5.so",
+    "libverbena-alias-6.so",
+    "libverbena-alias-7.so",
+];
 /// Everything that is made.
-pub(crate) const LIBRARIES: &[&str] = &[LIBIBVERBS, LIBRDMACM, SHIM, PRELOAD];
+pub(crate) const LIBRARIES: &[&str] = &[
+    LIBIBVERBS, LIBRDMACM, SHIM, PRELOAD, AUDIT, ALIASES[0], ALIASES[1], ALIASES[2], ALIASES[3],
+    ALIASES[4], ALIASES[5], ALIASES[6], ALIASES[7],
+];
 
 /// Names without a version, which some programs look for first; links, since copies would be a second adapter in a process.
 pub(crate) const LINKS: &[(&str, &str)] =

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 
 use super::exports::Exports;
-use super::{LIBIBVERBS, LIBRARIES, LIBRDMACM, PRELOAD, SHIM, folder, sources};
+use super::{ALIASES, AUDIT, LIBIBVERBS, LIBRARIES, LIBRDMACM, PRELOAD, SHIM, folder, sources};
 use crate::command::{Tool, find};
 use crate::workspace::Workspace;
 
@@ -65,7 +65,7 @@ impl<'a> Linker<'a> {
             .cargo()
             .args(["build", "--profile", self.profile])
             .args(["--package", "verbena-capi", "--package", "verbena-shim"])
-            .args(["--package", "verbena-preload"])
+            .args(["--package", "verbena-preload", "--package", "verbena-audit"])
             .run()
     }
 
@@ -106,17 +106,25 @@ impl<'a> Linker<'a> {
             ("librdmacm.map", sources::script(cm, &[])),
             ("librdmacm.s", sources::forwarder(cm, arch)?),
             ("fallbacks.c", sources::fallbacks(missing)),
+            ("alias.map", "{ local: *; };\n".to_owned()),
+            (
+                "alias.s",
+                ".section .note.GNU-stack,\"\",%progbits\n".to_owned(),
+            ),
         ] {
             changed |= write_if_changed(&work.join(name), &text)?;
         }
         let shim_map = self.workspace.root.join("crates/shim/exports.map");
         let preload_map = self.workspace.root.join("crates/preload/exports.map");
+        let audit_map = self.workspace.root.join("crates/audit/exports.map");
         // Ourselves too: the way of linking is written here.
         let inputs = [
             self.archive("verbena_capi"),
             self.archive("verbena_shim"),
             self.archive("verbena_preload"),
+            self.archive("verbena_audit"),
             shim_map.clone(),
+            audit_map.clone(),
             preload_map.clone(),
             std::env::current_exe()?,
         ];
@@ -129,6 +137,10 @@ impl<'a> Linker<'a> {
         self.librdmacm()?;
         self.preloaded(SHIM, "verbena_shim", &shim_map)?;
         self.preloaded(PRELOAD, "verbena_preload", &preload_map)?;
+        self.audit(&audit_map)?;
+        for name in ALIASES {
+            self.alias(name)?;
+        }
         for (name, path) in LIBRARIES.iter().zip(&outputs) {
             std::fs::rename(work.join(name), path)
                 .with_context(|| format!("cannot move {name} to {}", out.display()))?;
@@ -165,6 +177,27 @@ impl<'a> Linker<'a> {
         self.gcc(LIBRDMACM, Path::new("librdmacm.map"))
             .args(["-nostdlib", "-nostartfiles", "librdmacm.s"])
             .arg(format!("./{LIBIBVERBS}"))
+            .run()
+    }
+
+    /// No C library: the dynamic linker would load a second one for it. Members of the archive that need one are not pulled in, or
+    /// linking fails.
+    fn audit(&self, map: &Path) -> Result<()> {
+        self.gcc(AUDIT, map)
+            .args(["-s", "-nostdlib", "-nostartfiles"])
+            .args(["-Wl,-u,la_version", "-Wl,-u,la_objsearch"])
+            .arg(self.archive("verbena_audit"))
+            .arg("-Wl,--gc-sections")
+            .run()
+    }
+
+    /// No code at all: who asks for symbols finds those of the libraries that it needs.
+    fn alias(&self, name: &str) -> Result<()> {
+        self.gcc(name, Path::new("alias.map"))
+            .args(["-s", "-nostdlib", "-nostartfiles", "alias.s"])
+            .args(["-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"])
+            .arg(format!("./{LIBIBVERBS}"))
+            .arg(format!("./{LIBRDMACM}"))
             .run()
     }
 

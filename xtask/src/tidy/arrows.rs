@@ -91,6 +91,7 @@ const ARROWS: &[Arrow] = &[
     free("verbena-storage", &[VERBENA, ISCSI, WIRE]),
     free("verbena-capi", &[VERBENA, RSOCKET]),
     pure("verbena-shim", &[], &["libc"]),
+    pure("verbena-audit", &[], &[]),
     pure("verbena-preload", &[], &["libc"]),
     free(
         "verbena-cli",

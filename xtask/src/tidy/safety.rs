@@ -13,6 +13,7 @@ const ISLANDS: &[&str] = &[
     "crates/mem/",
     "crates/capi/",
     "crates/shim/",
+    "crates/audit/",
     "crates/preload/",
     "crates/nic/src/ring.rs",
     "crates/nic/src/ring/",

@@ -1,0 +1,135 @@
+//! The folder of this library, from `/proc/self/maps`: there is no C library here to ask for it.
+//! The file is read once, by system calls, when the first library is redirected.
+
+use core::arch::asm;
+
+const MAPS: &core::ffi::CStr = c"/proc/self/maps";
+const CHUNK: usize = 1024;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const OPENAT: usize = 257;
+    pub(super) const READ: usize = 0;
+    pub(super) const CLOSE: usize = 3;
+}
+
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub(super) const OPENAT: usize = 56;
+    pub(super) const READ: usize = 63;
+    pub(super) const CLOSE: usize = 57;
+}
+
+/// A system call.
+///
+/// # Safety
+/// As of the call.
+unsafe fn call(number: usize, arguments: [usize; 4]) -> isize {
+    let [a, b, c, d] = arguments;
+    let result: isize;
+    // SAFETY: the kernel's convention; the caller answers for the arguments.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("svc 0", in("x8") number, inlateout("x0") a as isize => result, in("x1") b, in("x2") c, in("x3") d,
+            options(nostack));
+    }
+    result
+}
+
+/// Where in a line of the file.
+enum Part {
+    Start,
+    End,
+    /// Rights, offset, device, inode.
+    Middle,
+    Path,
+    /// Of a mapping that is not ours.
+    Rest,
+}
+
+/// Writes the folder with a slash at its end; returns its length. The bytes behind it are not written.
+///
+/// # Safety
+/// `to` has room for `room` bytes.
+pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
+    const HERE: usize = usize::MAX - 99; // AT_FDCWD, which is -100
+    let address = core::ptr::from_ref(MAPS).cast::<u8>() as usize;
+    // SAFETY: a text and flags that the kernel knows: for reading, closed by exec.
+    let fd = unsafe {
+        call(
+            number::OPENAT,
+            [HERE, MAPS.as_ptr() as usize, 0o2_000_000, 0],
+        )
+    };
+    if fd < 0 {
+        return None;
+    }
+    let mut part = Part::Start;
+    let (mut start, mut end, mut len, mut folder) = (0_usize, 0_usize, 0_usize, 0_usize);
+    let mut chunk = core::mem::MaybeUninit::<[u8; CHUNK]>::uninit();
+    let chunk = chunk.as_mut_ptr().cast::<u8>();
+    'file: loop {
+        // SAFETY: our descriptor, and room of this size.
+        let got = unsafe { call(number::READ, [fd as usize, chunk as usize, CHUNK, 0]) };
+        if got <= 0 {
+            folder = 0;
+            break;
+        }
+        let mut at = 0;
+        while at < got as usize {
+            // SAFETY: below what was read.
+            let byte = unsafe { *chunk.wrapping_add(at) };
+            at += 1;
+            match part {
+                _ if byte == b'\n' => {
+                    if matches!(part, Part::Path) {
+                        break 'file;
+                    }
+                    (start, end, part) = (0, 0, Part::Start);
+                }
+                Part::Start if byte == b'-' => part = Part::End,
+                Part::Start => start = (start << 4) | digit(byte),
+                Part::End if byte == b' ' => {
+                    let ours = start <= address && address < end;
+                    part = if ours { Part::Middle } else { Part::Rest };
+                }
+                Part::End => end = (end << 4) | digit(byte),
+                Part::Middle if byte != b'/' => {}
+                Part::Middle | Part::Path => {
+                    part = Part::Path;
+                    if len >= room {
+                        folder = 0;
+                        break 'file;
+                    }
+                    // SAFETY: the caller's room.
+                    unsafe { *to.wrapping_add(len) = byte };
+                    len += 1;
+                    if byte == b'/' {
+                        folder = len;
+                    }
+                }
+                Part::Rest => {}
+            }
+        }
+    }
+    // SAFETY: our descriptor.
+    unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0]) };
+    if folder == 0 && room > 0 {
+        // SAFETY: the caller's room: an empty text.
+        unsafe { *to = 0 };
+    }
+    (folder > 0).then_some(folder)
+}
+
+fn digit(byte: u8) -> usize {
+    match byte {
+        b'a'..=b'f' => (byte - b'a' + 10) as usize,
+        _ => (byte.wrapping_sub(b'0') & 15) as usize,
+    }
+}

@@ -1,0 +1,88 @@
+//! Names and answers, in a process whose dynamic linker asks nothing of this library.
+
+use std::ffi::{CStr, CString};
+
+use super::*;
+
+fn judged(name: &str) -> Option<Kind> {
+    let name = CString::new(name).unwrap();
+    // SAFETY: a text.
+    unsafe { name::judge(name.as_ptr().cast()) }.map(|(_, kind)| kind)
+}
+
+fn asked(name: &CStr, flag: c_uint) -> &CStr {
+    // SAFETY: a text; answers are texts that stay.
+    unsafe { CStr::from_ptr(la_objsearch(name.as_ptr(), core::ptr::null_mut(), flag)) }
+}
+
+#[test]
+fn names_of_both_libraries_are_known() {
+    for (name, kind) in [
+        ("libibverbs.so", Kind::Verbs),
+        ("libibverbs.so.1", Kind::Verbs),
+        ("/usr/lib/x86_64-linux-gnu/libibverbs.so.1", Kind::Verbs),
+        ("librdmacm.so.1", Kind::Cm),
+        ("./librdmacm.so", Kind::Cm),
+        ("libibverbs.so.1.14.48.0", Kind::Copy),
+        ("libibverbs-1de1263b.so.1.14.48.0", Kind::Copy),
+        ("/a/b.libs/libibverbs-1de1263b.so.1.14.48.0", Kind::Verbs),
+        ("librdmacm-0f.so", Kind::Copy),
+    ] {
+        assert_eq!(judged(name), Some(kind), "{name}");
+    }
+}
+
+#[test]
+fn other_libraries_are_left_alone() {
+    for name in [
+        "",
+        "/",
+        "libibverbs",
+        "libibverbs.so.1/libc.so.6",
+        "libibverbs/libmlx5-rdmav34.so",
+        "libmlx5.so.1",
+        "libibverbs2.so.1",
+        "libibverbs-.so",
+        "libibverbs-1de1263b.sox",
+        "mylibibverbs.so.1",
+        "libibumad.so.3",
+    ] {
+        assert_eq!(judged(name), None, "{name}");
+    }
+    assert_eq!(asked(c"libc.so.6", LA_SER_ORIG), c"libc.so.6");
+}
+
+#[test]
+fn answers_lie_in_our_folder() {
+    let own = std::env::current_exe().unwrap();
+    let folder = own.parent().unwrap().to_str().unwrap();
+    let path = |file: &str| CString::new(format!("{folder}/{file}")).unwrap();
+    for _ in 0..2 {
+        let verbs = asked(c"/opt/libibverbs.so.1", LA_SER_ORIG);
+        assert_eq!(verbs, path("libibverbs.so.1").as_c_str());
+        let cm = asked(c"librdmacm.so", LA_SER_ORIG);
+        assert_eq!(cm, path("librdmacm.so.1").as_c_str());
+    }
+    // Where the dynamic linker is trying places, it is let.
+    let tried = c"/opt/libibverbs.so.1";
+    assert_eq!(asked(tried, 8), tried);
+    let one = asked(c"libibverbs-aaaa.so.1", LA_SER_ORIG);
+    assert_eq!(one, path("libverbena-alias-0.so").as_c_str());
+    for number in 1..ALIASES {
+        let name = CString::new(format!("librdmacm-{number}.so.1")).unwrap();
+        let file = path(&format!("libverbena-alias-{number}.so"));
+        assert_eq!(asked(&name, LA_SER_ORIG), file.as_c_str());
+        assert_eq!(asked(&name, LA_SER_ORIG), file.as_c_str());
+    }
+    let again = asked(c"libibverbs-aaaa.so.1", LA_SER_ORIG);
+    assert_eq!(again, one);
+    let late = c"librdmacm-late.so.1";
+    assert_eq!(asked(late, LA_SER_ORIG), late);
+}
+
+#[test]
+fn older_interfaces_are_not_used() {
+    assert_eq!(la_version(1), 0);
+    assert_eq!(la_version(2), 2);
+    assert_eq!(la_version(3), 2);
+}
