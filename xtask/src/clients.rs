@@ -18,12 +18,14 @@ mod pyverbs;
 mod releases;
 mod rping;
 mod rsockets;
+mod source;
 mod stage;
 mod table;
 mod trace;
 mod trial;
 mod ucx;
 pub(crate) mod user;
+mod wheels;
 
 use std::time::Instant;
 
@@ -33,7 +35,7 @@ use clap::Args;
 use crate::step::Outcome;
 use crate::workspace::Workspace;
 use crate::{dropin, packages};
-use case::{Case, Place};
+use case::Case;
 use stage::Stage;
 use trial::{Account, Trial, Verdict};
 use user::User;
@@ -186,7 +188,7 @@ fn trials<'a>(cases: &[&'a Case]) -> Vec<Trial<'a>> {
     let mut trials = Vec::new();
     for case in cases {
         for user in User::all() {
-            if user == User::Own || case.place != Place::Namespaces {
+            if user == User::Own || !case.place.separate() {
                 trials.push(Trial { case, user });
             }
         }
@@ -209,6 +211,7 @@ fn all() -> Vec<Case> {
         datagrams::cases(),
         faults::cases(),
         trace::cases(),
+        wheels::cases(),
     ];
     families.into_iter().flatten().collect()
 }

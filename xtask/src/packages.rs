@@ -130,6 +130,11 @@ const NEEDED: &[Needed] = &[
         "our scripts on the drop-in libraries",
     ),
     program(
+        "virtualenv",
+        "virtualenv",
+        "MPI, NIXL and Mooncake from PyPI on the drop-in libraries",
+    ),
+    program(
         "strace",
         "strace",
         "what system calls a program makes on the drop-in libraries",

@@ -102,7 +102,8 @@ unsafe fn redirected(name: *const u8) -> Option<*mut u8> {
             return None;
         }
         for byte in file {
-            *path.wrapping_add(at) = *byte;
+            // Volatile, so that the compiler does not make a call of memcpy of this loop: there is none.
+            core::ptr::write_volatile(path.wrapping_add(at), *byte);
             at += 1;
         }
         if target >= 2 {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::releases::Release;
+use super::source::Source;
 
 /// Stands in an argument for the TCP port of the run; each run has its own.
 pub(crate) const PORT: &str = "{port}";
@@ -118,6 +118,16 @@ pub(crate) enum Place {
     Own,
     /// Each in its own network namespace, joined by a veth pair; only root can make them.
     Namespaces,
+    /// As [`Place::Namespaces`], and with process and IPC namespaces of their own as containers have: a program that looks
+    /// for shared memory takes the other side for another host.
+    Hosts,
+}
+
+impl Place {
+    /// Whether the sides are in network namespaces.
+    pub(crate) fn separate(self) -> bool {
+        matches!(self, Place::Namespaces | Place::Hosts)
+    }
 }
 
 /// Which number of the last side's output the table shows.
@@ -147,8 +157,8 @@ pub(crate) struct Case {
     /// Which side it happens to, how long after the last side started, and what it is.
     pub(crate) disturbance: Option<(usize, Duration, Disturbance)>,
     pub(crate) place: Place,
-    /// The release whose programs these are, if it is not the one that is installed.
-    pub(crate) release: Option<Release>,
+    /// Where the programs come from, if they are not installed.
+    pub(crate) source: Option<Source>,
     pub(crate) figure: Figure,
 }
 
@@ -163,7 +173,7 @@ impl Case {
             udp: None,
             disturbance: None,
             place: Place::Here,
-            release: None,
+            source: None,
             figure: Figure::None,
         }
     }

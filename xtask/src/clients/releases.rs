@@ -4,11 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::case::{Case, PEER, PORT, SCRIPTS, Side};
 use super::perftest::UNKNOWN_DEVICE;
 use super::rping::TALK;
+use super::source::Source;
 use crate::command::Tool;
 
 /// A release other than the one that is installed.
@@ -45,8 +46,6 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Below the folder of a release.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const LOADER: &str = "ld-linux-x86-64.so.2";
-/// A mark in the stage's folder: what hindered it once will do so again.
-const LACKING: &str = "lacking";
 
 pub(crate) fn cases() -> Vec<Case> {
     RELEASES.iter().flat_map(Release::cases).collect()
@@ -100,7 +99,7 @@ impl Release {
             ),
         ];
         for case in &mut cases {
-            case.release = Some(*self);
+            case.source = Some(Source::Release(*self));
             case.quick = false;
         }
         cases
@@ -122,24 +121,8 @@ impl Release {
         side
     }
 
-    /// Have the packages unpacked below the folder, if they are not there yet.
-    pub(crate) fn fetch(&self, folder: &Path) -> Result<()> {
-        let tree = folder.join(self.name);
-        let lacking = folder.join(format!("{}-{LACKING}", self.name));
-        if let Ok(why) = std::fs::read_to_string(&lacking) {
-            bail!(why);
-        }
-        if tree.is_dir() {
-            return Ok(());
-        }
-        let fetched = self.unpack(&folder.join(format!("{}-apt", self.name)), &tree);
-        if let Err(error) = &fetched {
-            std::fs::write(&lacking, format!("{error:#}"))?;
-        }
-        fetched
-    }
-
-    fn unpack(&self, apt: &Path, tree: &Path) -> Result<()> {
+    /// Fetch the packages into `apt` and unpack them as `tree`.
+    pub(super) fn unpack(&self, apt: &Path, tree: &Path) -> Result<()> {
         ensure!(cfg!(target_arch = "x86_64"), "only x86-64 is known here");
         for part in [
             "lists/partial",

@@ -23,6 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a server that never ends has after its last client, to crash or to complain.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
+/// What to write before a command so that it shares neither processes nor memory with others.
+const OWN_HOST: [&str; 7] = [
+    "unshare",
+    "--ipc",
+    "--pid",
+    "--uts",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+];
+
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -72,7 +83,7 @@ impl Trial<'_> {
         if let Some(name) = missing {
             return Some(format!("`{name}` is not installed"));
         }
-        if self.case.place == Place::Namespaces && !is_root() {
+        if self.case.place.separate() && !is_root() {
             return Some("network namespaces need root".to_owned());
         }
         if self.case.place == Place::Own && Peer::own().is_none() {
@@ -81,26 +92,22 @@ impl Trial<'_> {
         if self.case.over_ipv6() && !address::has_ipv6() {
             return Some("this machine has no IPv6".to_owned());
         }
-        let release = self.case.release.as_ref()?;
-        let fetched = release.fetch(stage.folder());
-        fetched.err().map(|error| {
-            let name = release.name;
-            format!("the packages of {name} cannot be had: {error:#}")
-        })
+        let source = self.case.source.as_ref()?;
+        source.obstacle(stage.folder())
     }
 
     fn peer(&self) -> Result<Peer> {
         match self.case.place {
             Place::Here => Ok(Peer::loopback()),
             Place::Own => Peer::own().context("this machine lost its address"),
-            Place::Namespaces => Ok(Namespaces::peer()),
+            Place::Namespaces | Place::Hosts => Ok(Namespaces::peer()),
         }
     }
 
     fn play(&self, stage: &Stage, port: u16) -> Result<String> {
-        let namespaces = match self.case.place {
-            Place::Here | Place::Own => None,
-            Place::Namespaces => Some(Namespaces::create("")?),
+        let namespaces = match self.case.place.separate() {
+            true => Some(Namespaces::create("")?),
+            false => None,
         };
         let peer = self.peer()?;
         let until = Instant::now() + self.case.limit;
@@ -108,6 +115,9 @@ impl Trial<'_> {
         for (index, side) in self.case.sides.iter().enumerate() {
             let label = format!("{port}-{index}");
             let mut command = namespaces.as_ref().map_or(Vec::new(), |n| n.enter(index));
+            if self.case.place == Place::Hosts {
+                command.extend(OWN_HOST.map(ToOwned::to_owned));
+            }
             command.extend(traced(side, stage, &label));
             command.extend(launched(side, stage));
             for word in &mut command {
