@@ -11,17 +11,35 @@ use verbena::Config;
 use self::error::Error;
 
 pub mod error;
+pub mod namespace;
 pub mod shell;
 
 const LIBIBVERBS: &str = "libibverbs.so.1";
 const LIBRDMACM: &str = "librdmacm.so.1";
 const SHIM: &str = "libverbena-uverbs.so";
 const SOCKETS: &str = "libverbena-rsocket.so";
+const AUDIT: &str = "libverbena-audit.so";
+/// What a complete folder has.
+const NEEDED: [&str; 5] = [LIBIBVERBS, LIBRDMACM, SHIM, SOCKETS, AUDIT];
 
 /// Where the dynamic linker looks first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// What the dynamic linker loads before anything else.
 const PRELOAD: &str = "LD_PRELOAD";
+
+/// What the dynamic linker asks where a library is.
+const AUDITORS: &str = "LD_AUDIT";
+/// NCCL 2.28 looks for functions of mlx5 adapters, and fails in itself if there is none, unless this is 0.
+const NCCL_GIN: &str = "NCCL_GIN_TYPE";
+
+/// What is loaded into the program beside the libraries and the shim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extras {
+    /// Its TCP sockets become rsockets.
+    pub sockets: bool,
+    /// Copies of the libraries that it carries, or opens by a path, are led to ours.
+    pub audit: bool,
+}
 
 /// One variable and its value.
 pub type Variable = (OsString, OsString);
@@ -40,10 +58,7 @@ impl Libraries {
             Some(folder) => vec![folder.to_owned()],
             None => near(command),
         };
-        let complete = |folder: &&PathBuf| {
-            let all = [LIBIBVERBS, LIBRDMACM, SHIM, SOCKETS];
-            all.iter().all(|name| folder.join(name).is_file())
-        };
+        let complete = |folder: &&PathBuf| NEEDED.iter().all(|name| folder.join(name).is_file());
         let Some(found) = candidates.iter().find(complete) else {
             return Err(Error::NoLibraries(candidates));
         };
@@ -60,17 +75,21 @@ impl Libraries {
         Ok(Libraries { folder })
     }
 
-    /// The variables that lead the dynamic linker here, and keep what `now` tells they were. With `sockets` the program's
-    /// TCP sockets become rsockets.
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The variables that lead the dynamic linker here, and keep what `now` tells they were.
     pub fn variables(
         &self,
-        sockets: bool,
+        extras: Extras,
         now: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<Variable> {
         let path = prepended(self.folder.as_os_str(), now(LIBRARY_PATH));
         let mut preload = now(PRELOAD);
-        let names = [SOCKETS].into_iter().filter(|_| sockets).chain([SHIM]);
-        for name in names {
+        let sockets = [SOCKETS].into_iter().filter(|_| extras.sockets);
+        for name in sockets.chain([SHIM]) {
             let library = self.folder.join(name).into_os_string();
             // There a blank separates too; the bare name is found through the other variable.
             let blank = library.as_bytes().iter().any(u8::is_ascii_whitespace);
@@ -78,7 +97,15 @@ impl Libraries {
             preload = Some(prepended(&library, preload));
         }
         let preload = preload.unwrap_or_default();
-        vec![(LIBRARY_PATH.into(), path), (PRELOAD.into(), preload)]
+        let mut all = vec![(LIBRARY_PATH.into(), path), (PRELOAD.into(), preload)];
+        if extras.audit {
+            let library = self.folder.join(AUDIT).into_os_string();
+            all.push((AUDITORS.into(), prepended(&library, now(AUDITORS))));
+        }
+        if now(NCCL_GIN).is_none() {
+            all.push((NCCL_GIN.into(), "0".into()));
+        }
+        all
     }
 }
 

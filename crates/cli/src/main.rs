@@ -14,6 +14,7 @@ mod command {
     pub(crate) mod events;
     pub(crate) mod host;
     pub(crate) mod iscsi;
+    pub(crate) mod link;
     pub(crate) mod models;
     pub(crate) mod run;
     pub(crate) mod unit;
@@ -65,6 +66,11 @@ enum Command {
     Bench(command::bench::Bench),
     /// Show the adapter: its addresses, limits and settings, and where each setting came from
     Devinfo(command::devinfo::Devinfo),
+    /// Show the network interface of each device, as `rdma link` and `ibdev2netdev` do
+    ///
+    /// `rdma` itself asks the kernel, which does not know of Verbena's devices.
+    #[command(after_help = command::link::EXAMPLE)]
+    Link(command::link::LinkArgs),
     /// Show the events of a running process as they happen, or the processes that can be watched
     ///
     /// Completions appear when an armed queue tells of them. A process of the same user can be watched from its first
@@ -100,6 +106,7 @@ fn main() -> ExitCode {
         Command::Env(args) => command::env::run(&args),
         Command::Bench(args) => command::bench::run(&args),
         Command::Devinfo(args) => command::devinfo::run(&args),
+        Command::Link(args) => command::link::run(&args),
         Command::Events(args) => command::events::run(&args),
         Command::Host(args) => command::host::run(&args),
         Command::Unit(args) => command::unit::run(&args),

@@ -6,11 +6,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const LIBRARIES: [&str; 4] = [
+const LIBRARIES: [&str; 5] = [
     "libibverbs.so.1",
     "librdmacm.so.1",
     "libverbena-uverbs.so",
     "libverbena-rsocket.so",
+    "libverbena-audit.so",
 ];
 
 /// A folder of one test, gone at its end.
@@ -42,9 +43,12 @@ impl Drop for Folder {
 /// A shared library without anything in it, under this name; by the compiler if there is one, else an empty file, of
 /// which the dynamic linker complains on standard error.
 fn harmless(path: &Path) {
+    // As an audit library it needs this function.
+    let source = path.with_extension("c");
+    std::fs::write(&source, "unsigned la_version(unsigned v) { return v; }").unwrap();
     let made = Command::new("gcc")
-        .args(["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o"])
-        .arg(path)
+        .args(["-shared", "-nostdlib", "-x", "c", "-o"])
+        .args([path, &source])
         .output();
     if !made.is_ok_and(|output| output.status.success()) {
         std::fs::write(path, "").unwrap();
@@ -56,6 +60,8 @@ fn verbena<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
         .args(args)
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("LD_PRELOAD")
+        .env_remove("LD_AUDIT")
+        .env_remove("NCCL_GIN_TYPE")
         .output()
         .expect("the command starts")
 }
@@ -107,7 +113,7 @@ fn two_dashes_are_optional_and_the_rest_is_the_programs() {
 #[test]
 fn the_program_finds_the_libraries_and_the_settings() {
     let folder = Folder::with_libraries("environment");
-    let show = "echo $LD_LIBRARY_PATH; echo $LD_PRELOAD; echo $VERBENA_PERSONALITY $VERBENA_DEVICE $VERBENA_CRC";
+    let show = "echo $LD_LIBRARY_PATH; echo $LD_PRELOAD; echo $LD_AUDIT $NCCL_GIN_TYPE; echo $VERBENA_PERSONALITY $VERBENA_DEVICE $VERBENA_CRC";
     let wishes = [
         "--personality",
         "iwarp",
@@ -118,7 +124,9 @@ fn the_program_finds_the_libraries_and_the_settings() {
     ];
     let output = run(&folder, &[&wishes[..], &["sh", "-c", show]].concat());
     let libs = folder.0.display();
-    let expected = format!("{libs}\n{libs}/libverbena-uverbs.so\niwarp 127.0.0.1 on\n");
+    let expected = format!(
+        "{libs}\n{libs}/libverbena-uverbs.so\n{libs}/libverbena-audit.so 0\niwarp 127.0.0.1 on\n"
+    );
     assert_eq!(text(&output.stdout), expected, "{output:?}");
 }
 

@@ -11,6 +11,8 @@ use clap::Args;
 use verbena::low::{Attributes, HostMap};
 use verbena::{Config, Device};
 
+use super::link::Link;
+
 #[derive(Args)]
 pub(crate) struct Devinfo {
     /// Print JSON
@@ -41,6 +43,7 @@ fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::load()?;
     let rows = config.describe();
+    let links = super::link::links(&config)?;
     let device = Device::with(config)?;
     let attributes = device.attributes();
     if args.profile {
@@ -67,6 +70,7 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
             "name": setting("name"),
             "personality": setting("personality"),
             "addresses": addresses.unwrap_or_default(),
+            "links": links.iter().map(Link::ibdev2netdev).collect::<Vec<_>>(),
             "ports": ports,
             "handlers": handlers,
             "processors": processors,
@@ -92,6 +96,9 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
         ("processors", &processors.join(", ")),
     ] {
         writeln!(out, "  {what:<18} {value}")?;
+    }
+    for link in &links {
+        writeln!(out, "  {:<18} {}", "link", link.ibdev2netdev())?;
     }
     writeln!(out, "\nlimits")?;
     for limit in limits(attributes) {

@@ -11,13 +11,14 @@ use std::process::Command;
 
 use clap::Args;
 use verbena_cli::launch::error::Error;
-use verbena_cli::launch::{Libraries, Variable, Wishes};
+use verbena_cli::launch::{Extras, Libraries, Variable, Wishes, namespace};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
   verbena run ibv_devinfo
   verbena run --personality iwarp --set crc=on -- ib_send_lat -d verbena0 peer
   verbena run --rsockets -- iperf3 -s
+  verbena run --namespace -- PROGRAM           for programs that the environment does not reach
 
 Exit codes: those of the program; 126 if it cannot be executed, 127 if it is not found,
 2 if the libraries are missing or a setting is wrong.";
@@ -49,6 +50,9 @@ pub(crate) struct Wanted {
     /// The program's TCP sockets become rsockets (docs/rsockets.md); so must its peer's
     #[arg(long)]
     rsockets: bool,
+    /// Leave copies of libibverbs and librdmacm alone that the program carries or opens by a path (docs/dropin.md)
+    #[arg(long)]
+    no_audit: bool,
 }
 
 impl Wanted {
@@ -64,11 +68,20 @@ impl Wanted {
             }
         }
         let settings = wishes.variables(std::env::vars_os())?;
-        let command = std::env::current_exe().unwrap_or_default();
-        let libraries = Libraries::find(self.libs.as_deref(), &command)?;
-        let mut all = libraries.variables(self.rsockets, |name| std::env::var_os(name));
+        let extras = Extras {
+            sockets: self.rsockets,
+            audit: !self.no_audit,
+        };
+        let mut all = self
+            .libraries()?
+            .variables(extras, |name| std::env::var_os(name));
         all.extend(settings);
         Ok(all)
+    }
+
+    fn libraries(&self) -> Result<Libraries, Error> {
+        let command = std::env::current_exe().unwrap_or_default();
+        Libraries::find(self.libs.as_deref(), &command)
     }
 }
 
@@ -76,6 +89,9 @@ impl Wanted {
 pub(crate) struct Run {
     #[command(flatten)]
     wanted: Wanted,
+    /// Put the libraries in the place of the system's, in a mount namespace of the program's own (docs/dropin.md)
+    #[arg(long)]
+    namespace: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -101,6 +117,13 @@ pub(crate) fn run(args: &Run) -> u8 {
             "verbena: {path} runs with the rights of its owner or group, so the dynamic linker ignores the environment, \
              and it will not find Verbena"
         );
+    }
+    if args.namespace {
+        let entered = args.wanted.libraries();
+        if let Err(error) = entered.and_then(|all| namespace::enter(all.folder())) {
+            eprintln!("verbena: {error}");
+            return USAGE;
+        }
     }
     let error = Command::new(program).args(arguments).envs(variables).exec();
     let program = Path::new(program).display();

@@ -3,12 +3,13 @@
 //! It refuses to be about the program itself: that one speaks for itself.
 
 use core::fmt;
+use std::io;
 use std::path::PathBuf;
 
 use verbena::{Origin, Problems};
 
 /// Why not.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Error {
     /// The libraries are in none of these folders.
     NoLibraries(Vec<PathBuf>),
@@ -18,6 +19,8 @@ pub enum Error {
     NoValue(String),
     /// `--set` with the name of something that is no setting.
     NoSetting(String),
+    /// The libraries could not be put in the place of the system's: what was tried, and what the system said.
+    Namespace(String, io::Error),
     /// Settings that the adapter would refuse.
     Settings {
         /// The variables that came from options.
@@ -31,10 +34,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NoLibraries(folders) => {
-                write!(
-                    f,
-                    "libibverbs.so.1, librdmacm.so.1, libverbena-uverbs.so and libverbena-rsocket.so are not together in any of:"
-                )?;
+                let names = super::NEEDED.join(", ");
+                write!(f, "{names} are not together in any of:")?;
                 for folder in folders {
                     write!(f, " {}", folder.display())?;
                 }
@@ -49,6 +50,10 @@ impl fmt::Display for Error {
             Error::NoSetting(key) => write!(
                 f,
                 "--set {key}: there is no such setting; the file is named by VERBENA_CONFIG"
+            ),
+            Error::Namespace(what, error) => write!(
+                f,
+                "--namespace: {what}: {error}; without that option, programs that the dynamic linker loads need no namespace"
             ),
             Error::Settings { ours, problems } => {
                 for (at, problem) in problems.iter().enumerate() {

@@ -17,7 +17,7 @@ impl Folder {
     fn with_libraries(&self, name: &str) -> PathBuf {
         let folder = self.0.join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        for library in [LIBIBVERBS, LIBRDMACM, SHIM, SOCKETS] {
+        for library in NEEDED {
             std::fs::write(folder.join(library), "").unwrap();
         }
         folder
@@ -54,11 +54,19 @@ fn a_named_folder_is_the_only_one() {
     let folder = Folder::new("named");
     let command = folder.with_libraries("bin").join("verbena");
     let error = Libraries::find(Some(&folder.0), &command).unwrap_err();
-    assert_eq!(error, Error::NoLibraries(vec![folder.0.clone()]));
+    let Error::NoLibraries(places) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(places, [folder.0.clone()]);
     let colon = folder.with_libraries("a:b");
     let error = Libraries::find(Some(&colon), &command).unwrap_err();
     assert!(matches!(error, Error::Separator(_)), "{error}");
 }
+
+const USUAL: Extras = Extras {
+    sockets: false,
+    audit: true,
+};
 
 fn value(all: &[Variable], name: &str) -> String {
     let found = all.iter().find(|(n, _)| n == name);
@@ -70,19 +78,45 @@ fn what_was_there_is_kept_behind() {
     let libraries = Libraries {
         folder: "/l".into(),
     };
-    let fresh = libraries.variables(false, |_| None);
+    let fresh = libraries.variables(USUAL, |_| None);
     assert_eq!(value(&fresh, "LD_LIBRARY_PATH"), "/l");
     assert_eq!(value(&fresh, "LD_PRELOAD"), "/l/libverbena-uverbs.so");
-    let empty = libraries.variables(false, |_| Some("".into()));
+    assert_eq!(value(&fresh, "LD_AUDIT"), "/l/libverbena-audit.so");
+    let set = |name: &str| name.starts_with("LD_").then(|| "".into());
+    let empty = libraries.variables(USUAL, set);
     assert_eq!(empty, fresh, "an empty entry would be the current folder");
-    let kept = libraries.variables(false, |name| Some(format!("/{name}:/x").into()));
+    let kept = libraries.variables(USUAL, |name| Some(format!("/{name}:/x").into()));
     assert_eq!(value(&kept, "LD_LIBRARY_PATH"), "/l:/LD_LIBRARY_PATH:/x");
     assert_eq!(
         value(&kept, "LD_PRELOAD"),
         "/l/libverbena-uverbs.so:/LD_PRELOAD:/x"
     );
-    let again = libraries.variables(false, |name| Some(value(&kept, name).into()));
+    let again = libraries.variables(USUAL, |name| Some(value(&kept, name).into()));
     assert_eq!(again, kept, "a second time adds nothing");
+}
+
+#[test]
+fn nccl_is_told_unless_it_is_already() {
+    let libraries = Libraries {
+        folder: "/l".into(),
+    };
+    let fresh = libraries.variables(USUAL, |_| None);
+    assert_eq!(value(&fresh, "NCCL_GIN_TYPE"), "0");
+    let kept = libraries.variables(USUAL, |_| Some("3".into()));
+    assert!(kept.iter().all(|(name, _)| name != "NCCL_GIN_TYPE"));
+}
+
+#[test]
+fn auditing_can_be_left_out() {
+    let libraries = Libraries {
+        folder: "/l".into(),
+    };
+    let extras = Extras {
+        audit: false,
+        ..USUAL
+    };
+    let all = libraries.variables(extras, |_| None);
+    assert!(all.iter().all(|(name, _)| name != "LD_AUDIT"));
 }
 
 #[test]
@@ -90,7 +124,11 @@ fn sockets_are_taken_over_only_if_somebody_asks() {
     let libraries = Libraries {
         folder: "/l".into(),
     };
-    let all = libraries.variables(true, |_| None);
+    let extras = Extras {
+        sockets: true,
+        ..USUAL
+    };
+    let all = libraries.variables(extras, |_| None);
     let both = "/l/libverbena-uverbs.so:/l/libverbena-rsocket.so";
     assert_eq!(value(&all, "LD_PRELOAD"), both);
 }
@@ -100,7 +138,7 @@ fn a_blank_in_the_folder_is_no_separator() {
     let libraries = Libraries {
         folder: "/my libs".into(),
     };
-    let all = libraries.variables(false, |_| None);
+    let all = libraries.variables(USUAL, |_| None);
     assert_eq!(value(&all, "LD_LIBRARY_PATH"), "/my libs");
     assert_eq!(value(&all, "LD_PRELOAD"), SHIM);
 }

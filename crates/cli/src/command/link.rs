@@ -1,0 +1,104 @@
+//! `verbena link`: which network interface each device of the adapter uses, as `rdma link` and `ibdev2netdev` show it.
+//! `rdma` asks the kernel over netlink, which knows nothing of an adapter in user space; this command has its output format.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use verbena::Config;
+use verbena::low::{Service, interface_name, interfaces};
+
+pub(crate) const EXAMPLE: &str = "\
+Examples:
+  verbena link                                 as `rdma link` prints it
+  verbena link --format ibdev2netdev";
+
+/// Whose output format.
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Rdma,
+    Ibdev2netdev,
+    Json,
+}
+
+#[derive(Args)]
+pub(crate) struct LinkArgs {
+    /// Whose output format to use
+    #[arg(long, value_enum, default_value = "rdma")]
+    format: Format,
+}
+
+/// A device's port.
+pub(crate) struct Link {
+    pub(crate) device: String,
+    /// The interface with the first address of the device; none if no interface has it.
+    pub(crate) interface: Option<String>,
+}
+
+impl Link {
+    /// As `ibdev2netdev` prints it.
+    pub(crate) fn ibdev2netdev(&self) -> String {
+        let interface = self.interface.as_deref().unwrap_or("-");
+        format!("{} port 1 ==> {interface} (Up)", self.device)
+    }
+}
+
+/// The RDMA devices that the settings make.
+pub(crate) fn links(config: &Config) -> Result<Vec<Link>, Box<dyn std::error::Error>> {
+    let addresses = config.device.resolve(&interfaces()?).unwrap_or_default();
+    let interface = match addresses.first() {
+        Some(ip) => interface_name(*ip)?,
+        None => None,
+    };
+    let profile = config.device_profile()?;
+    let rdma = profile
+        .served()
+        .filter(|device| device.there().has(Service::Rdma));
+    let link = |name: &str| Link {
+        device: name.to_owned(),
+        interface: interface.clone(),
+    };
+    Ok(rdma.map(|device| link(&device.name)).collect())
+}
+
+pub(crate) fn run(args: &LinkArgs) -> u8 {
+    match try_run(args) {
+        Ok(()) => 0,
+        Err(error) => {
+            // The reader has seen enough.
+            let io = error.downcast_ref::<io::Error>();
+            if io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+                return 0;
+            }
+            eprintln!("verbena: {error}");
+            1
+        }
+    }
+}
+
+fn try_run(args: &LinkArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let all = links(&Config::load()?)?;
+    let mut out = io::stdout().lock();
+    if let Format::Json = args.format {
+        let each = |link: &Link| serde_json::json!({"ifname": link.device, "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP", "netdev": link.interface});
+        let all: Vec<_> = all.iter().map(each).collect();
+        serde_json::to_writer_pretty(&mut out, &all)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    for link in &all {
+        if let Format::Ibdev2netdev = args.format {
+            writeln!(out, "{}", link.ibdev2netdev())?;
+            continue;
+        }
+        write!(
+            out,
+            "link {}/1 state ACTIVE physical_state LINK_UP",
+            link.device
+        )?;
+        match &link.interface {
+            Some(interface) => writeln!(out, " netdev {interface} ")?,
+            None => writeln!(out, " ")?,
+        }
+    }
+    Ok(())
+}
