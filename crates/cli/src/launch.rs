@@ -29,8 +29,12 @@ const PRELOAD: &str = "LD_PRELOAD";
 
 /// What the dynamic linker asks where a library is.
 const AUDITORS: &str = "LD_AUDIT";
-/// NCCL 2.28 looks for functions of mlx5 adapters, and fails in itself if there is none, unless this is 0.
-const NCCL_GIN: &str = "NCCL_GIN_TYPE";
+/// Settings of programs that are wrong for every adapter but mlx5's unless they are said; what the environment says, stays.
+///
+/// * NCCL 2.28 looks for functions of mlx5 adapters, and fails in itself if there is none, unless this is 0.
+/// * UCX's strong fence reads from the peer with the key 0xff, which it knows to be invalid on other adapters and uses all the
+///   same. The weak one orders requests by their queue pair.
+const PROGRAMS: [(&str, &str); 2] = [("NCCL_GIN_TYPE", "0"), ("UCX_FENCE_MODE", "weak")];
 
 /// What is loaded into the program beside the libraries and the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,9 +106,8 @@ impl Libraries {
             let library = self.folder.join(AUDIT).into_os_string();
             all.push((AUDITORS.into(), prepended(&library, now(AUDITORS))));
         }
-        if now(NCCL_GIN).is_none() {
-            all.push((NCCL_GIN.into(), "0".into()));
-        }
+        let unsaid = PROGRAMS.iter().filter(|(name, _)| now(name).is_none());
+        all.extend(unsaid.map(|(name, value)| (name.into(), value.into())));
         all
     }
 }
