@@ -81,13 +81,7 @@ impl Inner {
         let memory = start as *mut u8;
         // SAFETY: the caller's word.
         let mr = unsafe { Mr::register_at(&domain.pd, memory, len, first, access) };
-        let mr = mr.map_err(|error| {
-            if error.is_unmapped() {
-                Errno(libc::EFAULT)
-            } else {
-                Errno::from(error)
-            }
-        })?;
+        let mr = mr.map_err(unmapped)?;
         Ok(Inner {
             mr: Some(mr),
             start,
@@ -98,8 +92,27 @@ impl Inner {
         })
     }
 
+    /// Changes the rights and nothing else.
+    fn set_access(&mut self, flags: c_int) -> Result<(), Errno> {
+        let (access, zero_based) = (rights(flags)?, IBV_ACCESS_ZERO_BASED as c_int);
+        let mr = self.mr.as_mut().ok_or(Errno::INVAL)?;
+        mr.set_access(access).map_err(unmapped)?;
+        // Where its addresses begin is no right, and stays.
+        self.access = (flags & !zero_based) | (self.access & zero_based);
+        Ok(())
+    }
+
     fn key(&self) -> u32 {
         self.mr.as_ref().map_or(0, |mr| mr.stag().get())
+    }
+}
+
+/// The number of a registration that failed; memory that is not there has one of its own.
+fn unmapped(error: verbena::Error) -> Errno {
+    if error.is_unmapped() {
+        Errno(libc::EFAULT)
+    } else {
+        Errno::from(error)
     }
 }
 
@@ -246,7 +259,8 @@ fn withdraw(inner: &mut Inner) -> Result<(), Errno> {
     })
 }
 
-/// Registers memory anew: elsewhere, for another domain or with other rights. Its keys change.
+/// Registers memory anew: elsewhere, for another domain or with other rights. A change of rights alone keeps its keys, as
+/// adapters do; any other gives it new ones.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`], for the new memory.
@@ -314,6 +328,11 @@ unsafe fn change(
     } else {
         inner.access
     };
+    if flags == IBV_REREG_MR_CHANGE_ACCESS {
+        return inner
+            .set_access(access)
+            .map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD));
+    }
     // The new one first: if it is refused, the old one stays as it was.
     // SAFETY: the program's word.
     let fresh = unsafe { Inner::new(domain, start, len, at, access) };

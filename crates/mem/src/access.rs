@@ -4,6 +4,7 @@
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Rights of a region or window (M2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -107,5 +108,40 @@ impl fmt::Display for Access {
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// The rights of an entry that may be in use: replaced as a whole, so that each access is judged by the old or the new set.
+#[derive(Default)]
+pub struct AccessCell(AtomicU8);
+
+impl AccessCell {
+    /// The rights now.
+    pub fn get(&self) -> Access {
+        // Relaxed: no other memory depends on it; an access that happens after the change sees it.
+        Access(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Replaces the rights.
+    pub(crate) fn set(&self, access: Access) {
+        self.0.store(access.0, Ordering::Relaxed);
+    }
+}
+
+impl From<Access> for AccessCell {
+    fn from(access: Access) -> AccessCell {
+        AccessCell(AtomicU8::new(access.0))
+    }
+}
+
+impl Clone for AccessCell {
+    fn clone(&self) -> AccessCell {
+        self.get().into()
+    }
+}
+
+impl fmt::Debug for AccessCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.get(), f)
     }
 }

@@ -130,12 +130,13 @@ fn bounds(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
 }
 
 fn right(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
-    if entry.access.contains(reach.needs) {
+    let has = entry.access.get();
+    if has.contains(reach.needs) {
         return Ok(());
     }
     Err(Refusal::Right {
         stag: reach.stag,
-        has: entry.access,
+        has,
         needs: reach.needs,
     })
 }

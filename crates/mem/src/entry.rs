@@ -1,12 +1,12 @@
 //! One entry of the translation and protection table, with every field of M2.
-//! An entry is immutable while it is valid; what changes under way (touched, stored sequence) lives beside it.
+//! An entry is immutable while it is valid, except for its rights; what changes under way (touched, stored sequence) lives beside it.
 //! It refuses to know how it is found or who holds it.
 
 use std::sync::Arc;
 
 use verbena_wire::To;
 
-use crate::access::Access;
+use crate::access::AccessCell;
 use crate::att::Att;
 use crate::window::Scope;
 
@@ -37,7 +37,7 @@ pub struct Entry {
     /// Its protection domain.
     pub pd: Pd,
     /// Its rights, the window-binding control among them.
-    pub access: Access,
+    pub access: AccessCell,
     /// It dies with the first message that ends in it (M9).
     pub one_touch: bool,
     /// Its own consumer and, where the scope allows, a peer may invalidate it.

@@ -28,7 +28,7 @@ pub mod tpt;
 pub mod vectored;
 pub mod window;
 
-pub use access::Access;
+pub use access::{Access, AccessCell};
 pub use att::{Att, PageSize};
 pub use buffer::Buffer;
 pub use check::{Policy, Reach};

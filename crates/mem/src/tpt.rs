@@ -145,11 +145,36 @@ impl Tpt {
         self.install(Entry {
             start,
             pd,
-            access,
+            access: access.into(),
             one_touch: false,
             invalidatable: false,
             ..original
         })
+    }
+
+    /// Replaces the rights of a region that no window is bound to; its STag stays. Accesses that begin after this returns
+    /// are judged by the new rights; those that began before may still run.
+    pub fn change_access(&self, stag: Stag, access: Access) -> Result<(), Misuse> {
+        if self.is_pending(stag) {
+            return Err(Misuse::Pending(stag));
+        }
+        let grant = self.acquire(stag).ok_or(Misuse::Stag(stag))?;
+        let users = grant.slot().users();
+        if users > 0 {
+            return Err(Misuse::Busy { stag, users });
+        }
+        let change = |entry: &Entry| {
+            if entry.kind != Kind::Region {
+                return Err(Misuse::Stag(stag));
+            }
+            check_region(access, entry.start, entry.len)?;
+            if access.needs_writable() {
+                probe::all_mapped(&entry.att, true)?;
+            }
+            entry.access.set(access);
+            Ok(())
+        };
+        grant.entry(change).unwrap_or(Err(Misuse::Stag(stag)))
     }
 
     /// Removes a region or window: new accesses fail at once, and when this returns none is running.
@@ -351,7 +376,7 @@ fn verified(region: Region) -> Result<Entry, Misuse> {
         start,
         len,
         pd,
-        access,
+        access: access.into(),
         one_touch,
         invalidatable: false,
         att: Arc::new(att),

@@ -78,7 +78,7 @@ pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &
     if region.pd != bind.pd {
         return Err("the region belongs to another protection domain");
     }
-    if !region.access.contains(Access::BIND) {
+    if !region.access.get().contains(Access::BIND) {
         return Err("the region does not allow windows");
     }
     if bind
@@ -88,7 +88,7 @@ pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &
         return Err("a window grants rights to peers only");
     }
     let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    if bind.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE) {
+    if bind.access.intersects(writes) && !region.access.get().contains(Access::LOCAL_WRITE) {
         return Err("the region is not writable");
     }
     if bind.zero_based && ty == WindowType::One {
@@ -107,7 +107,7 @@ pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &
         start: To::new(if bind.zero_based { 0 } else { bind.at }),
         len: bind.len,
         pd: bind.pd,
-        access: bind.access,
+        access: bind.access.into(),
         one_touch: bind.one_touch,
         invalidatable: ty.can_be_invalidated(),
         att: region.att.clone(),

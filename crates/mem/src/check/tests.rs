@@ -17,7 +17,7 @@ fn entry(kind: Kind) -> Entry {
         start: To::new(1000),
         len: 100,
         pd: Pd(1),
-        access: Access::LOCAL_WRITE | Access::REMOTE_READ,
+        access: (Access::LOCAL_WRITE | Access::REMOTE_READ).into(),
         one_touch: false,
         invalidatable: false,
         att: Arc::new(Att::direct(core::ptr::null_mut(), 100)),

@@ -15,7 +15,7 @@ fn entry(len: u64) -> Entry {
         start: To::new(0),
         len,
         pd: Pd(1),
-        access: Access::ALL,
+        access: Access::ALL.into(),
         one_touch: false,
         invalidatable: false,
         att: Arc::new(Att::direct(core::ptr::null_mut(), len)),

@@ -47,7 +47,7 @@ impl Tpt {
             start: To::new(command.wqe),
             len: command.len.into(),
             pd: command.pd,
-            access: command.access,
+            access: command.access.into(),
             one_touch: false,
             invalidatable: false,
             att: nothing(),

@@ -47,7 +47,7 @@ impl Tpt {
             stag,
             start: entry.start,
             len: entry.len,
-            access: entry.access,
+            access: entry.access.get(),
         })
     }
 

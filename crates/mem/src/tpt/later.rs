@@ -116,7 +116,7 @@ impl Tpt {
             start,
             len,
             pd,
-            access,
+            access: access.into(),
             one_touch,
             // M11: its owner and its peer may invalidate it.
             invalidatable: true,

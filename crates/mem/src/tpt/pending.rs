@@ -136,7 +136,7 @@ impl Tpt {
             start: draft.start,
             len,
             pd: draft.pd,
-            access,
+            access: access.into(),
             one_touch: draft.one_touch,
             invalidatable: false,
             att: nothing(),
@@ -164,7 +164,7 @@ impl Tpt {
         let entry = Entry {
             start,
             pd,
-            access,
+            access: access.into(),
             one_touch: false,
             invalidatable: false,
             att: nothing(),
@@ -181,7 +181,7 @@ impl Tpt {
             start: To::new(0),
             len: 0,
             pd,
-            access: Access::NONE,
+            access: Access::NONE.into(),
             one_touch: false,
             invalidatable: false,
             att: nothing(),
@@ -199,7 +199,7 @@ impl Tpt {
     ) -> Result<Reserved, Misuse> {
         let index = self.allocate(purpose)?;
         let slot = self.slot_or_make(index);
-        let (access, full) = (entry.access, Misuse::Full(self.capacity()));
+        let (access, full) = (entry.access.get(), Misuse::Full(self.capacity()));
         // The index is ours alone, so its slot is free, or is being left by its last owner, who changes the key.
         let owned = slot.claim().map_err(|_| full)?;
         let key = slot.key();

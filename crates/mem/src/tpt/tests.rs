@@ -166,6 +166,50 @@ fn a_shared_registration_has_its_own_domain_and_rights() {
     assert!(tpt.gather_remote(&here).is_err(), "another domain");
 }
 
+#[test]
+fn rights_change_under_the_same_stag() {
+    let tpt = table();
+    let mut bytes = [0; 64];
+    let at = bytes.as_ptr();
+    let stag = register(&tpt, &mut bytes, Access::LOCAL_WRITE | Access::REMOTE_READ);
+    let write = reach(stag, at, 8, Access::REMOTE_WRITE);
+    assert!(tpt.place_remote(&write).is_err());
+    // A grant that is held does not keep the rights from changing.
+    let read = reach(stag, at, 8, Access::REMOTE_READ);
+    let held = tpt.gather_remote(&read).unwrap();
+    tpt.change_access(stag, Access::ALL).unwrap();
+    assert!(tpt.place_remote(&write).is_ok());
+    tpt.change_access(stag, Access::LOCAL_READ).unwrap();
+    assert!(tpt.place_remote(&write).is_err() && tpt.gather_remote(&read).is_err());
+    assert_eq!(held.read(0, &mut [0; 8]), 8);
+    drop(held);
+    let refused = tpt.change_access(stag, Access::REMOTE_WRITE);
+    assert!(matches!(refused, Err(Misuse::Rights(_))));
+    assert_eq!(tpt.look(stag).unwrap().access.get(), Access::LOCAL_READ);
+    tpt.deregister(stag).unwrap();
+    let gone = tpt.change_access(stag, Access::ALL);
+    assert!(matches!(gone, Err(Misuse::Stag(_))));
+}
+
+#[test]
+fn read_only_memory_gets_no_right_to_write() {
+    let tpt = table();
+    static FIXED: [u8; 16] = [1; 16];
+    let at = FIXED.as_ptr().cast_mut();
+    let entry = Region {
+        att: Att::direct(at, 16),
+        start: To::new(at as u64),
+        pd: Pd(1),
+        access: Access::REMOTE_READ,
+        one_touch: false,
+    };
+    // SAFETY: a static, which stays mapped; nothing may write it.
+    let stag = unsafe { tpt.register(entry) }.unwrap();
+    assert!(tpt.change_access(stag, Access::ALL).is_err());
+    let write = reach(stag, at, 8, Access::REMOTE_WRITE);
+    assert!(tpt.place_remote(&write).is_err());
+}
+
 fn bind(window: Stag, region: Stag, at: u64, len: u64) -> Bind {
     Bind {
         window,

@@ -11,7 +11,7 @@ fn region() -> Entry {
         start: To::new(1000),
         len: 100,
         pd: Pd(1),
-        access: Access::ALL,
+        access: Access::ALL.into(),
         one_touch: false,
         invalidatable: false,
         att: Arc::new(Att::direct(core::ptr::null_mut(), 100)),
@@ -62,8 +62,8 @@ fn each_rule_is_enforced() {
     assert!(!broken(|_, _| {}));
     assert!(broken(|_, r| r.kind = Kind::Window(Scope::Domain)));
     assert!(broken(|b, _| b.pd = Pd(2)));
-    assert!(broken(|_, r| r.access = Access::LOCAL_WRITE));
-    assert!(broken(|_, r| r.access = Access::BIND));
+    assert!(broken(|_, r| r.access = Access::LOCAL_WRITE.into()));
+    assert!(broken(|_, r| r.access = Access::BIND.into()));
     assert!(broken(|b, _| b.access = Access::LOCAL_READ));
     assert!(broken(|b, _| b.at = 999));
     assert!(broken(|b, _| b.len = 91));

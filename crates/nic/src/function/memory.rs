@@ -44,6 +44,11 @@ impl Function {
         self.register_with(pd, |tpt| tpt.register_shared(of, start, pd, access))
     }
 
+    /// Replaces the rights of a region; its STag stays.
+    pub fn change_access(&self, stag: Stag, access: Access) -> Result<(), Error> {
+        Ok(self.tpt.change_access(stag, access)?)
+    }
+
     /// A window that is bound to nothing yet (M8).
     pub fn allocate_window(&self, ty: WindowType, pd: Pd) -> Result<Stag, Error> {
         self.register_with(pd, |tpt| tpt.allocate_window(ty, pd))

@@ -191,6 +191,26 @@ impl Mr {
         self.stag
     }
 
+    /// Replaces its rights. What it is named by stays; refused while windows are bound to it.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mut mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
+    /// let before = mr.stag();
+    /// mr.set_access(Access::REMOTE_READ)?;
+    /// assert_eq!(mr.stag(), before);
+    /// assert_eq!(mr.remote().access(), Access::REMOTE_READ);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_access(&mut self, access: Access) -> Result<(), Error> {
+        self.domain.function()?.change_access(self.stag, access)?;
+        self.access = access;
+        Ok(())
+    }
+
     /// Deregisters it now; refused, and given back, while windows are bound to it. Dropped instead, it takes them along.
     ///
     /// ```
