@@ -280,7 +280,7 @@ impl Cq {
         Ok(())
     }
 
-    /// Removes the entries of a queue pair that is being destroyed.
+    /// Removes the entries of a queue pair that is being destroyed or reset; those of others keep their order.
     pub fn forget(&self, qpn: u32) {
         drop(self.take_of(qpn));
     }

@@ -109,6 +109,11 @@ fn datagrams_need_an_address_and_are_only_sent() {
     assert_eq!(send(5, |wr| wr.wr.ud.remote_qkey = 1), 0);
     ends(a.cq, 5, IBV_WC_SUCCESS);
     nothing(b.cq);
+    // RESET removes completions that were not polled.
+    assert_eq!(send(6, |_| {}), 0);
+    assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
+    nothing(a.cq);
+    nothing(b.cq);
     // SAFETY: there, and not used afterwards.
     assert_eq!(unsafe { ibv_destroy_ah(ah) }, 0);
 }

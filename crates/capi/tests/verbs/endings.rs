@@ -164,6 +164,82 @@ fn a_queue_pair_can_be_emptied_and_used_again() {
     ends(a.cq, 9, IBV_WC_SUCCESS);
 }
 
+/// Two queue pairs complete in the queue of `b`, in turns. One of them is moved to RESET: its entries are removed, those
+/// of the other stay in order.
+#[test]
+fn reset_removes_completions_of_that_queue_pair() {
+    for shared in [0, 16] {
+        let (a, mut b) = pair(Wanted {
+            shared,
+            ..Wanted::default()
+        });
+        let other = Side::new(Wanted::default());
+        let second = b.make();
+        let first = core::mem::replace(&mut b.qp, second);
+        join(&other, &b);
+        b.qp = first;
+        let deliver = |from: &Side, b: &Side, id| {
+            assert_eq!(b.receive(id, 0, 8), 0);
+            assert_eq!(from.send(id, IBV_WR_SEND, from.piece(0, 8), |_| {}), 0);
+            ends(from.cq, id, IBV_WC_SUCCESS);
+        };
+        for id in 0..4 {
+            deliver(&a, &b, id);
+            b.qp = second;
+            deliver(&other, &b, 100 + id);
+            b.qp = first;
+        }
+        // Of the send queue, too.
+        assert_eq!(a.receive(4, 0, 8), 0);
+        assert_eq!(b.send(4, IBV_WR_SEND, b.piece(0, 8), |_| {}), 0);
+        ends(a.cq, 4, IBV_WC_SUCCESS);
+        assert_eq!(b.to(IBV_QPS_RESET), 0);
+        for id in 0..4 {
+            ends(b.cq, 100 + id, IBV_WC_SUCCESS);
+        }
+        nothing(b.cq);
+        // SAFETY: a queue pair of this test, used no more.
+        assert_eq!(unsafe { ibv_destroy_qp(second) }, 0);
+    }
+}
+
+/// Receives in the error state are flushed into the queue; RESET removes these entries as well, and a thread that polls
+/// at the same time sees no entry after the call returned.
+#[test]
+fn reset_removes_flushed_work_under_a_poller() {
+    for _ in 0..50 {
+        let (a, b) = pair(Wanted::default());
+        for id in 0..16 {
+            assert_eq!(b.receive(id, 0, 8), 0);
+        }
+        for id in 0..8 {
+            assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+        }
+        let emptied = core::sync::atomic::AtomicBool::new(false);
+        let started = std::sync::Barrier::new(2);
+        let cq = b.cq as usize;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                started.wait();
+                let mut wc = [ibv_wc::zeroed()];
+                loop {
+                    let over = emptied.load(core::sync::atomic::Ordering::SeqCst);
+                    let n = poll_cq(cq as *mut ibv_cq, &mut wc);
+                    if over {
+                        assert_eq!(n, 0, "request {} after RESET", wc[0].wr_id);
+                        break;
+                    }
+                }
+            });
+            started.wait();
+            assert_eq!(b.to(IBV_QPS_ERR), 0);
+            assert_eq!(b.to(IBV_QPS_RESET), 0);
+            emptied.store(true, core::sync::atomic::Ordering::SeqCst);
+        });
+        nothing(b.cq);
+    }
+}
+
 #[test]
 fn a_drained_queue_tells_and_goes_on() {
     let (a, b) = pair(Wanted::default());
@@ -274,6 +350,65 @@ fn memory_can_be_registered_anew_and_under_other_addresses() {
         assert_eq!(ibv_dereg_mr(mr), 0);
         assert_eq!(ibv_dealloc_pd(second), 0);
     }
+    told(&b, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+#[test]
+fn a_change_of_rights_keeps_the_keys() {
+    let (mut a, b) = pair(Wanted::default());
+    a.fill(0, b"same key");
+    let (all, read) = (
+        ALL,
+        (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE) as i32,
+    );
+    let change = |access| {
+        // SAFETY: a region that is there; nothing but its rights changes.
+        unsafe {
+            let before = ((*b.mr).lkey, (*b.mr).rkey, (*b.mr).handle);
+            let flags = IBV_REREG_MR_CHANGE_ACCESS as i32;
+            let code = ibv_rereg_mr(b.mr, flags, ptr::null_mut(), ptr::null_mut(), 0, access);
+            assert_eq!(((*b.mr).lkey, (*b.mr).rkey, (*b.mr).handle), before);
+            code
+        }
+    };
+    let post = |id, opcode| {
+        let code = a.send(id, opcode, a.piece(0, 8), |wr| {
+            rdma(wr, b.at(64), b.rkey());
+        });
+        assert_eq!(code, 0);
+    };
+    assert_eq!(change(read), 0);
+    post(1, IBV_WR_RDMA_READ);
+    ends(a.cq, 1, IBV_WC_SUCCESS);
+    assert_eq!(change(all), 0);
+    post(2, IBV_WR_RDMA_WRITE);
+    ends(a.cq, 2, IBV_WC_SUCCESS);
+    // Rights that contradict each other, or do not exist, change nothing.
+    assert!(change(IBV_ACCESS_REMOTE_WRITE as i32) < 0);
+    assert_eq!(errno(), libc::EINVAL);
+    assert!(change(1 << 15) < 0);
+    post(3, IBV_WR_RDMA_WRITE);
+    ends(a.cq, 3, IBV_WC_SUCCESS);
+    // A window keeps the region's rights.
+    let mw = alloc_mw(b.pd, IBV_MW_TYPE_1);
+    let mut bind = ibv_mw_bind {
+        wr_id: 4,
+        send_flags: IBV_SEND_SIGNALED,
+        bind_info: ibv_mw_bind_info {
+            mr: b.mr,
+            addr: b.at(0),
+            length: 64,
+            mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
+        },
+    };
+    assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
+    ends(b.cq, 4, IBV_WC_SUCCESS);
+    assert!(change(read) < 0);
+    assert_eq!(errno(), libc::EBUSY);
+    assert_eq!(dealloc_mw(mw), 0);
+    assert_eq!(change(read), 0);
+    post(5, IBV_WR_RDMA_WRITE);
+    ends(a.cq, 5, IBV_WC_REM_ACCESS_ERR);
     told(&b, IBV_EVENT_QP_ACCESS_ERR);
 }
 

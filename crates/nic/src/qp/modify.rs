@@ -86,6 +86,20 @@ impl Qp {
     }
 }
 
+impl QpInit {
+    /// Removes the completions that wait to be polled, of this queue pair and no other. A receive of a shared queue whose
+    /// completion is removed is consumed.
+    ///
+    /// A queue that feeds a shared send queue (V6) keeps them: they are the outcome of requests that complete elsewhere.
+    fn remove_completions(&self) {
+        for cq in [&self.send_cq, &self.recv_cq] {
+            if !cq.is_feeding() {
+                cq.forget(self.name);
+            }
+        }
+    }
+}
+
 impl Inner {
     pub(super) fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
         let next = self.state.next(init.personality, QpEvent::Modify(to));
@@ -106,6 +120,8 @@ impl Inner {
             QpState::Reset => {
                 self.give_back(init, out);
                 self.renew();
+                // In here, where nothing else can complete work of this queue pair.
+                init.remove_completions();
             }
             // RDMAC: a graceful close needs an empty send queue.
             QpState::Closing if !self.sends.is_empty() => {

@@ -37,7 +37,12 @@ impl Inner {
             return false;
         };
         match next {
-            QpState::Reset => self.empty(),
+            QpState::Reset => {
+                self.empty();
+                // Under the lock, where nothing else can complete work of this queue pair.
+                init.send_cq.forget(init.qpn.get());
+                init.recv_cq.forget(init.qpn.get());
+            }
             QpState::Err => {
                 self.cause
                     .get_or_insert_with(|| "the consumer asked for it".to_owned());
