@@ -227,10 +227,24 @@ impl Engine {
     }
 
     /// Takes an address to listen at later; port 0 finds a free one. Whoever dials it before is refused.
+    /// A second reservation of the same address fails with `EADDRINUSE`.
     pub fn reserve(&self, at: SocketAddr) -> Result<Reservation, Error> {
+        self.reserve_by(at, Listener::reserve_exclusive)
+    }
+
+    /// The same, of an address that may be reserved by several as long as none of them listens.
+    pub fn reserve_shared(&self, at: SocketAddr) -> Result<Reservation, Error> {
+        self.reserve_by(at, |at| Listener::reserve(at, true))
+    }
+
+    fn reserve_by(
+        &self,
+        at: SocketAddr,
+        bind: impl FnOnce(SocketAddr) -> crate::sys::Result<Listener>,
+    ) -> Result<Reservation, Error> {
         self.core.check()?;
         self.core.check_owner(at, None)?;
-        let reserved = Reservation::new(&self.core, Listener::reserve(at, true)?)?;
+        let reserved = Reservation::new(&self.core, bind(at)?)?;
         // The system may have found the port.
         self.core.check_owner(reserved.local()?, None)?;
         Ok(reserved)

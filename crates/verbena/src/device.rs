@@ -19,7 +19,7 @@ use crate::connect::{Connecting, Dial};
 use crate::cq::Cq;
 use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
-use crate::listener::{Berth, Listener};
+use crate::listener::Listener;
 use crate::mr::{Buf, Memory};
 use crate::pd::Pd;
 use crate::registering::Registering;
@@ -337,17 +337,6 @@ impl Device {
     /// ```
     pub fn listen(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, Error> {
         Listener::new(self.clone(), resolve(at)?)
-    }
-
-    /// Takes an address to listen at later.
-    ///
-    /// ```
-    /// # let device = verbena::Device::open()?;
-    /// let berth = device.berth("127.0.0.1:0")?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn berth(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Berth, Error> {
-        Berth::new(self.clone(), resolve(at)?)
     }
 
     /// A protection domain for the low layer.

@@ -10,12 +10,24 @@ use crate::errno::{Errno, minus_one};
 /// What was asked for.
 #[derive(Default)]
 pub(crate) struct Options {
+    /// Others with this option may bind the same address, as long as none of them listens.
+    pub(crate) reuse_address: bool,
     /// An IPv6 wildcard leaves IPv4 alone.
     pub(crate) family_only: bool,
     /// 4.096 µs · 2^n is how long an acknowledgement may take.
     pub(crate) ack_timeout: Option<u8>,
     /// Type of service of its connections; those who come to a listener have the listener's.
     pub(crate) service: Option<u8>,
+}
+
+/// The timeout of a connection whose program did not name one: 67 ms.
+const ACK_TIMEOUT: u8 = 14;
+
+impl Options {
+    /// The ACK timeout that the queue pair's attributes show.
+    pub(crate) fn timeout(&self) -> u8 {
+        self.ack_timeout.unwrap_or(ACK_TIMEOUT)
+    }
 }
 
 /// Sets an option.
@@ -38,8 +50,7 @@ pub unsafe extern "C" fn verbena_rdma_set_option(
         let mut inner = own.inner.lock();
         match (level as u32, name as u32) {
             (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => inner.options.family_only = number != 0,
-            // Addresses that others used a moment ago can always be taken.
-            (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {}
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => inner.options.reuse_address = number != 0,
             (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {
                 inner.options.service = Some(u8::try_from(number).map_err(|_| Errno::INVAL)?);
             }

@@ -92,21 +92,31 @@ impl Id {
         let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
         let mut inner = self.inner.lock();
         let both = at.ip() == IpAddr::from([0; 16]) && !inner.options.family_only;
+        let shared = inner.options.reuse_address;
+        let berth = |at| {
+            if shared {
+                device.berth_shared(at)
+            } else {
+                device.berth(at)
+            }
+        };
         let mut left = CHOICES;
         loop {
             left -= 1;
-            let berth = device
-                .berth(wire)
-                .map_err(|error| taken("TCP", wire, error))?;
-            let port = berth.local()?.port();
+            let first = berth(wire).map_err(|error| taken("TCP", wire, error))?;
+            let port = first.local()?.port();
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-            let second = if both { device.berth(v4).ok() } else { None };
-            // A port of the system's choice is one that both families have free. One that the program named is somebody
-            // else's for IPv4 if they had it before.
-            if both && second.is_none() && wire.port() == 0 && left > 0 {
-                continue;
-            }
-            inner.berths.push(berth);
+            let second = match both.then(|| berth(v4)) {
+                // A port of the system's choice is one that both families have free.
+                Some(Err(_)) if wire.port() == 0 && left > 0 => continue,
+                Some(Err(error)) if error.os_error() == Some(libc::EADDRINUSE) => {
+                    return Err(taken("TCP", v4, error));
+                }
+                // A host without IPv4 has its IPv6 addresses all the same.
+                Some(Err(_)) | None => None,
+                Some(Ok(second)) => Some(second),
+            };
+            inner.berths.push(first);
             inner.berths.extend(second);
             return Ok(SocketAddr::new(at.ip(), spoken_port(port)));
         }

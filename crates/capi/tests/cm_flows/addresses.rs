@@ -155,6 +155,99 @@ fn a_port_is_known_once_it_is_bound_and_free_once_it_is_not() {
     assert_ne!(any.port(), 0);
 }
 
+fn reuses(id: &Id) {
+    let mut yes: i32 = 1;
+    let (level, name) = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_REUSEADDR as i32);
+    // SAFETY: as the manual says.
+    let code = unsafe { rdma_set_option(id.0, level, name, (&raw mut yes).cast::<c_void>(), 4) };
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn a_bound_port_is_refused_to_others() {
+    begin();
+    let channel = Channel::new();
+    for (first, second, free) in [
+        ("127.0.0.1", "127.0.0.1", false),
+        ("0.0.0.0", "127.0.0.1", false),
+        ("127.0.0.1", "0.0.0.0", false),
+        ("0.0.0.0", "[::]", false),
+        ("127.0.0.1", "127.0.0.2", true),
+    ] {
+        let id = Id::new(&channel);
+        assert_eq!(bind(&id, &format!("{first}:0")), 0);
+        let at = format!("{second}:{}", id.port());
+        for shares in [false, true] {
+            let other = Id::new(&channel);
+            if shares {
+                // One side alone does not share.
+                reuses(&other);
+            }
+            let code = bind(&other, &at);
+            assert_eq!(code, if free { 0 } else { -1 }, "{first}, then {at}");
+            assert!(free || errno() == libc::EADDRINUSE, "{}", errno());
+        }
+    }
+}
+
+#[test]
+fn a_bound_port_is_refused_to_other_processes() {
+    begin();
+    let channel = Channel::new();
+    let id = Id::new(&channel);
+    assert_eq!(bind(&id, "127.0.0.1:0"), 0);
+    let at = format!("127.0.0.1:{}", id.port());
+    // What the library of another process does: std sets SO_REUSEADDR.
+    let other = std::net::TcpListener::bind(&at);
+    let refused = other.map_err(|error| error.kind());
+    assert_eq!(refused.err(), Some(std::io::ErrorKind::AddrInUse));
+}
+
+#[test]
+fn those_who_reuse_addresses_share_until_one_listens() {
+    begin();
+    let channel = Channel::new();
+    let [first, second, third] = [(); 3].map(|()| Id::new(&channel));
+    reuses(&first);
+    reuses(&second);
+    reuses(&third);
+    assert_eq!(bind(&first, "127.0.0.1:0"), 0);
+    let at = format!("127.0.0.1:{}", first.port());
+    assert_eq!(bind(&second, &at), 0);
+    assert_eq!(second.port(), first.port());
+    // SAFETY: as the manual says.
+    unsafe {
+        assert_eq!(rdma_listen(second.0, 0), 0);
+        assert_eq!(rdma_listen(first.0, 0), -1);
+    }
+    assert_eq!(errno(), libc::EADDRINUSE);
+    assert_eq!(bind(&third, &at), -1);
+    assert_eq!(errno(), libc::EADDRINUSE);
+}
+
+/// A server whose connections linger in TIME_WAIT can be started again at its port.
+#[test]
+fn a_port_with_old_connections_is_bound_again() {
+    begin();
+    let server = Server::new(0);
+    let at = server.at.to_string();
+    let (client, child) = connected(&server);
+    // The side that closes first keeps the connection in TIME_WAIT.
+    assert_eq!(child.disconnect(), 0);
+    client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    drop((child, client, server));
+    let channel = Channel::new();
+    for _ in 0..2 {
+        let again = Id::new(&channel);
+        assert_eq!(bind(&again, &at), 0, "{}", errno());
+        let other = Id::new(&channel);
+        assert_eq!(bind(&other, &at), -1);
+        assert_eq!(errno(), libc::EADDRINUSE);
+        // SAFETY: as the manual says.
+        assert_eq!(unsafe { rdma_listen(again.0, 0) }, 0, "{}", errno());
+    }
+}
+
 /// An ordinary server has the port. The next test reads what this one says.
 #[test]
 fn a_port_that_is_taken() {

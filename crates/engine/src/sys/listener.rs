@@ -19,6 +19,8 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug)]
 pub struct Listener {
     fd: Fd,
+    /// Bound without `SO_REUSEADDR`, which it gets when it listens.
+    exclusive: bool,
 }
 
 impl Listener {
@@ -33,7 +35,31 @@ impl Listener {
     /// Takes `at` without listening yet: whoever dials is refused until [`begin`](Listener::begin).
     pub fn reserve(at: SocketAddr, reuse: bool) -> Result<Listener> {
         let fd = bound(at, SocketType::STREAM, reuse)?;
-        Ok(Listener { fd })
+        Ok(Listener {
+            fd,
+            exclusive: false,
+        })
+    }
+
+    /// The same for one socket alone: a second one for `at` fails with `EADDRINUSE`, in this process or another, before either
+    /// listens. Connections of the port that linger do not conflict.
+    ///
+    /// Linux lets two bound sockets share a port if both have `SO_REUSEADDR` and neither listens, so this one does not have it
+    /// while it is only bound. Its connections need it, so that a server can be started again while they are in TIME_WAIT.
+    pub fn reserve_exclusive(at: SocketAddr) -> Result<Listener> {
+        let fd = match bound(at, SocketType::STREAM, false) {
+            Err(error) if error.is_in_use() => {
+                // Perhaps only by connections that linger.
+                let fd = bound(at, SocketType::STREAM, true)?;
+                reuse_address(&fd, false)?;
+                fd
+            }
+            bound => bound?,
+        };
+        Ok(Listener {
+            fd,
+            exclusive: true,
+        })
     }
 
     /// Takes over a listening socket of another process.
@@ -45,7 +71,10 @@ impl Listener {
         }
         // Passed on, it has the other's flags.
         rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
-        Ok(Listener { fd: fd.into() })
+        Ok(Listener {
+            fd: fd.into(),
+            exclusive: false,
+        })
     }
 
     /// The same socket under another number.
@@ -55,6 +84,9 @@ impl Listener {
 
     /// Listens from now on.
     pub fn begin(&self) -> Result<()> {
+        if self.exclusive {
+            reuse_address(&self.fd, true)?;
+        }
         net::listen(&self.fd, BACKLOG).map_err(Error::of("listen"))
     }
 
@@ -98,10 +130,14 @@ pub(super) fn bound(at: SocketAddr, kind: SocketType, reuse: bool) -> Result<Fd>
         sockopt::set_ipv6_v6only(&fd, true).map_err(Error::of("setsockopt IPV6_V6ONLY"))?;
     }
     if reuse {
-        sockopt::set_socket_reuseaddr(&fd, true).map_err(Error::of("setsockopt SO_REUSEADDR"))?;
+        reuse_address(&fd, true)?;
     }
     net::bind(&fd, &at).map_err(Error::of("bind"))?;
     Ok(fd)
+}
+
+fn reuse_address(fd: &Fd, reuse: bool) -> Result<()> {
+    sockopt::set_socket_reuseaddr(fd, reuse).map_err(Error::of("setsockopt SO_REUSEADDR"))
 }
 
 /// Linux hands errors of the new connection to `accept` (accept(2)); the next one may be fine.

@@ -53,7 +53,7 @@ impl Stream {
         *state = State::Fresh(if both {
             self.berths_of_both(at)?
         } else {
-            vec![self.net.device.berth(at)?]
+            vec![self.net.device.berth_shared(at)?]
         });
         Ok(())
     }
@@ -64,8 +64,8 @@ impl Stream {
         // Those that did not do are kept until one does, so that none is offered twice.
         let mut offered = Vec::new();
         loop {
-            let v6 = self.net.device.berth(at)?;
-            match self.net.device.berth((ANY.ip(), v6.local()?.port())) {
+            let v6 = self.net.device.berth_shared(at)?;
+            match self.net.device.berth_shared((ANY.ip(), v6.local()?.port())) {
                 Ok(v4) => return Ok(vec![v6, v4]),
                 Err(_) if at.port() == 0 && offered.len() < CHOICES => offered.push(v6),
                 Err(taken) => return Err(taken.into()),
@@ -87,7 +87,7 @@ impl Stream {
             }
         };
         if berths.is_empty() {
-            berths.push(self.net.device.berth(ANY)?);
+            berths.push(self.net.device.berth_shared(ANY)?);
         }
         let begin = |berth: Berth| {
             let listener = berth.listen(backlog.max(1))?;

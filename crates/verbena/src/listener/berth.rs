@@ -1,13 +1,15 @@
 //! An address that is taken before anybody listens at it: its port is known, and nobody else's.
 //! It promises that whoever dials meanwhile is refused. It refuses to listen by itself.
 
+use core::fmt;
 use core::net::SocketAddr;
+use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 
 use verbena_engine::Reservation;
 
 use super::Listener;
-use crate::device::Device;
+use crate::device::{Device, resolve};
 use crate::error::Error;
 
 /// An address to listen at later; whoever dials it before is refused.
@@ -28,6 +30,11 @@ pub struct Berth {
 impl Berth {
     pub(crate) fn new(device: Device, at: SocketAddr) -> Result<Berth, Error> {
         let reserved = device.inner().engine.reserve(at)?;
+        Ok(Berth { reserved, device })
+    }
+
+    pub(crate) fn shared(device: Device, at: SocketAddr) -> Result<Berth, Error> {
+        let reserved = device.inner().engine.reserve_shared(at)?;
         Ok(Berth { reserved, device })
     }
 
@@ -58,5 +65,33 @@ impl Berth {
     pub fn listen(self, backlog: usize) -> Result<Listener, Error> {
         let listening = self.reserved.listen(backlog)?;
         Ok(Listener::around(self.device, listening))
+    }
+}
+
+impl Device {
+    /// Takes an address to listen at later. A second one for the same address is refused, in this process or another.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let berth = device.berth("127.0.0.1:0")?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn berth(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Berth, Error> {
+        Berth::new(self.clone(), resolve(at)?)
+    }
+
+    /// Takes an address to listen at later, which others may take in this way, too: the first that listens has it
+    /// (`SO_REUSEADDR`).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let berth = device.berth_shared("127.0.0.1:0")?;
+    /// let another = device.berth_shared(berth.local()?)?;
+    /// let listener = another.listen(16)?;
+    /// assert!(berth.listen(16).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn berth_shared(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Berth, Error> {
+        Berth::shared(self.clone(), resolve(at)?)
     }
 }
