@@ -3,10 +3,12 @@
 //! at the other end. It refuses InfiniBand's own addressing: there are IP addresses and ports.
 //!
 //! Reading order: `link` (what an identifier and its events share), `timewait` → `channel` → `id` → `address` (sockaddr), `resolve` →
-//! `listen`, `connect`, `datagram`, `multicast` → `qp` → `endpoint`, `addrinfo`, `options`, `devices`, `words`.
+//! `listen`, `asked`, `connect`, `datagram`, `multicast` → `qp`, `attributes` → `endpoint`, `addrinfo`, `options`, `devices`, `words`.
 
 mod address;
 mod addrinfo;
+mod asked;
+mod attributes;
 pub mod calls;
 mod channel;
 mod connect;

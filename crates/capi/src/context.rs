@@ -5,6 +5,8 @@
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::abi::*;
@@ -19,6 +21,8 @@ pub(crate) struct Context {
     pub(crate) home: Arc<Home>,
     pub(crate) events: Arc<Events>,
     pub(crate) uses: Uses,
+    /// Shown as `cmd_fd`: programs duplicate it and pass it on before they ask whether a device can be imported by it.
+    _commands: Option<File>,
 }
 
 #[repr(C)]
@@ -65,7 +69,9 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     context.ops.post_srq_recv = Some(srq::post_srq_recv);
     context.ops.post_send = Some(qp::post_send);
     context.ops.post_recv = Some(qp::post_recv);
-    context.cmd_fd = -1;
+    // It takes no commands: a device cannot be imported by it. A process without /dev/null has none.
+    let commands = File::open("/dev/null").ok();
+    context.cmd_fd = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     context.async_fd = events.fd();
     context.num_comp_vectors = home.vector_count() as c_int;
     // What tells the headers that the functions before the context are there.
@@ -73,7 +79,12 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     let uses = Uses::default();
     let opened = Box::into_raw(Box::new(Opened {
         verbs,
-        own: Context { home, events, uses },
+        own: Context {
+            home,
+            events,
+            uses,
+            _commands: commands,
+        },
     }));
     // SAFETY: just made; names a field of it.
     Ok(unsafe { &raw mut (*opened).verbs.context })

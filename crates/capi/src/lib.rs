@@ -3,7 +3,7 @@
 //! It refuses to be an adapter: every call is turned into one of the Rust face, and what that cannot do is refused.
 //!
 //! Reading order: [`abi`] (layouts and constants, byte by byte) → `object`, `uses` (what stands behind a pointer) → `errno`,
-//! `log` → `home` (one adapter per process) → `device`, `context`, `port`, `query` → `mailbox`, `ear`, `channel` (events) →
+//! `log` → `home` (one adapter per process) → [`identity`], `device`, `context`, `port`, `query` → `mailbox`, `ear`, `channel` (events) →
 //! `pd`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (names that only fail).
 
 #![allow(
@@ -27,6 +27,7 @@ mod errno;
 mod fork;
 mod gids;
 mod home;
+pub mod identity;
 mod kernel;
 mod log;
 mod mailbox;

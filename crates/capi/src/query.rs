@@ -9,14 +9,11 @@ use crate::abi::*;
 use crate::context::{self, Context};
 use crate::device::{guid, write};
 use crate::errno::{Errno, number};
+use crate::identity::{FW_VERSION, HW_VERSION, VENDOR_ID, VENDOR_PART_ID};
 use crate::port::{PORT, answer};
 
 /// Reads and atomics that can be under way at once in each direction of a connection: what an attribute of a queue pair can say.
 pub(crate) const READS: u8 = 128;
-/// A company number from the locally administered range, which the IEEE assigns to no company: programs with tables of known
-/// adapters do not find it there. Not zero, which some take for a device that could not be read.
-pub(crate) const VENDOR: u32 = 0x02_56_42;
-pub(crate) const PART: u32 = 1;
 
 fn limit(n: usize) -> c_int {
     c_int::try_from(n).unwrap_or(c_int::MAX)
@@ -41,8 +38,9 @@ impl Context {
             sys_image_guid: node_guid,
             max_mr_size: u64::MAX >> 1,
             page_size_cap: 0xffff_f000,
-            vendor_id: VENDOR,
-            vendor_part_id: PART,
+            vendor_id: VENDOR_ID,
+            vendor_part_id: VENDOR_PART_ID,
+            hw_ver: HW_VERSION,
             max_qp: limit(shares.qps as usize),
             max_qp_wr: limit(attributes.requests),
             device_cap_flags: flags,
@@ -72,7 +70,7 @@ impl Context {
             attr.max_mcast_qp_attach = c_int::MAX;
             attr.max_total_mcast_qp_attach = c_int::MAX;
         }
-        write(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
+        write(&mut attr.fw_ver, FW_VERSION);
         attr
     }
 

@@ -4,6 +4,7 @@
 pub use super::addrinfo::{
     verbena_rdma_freeaddrinfo as rdma_freeaddrinfo, verbena_rdma_getaddrinfo as rdma_getaddrinfo,
 };
+pub use super::attributes::verbena_rdma_init_qp_attr as rdma_init_qp_attr;
 pub use super::channel::{
     verbena_rdma_ack_cm_event as rdma_ack_cm_event,
     verbena_rdma_create_event_channel as rdma_create_event_channel,
@@ -39,7 +40,6 @@ pub use super::qp::{
     verbena_rdma_create_qp as rdma_create_qp, verbena_rdma_create_qp_ex as rdma_create_qp_ex,
     verbena_rdma_create_srq as rdma_create_srq, verbena_rdma_create_srq_ex as rdma_create_srq_ex,
     verbena_rdma_destroy_qp as rdma_destroy_qp, verbena_rdma_destroy_srq as rdma_destroy_srq,
-    verbena_rdma_init_qp_attr as rdma_init_qp_attr,
 };
 pub use super::resolve::{
     verbena_rdma_bind_addr as rdma_bind_addr, verbena_rdma_resolve_addr as rdma_resolve_addr,

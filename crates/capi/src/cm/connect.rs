@@ -8,7 +8,8 @@ use std::sync::Arc;
 use verbena::low::{QpState, RnrRetry};
 use verbena::{Error, Qp};
 
-use super::datagram::{Words, is_for_datagrams};
+use super::asked::{Asked, MANAGED, RETRIES, bytes};
+use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
 use super::link::{Link, Param};
 use super::resolve::wire_port;
@@ -16,67 +17,6 @@ use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 use crate::home::{Home, home};
 use crate::qp::{self, Pair, patience};
-use crate::query::READS;
-
-/// How often a request is repeated, where the program cannot say: as often as there is a number for.
-const RETRIES: u8 = 7;
-
-/// What a program said of a connection; the usual if it said nothing.
-struct Asked {
-    private_data: Vec<u8>,
-    inbound: u8,
-    outbound: u8,
-    rnr_retry: u8,
-    number: u32,
-}
-
-impl Asked {
-    /// # Safety
-    /// `param` is null or the program's.
-    unsafe fn new(param: *const rdma_conn_param) -> Result<Asked, Errno> {
-        // SAFETY: the caller's word.
-        let Some(param) = (unsafe { param.as_ref() }) else {
-            return Ok(Asked {
-                private_data: Vec::new(),
-                inbound: READS,
-                outbound: READS,
-                rnr_retry: 7,
-                number: 0,
-            });
-        };
-        // SAFETY: the caller's word.
-        let private_data = unsafe { bytes(param.private_data, param.private_data_len)? };
-        Ok(Asked {
-            private_data,
-            // More than there can be means as many as there can be.
-            inbound: param.responder_resources.min(READS),
-            outbound: param.initiator_depth.min(READS),
-            rnr_retry: param.rnr_retry_count,
-            number: param.qp_num,
-        })
-    }
-
-    /// What of it counts for datagrams.
-    fn words(self) -> Words {
-        Words {
-            private_data: self.private_data,
-            number: self.number,
-        }
-    }
-}
-
-/// # Safety
-/// `data` has `len` bytes.
-pub(super) unsafe fn bytes(data: *const c_void, len: u8) -> Result<Vec<u8>, Errno> {
-    if len == 0 {
-        return Ok(Vec::new());
-    }
-    if data.is_null() {
-        return Err(Errno::INVAL);
-    }
-    // SAFETY: the caller's word.
-    Ok(unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec())
-}
 
 /// What a connection is made for.
 struct Joined<'a> {
@@ -111,9 +51,9 @@ impl Id {
         if qp.state() == QpState::Reset {
             qp.modify(QpState::Init);
         }
-        let (timeout, service) = {
+        let (timeout, shown, service) = {
             let options = &self.inner.lock().options;
-            (options.ack_timeout, options.service)
+            (options.ack_timeout, options.timeout(), options.service)
         };
         qp.set_manners(|manners| {
             manners.traffic_class = service;
@@ -124,6 +64,10 @@ impl Id {
                 manners.patience = patience(timeout, RETRIES, None);
             }
         });
+        if !own {
+            // What `ibv_query_qp` shows: the program does not set it itself.
+            pair.note(&asked.attributes(shown), MANAGED);
+        }
         home.join(pair.event_number(), &self.link);
         Ok(Joined { pair, qp, own })
     }

@@ -61,6 +61,11 @@ pub(super) fn state_of(state: QpState) -> u32 {
 }
 
 impl Pair {
+    /// Remembers attributes that the connection manager has set.
+    pub(crate) fn note(&self, attr: &ibv_qp_attr, mask: u32) {
+        self.known.lock().keep(attr, mask);
+    }
+
     /// Everything that can be asked for.
     pub(super) fn attributes(&self) -> ibv_qp_attr {
         let state = state_of(self.transport.state());

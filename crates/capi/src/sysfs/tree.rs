@@ -9,8 +9,8 @@ use std::path::Path;
 use verbena::low::Personality;
 
 use super::counters;
+use crate::identity::{FW_VERSION, HW_VERSION, VENDOR_ID, VENDOR_PART_ID};
 use crate::port::gid_of;
-use crate::query::{PART, VENDOR};
 use crate::{gids, port};
 
 /// Classes in which adapters appear, and the file that says which release of the kernel's interface that is.
@@ -170,15 +170,18 @@ fn bus(interface: Option<&str>) -> Vec<(&'static str, String)> {
     let (mask, list) = processors();
     vec![
         ("class", "0x020000\n".to_owned()),
-        ("device", format!("0x{PART:04x}\n")),
+        ("device", format!("0x{VENDOR_PART_ID:04x}\n")),
         ("local_cpulist", near("local_cpulist", &list)),
         ("local_cpus", near("local_cpus", &mask)),
         ("numa_node", near("numa_node", "-1\n")),
         ("revision", "0x00\n".to_owned()),
-        ("subsystem_device", format!("0x{PART:04x}\n")),
-        ("subsystem_vendor", format!("0x{:04x}\n", VENDOR & 0xffff)),
+        ("subsystem_device", format!("0x{VENDOR_PART_ID:04x}\n")),
+        (
+            "subsystem_vendor",
+            format!("0x{:04x}\n", VENDOR_ID & 0xffff),
+        ),
         ("uevent", "DRIVER=verbena\n".to_owned()),
-        ("vendor", format!("0x{:04x}\n", VENDOR & 0xffff)),
+        ("vendor", format!("0x{:04x}\n", VENDOR_ID & 0xffff)),
     ]
 }
 
@@ -217,12 +220,9 @@ fn identity(device: &TreeDevice) -> Vec<(&'static str, String)> {
     };
     vec![
         ("board_id", "VERBENA\n".to_owned()),
-        (
-            "fw_ver",
-            concat!(env!("CARGO_PKG_VERSION"), "\n").to_owned(),
-        ),
+        ("fw_ver", format!("{FW_VERSION}\n")),
         ("hca_type", "Verbena\n".to_owned()),
-        ("hw_rev", "0\n".to_owned()),
+        ("hw_rev", format!("0x{HW_VERSION:x}\n")),
         ("node_desc", format!("{}\n", device.name)),
         ("node_guid", guid.clone()),
         ("node_type", kind.to_owned()),

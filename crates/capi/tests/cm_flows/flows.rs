@@ -6,12 +6,53 @@ use std::net::{SocketAddr, TcpListener};
 
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
+use verbena_capi::verbs::ibv_query_qp;
 
 use super::super::common::errno;
 use super::super::common::streams::{Channel, Client, Id, Server, connected, greets};
 use super::begin;
 
 const SOON: Duration = Duration::from_millis(100);
+
+/// The attributes of a queue pair that its connection manager moved.
+fn attributes(id: &Id) -> ibv_qp_attr {
+    let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
+    let mask = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+    // SAFETY: an identifier with a queue pair.
+    let code = unsafe { ibv_query_qp((*id.0).qp, &raw mut attr, mask as i32, &raw mut init) };
+    assert_eq!(code, 0);
+    attr
+}
+
+#[test]
+fn the_ack_timeout_is_an_attribute() {
+    begin();
+    let server = Server::new(0);
+    let client = Client::towards(server.at);
+    let set = |id: &Id, value: u8| {
+        let mut value = value;
+        let (level, name) = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_ACK_TIMEOUT as i32);
+        // SAFETY: as the manual says.
+        unsafe { rdma_set_option(id.0, level, name, (&raw mut value).cast(), 1) }
+    };
+    assert_eq!(set(&client.id, 17), 0);
+    assert_eq!(set(&client.id, 32), -1);
+    // What a program asks for that moves its queue pair itself.
+    let (mut attr, mut mask) = (ibv_qp_attr::zeroed(), 0);
+    attr.qp_state = IBV_QPS_RTS;
+    // SAFETY: as the manual says.
+    let code = unsafe { rdma_init_qp_attr(client.id.0, &raw mut attr, &raw mut mask) };
+    assert_eq!((code, attr.timeout), (0, 17));
+    assert_ne!(mask as u32 & IBV_QP_TIMEOUT, 0);
+    assert_eq!(client.id.connect(b""), 0);
+    let child = server.admit(b"");
+    client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+    let (ours, theirs) = (attributes(&client.id), attributes(&child));
+    assert_eq!((ours.timeout, theirs.timeout), (17, 14));
+    assert_eq!((ours.retry_cnt, ours.rnr_retry), (7, 7));
+    assert_eq!((ours.max_rd_atomic, ours.max_dest_rd_atomic), (4, 4));
+    assert_eq!(ours.path_mtu, IBV_MTU_4096);
+}
 
 #[test]
 fn private_data_goes_both_ways_and_addresses_are_known() {

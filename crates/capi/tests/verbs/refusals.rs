@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use core::ptr;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use verbena_capi::abi::*;
+use verbena_capi::identity;
 use verbena_capi::verbs::*;
 
 const EINVAL: c_int = libc::EINVAL;
@@ -19,6 +20,39 @@ fn foreign_and_missing_devices_are_not_opened() {
         ibv_free_device_list(ptr::null_mut());
         refused(ibv_import_device(0), libc::EOPNOTSUPP, "import");
     }
+}
+
+/// A program duplicates the descriptor of its commands and hands it to another, which asks whether it can import the device.
+#[test]
+fn importing_by_descriptor_is_not_supported() {
+    let context = open();
+    // SAFETY: a context that is open; the duplicate is this test's.
+    unsafe {
+        let copy = libc::dup((*context).cmd_fd);
+        assert!(copy >= 0, "{}", errno());
+        refused(ibv_import_device(copy), libc::EOPNOTSUPP, "device");
+        assert_eq!(libc::close(copy), 0);
+        refused(ibv_import_dm(context, 0), libc::EOPNOTSUPP, "dm");
+        assert_eq!(ibv_close_device(context), 0);
+    }
+}
+
+#[test]
+fn the_device_says_who_made_it() {
+    let context = open();
+    let mut device = ibv_device_attr::zeroed();
+    // SAFETY: a context that is open.
+    unsafe {
+        assert_eq!(ibv_query_device(context, &raw mut device), 0);
+        assert_eq!(ibv_close_device(context), 0);
+        let version = CStr::from_ptr(device.fw_ver.as_ptr());
+        assert_eq!(version.to_str(), Ok(identity::FW_VERSION));
+    }
+    assert_eq!(device.vendor_id, 0x02_5642);
+    assert_eq!(device.vendor_part_id, 1);
+    assert_eq!(device.hw_ver, identity::HW_VERSION);
+    // The bit of an OUI that no manufacturer's has.
+    assert_ne!(device.vendor_id & 0x02_0000, 0);
 }
 
 #[test]

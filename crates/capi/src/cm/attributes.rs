@@ -1,0 +1,91 @@
+//! The attributes of a queue pair that a program moves through the states itself, as its identifier knows them.
+//! The connection is made by the manager all the same: the number of the peer is one that cannot be called.
+
+use core::ffi::c_int;
+
+use super::asked::RETRIES;
+use super::{datagram, id};
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+use crate::query::READS;
+
+/// The number that peers of a managed connection are said to have: one that nobody can call.
+const PEER: u32 = 1;
+
+/// What a peer that finds no receive is told to wait: 0.64 ms.
+pub(super) const RNR_TIMER: u8 = 12;
+
+/// The attributes for the next state of a queue pair that the program moves itself.
+///
+/// # Safety
+/// `id` was made here; the others are the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    // SAFETY: the program's word.
+    let own = unsafe { id::of(id) };
+    minus_one(own.and_then(|own| {
+        // SAFETY: the program's word.
+        let (Some(attr), Some(mask)) = (unsafe { (attr.as_mut(), mask.as_mut()) }) else {
+            return Err(Errno::INVAL);
+        };
+        // SAFETY: the program's word.
+        if unsafe { datagram::is_for_datagrams(id) } {
+            *mask = datagram::init_attr(attr)? as c_int;
+            return Ok(());
+        }
+        let (peer, timeout) = {
+            let inner = own.inner.lock();
+            (inner.peer, inner.options.timeout())
+        };
+        let needs = match attr.qp_state {
+            IBV_QPS_INIT => {
+                attr.pkey_index = 0;
+                attr.port_num = 1;
+                attr.qp_access_flags =
+                    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+            }
+            IBV_QPS_RTR => {
+                let peer = peer.ok_or(Errno::INVAL)?;
+                attr.ah_attr = ibv_ah_attr::zeroed();
+                attr.ah_attr.grh.dgid = crate::port::gid_of(peer.ip());
+                attr.ah_attr.grh.hop_limit = 64;
+                attr.ah_attr.is_global = 1;
+                attr.ah_attr.port_num = 1;
+                attr.path_mtu = IBV_MTU_4096;
+                attr.dest_qp_num = PEER;
+                attr.rq_psn = 0;
+                attr.max_dest_rd_atomic = READS;
+                attr.min_rnr_timer = RNR_TIMER;
+                IBV_QP_STATE
+                    | IBV_QP_AV
+                    | IBV_QP_PATH_MTU
+                    | IBV_QP_DEST_QPN
+                    | IBV_QP_RQ_PSN
+                    | IBV_QP_MAX_DEST_RD_ATOMIC
+                    | IBV_QP_MIN_RNR_TIMER
+            }
+            IBV_QPS_RTS => {
+                attr.timeout = timeout;
+                attr.retry_cnt = RETRIES;
+                attr.rnr_retry = 7;
+                attr.sq_psn = 0;
+                attr.max_rd_atomic = READS;
+                IBV_QP_STATE
+                    | IBV_QP_TIMEOUT
+                    | IBV_QP_RETRY_CNT
+                    | IBV_QP_RNR_RETRY
+                    | IBV_QP_SQ_PSN
+                    | IBV_QP_MAX_QP_RD_ATOMIC
+            }
+            IBV_QPS_ERR => IBV_QP_STATE,
+            _ => return Err(Errno::INVAL),
+        };
+        *mask = needs as c_int;
+        Ok(())
+    }))
+}
