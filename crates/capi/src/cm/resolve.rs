@@ -34,9 +34,11 @@ pub(super) fn spoken_port(port: u16) -> u16 {
     port.saturating_sub(offset)
 }
 
-/// A port that could not be had.
+/// A port that could not be had. Linux says of a wildcard that conflicts with another address that it is not available; programs
+/// compare with that.
 pub(super) fn taken(kind: &str, at: SocketAddr, error: Error) -> Errno {
-    if error.os_error() == Some(libc::EADDRINUSE) {
+    let in_use = error.os_error() == Some(libc::EADDRINUSE);
+    if in_use {
         log::warn(|| {
             format!(
                 "{kind} port {} is taken by another program; the setting `cm_port_offset` moves RDMA's ports away (the same for both sides)",
@@ -44,7 +46,10 @@ pub(super) fn taken(kind: &str, at: SocketAddr, error: Error) -> Errno {
             )
         });
     }
-    Errno::from(error)
+    match in_use && at.ip().is_unspecified() {
+        true => Errno(libc::EADDRNOTAVAIL),
+        false => Errno::from(error),
+    }
 }
 
 /// Binds an identifier to an address of ours.
