@@ -13,6 +13,7 @@ mod judge;
 pub(crate) mod namespace;
 mod perftest;
 mod pingpong;
+mod probes;
 pub(crate) mod process;
 mod pyverbs;
 mod releases;
@@ -199,6 +200,7 @@ fn trials<'a>(cases: &[&'a Case]) -> Vec<Trial<'a>> {
 fn all() -> Vec<Case> {
     let families = [
         devices::cases(),
+        probes::cases(),
         pingpong::cases(),
         perftest::cases(),
         ucx::cases(),

@@ -68,6 +68,7 @@ const NEEDED: &[Needed] = &[
         "gcc",
         "linking the drop-in libraries, and the comparison of the C faces with the headers that C programs include",
     ),
+    program("g++", "g++", "a reader of the adapter's sysfs files in C++"),
     program(
         "nm",
         "binutils",
@@ -87,6 +88,11 @@ const NEEDED: &[Needed] = &[
         "ibv_devinfo",
         "ibverbs-utils",
         "programs of libibverbs on the drop-in libraries",
+    ),
+    program(
+        "ibstat",
+        "infiniband-diags",
+        "diagnostics that read the adapter's sysfs files",
     ),
     program(
         "ib_send_lat",
@@ -331,7 +337,9 @@ mod tests {
         for needed in NEEDED {
             assert!(text.contains(needed.thing.name()) && text.contains(needed.purpose));
         }
-        assert!(text.contains("apt-get install tshark gcc binutils libibverbs-dev librdmacm-dev"));
+        assert!(
+            text.contains("apt-get install tshark gcc g++ binutils libibverbs-dev librdmacm-dev")
+        );
     }
 
     #[test]

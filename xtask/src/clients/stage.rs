@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::probes;
 use crate::dropin;
 use crate::workspace::Workspace;
 
@@ -41,6 +42,7 @@ impl Stage {
         for entry in entries {
             stage.copy(&entry?.path())?;
         }
+        probes::build(&stage.folder)?;
         // The output files are ours, but strace writes its own as the user who runs it.
         open_to(&stage.folder, 0o1777)?;
         Ok(stage)

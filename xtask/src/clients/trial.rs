@@ -83,6 +83,16 @@ impl Trial<'_> {
         if let Some(name) = missing {
             return Some(format!("`{name}` is not installed"));
         }
+        // What a source brings is not there yet.
+        let own = self.case.sides.iter().map(Side::program);
+        let own = own.filter_map(|name| name.strip_prefix(SCRIPTS)?.strip_prefix('/'));
+        let ours = self.case.source.is_none();
+        if let Some(name) = own
+            .filter(|_| ours)
+            .find(|name| !stage.folder().join(name).exists())
+        {
+            return Some(format!("`{name}` could not be compiled"));
+        }
         if self.case.place.separate() && !is_root() {
             return Some("network namespaces need root".to_owned());
         }

@@ -1,6 +1,6 @@
 //! Writes a tree into a directory of the user's own, named by a hash of its content: processes with the same devices share it.
 //! The directory appears complete or not at all, can be written by its owner only, and old ones are removed when new ones come.
-//! A base directory that belongs to another user, can be written by others, or is a link is not used.
+//! A base directory that belongs to another user, can be written or replaced by others, or is a link is not used.
 
 use core::hash::{Hash, Hasher};
 use std::fs::{self, DirBuilder, Permissions};
@@ -15,7 +15,7 @@ use super::tree::{Node, Tree};
 
 const PREFIX: &str = "sysfs-";
 /// Trees kept beside the newest.
-const KEPT: usize = 32;
+const KEPT: usize = 8;
 /// A tree is not removed before this age: its process may be about to read it.
 const YOUNG: Duration = Duration::from_secs(3600);
 
@@ -42,7 +42,21 @@ fn bases(user: u32) -> Vec<PathBuf> {
     runtime.into_iter().chain(shared).collect()
 }
 
+/// Whether entries of this directory can be replaced by their owner and root only.
+fn is_safe(directory: &Path, user: u32) -> bool {
+    const OTHERS_WRITE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    fs::metadata(directory).is_ok_and(|found| {
+        let kept = found.mode() & OTHERS_WRITE == 0 || found.mode() & STICKY != 0;
+        kept && (found.uid() == user || found.uid() == 0)
+    })
+}
+
 fn inside(base: &Path, user: u32, tree: &Tree) -> io::Result<PathBuf> {
+    let refused = || io::Error::from_raw_os_error(libc::EACCES);
+    if !base.parent().is_some_and(|above| is_safe(above, user)) {
+        return Err(refused());
+    }
     match DirBuilder::new().mode(0o755).create(base) {
         // Whatever the process's mask is: programs that give up root's rights must be able to read it.
         Ok(()) => fs::set_permissions(base, Permissions::from_mode(0o755))?,
@@ -51,7 +65,7 @@ fn inside(base: &Path, user: u32, tree: &Tree) -> io::Result<PathBuf> {
     }
     let found = fs::symlink_metadata(base)?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-        return Err(io::Error::from_raw_os_error(libc::EACCES));
+        return Err(refused());
     }
     let path = base.join(name(tree));
     if path.is_dir() {
@@ -175,6 +189,10 @@ mod tests {
         fs::set_permissions(&base, Permissions::from_mode(0o755)).unwrap();
         assert!(inside(&base, user() + 1, &tree("1")).is_err());
         assert!(inside(&base, user(), &tree("1")).is_ok());
+        let above = base.join("above");
+        fs::create_dir(&above).unwrap();
+        fs::set_permissions(&above, Permissions::from_mode(0o777)).unwrap();
+        assert!(inside(&above.join("below"), user(), &tree("1")).is_err());
         let link = base.with_extension("link");
         symlink(&base, &link).unwrap();
         assert!(inside(&link, user(), &tree("1")).is_err());

@@ -1,0 +1,114 @@
+//! Our own small programs that look for the libraries by every name, and read the adapter's sysfs files by every function.
+//! They are compiled into the stage's folder when it is filled; sources are in `xtask/clients`.
+//! No traffic flows here; counters with values are read by the script of `pyverbs`.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::case::{Case, SCRIPTS, Side};
+use super::pyverbs::script;
+use crate::command::{Tool, find};
+
+/// The copy of libibverbs that a library in the stage's folder needs, named as in Python wheels.
+const COPY: &str = "libibverbs-0123abcd.so.1.14.48.0";
+const BUNDLED: &str = "libbundled.so";
+const NAMES: &str = "names";
+const SYSFS_C: &str = "sysfs-c";
+const SYSFS_CXX: &str = "sysfs-c++";
+
+pub(crate) fn cases() -> Vec<Case> {
+    let in_folder = |name: &str| format!("{SCRIPTS}/{name}");
+    let names = |names: &[&str]| {
+        let words = names.iter().map(|name| (*name).to_owned());
+        let count = names.len();
+        Side::new([in_folder(NAMES)].into_iter().chain(words))
+            .says(format!("all {count} names lead to Verbena"))
+    };
+    let bundled = in_folder(BUNDLED);
+    let own_path = "/usr/lib/libibverbs.so.1";
+    let usual = [
+        "libibverbs.so",
+        "libibverbs.so.1",
+        "librdmacm.so",
+        "librdmacm.so.1",
+    ];
+    let reader = |name: &str| Side::new([in_folder(name)]).says("all files read");
+    let mut alone = names(&usual);
+    // Without the audit library, the links beside the libraries are what leads there.
+    alone.launch = Some(vec!["--no-audit".to_owned()]);
+    vec![
+        Case::alone("names/usual", names(&usual)),
+        Case::alone("names/usual-without-audit", alone),
+        Case::alone(
+            "names/bundled-first",
+            names(&[&bundled, COPY, own_path, "libibverbs.so", "librdmacm.so.1"]),
+        ),
+        Case::alone(
+            "names/bundled-last",
+            names(&["libibverbs.so.1", "librdmacm.so", own_path, &bundled]),
+        ),
+        Case::alone("sysfs/c", reader(SYSFS_C)),
+        Case::alone("sysfs/c++", reader(SYSFS_CXX)),
+        Case::alone("sysfs/python", script("sysfs.py").says("all files read")),
+        Case::alone(
+            "sysfs/shell",
+            Side::new(["sh", "-c", "cd /sys/class/infiniband && find -L verbena0/ports -name state && cat */ports/1/rate"])
+                .says("verbena0/ports/1/state")
+                .says("100 Gb/sec"),
+        ),
+        Case::alone(
+            "sysfs/ibstat",
+            Side::new(["ibstat"])
+                .says("CA 'verbena0'")
+                .says("State: Active")
+                .says("Link layer: Ethernet"),
+        ),
+        Case::alone(
+            "sysfs/ibstatus",
+            Side::new(["ibstatus"])
+                .says("'verbena0' port 1 status")
+                .says("4: ACTIVE"),
+        ),
+    ]
+}
+
+/// Compiles the programs; the one in C++ only if there is a compiler for it.
+pub(crate) fn build(folder: &Path) -> Result<()> {
+    let gcc = |arguments: &[&str]| {
+        Tool::new("gcc")
+            .current_dir(folder)
+            .args(arguments)
+            .run_quietly()
+    };
+    gcc(&["-Wall", "-Werror", "-O1", "-o", NAMES, "names.c", "-ldl"])?;
+    gcc(&["-Wall", "-Werror", "-O1", "-o", SYSFS_C, "sysfs.c"])?;
+    let shared = ["-shared", "-fPIC", "-o"];
+    let copy = [
+        COPY,
+        "-DCOPY",
+        "bundled.c",
+        "-Wl,--version-script=bundled.map",
+    ];
+    let soname = format!("-Wl,-soname,{COPY}");
+    gcc(&[&shared[..], &copy, &[&soname]].concat())?;
+    // The older tag comes before LD_LIBRARY_PATH in the search.
+    let near = ["-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags"];
+    let link = format!("./{COPY}");
+    gcc(&[&shared[..], &[BUNDLED, "bundled.c", &link], &near].concat())?;
+    if find("g++").is_some() {
+        Tool::new("g++")
+            .current_dir(folder)
+            .args([
+                "-Wall",
+                "-Werror",
+                "-std=c++17",
+                "-O1",
+                "-o",
+                SYSFS_CXX,
+                "sysfs.cc",
+            ])
+            .run_quietly()?;
+    }
+    Ok(())
+}
