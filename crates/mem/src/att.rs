@@ -88,6 +88,8 @@ pub struct Att {
     /// Where the region's first byte lies in the first page.
     first_offset: u64,
     len: u64,
+    /// The lowest address of all runs, and the one behind the highest.
+    hull: (usize, usize),
     /// Keeps memory of our own alive for as long as any entry translates to it.
     _memory: Option<Arc<Memory>>,
 }
@@ -110,6 +112,7 @@ impl Att {
             control: Control::Direct(Page::at(start)),
             first_offset: 0,
             len,
+            hull: (start.addr(), start.addr().saturating_add(len as usize)),
             _memory: None,
         }
     }
@@ -125,11 +128,10 @@ impl Att {
 
     /// All of some memory of our own, which lives at least as long as this does.
     pub(crate) fn owned(memory: Arc<Memory>) -> Att {
+        let att = Att::direct(memory.start(), memory.len() as u64);
         Att {
-            control: Control::Direct(Page::at(memory.start())),
-            first_offset: 0,
-            len: memory.len() as u64,
             _memory: Some(memory),
+            ..att
         }
     }
 
@@ -156,10 +158,13 @@ impl Att {
         } else {
             Control::SecondOrder(size, pages.chunks(FAN_OUT).map(Into::into).collect())
         };
+        let starts = || pages.iter().map(|page| page.0.addr());
+        let end = |start: usize| start.saturating_add(size.bytes() as usize);
         Ok(Att {
             control,
             first_offset,
             len,
+            hull: (starts().min().unwrap_or(0), starts().max().map_or(0, end)),
             _memory: None,
         })
     }
@@ -211,6 +216,11 @@ impl Att {
                 in_page(page, inside, len, *size)
             }
         }
+    }
+
+    /// Both may translate to the same bytes. False is certain.
+    pub(crate) fn may_share(&self, other: &Att) -> bool {
+        self.hull.0 < other.hull.1 && other.hull.0 < self.hull.1
     }
 
     /// Every contiguous run of the translation, for probing.

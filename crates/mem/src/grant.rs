@@ -2,6 +2,8 @@
 //! A grant promises that its bytes stay mapped and in their entry until it is dropped, which makes revokers wait:
 //! hold it for one copy or one non-blocking system call, never longer. It refuses to give references.
 
+use std::sync::Arc;
+
 use crate::slot;
 use crate::span::{Span, Spans};
 
@@ -31,6 +33,42 @@ impl Window<'_> {
         let before = spans.bytes();
         self.walk(0, self.len, |span| spans.push(span));
         (spans.bytes() - before) as u64
+    }
+
+    /// Calls `each` with every part of the window that lies in the same memory as a part of `other`: offset and bytes.
+    ///
+    /// Memory is the same if its address is. Memory that a program has mapped at two addresses is not recognized.
+    fn shared(&self, other: &Window<'_>, mut each: impl FnMut(u64, u64)) {
+        let att = |window: &Window<'_>| window.grant.entry(|entry| entry.att.clone());
+        let (Some(own), Some(theirs)) = (att(self), att(other)) else {
+            return;
+        };
+        if Arc::ptr_eq(&own, &theirs) {
+            // One region, or a window and its region: the place in the translation says it all.
+            let low = self.offset.max(other.offset);
+            let high = (self.offset + self.len).min(other.offset + other.len);
+            if low < high {
+                each(low - self.offset, high - low);
+            }
+            return;
+        }
+        if !own.may_share(&theirs) {
+            return;
+        }
+        let mut at = 0;
+        self.walk(0, self.len, |run| {
+            let (from, to) = (run.as_ptr().addr(), run.as_ptr().addr() + run.len());
+            other.walk(0, other.len, |there| {
+                let low = from.max(there.as_ptr().addr());
+                let high = to.min(there.as_ptr().addr() + there.len());
+                if low < high {
+                    each(at + (low - from) as u64, (high - low) as u64);
+                }
+                true
+            });
+            at += run.len() as u64;
+            true
+        });
     }
 
     /// Calls `f` with each run of `len` bytes from `from` on, until it says stop.
@@ -118,6 +156,11 @@ impl Gather<'_> {
     /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
     pub fn spans(&self, spans: &mut Spans) -> u64 {
         self.0.spans(spans)
+    }
+
+    /// Calls `each` with every part of the granted bytes that `placement` would overwrite: offset in the grant and bytes.
+    pub fn overlaps(&self, placement: &Placement<'_>, each: impl FnMut(u64, u64)) {
+        self.0.shared(&placement.0, each);
     }
 
     /// Copies from `at` bytes into the grant to `to`; returns bytes copied.

@@ -8,6 +8,7 @@ mod deliver;
 pub(crate) mod fed;
 mod foreseen;
 mod image;
+mod in_order;
 mod inner;
 mod memory;
 mod modify;
@@ -22,9 +23,11 @@ mod receive;
 mod register;
 mod send;
 mod short;
+mod snapshot;
 mod stage;
 mod strike;
 mod touch;
+mod transfer;
 mod turn;
 mod wait;
 pub(crate) mod wqe;
@@ -37,8 +40,8 @@ pub use pull::{Received, Receiving, Wants};
 pub use push::{Acks, Sending};
 pub use query::{Future, Outlook, View};
 pub use register::{OnFailure, Registration, Unregistered};
+pub use transfer::Transfer;
 
-use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -85,38 +88,6 @@ pub struct QpInit {
     pub transfer: Transfer,
     /// Whether its requests may register memory.
     pub registration: Registration,
-}
-
-/// When payload goes straight between the carrier and its memory, and how much is done at once.
-///
-/// A long run saves a copy that way; a short one costs more in the carrier than the copy does. Whatever is summed (CRC)
-/// is staged: a program may change its memory at any time, and the sum would be wrong. MPA markers cut what is received
-/// into short runs, and what is sent with them is staged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transfer {
-    /// The shortest run that goes directly.
-    pub direct_min: u32,
-    /// Bytes read beyond a run that goes directly: the end of its frame and the head of the next. At least one is.
-    pub lookahead: usize,
-    /// Bytes framed ahead of the carrier; one frame at least is.
-    pub batch: usize,
-    /// How long a message whose sender cannot send it again waits for a receive.
-    pub receive_wait: Duration,
-    /// How long a peer's access waits for an entry that is pending (V5), or behind a request of ours that is half sent and
-    /// cannot go on.
-    pub memory_wait: Duration,
-}
-
-impl Default for Transfer {
-    fn default() -> Transfer {
-        Transfer {
-            direct_min: 16 << 10,
-            lookahead: 128,
-            batch: 256 << 10,
-            receive_wait: Duration::from_secs(1),
-            memory_wait: Duration::from_secs(5),
-        }
-    }
 }
 
 /// How much a queue pair holds.

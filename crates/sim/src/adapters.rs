@@ -2,9 +2,10 @@
 //! them, and has every outcome judged. It promises the same story for the same seed, and a failure that says how to see it again.
 //! It refuses to look inside adapters: programs know what they posted and what they were told.
 //!
-//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `refused`, `trouble`, `program`
+//! Reading order: [`record`] (what is written down) → `draw` (who is there) → `drive`, `request`, `cell`, `refused`, `trouble`, `program`
 //! (what happens) → [`checker`] (the verdict).
 
+mod cell;
 mod census;
 mod chances;
 pub mod checker;
@@ -54,8 +55,17 @@ const LAST_LINES: usize = 80;
 
 /// Runs the adapter world of a seed and judges it.
 pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
+    judge(seed, play(seed))
+}
+
+/// Runs the adapter world of a seed in which requests of one queue pair also read and write the same memory, and judges it.
+pub fn run_with_cells(seed: u64) -> Result<Tally, Box<Failure>> {
+    judge(seed, play_with_cells(seed))
+}
+
+fn judge(seed: u64, played: Result<Record, String>) -> Result<Tally, Box<Failure>> {
     let fail = |why, story| Box::new(Failure { seed, why, story });
-    let record = play(seed).map_err(|why| fail(why, Vec::new()))?;
+    let record = played.map_err(|why| fail(why, Vec::new()))?;
     match checker::check(&record) {
         Ok(()) => Ok(tally(&record)),
         Err(why) => {
@@ -67,7 +77,16 @@ pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
 
 /// Runs the adapter world of a seed without judging it; a panic inside is a finding like any other.
 pub fn play(seed: u64) -> Result<Record, String> {
-    catch_unwind(AssertUnwindSafe(|| World::new(seed).play())).map_err(|panic| {
+    caught(|| World::new(seed).play())
+}
+
+/// The same for the world with cells.
+pub fn play_with_cells(seed: u64) -> Result<Record, String> {
+    caught(|| World::with_cells(seed).play())
+}
+
+fn caught(play: impl FnOnce() -> Record) -> Result<Record, String> {
+    catch_unwind(AssertUnwindSafe(play)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         format!("panic: {}", text.unwrap_or_default())

@@ -91,6 +91,7 @@ fn run_seed(seed: u64, seeds: &Seeds) -> Result<Tally, String> {
     }
     if seeds.workload.is_none() {
         tally.add(&adapters::run(seed).map_err(|f| f.to_string())?);
+        tally.add(&adapters::run_with_cells(seed).map_err(|f| f.to_string())?);
         tally.add(&notices::run(seed).map_err(|f| f.to_string())?);
     }
     if !seeds.adapters && seeds.workload.is_none() {

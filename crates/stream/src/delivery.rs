@@ -102,7 +102,7 @@ pub enum Claim {
 }
 
 /// Something that has arrived in full and in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivery {
     /// A Send, complete in its receive.
     Send {

@@ -92,14 +92,24 @@ pub enum Due {
     Now,
 }
 
+/// Whether the last delivered request counts as executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Last {
+    /// It does, or none was delivered.
+    Counted,
+    /// Its owner has not yet had the chance to refuse it.
+    Unconfirmed,
+    /// Its owner has put it off.
+    Deferred,
+}
+
 /// The responding role. Invariant: `acked <= executed <= next`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Responder {
     state: State,
     /// The number of the next request to execute.
     next: Rsn,
-    /// A delivered request whose owner has not yet had the chance to refuse it.
-    unconfirmed: bool,
+    last: Last,
     /// What we last told the peer.
     acked: Rsn,
     bytes: u64,
@@ -118,7 +128,7 @@ impl Responder {
         Responder {
             state: State::Open,
             next: Rsn::ZERO,
-            unconfirmed: false,
+            last: Last::Counted,
             acked: Rsn::ZERO,
             bytes: 0,
             policy: AckPolicy::default(),
@@ -150,15 +160,30 @@ impl Responder {
     /// It counts as executed from the next call of [`confirm`](Responder::confirm): until then its owner may refuse it.
     pub(crate) fn deliver(&mut self, len: u32) -> Rsn {
         self.confirm();
-        self.unconfirmed = true;
+        self.last = Last::Unconfirmed;
         self.bytes = self.bytes.saturating_add(u64::from(len));
         self.next
     }
 
     /// Nobody refused the last delivered request.
     pub(crate) fn confirm(&mut self) {
-        if core::mem::take(&mut self.unconfirmed) {
+        if self.last == Last::Unconfirmed {
+            self.last = Last::Counted;
             self.next = self.next.next();
+        }
+    }
+
+    /// The last delivered request is executed later: until then neither it nor a later one counts.
+    pub(crate) fn defer(&mut self) {
+        if self.last == Last::Unconfirmed {
+            self.last = Last::Deferred;
+        }
+    }
+
+    /// The request that was put off is executed now, or refused.
+    pub(crate) fn take_up(&mut self) {
+        if self.last == Last::Deferred {
+            self.last = Last::Unconfirmed;
         }
     }
 
@@ -174,9 +199,9 @@ impl Responder {
 
     /// Will one be, if nobody refuses the last delivered request?
     pub(crate) fn will_be_due(&self, oldest_read: Option<Rsn>) -> Due {
-        let next = match self.unconfirmed {
-            true => self.next.next(),
-            false => self.next,
+        let next = match self.last {
+            Last::Unconfirmed => self.next.next(),
+            Last::Counted | Last::Deferred => self.next,
         };
         self.due_for(oldest_read.unwrap_or(next))
     }
@@ -231,13 +256,13 @@ impl Responder {
 
     /// The request `rsn`, or the peer behind it, ends the stream: nothing from it on counts as executed.
     pub(crate) fn strike(&mut self, rsn: Rsn) {
-        self.unconfirmed = false;
+        self.last = Last::Counted;
         self.next = rsn;
     }
 
     /// A bystander saw this side say RNR(n): whatever it delivered from n on was discarded here.
     pub fn observe_rnr(&mut self, n: Rsn) {
-        self.unconfirmed = false;
+        self.last = Last::Counted;
         self.next = n;
         self.state = State::Waiting;
     }

@@ -1,24 +1,24 @@
 //! Answering the peer: reads and atomics, in the order they were asked (M10, M15).
-//! It promises that a right revoked meanwhile is respected, and that a read which fails late says how far it came.
-//! It refuses to look at requests of our own.
+//! They are judged, and atomics executed, when they arrive; a right that the host revokes meanwhile is respected, and a read
+//! which fails late says how far it came. What later requests of the peer change is dealt with in [`super::in_order`].
 
 use verbena_mem::{Access, Gather, Reach, Refusal, Spend, atomic};
-use verbena_stream::{Message, Offender, Outgoing, Stream, Violation};
+use verbena_stream::{Message, Offender, Outgoing, Violation};
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
 use verbena_wire::{Stag, To};
 
 use super::QpInit;
-use super::inner::{Current, Inner, Owed};
+use super::inner::{Current, Inner, Owed, Response};
 use super::memory::fault_of;
 use super::outgo::{Origin, Outgo};
 use super::touch::atomic_once;
-use super::wait::{AnswerWait, waits};
+use super::wait::AnswerWait;
 use crate::event::Outbox;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]
-enum Unready {
+pub(super) enum Unready {
     /// This entry is not there yet; if it does not come in time, that is a violation (V5).
     Pending(Stag, Violation),
     /// There will be none.
@@ -38,7 +38,7 @@ impl Unready {
 impl Owed {
     pub(super) fn header(&self) -> &Untagged {
         match self {
-            Owed::Read(header, _) | Owed::ReadV2(header, _) | Owed::Atomic(header, _) => header,
+            Owed::Read(header, _) | Owed::ReadV2(header, _) | Owed::Atomic(header, ..) => header,
         }
     }
 
@@ -47,7 +47,31 @@ impl Owed {
         match self {
             Owed::Read(_, r) => (r.source_stag, r.source_to, r.size),
             Owed::ReadV2(_, r) => (r.source_stag, r.source_to, r.size),
-            Owed::Atomic(_, r) => (r.stag, r.to, 8),
+            Owed::Atomic(_, r, _) => (r.stag, r.to, 8),
+        }
+    }
+
+    /// Bytes of memory that the response carries.
+    pub(super) fn read_len(&self) -> u32 {
+        match self {
+            Owed::Read(_, r) => r.size,
+            Owed::ReadV2(_, r) => r.size,
+            Owed::Atomic(..) => 0,
+        }
+    }
+
+    fn message(&self) -> Message {
+        match self {
+            Owed::Read(_, request) => Message::ReadResponse {
+                stag: request.sink_stag,
+                to: request.sink_to,
+                len: request.size,
+            },
+            Owed::ReadV2(_, request) => Message::ReadV2Response { len: request.size },
+            Owed::Atomic(_, request, original) => Message::AtomicResponse(AtomicResponse {
+                id: request.id,
+                original: *original,
+            }),
         }
     }
 
@@ -65,61 +89,37 @@ impl Owed {
 
 impl Inner {
     /// Begins the oldest answer we owe.
-    pub(super) fn begin_answer(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let Some(owed) = self.owed.front().copied() else {
+    pub(super) fn begin_answer(&mut self) -> bool {
+        let (Some(response), Some(stream)) = (self.owed.front(), &mut self.stream) else {
             return false;
         };
-        // Judging an atomic executes it, so nothing may stand in the way of its answer.
-        if !self.stream.as_ref().is_some_and(Stream::takes_answers) {
-            return false;
-        }
-        let (answer, touched) = loop {
-            let violation = match self.judge(init, &owed) {
-                Ok(answer) => break answer,
-                // V5: it was settled a moment ago, and never is pending again.
-                Err(Unready::Pending(stag, _)) if !waits(init, stag) => continue,
-                Err(Unready::Pending(..)) if self.answer_waits(init) => return false,
-                Err(Unready::Pending(_, violation) | Unready::Never(violation)) => violation,
-            };
-            self.answer_wait = AnswerWait::No;
-            self.refuse_answer(init, &owed, 0, violation, out);
-            return true;
-        };
-        let Some(stream) = &mut self.stream else {
+        let Ok(outgoing) = stream.begin(response.owed.message()) else {
             return false;
         };
-        let Ok(outgoing) = stream.begin(answer) else {
-            return false;
-        };
-        self.owed.pop_front();
         self.answer_wait = AnswerWait::No;
-        self.touches.answer = touched;
         self.answered_last = true;
-        self.current = Some(Current::Answer(owed, outgoing));
+        self.current = self
+            .owed
+            .pop_front()
+            .map(|response| Current::Answer(response, outgoing));
         true
     }
 
-    /// The answer to a request and what it touches, or why there is none. An atomic is executed here, once.
-    fn judge(&self, init: &QpInit, owed: &Owed) -> Result<(Message, Option<Spend>), Unready> {
-        match owed {
-            Owed::Read(_, request) => {
-                let touched = self.check_read(init, owed)?;
-                let message = Message::ReadResponse {
-                    stag: request.sink_stag,
-                    to: request.sink_to,
-                    len: request.size,
+    /// Judges a request that has arrived; an atomic is executed, once. None if responses must leave before it can be.
+    pub(super) fn judge(&mut self, init: &QpInit, owed: Owed) -> Result<Option<Response>, Unready> {
+        let response = match owed {
+            Owed::Read(..) | Owed::ReadV2(..) => Response {
+                spend: self.check_read(init, &owed)?,
+                ..Response::new(owed)
+            },
+            Owed::Atomic(header, request, _) => {
+                let Some(original) = self.execute(init, &request)? else {
+                    return Ok(None);
                 };
-                Ok((message, touched))
+                Response::new(Owed::Atomic(header, request, original))
             }
-            Owed::ReadV2(_, request) => {
-                let touched = self.check_read(init, owed)?;
-                Ok((Message::ReadV2Response { len: request.size }, touched))
-            }
-            Owed::Atomic(_, request) => {
-                let response = self.execute(init, request)?;
-                Ok((Message::AtomicResponse(response), None))
-            }
-        }
+        };
+        Ok(Some(response))
     }
 
     /// M9: a read that is served spends the one-touch memory it reads (our choice).
@@ -143,7 +143,7 @@ impl Inner {
         init.tpt.spend(&reach).map(Some).map_err(refused)
     }
 
-    fn execute(&self, init: &QpInit, request: &AtomicRequest) -> Result<AtomicResponse, Unready> {
+    fn execute(&mut self, init: &QpInit, request: &AtomicRequest) -> Result<Option<u64>, Unready> {
         let opcode = Opcode::AtomicRequest;
         if !self.enabled.atomic {
             return Err(Unready::Never(Violation::NotEnabled(opcode)));
@@ -158,6 +158,9 @@ impl Inner {
         };
         let refused = |refusal: Refusal| Unready::of(opcode, request.stag, &refusal);
         let place = init.tpt.place_remote(&reach).map_err(refused)?;
+        if self.has_responses() && !self.preserve(init, &place) {
+            return Ok(None);
+        }
         // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
         let original = if place.is_one_touch() {
             drop(place);
@@ -166,36 +169,32 @@ impl Inner {
             atomic::execute(&place, request.op)
         };
         let unaligned = Unready::Never(Violation::Unaligned { to: request.to });
-        let original = original.ok_or(unaligned)?;
-        Ok(AtomicResponse {
-            id: request.id,
-            original,
-        })
+        original.map(Some).ok_or(unaligned)
     }
 
-    /// The next frame of the answer under way; its memory is looked up anew.
+    /// The next frame of the answer under way; its memory is looked up anew, but for what was copied before.
     pub(super) fn go_on_answering(
         &mut self,
         init: &QpInit,
-        owed: Owed,
+        mut response: Response,
         mut outgoing: Outgoing,
         out: &mut Outbox,
     ) -> bool {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        let (stag, to, _) = owed.source();
+        let owed = response.owed;
         let left = outgoing.message().payload_len() - outgoing.sent();
         let most = left.min(u32::from(stream.max_ulpdu()));
         let sent = outgoing.sent();
-        let from = to.get().wrapping_add(u64::from(sent));
-        let granted = if left == 0 {
+        let granted = if left == 0 || response.snapshot.has_all(sent, most) {
             None
         } else {
-            match gather(init, stag, from, most) {
+            match part(init, &owed, sent, most) {
                 Ok(gather) => Some(gather),
                 Err(refusal) => {
-                    let violation = access(owed.header().opcode, stag, &refusal);
+                    let violation = access(owed.header().opcode, owed.source().0, &refusal);
+                    self.touches.spent.extend(response.spend);
                     self.refuse_answer(init, &owed, sent, violation, out);
                     return true;
                 }
@@ -206,21 +205,27 @@ impl Inner {
         };
         self.framed += frame.size() as u64;
         // Memory that is spent with this answer is gone before a carrier may come back for it.
-        let stays = self.touches.answer.is_none();
+        let stays = response.spend.is_none() && !response.snapshot.has_any(sent, most);
         if stays && Outgo::takes_in_place(&frame, init.transfer.direct_min) {
             self.outgo.put_in_place(&frame, Origin::Answer(owed));
         } else {
             self.outgo.put(&frame, |offset, len, stage| {
-                if let Some(gather) = &granted {
-                    gather.append_to(u64::from(offset - sent), len, stage);
+                let at = stage.len();
+                match &granted {
+                    Some(gather) => {
+                        gather.append_to(u64::from(offset - sent), len, stage);
+                    }
+                    None => stage.resize(at + len, 0),
+                }
+                if !stays {
+                    response.snapshot.overlay(offset, &mut stage[at..]);
                 }
             });
         }
         drop(granted);
-        if outgoing.is_done() {
-            self.touches.answer = None;
-        } else {
-            self.current = Some(Current::Answer(owed, outgoing));
+        if !outgoing.is_done() {
+            response.snapshot.drop_before(outgoing.sent());
+            self.current = Some(Current::Answer(response, outgoing));
         }
         true
     }
@@ -242,8 +247,8 @@ impl Inner {
             self.violated(init, &violation, out);
         } else {
             // The queue pair has failed already, and nothing behind this answer is owed.
-            self.current = None;
-            self.owed.clear();
+            self.drop_current();
+            self.drop_responses(0);
         }
     }
 }

@@ -137,7 +137,7 @@ impl Inner {
             QpState::Sqd | QpState::Sqe => self.begun,
             _ => return,
         };
-        self.current = None;
+        self.drop_current();
         // They give their memory back, but a frame that was begun is still finished.
         self.copy_payload(init);
         while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
@@ -278,6 +278,7 @@ impl Inner {
         self.copy_payload(init);
         self.keep_owed_answers();
         self.blocked = None;
+        self.deferred = None;
         // What was acknowledged a moment before the end counts, however the bytes were cut.
         self.mark_executed(init);
         for wqe in &mut self.sends {
@@ -303,9 +304,9 @@ impl Inner {
         let mut owed = stream.map_or(0, |s| s.ledger().reads_in.len());
         match self.current {
             Some(Current::Answer(..)) if owed > 0 => owed -= 1,
-            _ => self.current = None,
+            _ => self.drop_current(),
         }
-        self.owed.truncate(owed);
+        self.drop_responses(owed);
     }
 
     pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {

@@ -18,7 +18,7 @@ use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
 
 impl Inner {
-    /// Acts on something that has arrived in full; false if the stream is over.
+    /// Acts on something that has arrived in full; false if the stream is over, or is not read further for now.
     pub(super) fn deliver(&mut self, init: &QpInit, delivery: &Delivery, out: &mut Outbox) -> bool {
         match *delivery {
             Delivery::Send {
@@ -28,6 +28,13 @@ impl Inner {
                 immediate,
                 ..
             } => {
+                if let Some(stag) = invalidate
+                    && self.has_responses()
+                    && !self.preserve_entry(init, stag)
+                {
+                    self.defer(delivery);
+                    return false;
+                }
                 if let Some(stag) = invalidate
                     && let Err(refusal) = init.tpt.invalidate_remote(stag, init.pd, init.number)
                 {
@@ -72,13 +79,13 @@ impl Inner {
             }
             Delivery::ReadRequest {
                 header, request, ..
-            } => self.owed.push_back(Owed::Read(header, request)),
+            } => return self.admit(init, Owed::Read(header, request), delivery, out),
             Delivery::ReadV2Request {
                 header, request, ..
-            } => self.owed.push_back(Owed::ReadV2(header, request)),
+            } => return self.admit(init, Owed::ReadV2(header, request), delivery, out),
             Delivery::AtomicRequest {
                 header, request, ..
-            } => self.owed.push_back(Owed::Atomic(header, request)),
+            } => return self.admit(init, Owed::Atomic(header, request, 0), delivery, out),
             Delivery::ReadDone(read) => return self.read_done(init, read.rsn, out),
             Delivery::AtomicDone(read, response) => {
                 return self.atomic_done(init, read.rsn, response.original, out);

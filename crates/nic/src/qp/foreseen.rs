@@ -24,6 +24,8 @@ impl Inner {
         let foreseen = self.stream.as_ref()?.foresee(stage)?;
         match foreseen.what {
             What::Ack(_) => self.came(&foreseen),
+            // What it overwrites may be wanted by a response.
+            _ if self.has_responses() => return None,
             What::Write { stag, to, last, .. } => {
                 self.take_write(init, &foreseen, (stag, to), last)?;
             }

@@ -9,15 +9,15 @@
 //! | frames that have not left | our own bytes as they are; payload by its STag, looked up anew where it arrives |
 //! | requests and receives that are not done | as they were posted, with how far they have come |
 //! | completions that nobody has taken | told where it arrives, under its new number |
-//! | answers we owe, acknowledgements, timers | as they are; times are the machine's |
+//! | answers we owe, with what was copied for them, acknowledgements, timers | as they are; times are the machine's |
 //! | counters | stay: a function counts what went through it |
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
 
-use super::inner::Inner;
+use super::inner::{Current, Inner, Response};
 use super::register::Registration;
-use super::wait::AnswerWait;
+use super::wait::{AnswerWait, Blocked};
 use super::{Limits, Qp, QpInit};
 use crate::event::Outbox;
 use crate::receive::Receive;
@@ -28,7 +28,7 @@ use crate::wr::SendOp;
 /// What an encoded image begins with.
 const MAGIC: [u8; 4] = *b"vbni";
 /// The form of an image. It changes with every field of what is in it: a process takes only images of its own form.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Magic, version, sum.
 const HEAD: usize = 4 + 2 + 4;
 /// The largest image that is looked at.
@@ -136,7 +136,7 @@ impl Image {
 
     /// As bytes, for another process on the same machine.
     pub fn encode(&self) -> Result<Vec<u8>, Stays> {
-        if !self.inner.touches.is_idle() {
+        if !self.inner.touches.is_idle() || self.inner.spends() {
             return Err(Stays::Touching);
         }
         let ours = |op: &SendOp| op.is_local() || matches!(op, SendOp::RegisterSend { .. });
@@ -263,6 +263,13 @@ fn traits(init: &QpInit) -> Traits {
 }
 
 impl Inner {
+    /// A response that is owed spends one-touch memory (M9).
+    fn spends(&self) -> bool {
+        let spends = |response: &Response| response.spend.is_some();
+        self.owed.iter().any(spends)
+            || matches!(&self.current, Some(Current::Answer(response, _)) if spends(response))
+    }
+
     /// Why it does not move, if it does not.
     fn stays(&self, init: &QpInit) -> Result<(), Stays> {
         let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
@@ -276,7 +283,7 @@ impl Inner {
         if init.send_cq.is_feeding() {
             return Err(Stays::Channel);
         }
-        let waits = self.blocked.is_some_and(|b| b.memory.is_some());
+        let waits = self.blocked.is_some_and(Blocked::for_memory);
         if waits || self.answer_wait != AnswerWait::No || init.tpt.has_pending() {
             return Err(Stays::Pending);
         }

@@ -6,7 +6,8 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-use verbena_stream::{Outgoing, RnrRetry, Stream, Time};
+use verbena_mem::Spend;
+use verbena_stream::{Delivery, Outgoing, RnrRetry, Stream, Time};
 use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
@@ -16,6 +17,7 @@ use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
 use super::register::Unregistered;
+use super::snapshot::Snapshot;
 use super::stage::Stage;
 use super::touch::Touches;
 use super::wait::{AnswerWait, Blocked};
@@ -54,7 +56,19 @@ impl Counters {
 pub(super) enum Owed {
     Read(Untagged, ReadRequest),
     ReadV2(Untagged, ReadV2Request),
-    Atomic(Untagged, AtomicRequest),
+    /// It was executed: the last is what the word held before.
+    Atomic(Untagged, AtomicRequest, u64),
+}
+
+/// A read or an atomic of the peer that is executed, and whose response is not framed in full.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Response {
+    pub(super) owed: Owed,
+    /// Bytes that later requests have changed since.
+    pub(super) snapshot: Snapshot,
+    /// One-touch memory that goes with the response (M9).
+    #[serde(skip)]
+    pub(super) spend: Option<Spend>,
 }
 
 /// What is being sent.
@@ -63,7 +77,7 @@ pub(super) enum Current {
     /// A part of the request that was begun last.
     Request(Outgoing),
     /// The answer to the oldest request of the peer.
-    Answer(Owed, Outgoing),
+    Answer(Response, Outgoing),
 }
 
 impl Current {
@@ -86,7 +100,7 @@ pub(super) struct Inner {
     #[serde(skip)]
     pub(super) heads: Heads,
     pub(super) claimed: Option<Receive>,
-    pub(super) owed: VecDeque<Owed>,
+    pub(super) owed: VecDeque<Response>,
     pub(super) current: Option<Current>,
     /// Received and not yet understood.
     pub(super) stage: Stage,
@@ -99,9 +113,12 @@ pub(super) struct Inner {
     pub(super) accepted: u64,
     /// Where the next response identifier comes from.
     pub(super) next_id: u32,
-    /// The stream is not read further: a message of a standard peer waits for a receive, or payload for its memory.
+    /// The stream is not read further: a message of a standard peer waits for a receive, a request for its memory or for
+    /// responses to leave.
     pub(super) blocked: Option<Blocked>,
-    /// The oldest answer waits for its memory.
+    /// A request that has arrived in full and waits with the stream.
+    pub(super) deferred: Option<Box<Delivery>>,
+    /// The oldest answer waits behind a request that cannot go on.
     pub(super) answer_wait: AnswerWait,
     /// One-touch memory that is being touched (M9).
     #[serde(skip)]
@@ -170,6 +187,7 @@ impl Inner {
             accepted: 0,
             next_id: 1,
             blocked: None,
+            deferred: None,
             answer_wait: AnswerWait::No,
             touches: Touches::default(),
             now: Time::ZERO,

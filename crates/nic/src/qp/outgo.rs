@@ -40,6 +40,15 @@ pub(super) struct Cut {
     at: usize,
 }
 
+impl Cut {
+    fn owed(&self) -> Option<&Owed> {
+        match &self.origin {
+            Origin::Answer(owed) => Some(owed),
+            Origin::Request(_) => None,
+        }
+    }
+}
+
 /// Grants on the pieces of one cut.
 pub(super) type Granted<'a> = SmallVec<[Gather<'a>; 2]>;
 
@@ -92,6 +101,55 @@ impl Outgo {
     /// Payload that was left in place and has not been accepted in full.
     pub(super) fn cuts(&self) -> usize {
         self.cuts.len()
+    }
+
+    /// Payload of answers was left in place and has not been accepted in full.
+    #[inline]
+    pub(super) fn has_answers(&self) -> bool {
+        self.cuts.iter().any(|cut| cut.owed().is_some())
+    }
+
+    /// Copies the payload of all answers, if `changes` says so of any of it; `find` grants payload. What is refused stays as
+    /// it is, and is refused in its turn.
+    pub(super) fn copy_answers<'a>(
+        &mut self,
+        find: impl Fn(&Owed, u32, u32) -> Option<Gather<'a>>,
+        changes: impl Fn(&Gather<'_>, &Owed) -> bool,
+    ) {
+        let grant = |cut: &Cut| {
+            let owed = cut.owed()?;
+            Some((find(owed, cut.offset, cut.len)?, owed.to_owned()))
+        };
+        let concerned = |cut: &Cut| grant(cut).is_some_and(|(g, owed)| changes(&g, &owed));
+        if !self.cuts.iter().any(concerned) {
+            return;
+        }
+        let (mut bytes, mut at) = (Vec::with_capacity(self.bytes.len() + self.cut_bytes), 0);
+        // Where payload was put in, and how much.
+        let mut grown: Vec<(usize, usize)> = Vec::new();
+        let mut cuts = VecDeque::with_capacity(self.cuts.len());
+        for mut cut in self.cuts.drain(..) {
+            bytes.extend_from_slice(&self.bytes[at..cut.at]);
+            at = cut.at;
+            let shift: usize = grown.iter().map(|(_, len)| len).sum();
+            if let Some((payload, _)) = grant(&cut) {
+                let len = payload.append_to(0, cut.len as usize, &mut bytes);
+                debug_assert_eq!(len, cut.len as usize, "granted in full");
+                grown.push((cut.at, len));
+                self.cut_bytes -= len;
+            } else {
+                cut.at += shift;
+                cut.frame_at += shift;
+                cuts.push_back(cut);
+            }
+        }
+        bytes.extend_from_slice(&self.bytes[at..]);
+        for control in &mut self.controls {
+            let before = grown.iter().take_while(|(at, _)| *at <= control.start);
+            let shift: usize = before.map(|(_, len)| len).sum();
+            *control = control.start + shift..control.end + shift;
+        }
+        (self.bytes, self.cuts) = (bytes, cuts);
     }
 
     /// Adds a frame; `append` copies its payload.

@@ -47,7 +47,7 @@ impl Astray {
 pub(super) enum Placed {
     /// It is in its place, or thrown away for good reason.
     Done,
-    /// Nothing of it: its memory is not there yet, and the stream is held.
+    /// Nothing of it: its memory is not there yet or wanted by a response, and the stream is held.
     Held,
     /// Memory refused, and the stream is over.
     Over,
@@ -126,6 +126,9 @@ impl Inner {
         if bytes.is_empty() {
             return Placed::Done;
         }
+        if self.has_responses() && !self.preserve_run(init, run.place, bytes.len() as u32) {
+            return Placed::Held;
+        }
         self.note_run(init, run.len);
         loop {
             let mut rest = bytes;
@@ -156,7 +159,7 @@ impl Inner {
 
     /// Names the places of a run that is long enough to be read straight into them; returns their bytes.
     ///
-    /// `None` if memory refused, with all that follows from it, or is not there yet.
+    /// `None` if memory refused, with all that follows from it, is not there yet, or is wanted by a response.
     pub(super) fn name_places<'a>(
         &mut self,
         init: &'a QpInit,
@@ -174,6 +177,9 @@ impl Inner {
         let Some(run) = run.filter(long) else {
             return Some(Direct::default());
         };
+        if self.has_responses() && !self.preserve_run(init, run.place, run.len) {
+            return None;
+        }
         let mut bytes = 0;
         let verdict = self.resolve(init, run.place, run.len, |place| {
             let granted = place.len() as usize;

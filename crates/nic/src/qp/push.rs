@@ -53,6 +53,20 @@ impl Inner {
         out: &mut Outbox,
     ) -> Sending {
         self.now = self.now.max(now);
+        let sending = self.send_frames(init, carrier, acks, out);
+        if self.blocked.is_some() {
+            self.retry_held(init, out);
+        }
+        sending
+    }
+
+    fn send_frames(
+        &mut self,
+        init: &QpInit,
+        carrier: &mut impl Carrier,
+        acks: Acks,
+        out: &mut Outbox,
+    ) -> Sending {
         loop {
             // RC.md, acknowledgement: a request may be the answer to what is acknowledged. Its peer would see its own request
             // complete only after the answer had come, as no adapter has it, and programs act on the completion first.

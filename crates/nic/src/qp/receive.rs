@@ -9,7 +9,7 @@ use verbena_wire::rdmap::Opcode;
 use super::QpInit;
 use super::inner::Inner;
 use super::place::Placed;
-use super::wait::Blocked;
+use super::wait::{Blocked, Why};
 use crate::event::Outbox;
 use crate::state::{Personality, QpType};
 
@@ -162,7 +162,7 @@ impl Inner {
         if !own_peer {
             self.blocked.get_or_insert(Blocked {
                 until: now + init.transfer.receive_wait,
-                memory: None,
+                why: Why::Receive,
             });
             return None;
         }
@@ -188,7 +188,7 @@ impl Inner {
         if let Some(stream) = &mut self.stream {
             stream.receive_posted();
         }
-        if self.blocked.is_some_and(|b| b.memory.is_none()) {
+        if self.blocked.is_some_and(Blocked::for_receive) {
             self.blocked = None;
             self.take(init, &[], self.now, out);
             // If the next message waits now, it does so since a moment that nobody told us: ask for the time at once.

@@ -83,14 +83,14 @@ impl Inner {
         }
         match self.current.take() {
             Some(Current::Request(outgoing)) => self.go_on(init, outgoing, out),
-            Some(Current::Answer(owed, outgoing)) => {
-                self.go_on_answering(init, owed, outgoing, out)
+            Some(Current::Answer(response, outgoing)) => {
+                self.go_on_answering(init, response, outgoing, out)
             }
             None if self.answered_last => {
                 self.answered_last = false;
-                self.begin_request(init, out) || self.begin_answer(init, out)
+                self.begin_request(init, out) || self.begin_answer()
             }
-            None => self.begin_answer(init, out) || self.begin_request(init, out),
+            None => self.begin_answer() || self.begin_request(init, out),
         }
     }
 

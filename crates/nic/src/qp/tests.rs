@@ -4,6 +4,7 @@ mod by_hand;
 mod carrying;
 mod errors;
 mod hostile;
+mod in_order;
 mod pending;
 mod reads;
 mod register;

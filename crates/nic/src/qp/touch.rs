@@ -12,7 +12,7 @@ use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
 use super::answer::access;
-use super::inner::{Current, Inner};
+use super::inner::Inner;
 use super::memory::{Right, reach_of};
 use super::wqe::Payload;
 use crate::event::Outbox;
@@ -34,14 +34,14 @@ pub(super) enum Touching {
 #[derive(Debug, Default)]
 pub(super) struct Touches {
     pub(super) write: Touching,
-    /// Of the read that is being answered.
-    pub(super) answer: Option<Spend>,
+    /// Of reads whose responses were given up.
+    pub(super) spent: Vec<Spend>,
 }
 
 impl Touches {
     /// Nothing touches one-touch memory now.
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.write, Touching::No) && self.answer.is_none()
+        matches!(self.write, Touching::No) && self.spent.is_empty()
     }
 }
 
@@ -105,9 +105,7 @@ impl Inner {
         if self.gone || self.state.flushes() {
             self.touches.write = Touching::No;
         }
-        if !matches!(self.current, Some(Current::Answer(..))) {
-            self.touches.answer = None;
-        }
+        self.touches.spent.clear();
     }
 }
 

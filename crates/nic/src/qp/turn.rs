@@ -7,6 +7,7 @@ use verbena_stream::responder::State as Responding;
 
 use super::QpInit;
 use super::inner::Inner;
+use super::wait::Blocked;
 use crate::event::Outbox;
 use crate::state::QpState;
 
@@ -38,7 +39,7 @@ impl Inner {
 
     /// A message waits for a receive, here or at its sender.
     pub(super) fn awaits_receive(&self) -> bool {
-        self.blocked.is_some_and(|b| b.memory.is_none()) || self.refuses_requests()
+        self.blocked.is_some_and(Blocked::for_receive) || self.refuses_requests()
     }
 
     /// The peer was told that no receive is there.

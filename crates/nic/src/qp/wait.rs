@@ -1,6 +1,6 @@
 //! Waiting for memory that is promised and not there yet (V5): who stalls, until when, and how it goes on.
 //! It promises that only what needs the pending entry waits: a send queue stands at its request, a stream is not read
-//! further, an answer is not begun; everything else flows, and every wait of a peer ends in time. It refuses to poll: whoever
+//! further; everything else flows, and every wait of a peer ends in time. It refuses to poll: whoever
 //! settles the entry wakes us.
 //!
 //! Every place where memory is asked for, and what a pending entry means there:
@@ -13,8 +13,8 @@
 //! | local or remote invalidate | refused as for a valid region: neither can be invalidated |
 //! | framing and sending a request, placing its answer | it was valid when the request began and never is pending again |
 //! | a Write's target, a receive's pieces, staged or read directly | the stream is held ([`Inner::hold`]) |
-//! | the source of a read, the word of an atomic | the answer waits ([`Inner::answer_waits`]) |
-//! | framing and sending an answer | it was valid when the answer began |
+//! | the source of a read, the word of an atomic | the stream is held ([`Inner::admit`]) |
+//! | framing and sending an answer | it was valid when the request came |
 
 use serde::{Deserialize, Serialize};
 use verbena_stream::{Time, Violation};
@@ -32,13 +32,33 @@ use crate::wr::SendOp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Blocked {
     pub(super) until: Time,
-    /// The entry that its next bytes need, and what happens if it does not come; none: a message waits for a receive.
-    /// Who waits for memory does not move.
-    #[serde(skip)]
-    pub(super) memory: Option<(Stag, Violation)>,
+    pub(super) why: Why,
 }
 
-/// Whether the oldest answer waits for its memory, or behind a request of ours that is half sent and cannot go on.
+/// What a stream waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Why {
+    /// A message has no receive.
+    Receive,
+    /// The next request changes memory of responses that have not left; bytes framed and accepted by then.
+    Responses { framed: u64, accepted: u64 },
+    /// The entry that the next bytes or the last request need, and what happens if it does not come. A queue pair that waits
+    /// for it does not move.
+    #[serde(skip)]
+    Memory(Stag, Violation),
+}
+
+impl Blocked {
+    pub(super) fn for_receive(self) -> bool {
+        self.why == Why::Receive
+    }
+
+    pub(super) fn for_memory(self) -> bool {
+        matches!(self.why, Why::Memory(..))
+    }
+}
+
+/// Whether the oldest answer waits behind a request of ours that is half sent and cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum AnswerWait {
     /// It does not.
@@ -87,7 +107,7 @@ impl Inner {
     pub(super) fn hold(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
         self.blocked = Some(Blocked {
             until: self.now + init.transfer.memory_wait,
-            memory: Some((stag, violation)),
+            why: Why::Memory(stag, violation),
         });
     }
 
@@ -106,12 +126,11 @@ impl Inner {
     /// An entry that we waited for is there, or will not come. Requests and answers are looked at when sending goes on.
     fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
         let before = self.blocked;
-        if before.is_some_and(|b| b.memory.is_some()) {
-            self.blocked = None;
-            self.take(init, &[], self.now, out);
+        if before.is_some_and(Blocked::for_memory) {
+            self.resume(init, out);
             if let Some(blocked) = &mut self.blocked {
                 // It was another entry; or the next one is waited for, since a moment that nobody told us.
-                let same = before.filter(|b| b.memory == blocked.memory);
+                let same = before.filter(|b| b.why == blocked.why);
                 blocked.until = same.map_or(UNTIMED, |b| b.until);
             }
         }
@@ -128,16 +147,25 @@ impl Inner {
         };
         if blocked.until == UNTIMED {
             blocked.until = now
-                + match blocked.memory {
-                    Some(_) => init.transfer.memory_wait,
-                    None => init.transfer.receive_wait,
+                + match blocked.why {
+                    Why::Memory(..) | Why::Responses { .. } => init.transfer.memory_wait,
+                    Why::Receive => init.transfer.receive_wait,
                 };
         } else if now >= blocked.until {
-            match blocked.memory {
-                None => self.no_receive(init, out),
-                Some((_, violation)) => {
+            match blocked.why {
+                Why::Receive => self.no_receive(init, out),
+                Why::Responses { accepted, framed } if self.accepted > accepted => {
+                    // A peer that is slow is not one that takes nothing.
+                    let accepted = self.accepted;
+                    blocked.until = now + init.transfer.memory_wait;
+                    blocked.why = Why::Responses { framed, accepted };
+                }
+                Why::Responses { .. } => self.responses_overdue(init, out),
+                Why::Memory(_, violation) => {
                     self.blocked = None;
-                    if self.forgo(init, violation, out) {
+                    if self.take_deferred().is_some() {
+                        self.refuse_request(init, violation, out);
+                    } else if self.forgo(init, violation, out) {
                         self.take(init, &[], now, out);
                     }
                 }

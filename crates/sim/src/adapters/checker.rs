@@ -1,6 +1,6 @@
 //! Independent judges of an adapter world: each knows one law and only the [`Record`].
 //! They promise to object with a sentence that names the request, queue pair or byte; together they cover memory, completions,
-//! deliveries, atomics, receives, damage, limits, closings and leaks. They refuse to know how adapters work.
+//! deliveries, order, atomics, receives, damage, limits, closings and leaks. They refuse to know how adapters work.
 
 mod atomics;
 mod closings;
@@ -11,6 +11,7 @@ mod leaks;
 mod leftovers;
 mod limits;
 mod memory;
+mod order;
 mod receives;
 mod touches;
 
@@ -22,12 +23,13 @@ use super::record::{Kind, Op, Over, Queue, Record, Touch};
 pub type Law = fn(&Record) -> Result<(), String>;
 
 /// The judges by name.
-pub const ALL: [(&str, Law); 10] = [
+pub const ALL: [(&str, Law); 11] = [
     ("completions", completions::check),
     ("receives", receives::check),
     ("delivery", delivery::check),
     ("atomics", atomics::check),
     ("memory", memory::check),
+    ("order", order::check),
     ("touches", touches::check),
     ("damage", damage::check),
     ("limits", limits::check),

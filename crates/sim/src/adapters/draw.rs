@@ -132,7 +132,7 @@ impl World {
                     direct_min: self.rng.pick(&[1, 50, 300, 4096]),
                     lookahead: self.rng.pick(&[1, 20, 64, 1000]),
                     batch: self.rng.pick(&[100, 3000, 1 << 18]),
-                    ..Transfer::default()
+                    ..self.transfer()
                 },
                 ..QpOptions::default()
             };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use verbena_nic::qp::Enabled;
 use verbena_nic::{Cq, QpState, Srq};
 
+use super::cell::Cells;
 use super::chances::{MOVE, MOVING};
 use super::memory::Live;
 use super::program::Window;
@@ -24,6 +25,8 @@ const EXTRA: u64 = 0x9E37_79B9_7F4A_7C15;
 const MOVES: u64 = 0xC2B2_AE3D_27D4_EB4F;
 /// And a third one.
 const TOUCHING: u64 = 0x1656_67B1_9E37_79F9;
+/// And a fourth one.
+const CELLS: u64 = 0x27D4_EB2F_1656_67C5;
 
 /// An adapter world under way.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub(super) struct World {
     pub(super) moves: Rng,
     /// What is drawn about one-touch windows (M9), for the same reason.
     pub(super) touching: Rng,
+    /// Cells are used here.
+    pub(super) cells: Option<Cells>,
     /// The rarer troubles happen here.
     pub(super) troubled: bool,
     /// Peers of this host may name windows only, by host.
@@ -88,10 +93,19 @@ impl World {
             extra: Rng::new(seed ^ EXTRA),
             moves: Rng::new(seed ^ MOVES),
             touching: Rng::new(seed ^ TOUCHING),
+            cells: None,
             troubled: false,
             windows_only: Vec::new(),
             enabled: Vec::new(),
             watches: Vec::new(),
+        }
+    }
+
+    /// The world of the same seed in which requests also use cells.
+    pub(super) fn with_cells(seed: u64) -> World {
+        World {
+            cells: Some(Cells::new(seed ^ CELLS)),
+            ..World::new(seed)
         }
     }
 
@@ -113,6 +127,7 @@ impl World {
         for _ in 0..steps {
             self.trouble();
             self.step(faults);
+            self.perhaps_use_cell();
             if moving && self.moves.chance(MOVE) {
                 self.move_one();
             }

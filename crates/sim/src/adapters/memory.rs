@@ -98,7 +98,7 @@ impl World {
             Use::Fixed(bytes) => buffer.write(at, bytes),
             Use::Counter => buffer.write(at, &[0; 8]),
             Use::Swap(_, from, _) => buffer.write(at, &from.to_ne_bytes()),
-            Use::Target(..) | Use::Receive(_) | Use::Result(_) => true,
+            Use::Target(..) | Use::Receive(_) | Use::Result(_) | Use::Cell | Use::Seen(_) => true,
         };
         self.record.slots.push(Slot {
             area,

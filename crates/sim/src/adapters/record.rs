@@ -2,6 +2,10 @@
 //! It promises to be all that the checkers get, so that a damaged record shows whether they look.
 //! It refuses to judge.
 
+mod cell;
+
+pub use cell::{Cell, CellUse};
+
 use std::collections::BTreeSet;
 
 use verbena_nic::{QpState, Status, Wc};
@@ -250,6 +254,10 @@ pub enum Use {
     Result(usize),
     /// A word that one request swaps: from, to.
     Swap(usize, u64, u64),
+    /// Written and read by the requests of one queue pair.
+    Cell,
+    /// Where such a read, this request, puts what it read.
+    Seen(usize),
 }
 
 /// A piece of memory.
@@ -326,6 +334,8 @@ pub struct Record {
     pub areas: Vec<Area>,
     /// Pieces of them.
     pub slots: Vec<Slot>,
+    /// Those that one queue pair reads and writes again and again.
+    pub cells: Vec<Cell>,
     /// Windows.
     pub windows: Vec<WindowRecord>,
     /// Entries left in each host's table after everything was deregistered.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::record::{Kind, Op, Touch};
+use super::record::{CellUse, Kind, Op, Touch};
 use super::*;
 
 #[test]
@@ -18,6 +18,21 @@ fn the_first_seeds_pass() {
     }
     assert!(all.works > 1000 && all.messages > 500, "{all}");
     assert!(all.rnrs > 50 && all.resets > 3, "{all}");
+}
+
+#[test]
+fn the_first_seeds_with_cells_pass() {
+    let (mut reads, mut held) = (0, 0);
+    for seed in 0..100 {
+        let record = play_with_cells(seed).unwrap();
+        if let Err(failure) = judge(seed, Ok(record.clone())) {
+            panic!("{failure}");
+        }
+        let uses = record.cells.iter().flat_map(|cell| &cell.uses);
+        reads += uses.filter(|u| matches!(u, CellUse::Read { .. })).count();
+        held += usize::from(!record.cells.is_empty());
+    }
+    assert!(reads > 1000 && held > 50, "{reads} reads in {held} worlds");
 }
 
 #[test]

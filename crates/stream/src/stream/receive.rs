@@ -106,6 +106,17 @@ impl Stream {
         self.rx.drop_message();
     }
 
+    /// The request that was delivered last is not executed yet: it is not acknowledged, and nothing more is handed to
+    /// [`handle`](Stream::handle), until [`take_up_request`](Stream::take_up_request).
+    pub fn defer_request(&mut self) {
+        self.ledger.responder.defer();
+    }
+
+    /// The request that was put off is executed now, or refused with [`fail`](Stream::fail).
+    pub fn take_up_request(&mut self) {
+        self.ledger.responder.take_up();
+    }
+
     /// A receive was posted: a peer that waits for it is told.
     ///
     /// Whoever finds no receive and answers [`Claim::NotReady`] must keep others from posting in between, or call this

@@ -307,8 +307,8 @@ fn reads_and_atomics_of_pending_memory_are_answered_in_their_turn() {
         assert!(pair.a.statuses().is_empty());
         assert_eq!(
             pair.b.memory.read(0, 16),
-            [5; 16],
-            "the stream is read: {setup:?}"
+            [0; 16],
+            "nothing overtakes: {setup:?}"
         );
         let waiter = pair.b.qp.number();
         let memory = source.complete(&mut pair.b, &[waiter]);
@@ -317,6 +317,8 @@ fn reads_and_atomics_of_pending_memory_are_answered_in_their_turn() {
         assert_eq!(pair.a.statuses(), ended);
         assert_eq!(pair.a.memory.read(0, 1024), [1; 1024]);
         assert_eq!(pair.a.memory.read(2000, 8), [1; 8]);
+        assert_eq!(pair.a.memory.read(3000, 8), [0; 8]);
+        assert_eq!(pair.b.memory.read(0, 16), [5; 16]);
         assert_eq!(
             memory.read(1024, 8),
             (0x0101_0101_0101_0101_u64 + 5).to_ne_bytes()

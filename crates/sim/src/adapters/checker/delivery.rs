@@ -10,7 +10,7 @@ use crate::adapters::record::{Kind, Record};
 /// A message as the receiver sees it.
 #[derive(Debug)]
 pub(super) struct Message<'a> {
-    op: usize,
+    pub(super) op: usize,
     /// What a receive holds; nothing for immediate data alone.
     pub(super) payload: Option<&'a [u8]>,
     len: usize,

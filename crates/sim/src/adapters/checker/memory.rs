@@ -1,6 +1,6 @@
 //! Every byte of every region is explained: written by its program, by the one request that owns its slot, or fresh.
 //! Memory that was taken back promises not to change any more from the moment its owner knew.
-//! It refuses to know words that atomics change; [`super::atomics`] does.
+//! It refuses to know words that atomics change, [`super::atomics`] does, and cells, [`super::order`] does.
 
 use verbena_nic::Status;
 
@@ -52,7 +52,7 @@ fn inside(record: &Record, slot: &Slot) -> Result<(), String> {
         },
         Use::Target(op, bytes) => target(record, *op, held, bytes, place),
         Use::Receive(supply) => receive(record, *supply, held, place),
-        Use::Counter | Use::Result(_) | Use::Swap(..) => Ok(()),
+        Use::Counter | Use::Result(_) | Use::Swap(..) | Use::Cell | Use::Seen(_) => Ok(()),
     }
 }
 

@@ -5,14 +5,18 @@
 use verbena_nic::Wc;
 
 use super::*;
-use crate::adapters::play;
-use crate::adapters::record::{FRESH, Use};
+use crate::adapters::record::{CellUse, FRESH, Use};
+use crate::adapters::{play, play_with_cells};
 
 /// Damages a record; false if it has nothing to damage.
 type Damage = fn(&mut Record) -> bool;
 
 /// The damage is done to records of the first seeds that can take it, and the judge objects to each.
 fn finds(judge: &str, damage: Damage) {
+    finds_in(play, judge, damage);
+}
+
+fn finds_in(play: fn(u64) -> Result<Record, String>, judge: &str, damage: Damage) {
     let law = ALL.into_iter().find(|(name, _)| *name == judge).unwrap().1;
     let mut found = 0;
     for seed in 0..150 {
@@ -477,6 +481,63 @@ fn a_one_touch_window_that_was_written_twice() {
         };
         assert!(!record.windows[window].one_touch);
         record.windows[window].one_touch = true;
+        true
+    });
+}
+
+/// The read of a cell that succeeded and has a write behind it.
+fn overtaken(record: &Record) -> Option<(usize, usize, u8)> {
+    for cell in &record.cells {
+        for (i, usage) in cell.uses.iter().enumerate() {
+            let CellUse::Read { op, at, slot } = usage else {
+                continue;
+            };
+            let before = record.bytes_of(*slot)[0];
+            let behind = cell.uses[i..].iter().find_map(|later| match later {
+                CellUse::Write {
+                    at: from, bytes, ..
+                } => at.checked_sub(*from).and_then(|k| bytes.get(k)).copied(),
+                CellUse::Read { .. } => None,
+            });
+            if let Some(byte) = behind.filter(|byte| *byte != before && record.is_certain(*op)) {
+                let slot = &record.slots[*slot];
+                return Some((slot.area, slot.at, byte));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn a_read_of_what_a_later_write_wrote() {
+    finds_in(play_with_cells, "order", |record| {
+        let Some((area, at, byte)) = overtaken(record) else {
+            return false;
+        };
+        record.areas[area].image[at] = byte;
+        true
+    });
+}
+
+#[test]
+fn a_write_behind_a_refused_request() {
+    finds_in(play_with_cells, "order", |record| {
+        let refused = |op: usize| {
+            let before = record.ops_of(record.ops[op].qp).filter(|(o, _)| *o < op);
+            let bad = before.map(|(_, o)| o.bad).any(|bad| bad.is_some());
+            bad && record.qps[record.ops[op].qp].reliable
+        };
+        let target = record.slots.iter().find_map(|slot| match slot.usage {
+            Use::Target(op, _) if record.qps.get(record.ops[op].qp).is_some() => {
+                let writes = matches!(record.ops[op].kind, Kind::Write { .. });
+                (writes && refused(op)).then_some((slot.area, slot.at))
+            }
+            _ => None,
+        });
+        let Some((area, at)) = target else {
+            return false;
+        };
+        record.areas[area].image[at] = !FRESH;
         true
     });
 }

@@ -1,0 +1,190 @@
+//! Requests of one queue pair that read and write the same memory of its peer, one behind the other without waiting.
+//! A cell is memory that requests of one queue pair use and nothing else does, so posting order says what every read returns.
+//! Nothing is judged here; [`super::checker`] does.
+
+use verbena_nic::qp::Enabled;
+use verbena_nic::wr::Remote;
+use verbena_nic::{SendOp, Status, Transfer};
+use verbena_wire::Stag;
+
+use super::drive::World;
+use super::memory::Zone;
+use super::record::{Cell, CellUse, FRESH, Fault, Kind, Touch, Use};
+use super::request::Draft;
+use crate::rng::{Ratio, Rng};
+
+/// A step of a world with cells uses one.
+const USE: Ratio = Ratio::per_mille(350);
+/// Such a use ends with a read that must be refused.
+const REFUSED: Ratio = Ratio::per_mille(40);
+/// Of two uses one takes a new cell.
+const FRESH_CELL: Ratio = Ratio::per_mille(400);
+
+/// What is drawn about cells.
+#[derive(Debug)]
+pub(super) struct Cells {
+    rng: Rng,
+    /// Nothing is copied for responses, so that requests are held; then only one side of each pair uses cells.
+    held: bool,
+}
+
+impl Cells {
+    pub(super) fn new(seed: u64) -> Cells {
+        let mut rng = Rng::new(seed);
+        let held = rng.chance(Ratio::per_mille(300));
+        Cells { rng, held }
+    }
+}
+
+impl World {
+    /// How bytes are moved in this world.
+    pub(super) fn transfer(&self) -> Transfer {
+        let usual = Transfer::default();
+        let held = self.cells.as_ref().is_some_and(|cells| cells.held);
+        Transfer {
+            snapshot_max: if held { 0 } else { usual.snapshot_max },
+            ..usual
+        }
+    }
+
+    /// Perhaps uses a cell.
+    pub(super) fn perhaps_use_cell(&mut self) {
+        let Some(mut cells) = self.cells.take() else {
+            return;
+        };
+        if cells.rng.chance(USE) {
+            self.use_cell(&mut cells);
+        }
+        self.cells = Some(cells);
+    }
+
+    fn use_cell(&mut self, cells: &mut Cells) {
+        let sender = self.a_sender();
+        let Some(qp) = sender.filter(|qp| self.record.qps[*qp].reliable) else {
+            return;
+        };
+        let Enabled { read, write, .. } = self.welcome(qp);
+        if !read || !write || (cells.held && !qp.is_multiple_of(2)) {
+            return;
+        }
+        let mut known = (0..self.record.cells.len()).filter(|c| self.record.cells[*c].qp == qp);
+        let cell = match known.next_back() {
+            Some(cell) if !cells.rng.chance(FRESH_CELL) => cell,
+            _ => self.new_cell(qp, &mut cells.rng),
+        };
+        for _ in 0..cells.rng.len(2, 6) {
+            if cells.rng.coin() {
+                self.write_cell(cell, &mut cells.rng);
+            } else {
+                self.read_cell(cell, &mut cells.rng);
+            }
+        }
+        if cells.rng.chance(REFUSED) {
+            self.refused_read(qp, cell);
+            for _ in 0..cells.rng.len(1, 3) {
+                let draft = self.write(qp);
+                self.post(qp, draft);
+            }
+        }
+    }
+
+    fn new_cell(&mut self, qp: usize, rng: &mut Rng) -> usize {
+        let peer = self.record.qps[self.record.qps[qp].peer].host;
+        let len = rng.len(1, 2500);
+        let room = self.room(peer, Zone::Stable, len);
+        let slot = self.slot(room, len, Use::Cell);
+        self.record.cells.push(Cell {
+            qp,
+            slot,
+            first: vec![FRESH; len],
+            uses: Vec::new(),
+        });
+        self.record.cells.len() - 1
+    }
+
+    /// A part of the cell: where it begins, its bytes, and how the peer names it.
+    fn part_of(&self, cell: usize, rng: &mut Rng) -> (usize, usize, Remote, Touch) {
+        let slot = &self.record.slots[self.record.cells[cell].slot];
+        let at = if rng.coin() {
+            0
+        } else {
+            rng.below(slot.len as u64) as usize
+        };
+        let len = rng.len(1, slot.len - at);
+        let remote = self.remote((slot.area, slot.at + at));
+        (at, len, remote, Touch::Remote(slot.area))
+    }
+
+    fn write_cell(&mut self, cell: usize, rng: &mut Rng) {
+        let (at, len, remote, there) = self.part_of(cell, rng);
+        let (qp, op) = (self.record.cells[cell].qp, self.next_op());
+        let bytes = self.payload(len);
+        let (data, here) = self.source(qp, &bytes);
+        self.record.cells[cell]
+            .uses
+            .push(CellUse::Write { op, at, bytes });
+        let draft = Draft {
+            kind: Kind::Write {
+                len,
+                immediate: false,
+            },
+            op: SendOp::Write {
+                remote,
+                immediate: None,
+            },
+            data: Some(data),
+            bad: None,
+            touches: vec![here, there],
+        };
+        self.post(qp, draft);
+    }
+
+    fn read_cell(&mut self, cell: usize, rng: &mut Rng) {
+        let (at, len, remote, there) = self.part_of(cell, rng);
+        let (qp, op) = (self.record.cells[cell].qp, self.next_op());
+        let (data, slot, here) = self.cell_sink(qp, op, len);
+        self.record.cells[cell]
+            .uses
+            .push(CellUse::Read { op, at, slot });
+        let draft = Draft {
+            kind: Kind::Read { invalidates: None },
+            op: SendOp::Read {
+                remote,
+                local_invalidate: None,
+            },
+            data: Some(data),
+            bad: None,
+            touches: vec![here, there],
+        };
+        self.post(qp, draft);
+    }
+
+    /// A read by a key that opens nothing.
+    fn refused_read(&mut self, qp: usize, cell: usize) {
+        let slot = &self.record.slots[self.record.cells[cell].slot];
+        let Remote { stag, to } = self.remote((slot.area, slot.at));
+        let (data, _, here) = self.cell_sink(qp, self.next_op(), 8);
+        let draft = Draft {
+            kind: Kind::Read { invalidates: None },
+            op: SendOp::Read {
+                remote: Remote {
+                    stag: Stag::new(stag.get() ^ 0x8000_0000),
+                    to,
+                },
+                local_invalidate: None,
+            },
+            data: Some(data),
+            bad: Some(Status::RemAccessErr),
+            touches: vec![here],
+        };
+        self.blame(self.record.qps[qp].pair, Fault::Bad);
+        self.post(qp, draft);
+    }
+
+    fn cell_sink(&mut self, qp: usize, op: usize, len: usize) -> (verbena_nic::Sge, usize, Touch) {
+        let host = self.record.qps[qp].host;
+        let room = self.room(host, Zone::Stable, len);
+        let slot = self.slot(room, len, Use::Seen(op));
+        (self.piece(room, len), slot, Touch::Local(room.0))
+    }
+}
