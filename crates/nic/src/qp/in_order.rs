@@ -5,6 +5,8 @@
 //! response still needs, the bytes in question are copied ([`super::snapshot`]) and it goes on. A queue pair copies at most
 //! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have left. Nothing else waits.
 
+use core::time::Duration;
+
 use verbena_mem::{Access, Gather, Placement, Reach};
 use verbena_stream::{Delivery, Place, Violation};
 use verbena_wire::Stag;
@@ -18,6 +20,10 @@ use super::snapshot::PART_COST;
 use super::wait::{Blocked, Why, waits};
 use crate::event::{Event, Outbox};
 use crate::state::QpEvent;
+
+/// How long a stream is held for responses of which nothing leaves. A peer that is stopped for a while gets on with it later; two
+/// that hold each other never would.
+pub(super) const RESPONSES_WAIT: Duration = Duration::from_secs(60);
 
 impl Response {
     pub(super) fn new(owed: Owed) -> Response {
@@ -107,7 +113,7 @@ impl Inner {
                     return true;
                 }
                 Ok(None) => {
-                    self.hold_for_responses(init);
+                    self.hold_for_responses();
                     self.defer(delivery);
                     return false;
                 }
@@ -155,7 +161,7 @@ impl Inner {
             Place::Sink { .. } | Place::Discard => true,
         };
         if !kept {
-            self.hold_for_responses(init);
+            self.hold_for_responses();
         }
         kept
     }
@@ -213,7 +219,7 @@ impl Inner {
                 .filter(|response| of_entry(&response.owed))
                 .all(|response| response.preserve_all(init, 0, &mut room));
         if !kept {
-            self.hold_for_responses(init);
+            self.hold_for_responses();
         }
         kept
     }
@@ -236,10 +242,10 @@ impl Inner {
     }
 
     /// The stream is not read until responses have left.
-    fn hold_for_responses(&mut self, init: &QpInit) {
+    fn hold_for_responses(&mut self) {
         let (framed, accepted) = (self.framed, self.accepted);
         self.blocked = Some(Blocked {
-            until: self.now + init.transfer.memory_wait,
+            until: self.now + RESPONSES_WAIT,
             why: Why::Responses { framed, accepted },
         });
     }

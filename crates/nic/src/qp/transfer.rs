@@ -19,7 +19,7 @@ pub struct Transfer {
     /// How long a message whose sender cannot send it again waits for a receive.
     pub receive_wait: Duration,
     /// How long a peer's access waits for an entry that is pending (V5), or behind a request of ours that is half sent and
-    /// cannot go on, or for the response to an earlier read to leave.
+    /// cannot go on.
     pub memory_wait: Duration,
     /// Bytes that a queue pair copies of the responses it owes because a later request changes their memory. Above this,
     /// such a request is held until the responses have left.

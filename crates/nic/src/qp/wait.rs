@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use verbena_stream::{Time, Violation};
 use verbena_wire::Stag;
 
+use super::in_order::RESPONSES_WAIT;
 use super::inner::Inner;
 use super::memory::{Right, is_pending};
 use super::receive::UNTIMED;
@@ -148,7 +149,8 @@ impl Inner {
         if blocked.until == UNTIMED {
             blocked.until = now
                 + match blocked.why {
-                    Why::Memory(..) | Why::Responses { .. } => init.transfer.memory_wait,
+                    Why::Memory(..) => init.transfer.memory_wait,
+                    Why::Responses { .. } => RESPONSES_WAIT,
                     Why::Receive => init.transfer.receive_wait,
                 };
         } else if now >= blocked.until {
@@ -157,7 +159,7 @@ impl Inner {
                 Why::Responses { accepted, framed } if self.accepted > accepted => {
                     // A peer that is slow is not one that takes nothing.
                     let accepted = self.accepted;
-                    blocked.until = now + init.transfer.memory_wait;
+                    blocked.until = now + RESPONSES_WAIT;
                     blocked.why = Why::Responses { framed, accepted };
                 }
                 Why::Responses { .. } => self.responses_overdue(init, out),
