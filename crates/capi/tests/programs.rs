@@ -155,6 +155,11 @@ fn threads_can_make_and_destroy_at_once() {
 }
 
 #[test]
+fn a_read_returns_nothing_of_a_later_write() {
+    run("order", |_| vec![]);
+}
+
+#[test]
 fn the_libraries_are_one_engine_in_either_order() {
     let path = |folder: &Path, name: &str| folder.join(name).display().to_string();
     let (verbs, cm) = ("libibverbs.so.1", "librdmacm.so.1");

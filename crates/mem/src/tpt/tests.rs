@@ -4,6 +4,7 @@
 mod model;
 
 use super::*;
+use crate::att::{Page, PageSize};
 use crate::window::{Bind, WindowType};
 
 fn table() -> Tpt {
@@ -436,4 +437,60 @@ fn a_bind_that_meets_the_end_of_its_window_binds_nothing() {
     }
     tpt.deregister(shared).expect("no window is left on it");
     assert!(tpt.is_empty());
+}
+
+/// What a grant to write overwrites of one to read, byte for byte, whatever keys name the memory.
+#[test]
+fn overlaps_are_found_by_address() {
+    const PAGE: usize = 4096;
+    let tpt = table();
+    let mut bytes = vec![0; 6 * PAGE];
+    let skip = bytes.as_ptr().align_offset(PAGE);
+    let start = bytes[skip..].as_mut_ptr();
+    let len = 4 * PAGE as u64;
+    let at = |page: usize| Page::at(start.wrapping_add(page * PAGE));
+    let plain = Att::direct(start, len);
+    let turned = Att::paged(PageSize::K4, &[at(3), at(1), at(0), at(2)], 0, len).unwrap();
+    let apart = Att::direct(start.wrapping_add(4 * PAGE), 100);
+    let named = |att: Att| Region {
+        att,
+        start: To::new(0),
+        pd: Pd(1),
+        access: Access::ALL,
+        one_touch: false,
+    };
+    // SAFETY: the bytes outlive the table, and nothing else looks at them.
+    let keys = [plain, turned, apart].map(|att| unsafe { tpt.register(named(att)) }.unwrap());
+    let [plain, turned, apart] = keys;
+    let ask = |source: (Stag, u64, u64), target: (Stag, u64, u64)| {
+        let near = |(stag, at, len): (Stag, u64, u64), needs| Reach {
+            stag,
+            at,
+            len,
+            pd: Pd(1),
+            qp: 5,
+            needs,
+        };
+        let source = tpt
+            .gather_remote(&near(source, Access::REMOTE_READ))
+            .unwrap();
+        let target = tpt
+            .place_remote(&near(target, Access::REMOTE_WRITE))
+            .unwrap();
+        let mut found = Vec::new();
+        source.overlaps(&target, |at, len| found.push((at, len)));
+        found
+    };
+    assert_eq!(ask((plain, 10, 20), (plain, 25, 100)), [(15, 5)]);
+    assert_eq!(ask((plain, 10, 20), (plain, 30, 100)), []);
+    assert_eq!(ask((plain, 0, 100), (apart, 0, 100)), []);
+    // Byte 100 of the first page is byte 2 * 4096 + 100 of the turned one, and the other way round.
+    assert_eq!(
+        ask((plain, 100, 10), (turned, 2 * 4096 + 105, 50)),
+        [(5, 5)]
+    );
+    assert_eq!(
+        ask((turned, 0, len), (plain, 4000, 200)),
+        [(4096, 104), (2 * 4096 + 4000, 96)]
+    );
 }
