@@ -36,8 +36,8 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("c-{name}-{count}"));
     let linked: &[&str] = match name {
-        // It loads the libraries itself.
-        "load" => &[],
+        // They load the libraries themselves, or are preloaded with one.
+        "load" | "interposed" => &[],
         "sockets" | "upgrade" => &["librdmacm.so.1", "libibverbs.so.1"],
         _ => &["libibverbs.so.1"],
     };
@@ -73,7 +73,11 @@ fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
     let Some(program) = compile(name, &folder) else {
         return;
     };
-    let mut child = Command::new(&program)
+    let mut command = Command::new(&program);
+    if name == "interposed" {
+        command.env("LD_PRELOAD", folder.join("libverbena-rsocket.so"));
+    }
+    let mut child = command
         .args(args(&folder))
         .env("LD_LIBRARY_PATH", &folder)
         .stdout(Stdio::piped())
@@ -136,6 +140,12 @@ fn threads_can_be_cancelled() {
 #[test]
 fn a_thread_that_waits_at_a_socket_can_be_disturbed() {
     run("sockets", |_| vec![]);
+}
+
+/// Descriptor flags once ended in an endless recursion between the preloaded library and `rfcntl`.
+#[test]
+fn interposed_socket_calls_do_not_recurse() {
+    run("interposed", |_| vec![]);
 }
 
 #[test]

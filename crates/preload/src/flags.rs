@@ -1,5 +1,6 @@
 //! `fcntl` and `ioctl`, whose last argument may be anything: it is passed on as it came.
-//! It promises that flags of rsockets are heeded. It refuses other questions about them.
+//! On an rsocket `fcntl` reads and sets the descriptor and status flags, and `ioctl` knows `FIONBIO`, `FIOCLEX` and
+//! `FIONCLEX`; every other request fails with `EINVAL`.
 
 use core::ffi::{c_int, c_long, c_ulong};
 
@@ -30,13 +31,15 @@ pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_l
     next!(fcntl64(fd => c_int, command => c_int, argument => c_long) -> c_int)
 }
 
-/// As the C library's; of rsockets only whether calls wait can be said.
+/// As the C library's; on an rsocket it sets `O_NONBLOCK` or the close-on-exec flag, and nothing else.
 ///
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
-    if !mine::is(fd) {
+    // Close-on-exec belongs to the descriptor, which is one of the system's.
+    let of_descriptor = [libc::FIOCLEX as c_ulong, libc::FIONCLEX as c_ulong];
+    if !mine::is(fd) || of_descriptor.contains(&request) {
         return next!(ioctl(fd => c_int, request => c_ulong, argument => *mut c_int) -> c_int);
     }
     if request != libc::FIONBIO as c_ulong || argument.is_null() {

@@ -300,8 +300,15 @@ pub(super) unsafe extern "C" fn verbena_rfcntl(
             own.stream.set_nonblocking(wanted);
             Ok(0)
         }
-        (Entry::Datagram, _) | (_, libc::F_GETFD | libc::F_SETFD) => {
-            // SAFETY: flags of a descriptor of ours.
+        (Entry::Stream(_), libc::F_GETFD | libc::F_SETFD) => {
+            // A system call, not the C library's `fcntl`: under `libverbena-rsocket.so` that name leads back here for the
+            // descriptor of a stream socket.
+            // SAFETY: `fcntl(2)` with a command that takes a number and touches no memory.
+            let done = unsafe { libc::syscall(libc::SYS_fcntl, socket, command, argument) };
+            Ok(checked(done as isize)? as c_int)
+        }
+        (Entry::Datagram, _) => {
+            // SAFETY: the program's descriptor and argument, as `fcntl` takes them.
             let done = unsafe { libc::fcntl(socket, command, argument) };
             Ok(checked(done as isize)? as c_int)
         }
