@@ -159,6 +159,12 @@ fn a_program_can_leave_without_cleaning_up() {
     run("leave", |_| vec!["quickly".to_owned()]);
 }
 
+/// A receiver that exits or is killed after polling a completion; its sender's request has succeeded.
+#[test]
+fn polled_messages_succeed_though_the_receiver_dies() {
+    run("deaths", |_| vec!["8".to_owned()]);
+}
+
 #[test]
 fn threads_can_make_and_destroy_at_once() {
     run("hammer", |_| vec![]);

@@ -27,6 +27,12 @@ pub trait Carrier {
     /// Sends the bytes of the sources, in order.
     fn write(&mut self, sources: &Sources<'_>) -> Moved;
 
+    /// Bytes written that the peer's process cannot have read, known when the peer has closed its direction; `None` where
+    /// the carrier cannot tell.
+    fn undelivered(&self) -> Option<u64> {
+        None
+    }
+
     /// Nothing can be done before so many further bytes are there: nobody need be woken for fewer. A wish, which holds until the next one.
     fn expect(&mut self, _bytes: usize) {}
 }

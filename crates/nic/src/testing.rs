@@ -48,7 +48,7 @@ impl Default for Setup {
             qp_type: QpType::Rc,
             extensions: true,
             rfc7306: true,
-            features: Features::READ_V2 | Features::SEND_IMM,
+            features: Features::READ_V2 | Features::SEND_IMM | Features::CLOSING_ACK,
             rnr_retry: RnrRetry::Forever,
             shared: false,
             policy: Policy::Verbs,

@@ -113,6 +113,8 @@ pub struct Requester {
     stopped: Rsn,
     retry: RnrRetry,
     deadline: Option<Time>,
+    /// The peer repeated its last acknowledgement: it closes, and executes nothing more.
+    closing: bool,
     /// The last refused request and its deadline: refused again without progress, it gets no new budget.
     waited: Option<(Rsn, Option<Time>)>,
 }
@@ -129,6 +131,7 @@ impl Requester {
             stopped: Rsn::ZERO,
             retry,
             deadline: None,
+            closing: false,
             waited: None,
         }
     }
@@ -156,6 +159,11 @@ impl Requester {
     /// Requests sent and not acknowledged.
     pub fn unacknowledged(&self) -> u32 {
         self.next.minus(self.acked)
+    }
+
+    /// The peer has announced an orderly close: no request beyond [`acked`](Requester::acked) will be executed.
+    pub fn is_closing(&self) -> bool {
+        self.closing
     }
 
     /// A request may be sent now.
@@ -197,7 +205,11 @@ impl Requester {
     /// The response to request `rsn` is complete, which acknowledges it and all before it.
     pub(crate) fn handle_response(&mut self, rsn: Rsn) -> Result<(), Violation> {
         if self.tracked {
-            self.handle_ack(rsn.next())
+            let closing = self.closing;
+            let handled = self.handle_ack(rsn.next());
+            // Only an ACK message announces a close, not a response whose request an ACK has covered already.
+            self.closing = closing;
+            handled
         } else {
             Ok(())
         }
@@ -220,6 +232,7 @@ impl Requester {
     /// ACK(n): all before n are executed.
     pub fn handle_ack(&mut self, n: Rsn) -> Result<(), Violation> {
         self.check("ACK", n, self.highest())?;
+        self.closing |= n == self.acked;
         self.acked = n;
         // Numbers come round: only a refusal without progress in between is the same wait.
         self.waited = self.waited.filter(|(rsn, _)| !rsn.is_before(n));

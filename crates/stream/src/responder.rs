@@ -221,6 +221,11 @@ impl Responder {
         self.acked
     }
 
+    /// What was acknowledged last.
+    pub(crate) fn acked(&self) -> Rsn {
+        self.acked
+    }
+
     /// A response left that implies an acknowledgement of its own request.
     pub(crate) fn acknowledged_by_response(&mut self, rsn: Rsn) {
         if rsn == self.next {

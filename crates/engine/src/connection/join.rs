@@ -96,7 +96,7 @@ impl Connection {
             caps: Caps {
                 version: Caps::VERSION,
                 max_ulpdu: u16::MAX,
-                features: Features::READ_V2 | Features::SEND_IMM,
+                features: Features::READ_V2 | Features::SEND_IMM | Features::CLOSING_ACK,
                 personality: init.personality,
                 qp_type: init.qp_type,
                 min_rnr_timer: manners.rnr_timer,

@@ -78,6 +78,12 @@ impl Carrier for &Line {
             Moved::Nothing
         }
     }
+
+    fn undelivered(&self) -> Option<u64> {
+        // The two ends of a pair close together.
+        let single = self.is_open() && self.other.is_none();
+        single.then(|| self.socket.unacknowledged())
+    }
 }
 
 /// A line for one turn of sending: it takes some bytes, and then none until the next turn.
@@ -104,6 +110,10 @@ impl Turn<'_> {
 impl Carrier for Turn<'_> {
     fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
         Carrier::read(&mut self.line, targets)
+    }
+
+    fn undelivered(&self) -> Option<u64> {
+        self.line.undelivered()
     }
 
     fn write(&mut self, sources: &Sources<'_>) -> Moved {

@@ -12,6 +12,7 @@ use verbena_stream::{Agreement, Endpoint, Terms, Time};
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
 use super::starting::{After, Side, Starting};
+use super::turn::PROBATION;
 use super::{Connection, Line, Phase, Slot};
 use crate::core::Core;
 use crate::door::{Arrived, Place};
@@ -91,7 +92,7 @@ impl Connection {
             watch: Watch::new(By::Shard),
             startup,
             deferred: AtomicBool::new(false),
-            distrust: AtomicU32::new(0),
+            distrust: AtomicU32::new(PROBATION),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             last_moment: AtomicU64::new(0),

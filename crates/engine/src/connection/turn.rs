@@ -30,6 +30,9 @@ const SCRATCH: usize = 256 << 10;
 const ROOM_POLLS: u32 = 8;
 /// Acknowledgements that leave at once after one was put off for too long.
 const DISTRUST: u32 = 256;
+/// Turns of a new connection whose acknowledgements leave at once. A process that is killed with unread messages in its socket
+/// takes along what it put off, and short conversations must not depend on it (docs/connections.md).
+pub(super) const PROBATION: u32 = 64;
 /// How often a peer that owes an answer is looked at.
 const WATCH: Duration = Duration::from_millis(500);
 
@@ -258,7 +261,10 @@ impl Connection {
     fn look_ahead(&self, bound: &Bound, outlook: &Outlook, out: &mut Outbox) {
         match outlook.future {
             Future::Open => {}
-            Future::Close => return self.close(Vec::new(), out),
+            Future::Close => {
+                let words = self.is_running().then(|| bound.qp.closing_words(out));
+                return self.close(words.unwrap_or_default(), out);
+            }
             Future::Reset => return self.abort(out),
         }
         if let Some(deadline) = outlook.deadline {

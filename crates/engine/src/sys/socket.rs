@@ -254,6 +254,14 @@ impl Socket {
         }
     }
 
+    /// Bytes written and not acknowledged by the peer's TCP.
+    ///
+    /// Once the peer's FIN has come and no reset with it, the rest was read by its process: Linux resets a connection that
+    /// is closed with unread bytes, and acknowledges no byte that arrives after the close (`tcp_close`, RFC 2525 §2.17).
+    pub fn unacknowledged(&self) -> u64 {
+        u64::try_from(self.unsent()).unwrap_or(0)
+    }
+
     /// Bytes written and not acknowledged.
     fn unsent(&self) -> i32 {
         let mut bytes = 0_i32;

@@ -164,6 +164,9 @@ pub(super) struct Inner {
     pub(super) ending: Option<bool>,
     /// A frame was begun that cannot be finished: the connection can only be broken off.
     pub(super) severed: bool,
+    /// What the connection of a stream that was emptied (RESET) carries before it is closed.
+    #[serde(skip)]
+    pub(super) parting: Vec<u8>,
     /// The queue pair is destroyed; whoever still holds it can do nothing with it.
     pub(super) retired: bool,
 }
@@ -213,6 +216,7 @@ impl Inner {
             counters: Counters::default(),
             ending: None,
             severed: false,
+            parting: Vec::new(),
             retired: false,
         }
     }

@@ -119,8 +119,16 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
+                // A stream on probation ends without a word.
+                let proven = self.proof.is_none();
+                let parting = if proven {
+                    self.last_words(init)
+                } else {
+                    Vec::new()
+                };
                 self.give_back(init, out);
                 self.renew();
+                self.parting = parting;
                 // In here, where nothing else can complete work of this queue pair.
                 init.remove_completions();
             }
@@ -231,6 +239,7 @@ impl Inner {
             return false;
         };
         self.state = next;
+        self.parting = Vec::new();
         self.gone = false;
         (self.mourns_until, self.stays) = (None, false);
         self.last_wqe_told = false;

@@ -149,6 +149,7 @@ impl Inner {
                 Receiving::Dry
             }
             Moved::End => {
+                self.presume_executed(init, carrier.undelivered());
                 self.peer_gone(init, false, out);
                 Receiving::Ended
             }

@@ -14,6 +14,7 @@ use super::answer::{access, part};
 use super::inner::Inner;
 use super::memory::gathers;
 use super::outgo::{Cut, Granted, Origin, Refused};
+use super::pull::Receiving;
 use super::wqe::Wqe;
 use crate::carrier::{Carrier, Moved};
 use crate::event::{Event, Outbox};
@@ -22,6 +23,9 @@ use crate::wc::Status;
 
 /// Frames whose payload is in place, ahead of the carrier: no more than one write takes.
 const MAX_CUTS: usize = 16;
+
+/// Reads from a connection that takes no more bytes: its receive buffer holds less.
+const MAX_LAST_READS: usize = 1 << 14;
 
 /// What an attempt to send came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +112,7 @@ impl Inner {
                 Moved::Bytes(n) => n,
                 Moved::Nothing => 0,
                 Moved::End | Moved::Broken => {
-                    self.peer_gone(init, true, out);
+                    self.write_failed(init, carrier, now, out);
                     return Sending::Ended;
                 }
                 Moved::Fault => {
@@ -134,6 +138,26 @@ impl Inner {
                 return Sending::Idle;
             }
         }
+    }
+
+    /// The connection takes no more bytes. What the peer said before it ended is still in the carrier, acknowledgements among
+    /// it, and counts.
+    #[cold]
+    fn write_failed(
+        &mut self,
+        init: &QpInit,
+        carrier: &mut impl Carrier,
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        let mut scratch = [0; 2048];
+        for _ in 0..MAX_LAST_READS {
+            match self.pull(init, carrier, &mut scratch, now, out) {
+                Receiving::Some(_) if !self.gone => {}
+                _ => break,
+            }
+        }
+        self.peer_gone(init, true, out);
     }
 
     /// Payload that was framed may not be read any more.

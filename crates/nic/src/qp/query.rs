@@ -93,6 +93,11 @@ impl Qp {
         self.attend(out, Inner::hang_up)
     }
 
+    /// The connection is about to be closed, since [`Future::Close`] said so: what it should carry before that.
+    pub fn closing_words(&self, out: &mut Outbox) -> Vec<u8> {
+        self.attend(out, |inner, _, _| inner.closing_words())
+    }
+
     /// Ends the queue pair for good: nothing completes any more, and it leaves the line of its shared receive queue.
     ///
     /// Returns the bytes its connection should still carry before it is closed: the rest of a frame that the peer has

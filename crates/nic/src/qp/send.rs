@@ -32,7 +32,27 @@ impl Inner {
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
             self.outgo.put_control(&frame);
         }
+        self.announce_close();
         self.outgo.take()
+    }
+
+    /// Tells the peer that this side closes in good order, so that it does not take the end of the stream for the end of
+    /// the process.
+    fn announce_close(&mut self) {
+        if let Some(frame) = self.stream.as_mut().and_then(Stream::closing_ack) {
+            self.outgo.put_control(&frame);
+        }
+    }
+
+    /// What the connection carries before it is closed: what a stream said that was emptied, or that it closes now.
+    pub(super) fn closing_words(&mut self) -> Vec<u8> {
+        let mut last = core::mem::take(&mut self.parting);
+        // Another stream may have begun meanwhile, and goes on.
+        if self.stream.is_some() && self.wants_close() && !self.severed {
+            self.announce_close();
+            last.append(&mut self.outgo.take());
+        }
+        last
     }
 
     /// Acknowledgements that could have waited.

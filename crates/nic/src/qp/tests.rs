@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod carrying;
+mod deaths;
 mod errors;
 mod hostile;
 mod in_order;

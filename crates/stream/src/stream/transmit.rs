@@ -250,6 +250,14 @@ impl Stream {
         leaves.then(|| self.ledger.responder.acknowledge(oldest))
     }
 
+    /// The frame that announces an orderly close, behind every acknowledgement that is due: the last acknowledgement once
+    /// more (docs/extensions.md). `None` if the peer does not know it, or if the stream has ended in another way.
+    pub fn closing_ack(&mut self) -> Option<Frame> {
+        let known = self.state == State::Running && self.has(Features::CLOSING_ACK);
+        let acked = self.ledger.responder.acked();
+        known.then(|| self.tx.control(&Control::Ack(acked)))
+    }
+
     /// A failing stream acknowledges what it did execute as that becomes true, then says why it ends.
     fn last_words(&mut self) -> Option<Frame> {
         let oldest = self.ledger.reads_in.oldest();

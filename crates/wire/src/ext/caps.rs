@@ -45,6 +45,8 @@ impl Features {
     pub const SEND_IMM: Self = Self(2);
     /// Shared-memory rings between processes of one host.
     pub const RINGS: Self = Self(4);
+    /// The last acknowledgement is repeated before an orderly close.
+    pub const CLOSING_ACK: Self = Self(8);
 
     /// The set with these bits.
     pub const fn from_bits(bits: u32) -> Self {
@@ -84,6 +86,7 @@ impl fmt::Display for Features {
             (Self::READ_V2, "read_v2"),
             (Self::SEND_IMM, "send_imm"),
             (Self::RINGS, "rings"),
+            (Self::CLOSING_ACK, "closing_ack"),
         ];
         let mut names = known
             .into_iter()
