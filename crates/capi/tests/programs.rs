@@ -38,7 +38,7 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
     let linked: &[&str] = match name {
         // They load the libraries themselves, or are preloaded with one.
         "load" | "interposed" => &[],
-        "sockets" | "upgrade" => &["librdmacm.so.1", "libibverbs.so.1"],
+        "sockets" | "upgrade" | "segments" => &["librdmacm.so.1", "libibverbs.so.1"],
         _ => &["libibverbs.so.1"],
     };
     let output = Command::new("gcc")
@@ -163,6 +163,12 @@ fn a_program_can_leave_without_cleaning_up() {
 #[test]
 fn polled_messages_succeed_though_the_receiver_dies() {
     run("deaths", |_| vec!["8".to_owned()]);
+}
+
+/// RFC 5044 §4.5, and what siw needs: full frames have no pad, fit a segment, and end with it.
+#[test]
+fn full_frames_end_with_their_segments() {
+    run("segments", |_| vec![]);
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Connection {
     last_moment: AtomicU64,
     /// When a peer that has said nothing gets its nudge, in nanoseconds; 0 if it gets none.
     nudge: AtomicU64,
+    /// The peer has none of the extensions.
+    is_standard: AtomicBool,
     /// The earliest time that the shard was asked for, in nanoseconds.
     due: AtomicU64,
 }
@@ -86,6 +88,8 @@ enum Phase {
     /// Nothing is sent any more, and what comes is thrown away until the peer closes, too, or the time is over.
     Lingering {
         unsent: Vec<u8>,
+        /// When our direction is closed.
+        shut: Time,
         until: Time,
         /// Whoever never got beyond the startup still counts as starting: its descriptor is as dear.
         _place: Option<Place>,

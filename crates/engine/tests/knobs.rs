@@ -5,7 +5,7 @@ mod common;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, SEND, Side, join, pair};
+use common::{PATIENCE, SEND, Side, admit, join, loopback, pair};
 use verbena_nic::{QpState, Status, Wc};
 
 /// B polls until a message is there and stays away afterwards; how long A waits to be told that it arrived.
@@ -31,6 +31,10 @@ fn acknowledgements_that_were_put_off_for_too_long_are_not_put_off_again() {
     let slow = Duration::from_millis(400);
     let (a, b) = (Side::new(&[]), Side::new(&[("lend_time", "500ms")]));
     join(&a, &b);
+    // A new connection puts nothing off.
+    for _ in 0..100 {
+        acknowledged_after(&a, &b);
+    }
     // Whether the first one is put off depends on who reads it; without the memory of it nearly all would be.
     let late = (0..6)
         .filter(|_| acknowledged_after(&a, &b) >= slow)
@@ -158,4 +162,59 @@ fn a_nudge_is_harmless() {
         assert_eq!(a.statuses(2).len(), 2);
         assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
     }
+}
+
+/// RFC 5044 has a responder wait for the first frame; a client on siw may wait for its server's.
+#[test]
+fn a_responder_speaks_first_after_a_while() {
+    for (speak_first, speaks) in [("20ms", true), ("0s", false)] {
+        for request in [
+            &b"MPA ID Req Frame\0\x01\0\0"[..],
+            b"MPA ID Req Frame\x10\x02\0\x04\0\x01\0\x01",
+        ] {
+            let side = Side::new(&[("crc", "off"), ("speak_first", speak_first)]);
+            let door = side.engine.listen(loopback(), 4).unwrap();
+            let mut raw = std::net::TcpStream::connect(door.local().unwrap()).unwrap();
+            raw.write_all(request).unwrap();
+            admit(&door, &side.qp);
+            let mut reply = vec![0; request.len()];
+            raw.read_exact(&mut reply).unwrap();
+            side.post(1, SEND, &[side.sge(0, 8)]);
+            side.receive(2, &[side.sge(64, 8)]);
+            let mut sent = [0; 2 + 18 + 8 + 4];
+            if speaks {
+                raw.set_read_timeout(Some(PATIENCE)).unwrap();
+                raw.read_exact(&mut sent).unwrap();
+            } else {
+                raw.set_read_timeout(Some(Duration::from_millis(200)))
+                    .unwrap();
+                assert!(raw.read(&mut sent).is_err(), "silent until the first frame");
+            }
+            // Its own first frame is welcome before and after.
+            raw.write_all(b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0")
+                .unwrap();
+            let mut ended = side.statuses(2);
+            ended.sort_unstable_by_key(|(id, _)| *id);
+            assert_eq!(ended, [(1, Status::Success), (2, Status::Success)]);
+            assert_eq!(side.qp.state(), QpState::Rts);
+        }
+    }
+}
+
+/// A close right behind the Terminate overtakes siw's own establishment.
+#[test]
+fn a_new_standard_peer_has_time_between_terminate_and_close() {
+    let a = Side::new(&[("rtr", "none"), ("crc", "off")]);
+    let (at, peer) = silent_responder();
+    common::dial(&a.qp, at).unwrap();
+    let mut raw = peer.join().unwrap();
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    let began = Instant::now();
+    // A message of an unknown queue.
+    raw.write_all(b"\0\x12\x41\x43\0\0\0\0\0\0\0\x09\0\0\0\x01\0\0\0\0\0\0\0\0")
+        .unwrap();
+    let said = what_comes(&mut raw);
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    // RDMAP's opcode of a Terminate.
+    assert_eq!(said.get(3), Some(&0x47), "{said:x?}");
 }

@@ -123,6 +123,12 @@ impl Stream {
         self.error.lock().take()
     }
 
+    /// Connecting has failed, and the error was not taken yet.
+    pub fn connect_failed(&self) -> bool {
+        let link = self.link();
+        link.is_ok_and(|link| matches!(link.phase(), Phase::Failed(_)))
+    }
+
     /// Connecting failed: the socket is as before, and tells the error to whoever asks.
     fn fail(&self, error: &Error) {
         let gone = {

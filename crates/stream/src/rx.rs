@@ -231,6 +231,11 @@ impl Rx {
         Ok(())
     }
 
+    /// No first FPDU has come, and none of a certain kind was agreed on.
+    pub fn takes_anything_first(&self) -> bool {
+        self.first == First::Anything
+    }
+
     /// The first FPDU has been validated: a responder may send from now on (RFC 5044 §7.1.2).
     pub fn saw_first(&self) -> bool {
         self.first == First::Past

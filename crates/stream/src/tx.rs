@@ -70,6 +70,10 @@ impl Tx {
         self.max_ulpdu
     }
 
+    pub(crate) fn has_markers(&self) -> bool {
+        self.phase.is_some()
+    }
+
     /// Something was sent, or is about to be.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun > 0

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
-use verbena_rsocket::{Alarm, Readiness};
+use verbena_rsocket::{Alarm, Readiness, Stream};
 
 use super::table::{Entry, Socket};
 use super::{answer, defaults, last, table};
@@ -108,7 +108,7 @@ impl Wanted<'_> {
         let mut ready = 0;
         for ((fd, own), other) in self.fds.iter_mut().zip(&self.sockets).zip(&self.others) {
             fd.revents = match own {
-                Some(own) => events(own.stream.readiness(), fd.events),
+                Some(own) => socket_events(&own.stream, fd.events),
                 None => other.revents,
             };
             ready += c_int::from(fd.revents != 0);
@@ -146,6 +146,16 @@ fn millis(until: Option<Instant>) -> c_int {
     let Some(until) = until else { return -1 };
     let left = until.saturating_duration_since(Instant::now());
     c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
+}
+
+/// A failed attempt to connect is writable and nothing else to a caller that waits for that, as in librdmacm: `rstream` takes
+/// `POLLERR` for an error of `rpoll` itself, and would not ask for `SO_ERROR`.
+fn socket_events(stream: &Stream, wanted: i16) -> i16 {
+    let (ready, writable) = (stream.readiness(), libc::POLLOUT | libc::POLLWRNORM);
+    if ready.error && wanted & writable != 0 && stream.connect_failed() {
+        return wanted & writable;
+    }
+    events(ready, wanted)
 }
 
 fn events(ready: Readiness, wanted: i16) -> i16 {

@@ -1,5 +1,6 @@
 /* Threads that wait at rsockets are interrupted, cancelled, and left alone by peers that are killed or exit without closing. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -73,6 +74,56 @@ static pid_t child(void (*work)(int socket), int *socket)
 	close(pipes[0]);
 	close(pipes[1]);
 	return pid;
+}
+
+/* A server of another kind: it accepts in MPA's words, with private data that is no hello of ours. */
+static void *foreign(void *listener)
+{
+	static const char reply[] = "MPA ID Rep Frame\x10\x02\0\x14\0\x01\0\x01\x01\0\0\0 rsocket data";
+	char request[20 + 512];
+	size_t want = 20, got = 0;
+	int socket = accept(*(int *)listener, NULL, NULL);
+	CHECK(socket >= 0);
+	while (got < want) {
+		ssize_t n = read(socket, request + got, want - got);
+		CHECK(n > 0);
+		got += n;
+		if (got == 20 && want == 20)
+			want += (unsigned char)request[18] << 8 | (unsigned char)request[19];
+	}
+	CHECK(write(socket, reply, 20 + 0x14) == 20 + 0x14);
+	/* Until the other side has ended it. */
+	while (read(socket, request, sizeof request) > 0)
+		;
+	close(socket);
+	return NULL;
+}
+
+static void strangers(void)
+{
+	for (int waits = 0; waits < 2; waits++) {
+		struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+		socklen_t len = sizeof at;
+		int error = 0, listener = socket(AF_INET, SOCK_STREAM, 0);
+		pthread_t thread;
+		CHECK(listener >= 0 && !bind(listener, (struct sockaddr *)&at, len) && !listen(listener, 1));
+		CHECK(!getsockname(listener, (struct sockaddr *)&at, &len));
+		CHECK(!pthread_create(&thread, NULL, foreign, &listener));
+		int mine = rsocket(AF_INET, SOCK_STREAM, 0);
+		CHECK(mine >= 0);
+		if (waits) {
+			CHECK(rconnect(mine, (struct sockaddr *)&at, sizeof at) == -1 && errno == EPROTO);
+		} else {
+			/* As rstream does: anything but POLLOUT is an error of rpoll, told by errno. */
+			struct pollfd ready = { .fd = mine, .events = POLLOUT };
+			CHECK(!rfcntl(mine, F_SETFL, O_NONBLOCK));
+			CHECK(rconnect(mine, (struct sockaddr *)&at, sizeof at) == -1 && errno == EINPROGRESS);
+			CHECK(rpoll(&ready, 1, 20000) == 1 && ready.revents == POLLOUT);
+			len = sizeof error;
+			CHECK(!rgetsockopt(mine, SOL_SOCKET, SO_ERROR, &error, &len) && error == EPROTO);
+		}
+		CHECK(!rclose(mine) && !pthread_join(thread, NULL) && !close(listener));
+	}
 }
 
 static volatile sig_atomic_t signals;
@@ -228,6 +279,7 @@ int main(void)
 	threads_are_cancelled();
 	CHECK(!rclose(ours));
 	CHECK(!rclose(theirs));
+	strangers();
 	puts("fine");
 	return 0;
 }

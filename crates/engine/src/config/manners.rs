@@ -46,7 +46,7 @@ impl Settings {
     /// Whether frames to such a peer may exceed a TCP segment.
     pub fn large_fpdus(&self, met: Profile) -> bool {
         match self.fpdu {
-            Fpdu::Auto => met != Profile::Standard,
+            Fpdu::Auto => met == Profile::Verbena,
             Fpdu::Mss => false,
             Fpdu::Large => true,
         }

@@ -132,7 +132,7 @@ settings! {
     multicast_port: u16 = 19_999, Number(1024..=65_535);
     /// Checksums; `auto` is off towards this host and on across hosts. If either side wants them, both carry them.
     crc: Choice = Choice::Auto, Words(CHOICES);
-    /// Frames that fit a TCP segment, or long ones; `auto` is large towards software and mss towards others.
+    /// Frames that fit a TCP segment, or long ones; `auto` is large towards Verbena and mss towards others.
     fpdu: Fpdu = Fpdu::Auto, Words(FPDUS);
     /// Ask peers for MPA markers.
     markers: bool = false, Switch;
@@ -228,6 +228,8 @@ settings! {
     memory_wait: Duration = Duration::from_secs(5), millis(0, 5_000);
     /// How long after its startup a peer without the extensions, which was sent something and has said nothing, gets one empty RDMA Write: siw may have missed the first frame. `0s` sends none.
     nudge: Duration = Duration::from_millis(20), millis(0, 60_000);
+    /// How long after its startup an initiator without the extensions and without peer-to-peer mode, which has said nothing, is sent what waits for it: RFC 5044 has the responder wait for the first frame, but on siw a client may wait for its server's. `0s` waits for ever.
+    speak_first: Duration = Duration::from_millis(50), millis(0, 60_000);
     /// How long the end of a closed connection is waited for.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// What is worth a line in the log.

@@ -2,15 +2,21 @@
 //! It promises that a Terminate reaches a peer that lives: the socket is closed when the peer has closed, too, or after a
 //! while, never with unread input before that. It refuses to wait; the shard's timer ends what takes too long.
 
+use core::time::Duration;
+use std::sync::atomic::Ordering;
+
 use verbena_nic::{Moved, Outbox};
 use verbena_stream::Time;
 
 use super::{Bound, Connection, Phase, read_into, write_from};
-use crate::door::Place;
 use crate::sys;
 
 /// Reads of one turn, before others have theirs: a peer may send as fast as it likes.
 const READS: usize = 16;
+
+/// Time between our Terminate and our FIN if the connection is new: on Linux's siw a close that comes right behind the
+/// Terminate overtakes the establishment of its own side, which has crashed its kernel.
+const TERMINATE_GRACE: Duration = Duration::from_millis(100);
 
 /// Where a goodbye stands.
 enum Farewell {
@@ -26,7 +32,25 @@ enum Farewell {
 impl Connection {
     /// Sends `last` and closes our direction. Whatever the peer still says is thrown away.
     pub(crate) fn close(&self, last: Vec<u8>, out: &mut Outbox) {
-        let until = sys::now() + self.core.config.linger;
+        self.close_after(Duration::ZERO, last, out);
+    }
+
+    /// The stream ended with our Terminate. If its startup was a moment ago, a peer without the extensions gets
+    /// [`TERMINATE_GRACE`] before our direction is closed.
+    pub(super) fn close_terminated(&self, last: Vec<u8>, out: &mut Outbox) {
+        let young = self.is_standard.load(Ordering::Acquire) && sys::now() < self.startup;
+        let wait = if young {
+            TERMINATE_GRACE
+        } else {
+            Duration::ZERO
+        };
+        self.close_after(wait, last, out);
+    }
+
+    fn close_after(&self, wait: Duration, last: Vec<u8>, out: &mut Outbox) {
+        let now = sys::now();
+        let until = now + self.core.config.linger;
+        let shut = (now + wait).min(until);
         let before = {
             let mut phase = self.phase.lock();
             let place = match &mut *phase {
@@ -38,11 +62,20 @@ impl Connection {
                 Phase::Running { .. } => None,
             };
             self.line.shut();
-            self.linger_on(&mut phase, last, until, place)
+            let lingering = Phase::Lingering {
+                unsent: last,
+                shut,
+                until,
+                _place: place,
+            };
+            core::mem::replace(&mut *phase, lingering)
         };
         // Without the lock: it may take a program's handler along.
         drop(before);
         self.shard.at(until, self.token);
+        if !wait.is_zero() {
+            self.shard.at(shut, self.token);
+        }
         self.let_go();
         if let Some(unsent) = self.linger(out) {
             // Somebody must be told when the peer closes, or when there is room for the last words.
@@ -66,21 +99,6 @@ impl Connection {
         }
     }
 
-    fn linger_on(
-        &self,
-        phase: &mut Phase,
-        unsent: Vec<u8>,
-        until: Time,
-        place: Option<Place>,
-    ) -> Phase {
-        let lingering = Phase::Lingering {
-            unsent,
-            until,
-            _place: place,
-        };
-        core::mem::replace(phase, lingering)
-    }
-
     /// Breaks the connection off: the peer sees a reset.
     pub(crate) fn abort(&self, out: &mut Outbox) {
         self.line.socket().set_abortive();
@@ -99,7 +117,12 @@ impl Connection {
     /// are left.
     pub(super) fn linger(&self, out: &mut Outbox) -> Option<bool> {
         let farewell = match &mut *self.phase.lock() {
-            Phase::Lingering { unsent, until, .. } => self.farewell(unsent, *until),
+            Phase::Lingering {
+                unsent,
+                shut,
+                until,
+                ..
+            } => self.farewell(unsent, *shut, *until),
             _ => return None,
         };
         match farewell {
@@ -111,7 +134,7 @@ impl Connection {
         }
     }
 
-    fn farewell(&self, unsent: &mut Vec<u8>, until: Time) -> Farewell {
+    fn farewell(&self, unsent: &mut Vec<u8>, shut: Time, until: Time) -> Farewell {
         while !unsent.is_empty() {
             match write_from(self.line.socket(), unsent) {
                 Moved::Bytes(n) => drop(unsent.drain(..n)),
@@ -119,7 +142,8 @@ impl Connection {
                 Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
             }
         }
-        if unsent.is_empty() && self.line.socket().shutdown_write().is_err() {
+        let shuts = unsent.is_empty() && sys::now() >= shut;
+        if shuts && self.line.socket().shutdown_write().is_err() {
             return Farewell::Over;
         }
         let mut waste = [0; 16 << 10];

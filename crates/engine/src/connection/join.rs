@@ -3,6 +3,7 @@
 //! It refuses to wait; bytes that came along with the startup are the stream's first.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,7 @@ use verbena_stream::startup::Rtr;
 use verbena_stream::{Agreement, Role, Settings, Stream};
 use verbena_wire::ext::{Caps, Features};
 use verbena_wire::mpa::startup::Revision;
+use verbena_wire::mpa::{mulpdu, pad_len};
 
 use super::line::Line;
 use super::{Bound, Connection, Options, Phase};
@@ -18,8 +20,9 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::sys::{self, Socket};
 
-/// The longest frame there is: a message of 64 KiB takes one of these and a few bytes that are read along with it.
-const LARGE: u16 = u16::MAX;
+/// The longest frame that needs no pad: a message of 64 KiB takes one of these and a few bytes that are read along with it.
+const LARGE: u16 = u16::MAX - 1;
+const _: () = assert!(pad_len(LARGE) == 0);
 
 impl Connection {
     /// A queue pair that is its own peer: a pair of sockets, and nothing to agree on.
@@ -89,7 +92,7 @@ impl Connection {
             *manners
         };
         let settings = Settings {
-            max_ulpdu: self.max_ulpdu(config.large_fpdus(met)),
+            max_ulpdu: self.max_ulpdu(config.large_fpdus(met), agreement.markers_tx),
             rfc7306,
             rnr_retry: manners.rnr_retry,
             drops: init.qp_type == QpType::Uc,
@@ -105,6 +108,9 @@ impl Connection {
                 same_host: None,
             },
         };
+        if !agreement.extensions && settings.max_ulpdu != LARGE {
+            self.line.socket().end_segments();
+        }
         let mut stream = Stream::new(agreement, settings);
         stream.set_acks(config.acks());
         let role = introduction.clone();
@@ -153,8 +159,17 @@ impl Connection {
             // Whoever has to prove who it is has the rest of that time for it.
             self.shard.not_at(self.startup, self.token);
         }
-        if agreement.role == Role::Initiator && !agreement.extensions && !config.nudge.is_zero() {
-            let when = sys::now() + config.nudge;
+        self.is_standard
+            .store(!agreement.extensions, Ordering::Release);
+        let waits = match (agreement.role, agreement.rtr) {
+            _ if agreement.extensions => Duration::ZERO,
+            (Role::Initiator, _) => config.nudge,
+            // Without peer-to-peer mode the initiator may be the one that waits for a first message.
+            (Role::Responder, Rtr::None) => config.speak_first,
+            (Role::Responder, _) => Duration::ZERO,
+        };
+        if !waits.is_zero() {
+            let when = sys::now() + waits;
             self.nudge.store(when.nanos(), Ordering::Release);
             self.shard.at(when, self.token);
         }
@@ -181,13 +196,13 @@ impl Connection {
         (bound, before)
     }
 
-    fn max_ulpdu(&self, large: bool) -> u16 {
+    /// RFC 5044 §4.5: a full frame is one TCP segment, and needs no pad. Linux's siw mishandles a trailer that is split over
+    /// two segments.
+    fn max_ulpdu(&self, large: bool, markers: bool) -> u16 {
         if large {
             return LARGE;
         }
-        // RFC 5044 §5.1: one frame per TCP segment, its length field and checksum included, a multiple of four.
         let mss = self.line.socket().mss().unwrap_or(1460);
-        let fits = mss.saturating_sub(6) & !3;
-        u16::try_from(fits).unwrap_or(LARGE)
+        mulpdu(mss as usize, markers).min(LARGE)
     }
 }

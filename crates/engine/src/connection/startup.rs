@@ -97,6 +97,7 @@ impl Connection {
             watched: AtomicBool::new(false),
             last_moment: AtomicU64::new(0),
             nudge: AtomicU64::new(0),
+            is_standard: AtomicBool::new(false),
             due: AtomicU64::new(0),
         }))
     }

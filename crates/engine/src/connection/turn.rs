@@ -263,7 +263,12 @@ impl Connection {
             Future::Open => {}
             Future::Close => {
                 let words = self.is_running().then(|| bound.qp.closing_words(out));
-                return self.close(words.unwrap_or_default(), out);
+                let words = words.unwrap_or_default();
+                return if bound.qp.has_terminated() {
+                    self.close_terminated(words, out)
+                } else {
+                    self.close(words, out)
+                };
             }
             Future::Reset => return self.abort(out),
         }

@@ -24,7 +24,7 @@ impl Carrier for &Socket {
     }
 
     fn write(&mut self, sources: &Sources<'_>) -> Moved {
-        let flags = libc::MSG_NOSIGNAL;
+        let flags = libc::MSG_NOSIGNAL | self.record_end();
         let moved = match sources.spans() {
             [one] => carry_one(libc::SYS_sendto, self.as_fd(), *one, flags),
             spans => carry(libc::SYS_sendmsg, self.as_fd(), spans, flags),

@@ -6,6 +6,7 @@ use core::mem::{MaybeUninit, size_of};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
@@ -30,11 +31,34 @@ const UNPACED: &str = "reno";
 #[derive(Debug)]
 pub struct Socket {
     fd: Fd,
+    /// Each write begins a TCP segment of its own.
+    segments: AtomicBool,
 }
 
 pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Socket {
+    fn of(fd: OwnedFd) -> Socket {
+        Socket {
+            fd: fd.into(),
+            segments: AtomicBool::new(false),
+        }
+    }
+
+    /// Each write begins a TCP segment of its own from now on: the kernel appends nothing to the last one (`MSG_EOR`).
+    pub fn end_segments(&self) {
+        self.segments.store(true, Ordering::Relaxed);
+    }
+
+    /// The flag for `sendmsg` that follows from [`end_segments`](Socket::end_segments).
+    pub(super) fn record_end(&self) -> libc::c_int {
+        if self.segments.load(Ordering::Relaxed) {
+            libc::MSG_EOR
+        } else {
+            0
+        }
+    }
+
     /// Dials `to`, from the address `from` if one is given (its port is the system's choice), as traffic of this class if one
     /// is. Success means under way;
     /// wait until the socket is writable and ask [`Socket::connected`].
@@ -72,7 +96,7 @@ impl Socket {
     pub fn pair() -> Result<(Socket, Socket)> {
         let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
             .map_err(Error::of("socketpair"))?;
-        Ok((Socket { fd: a.into() }, Socket { fd: b.into() }))
+        Ok((Socket::of(a), Socket::of(b)))
     }
 
     /// A socket that another process passed on: it does not block, and what it needs is set.
@@ -82,18 +106,21 @@ impl Socket {
             return Err(Error::new("recvmsg", Errno::PROTOTYPE));
         }
         rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
-        Ok(Socket { fd: fd.into() })
+        Ok(Socket::of(fd))
     }
 
     /// The same socket under another number.
     pub fn duplicate(&self) -> Result<Socket> {
         let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
-        Ok(Socket { fd: fd.into() })
+        let other = Socket::of(fd);
+        let segments = self.segments.load(Ordering::Relaxed);
+        other.segments.store(segments, Ordering::Relaxed);
+        Ok(other)
     }
 
     /// Takes over a TCP socket that does not block.
     pub(super) fn adopt(fd: OwnedFd) -> Result<Socket> {
-        let socket = Socket { fd: fd.into() };
+        let socket = Socket::of(fd);
         // Frames are put together before they are sent; waiting for more would only add to their latency.
         sockopt::set_tcp_nodelay(&socket.fd, true).map_err(Error::of("setsockopt TCP_NODELAY"))?;
         Ok(socket)

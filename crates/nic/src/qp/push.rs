@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use smallvec::smallvec;
 use verbena_mem::{Refusal, Sources};
-use verbena_stream::Time;
+use verbena_stream::{Stream, Time};
 use verbena_wire::Stag;
 
 use super::QpInit;
@@ -78,11 +78,12 @@ impl Inner {
                 self.frame_acks();
             }
             let mut more = true;
-            while more
-                && self.outgo.len() < init.transfer.batch.max(1)
-                && self.outgo.cuts() < MAX_CUTS
-            {
-                more = self.frame_next(init, out);
+            if let Some(full) = self.stream.as_ref().and_then(Stream::segment) {
+                more = self.frame_segments(init, full, out);
+            } else {
+                while more && self.has_room(init) {
+                    more = self.frame_next(init, out);
+                }
             }
             // What is owed leaves with the last words: a peer must not take what we have for lost.
             if acks == Acks::Now || !self.outgo.is_empty() || self.state.flushes() {
@@ -138,6 +139,26 @@ impl Inner {
                 return Sending::Idle;
             }
         }
+    }
+
+    fn has_room(&self, init: &QpInit) -> bool {
+        self.outgo.len() < init.transfer.batch.max(1) && self.outgo.cuts() < MAX_CUTS
+    }
+
+    /// Frames for one write whose frames end with their segments: `full` ones and perhaps a shorter one behind them. False when
+    /// nothing more is to be framed.
+    fn frame_segments(&mut self, init: &QpInit, full: usize, out: &mut Outbox) -> bool {
+        // What a short write left behind would shift the frames after it.
+        let mut go_on = self.outgo.is_empty();
+        while go_on && self.has_room(init) {
+            let before = self.outgo.len();
+            if !self.frame_next(init, out) {
+                return false;
+            }
+            let framed = self.outgo.len() - before;
+            go_on = framed == 0 || framed >= full;
+        }
+        true
     }
 
     /// The connection takes no more bytes. What the peer said before it ended is still in the carrier, acknowledgements among

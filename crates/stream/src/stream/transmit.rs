@@ -96,9 +96,15 @@ impl Stream {
         self.ledger.responder.will_be_due(oldest)
     }
 
-    /// A peer without the extensions that was sent something and has said nothing is sent an empty RDMA Write; true if it
-    /// is. Linux's siw may leave the first frame unread until more comes, and to others it means nothing.
+    /// A peer without the extensions has said nothing for a while. An initiator sends an empty RDMA Write if it has sent
+    /// something: Linux's siw may leave the first frame unread until more comes, and to others it means nothing. A responder
+    /// without peer-to-peer mode goes on without the first frame that RFC 5044 §7.1.2 has it wait for: a client on siw may
+    /// itself wait for its server. True if either happened.
     pub fn nudge(&mut self) -> bool {
+        if self.state == State::Opening && !self.initiates && self.rx.takes_anything_first() {
+            self.enter(Event::Opened);
+            return true;
+        }
         let waits = self.state == State::Running && self.initiates && !self.extensions;
         // In the middle of a message more comes anyway.
         let due = waits && self.tx.has_begun() && !self.tx.is_open() && !self.rx.saw_first();
@@ -162,6 +168,14 @@ impl Stream {
     /// Largest ULPDU in use towards the peer.
     pub fn max_ulpdu(&self) -> u16 {
         self.tx.max_ulpdu()
+    }
+
+    /// The size of a full frame towards a peer whose frames should end with their TCP segments: one without the extensions
+    /// and without markers.
+    #[inline]
+    pub fn segment(&self) -> Option<usize> {
+        let fits = !self.extensions && !self.tx.has_markers();
+        fits.then(|| usize::from(self.max_ulpdu()) + 6)
     }
 
     /// A response can begin now: whoever executes a request in order to answer it asks first.
