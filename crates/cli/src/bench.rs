@@ -9,7 +9,7 @@ mod report;
 mod server;
 mod station;
 
-pub use case::{Case, MAX_QPS, MAX_UNDER_WAY, Metric, Op};
+pub use case::{Case, MAX_QPS, MAX_THREADS, MAX_UNDER_WAY, Metric, Op};
 pub use report::{Outcome, print_json, print_text};
 pub use server::Server;
 pub use station::{Done, Station};

@@ -43,6 +43,8 @@ fn case(job: &Job) -> Case {
             job.depth
         },
         qps: 1,
+        threads: 1,
+        one_cq: false,
     }
 }
 

@@ -39,8 +39,12 @@ pub struct Case {
     pub count: u32,
     /// Messages under way at once on each connection.
     pub depth: u32,
-    /// Connections that the messages are spread over.
+    /// Connections that the messages are spread over; with several threads, connections of each thread.
     pub qps: u32,
+    /// Threads that poll, on each side.
+    pub threads: u32,
+    /// All threads of a side poll one completion queue; otherwise each polls one of its own.
+    pub one_cq: bool,
 }
 
 const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
@@ -51,6 +55,9 @@ const MAX_SIZE: u32 = 64 << 20;
 
 /// Most connections at once.
 pub const MAX_QPS: u32 = 1024;
+
+/// Most polling threads on each side.
+pub const MAX_THREADS: u32 = 256;
 
 /// Most messages under way at once on all connections together.
 pub const MAX_UNDER_WAY: u32 = 1 << 16;
@@ -89,16 +96,17 @@ impl Metric {
 
 impl Case {
     /// Bytes in private data.
-    pub const BYTES: usize = 18;
+    pub const BYTES: usize = 23;
 
     /// The case as private data.
     pub fn to_bytes(self) -> [u8; Case::BYTES] {
         let mut bytes = [0; Case::BYTES];
         bytes[0] = OPS.iter().position(|op| *op == self.op).unwrap_or(0) as u8;
         bytes[1] = METRICS.iter().position(|m| *m == self.metric).unwrap_or(0) as u8;
-        let numbers = [self.size, self.count, self.depth, self.qps];
+        bytes[2] = u8::from(self.one_cq);
+        let numbers = [self.size, self.count, self.depth, self.qps, self.threads];
         for (at, number) in numbers.into_iter().enumerate() {
-            bytes[2 + 4 * at..6 + 4 * at].copy_from_slice(&number.to_be_bytes());
+            bytes[3 + 4 * at..7 + 4 * at].copy_from_slice(&number.to_be_bytes());
         }
         bytes
     }
@@ -107,7 +115,7 @@ impl Case {
     pub fn from_bytes(bytes: &[u8]) -> Option<Case> {
         let bytes: &[u8; Case::BYTES] = bytes.get(..Case::BYTES)?.try_into().ok()?;
         let number = |at: usize| {
-            let field = &bytes[2 + 4 * at..6 + 4 * at];
+            let field = &bytes[3 + 4 * at..7 + 4 * at];
             u32::from_be_bytes([field[0], field[1], field[2], field[3]])
         };
         let case = Case {
@@ -117,13 +125,43 @@ impl Case {
             count: number(1),
             depth: number(2),
             qps: number(3),
+            threads: number(4),
+            one_cq: bytes[2] == 1,
         };
         let sane = case.size <= MAX_SIZE
             && case.count > 0
             && (1..=4096).contains(&case.depth)
+            && bytes[2] <= 1
             && (1..=MAX_QPS).contains(&case.qps)
-            && case.depth * case.qps <= MAX_UNDER_WAY;
+            && (1..=MAX_THREADS).contains(&case.threads)
+            && case.connections() <= MAX_QPS
+            && case.depth * case.connections() <= MAX_UNDER_WAY
+            && !(case.one_cq && case.metric == Metric::Latency);
         sane.then_some(case)
+    }
+
+    /// Connections of all threads.
+    pub fn connections(self) -> u32 {
+        self.qps * self.threads
+    }
+
+    /// What each completion queue of a side serves: a part of the messages for each thread, or all of them together.
+    pub fn per_cq(self) -> Vec<Case> {
+        let one = Case {
+            threads: 1,
+            ..self
+        };
+        if self.one_cq {
+            let qps = self.connections();
+            return vec![Case { qps, ..one }];
+        }
+        let (count, threads) = (self.count, self.threads);
+        let part = |at| count / threads + u32::from(at < count % threads);
+        let parts = (0..threads).map(|at| Case {
+            count: part(at).max(1),
+            ..one
+        });
+        parts.collect()
     }
 
     /// How many of the messages are this connection's, counted from 0.
@@ -150,6 +188,8 @@ mod tests {
                     count: 77,
                     depth: 32,
                     qps: 3,
+                    threads: 5,
+                    one_cq: metric != Metric::Latency,
                 };
                 assert_eq!(Case::from_bytes(&case.to_bytes()), Some(case));
             }
@@ -166,6 +206,8 @@ mod tests {
                 count,
                 depth: 1,
                 qps,
+                threads: 1,
+                one_cq: false,
             };
             let shares: Vec<usize> = (0..qps as usize).map(|at| case.share(at)).collect();
             assert_eq!(shares.iter().sum::<usize>(), count as usize);
@@ -183,12 +225,46 @@ mod tests {
             count: 1,
             depth: 1,
             qps: 1,
+            threads: 1,
+            one_cq: false,
         };
-        assert_eq!(Case::from_bytes(&good.to_bytes()[..17]), None);
-        for (at, byte) in [(0, 4), (1, 3), (2, 0xff), (10, 0xff), (14, 0xff), (16, 4)] {
+        assert_eq!(Case::from_bytes(&good.to_bytes()[..22]), None);
+        let wrong = [
+            (0, 4),
+            (1, 3),
+            (2, 2),
+            (3, 0xff),
+            (11, 0xff),
+            (15, 0xff),
+            (17, 4),
+            (21, 2),
+        ];
+        for (at, byte) in wrong {
             let mut bytes = good.to_bytes();
             bytes[at] = byte;
             assert_eq!(Case::from_bytes(&bytes), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn threads_share_messages_and_connections() {
+        let case = Case {
+            op: Op::Send,
+            metric: Metric::Rate,
+            size: 1,
+            count: 10,
+            depth: 1,
+            qps: 2,
+            threads: 4,
+            one_cq: false,
+        };
+        let counts = |case: Case| case.per_cq().iter().map(|c| (c.count, c.qps)).collect();
+        let apart: Vec<_> = counts(case);
+        assert_eq!(apart, [(3, 2), (3, 2), (2, 2), (2, 2)]);
+        let together: Vec<_> = counts(Case {
+            one_cq: true,
+            ..case
+        });
+        assert_eq!(together, [(10, 8)]);
     }
 }

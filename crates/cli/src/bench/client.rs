@@ -3,6 +3,7 @@
 //! completed. It refuses to favour a connection: messages take turns, or are shared out evenly.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use verbena::low::BLANK;
@@ -11,7 +12,7 @@ use verbena::{Device, RemoteMemory};
 use super::Error;
 use super::case::{Case, Metric, Op};
 use super::report::Sample;
-use super::station::Station;
+use super::station::{Station, in_threads};
 
 /// One measurement, and where the server's plain TCP listens.
 pub(super) fn measure(
@@ -19,28 +20,46 @@ pub(super) fn measure(
     server: SocketAddr,
     case: &Case,
 ) -> Result<(Sample, SocketAddr), Error> {
-    let station = Station::new(device, *case)?;
-    let half = station.len() as u64;
-    let ours = station.memory.remote().slice(half, half)?;
-    let mut reply = Vec::new();
-    for (at, qp) in station.qps.iter().enumerate() {
-        if case.op == Op::Send && case.metric == Metric::Latency {
-            station.post_receives(at, 128)?;
+    let (mut sides, mut tcp, mut number) = (Vec::new(), server, 0_u32);
+    for part in case.per_cq() {
+        let station = Station::new(device, part)?;
+        let half = station.len() as u64;
+        let ours = station.memory.remote().slice(half, half)?;
+        let mut reply = Vec::new();
+        for (at, qp) in station.qps.iter().enumerate() {
+            if case.op == Op::Send && case.metric == Metric::Latency {
+                station.post_receives(at, 128)?;
+            }
+            let mut words = case.to_bytes().to_vec();
+            words.extend(number.to_be_bytes());
+            words.extend(ours.to_bytes());
+            reply = qp.connect(server, &words)?.wait()?;
+            number += 1;
         }
-        let mut words = case.to_bytes().to_vec();
-        words.extend((at as u32).to_be_bytes());
-        words.extend(ours.to_bytes());
-        reply = qp.connect(server, &words)?.wait()?;
+        let remote = RemoteMemory::from_bytes(&reply)?;
+        let port = reply.get(RemoteMemory::BYTES..RemoteMemory::BYTES + 2);
+        let port = port.map_or(0, |p| u16::from_be_bytes([p[0], p[1]]));
+        tcp = SocketAddr::new(server.ip(), port);
+        sides.push((station, remote));
     }
-    let remote = RemoteMemory::from_bytes(&reply)?;
-    let port = reply.get(RemoteMemory::BYTES..RemoteMemory::BYTES + 2);
-    let port = port.map_or(0, |p| u16::from_be_bytes([p[0], p[1]]));
-    let tcp = SocketAddr::new(server.ip(), port);
-    let sample = match (case.metric, case.op) {
-        (Metric::Latency, Op::Send) => ping_pong_send(&station, &remote)?,
-        (Metric::Latency, Op::Write) => ping_pong_write(&station, &remote)?,
-        (Metric::Latency, _) => round_trips(&station, &remote)?,
-        _ => stream(&station, &remote)?,
+    let streams: Vec<Streams> = sides.iter().map(|(s, _)| Streams::new(s)).collect();
+    let alone = case.threads == 1;
+    let start = Instant::now();
+    let mut samples = in_threads(case.threads as usize, |thread| {
+        let at = if case.one_cq { 0 } else { thread };
+        let (station, remote) = &sides[at];
+        match (case.metric, case.op) {
+            (Metric::Latency, Op::Send) => ping_pong_send(station, remote),
+            (Metric::Latency, Op::Write) => ping_pong_write(station, remote),
+            (Metric::Latency, _) => round_trips(station, remote),
+            _ if case.one_cq => streams[at].run(station, remote, thread, case.threads as usize),
+            _ => streams[at].run(station, remote, 0, 1),
+        }
+    })?;
+    let whole = start.elapsed();
+    let sample = match samples.pop() {
+        Some(only) if alone => only,
+        last => Sample::merge(samples.into_iter().chain(last).collect(), whole),
     };
     Ok((sample, tcp))
 }
@@ -96,41 +115,64 @@ fn round_trips(station: &Station, remote: &RemoteMemory) -> Result<Sample, Error
     Ok(Sample::Times(times))
 }
 
-/// What a connection has to do, and has under way.
-struct Lane {
-    left: usize,
-    under: usize,
+/// Messages of the connections that complete in one queue, as several threads count them.
+struct Streams {
+    /// Completed messages of each connection.
+    completed: Vec<AtomicUsize>,
+    /// Completed messages of all.
+    done: AtomicUsize,
 }
 
-fn stream(station: &Station, remote: &RemoteMemory) -> Result<Sample, Error> {
-    let (count, depth) = (station.case.count as usize, station.case.depth as usize);
-    let mut wcs = [BLANK; 64];
-    let lane = |at| Lane {
-        left: station.case.share(at),
-        under: 0,
-    };
-    let mut lanes: Vec<Lane> = (0..station.qps.len()).map(lane).collect();
-    let mut done = 0;
-    let start = Instant::now();
-    while done < count {
-        for (at, lane) in lanes.iter_mut().enumerate() {
-            let room = (depth - lane.under).min(lane.left);
-            // In batches, as a program that wants throughput does; the rest when little is left.
-            if room >= depth.div_ceil(4) || (room > 0 && lane.left == room) {
-                station.post(at, remote, room)?;
-                lane.left -= room;
-                lane.under += room;
-            }
-        }
-        for one in station.poll(&mut wcs)? {
-            lanes[one.at].under -= 1;
-            done += 1;
+impl Streams {
+    fn new(station: &Station) -> Streams {
+        Streams {
+            completed: station.qps.iter().map(|_| AtomicUsize::new(0)).collect(),
+            done: AtomicUsize::new(0),
         }
     }
-    let took = start.elapsed().max(Duration::from_nanos(1));
-    Ok(Sample::Throughput {
-        messages: count as u64,
-        bytes: count as u64 * u64::from(station.case.size),
-        took,
-    })
+
+    /// Thread `thread` of `threads`: posts to every `threads`-th connection, and takes completions of all.
+    fn run(
+        &self,
+        station: &Station,
+        remote: &RemoteMemory,
+        thread: usize,
+        threads: usize,
+    ) -> Result<Sample, Error> {
+        let (count, depth) = (station.case.count as usize, station.case.depth as usize);
+        let mut wcs = [BLANK; 64];
+        let ours = (thread..station.qps.len()).step_by(threads);
+        // The connection, what is left of its share, and what was posted.
+        let mut lanes: Vec<_> = ours.map(|at| (at, station.case.share(at), 0)).collect();
+        let mut taken = 0;
+        let start = Instant::now();
+        while self.done.load(Ordering::Relaxed) < count {
+            for (at, left, posted) in &mut lanes {
+                let under = *posted - self.completed[*at].load(Ordering::Relaxed);
+                let room = (depth - under).min(*left);
+                // In batches, as a program that wants throughput does; the rest when little is left.
+                if room >= depth.div_ceil(4) || (room > 0 && *left == room) {
+                    // Counted first: another thread may find the completions before this one is back.
+                    *posted += room;
+                    *left -= room;
+                    station.post(*at, remote, room)?;
+                }
+            }
+            let mut some = 0;
+            for one in station.poll(&mut wcs)? {
+                self.completed[one.at].fetch_add(1, Ordering::Relaxed);
+                some += 1;
+            }
+            if some > 0 {
+                self.done.fetch_add(some, Ordering::Relaxed);
+                taken += some as u64;
+            }
+        }
+        let took = start.elapsed().max(Duration::from_nanos(1));
+        Ok(Sample::Throughput {
+            messages: taken,
+            bytes: taken * u64::from(station.case.size),
+            took,
+        })
+    }
 }

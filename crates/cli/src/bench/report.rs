@@ -26,6 +26,30 @@ pub(super) enum Sample {
 }
 
 impl Sample {
+    /// What several threads gave at once, which took `whole` for all of them.
+    pub(super) fn merge(all: Vec<Sample>, whole: Duration) -> Sample {
+        let (mut times, mut sum) = (Vec::new(), (0, 0));
+        for sample in all {
+            match sample {
+                Sample::Times(some) => times.extend(some),
+                Sample::Throughput {
+                    messages, bytes, ..
+                } => {
+                    sum.0 += messages;
+                    sum.1 += bytes;
+                }
+            }
+        }
+        if !times.is_empty() {
+            return Sample::Times(times);
+        }
+        Sample::Throughput {
+            messages: sum.0,
+            bytes: sum.1,
+            took: whole.max(Duration::from_nanos(1)),
+        }
+    }
+
     /// The number that counts, in the metric's unit.
     fn value(&self, metric: Metric) -> f64 {
         match self {
@@ -99,9 +123,17 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
     let case = &outcome.case;
     let (op, metric) = (case.op.name(), case.metric.name());
     if heading {
-        match case.qps {
-            1 => writeln!(out, "\n{op} {metric}"),
-            qps => writeln!(out, "\n{op} {metric}, {qps} connections"),
+        write!(out, "\n{op} {metric}")?;
+        match (case.connections(), case.threads) {
+            (1, 1) => writeln!(out),
+            (qps, 1) => writeln!(out, ", {qps} connections"),
+            (qps, threads) => {
+                let queues = if case.one_cq { "one" } else { "each its own" };
+                writeln!(
+                    out,
+                    ", {qps} connections, {threads} polling threads per side, {queues} completion queue"
+                )
+            }
         }?;
         if case.metric == Metric::Latency {
             writeln!(
@@ -183,6 +215,8 @@ struct Row {
     metric: &'static str,
     size: u32,
     qps: u32,
+    threads: u32,
+    one_cq: bool,
     value: f64,
     unit: &'static str,
     baseline: Option<f64>,
@@ -195,7 +229,9 @@ pub fn print_json(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()> 
         op: o.case.op.name(),
         metric: o.case.metric.name(),
         size: o.case.size,
-        qps: o.case.qps,
+        qps: o.case.connections(),
+        threads: o.case.threads,
+        one_cq: o.case.one_cq,
         value: o.value,
         unit: o.case.metric.unit(),
         baseline: o.baseline,

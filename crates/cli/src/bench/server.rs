@@ -3,6 +3,7 @@
 //! It refuses to measure.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use verbena::low::BLANK;
@@ -11,7 +12,7 @@ use verbena::{Config, Device, Listener, RemoteMemory, Request};
 use super::Error;
 use super::baseline;
 use super::case::{Case, Metric, Op};
-use super::station::Station;
+use super::station::{Station, in_threads};
 
 /// A server.
 #[derive(Debug)]
@@ -54,37 +55,47 @@ impl Server {
     fn serve(&self) -> Result<(), Error> {
         let (request, call) = self.next()?;
         let case = call.case;
-        let station = Station::new(&self.device, case)?;
         let receives = match (case.op, case.metric) {
             (Op::Send, Metric::Latency) => 128,
             (Op::Send, _) => (4 * case.depth as usize).max(256),
             _ => 0,
         };
-        let mut words = station.memory.remote().to_bytes().to_vec();
-        if case.op == Op::Write && case.metric == Metric::Latency {
-            let half = station.len() as u64;
-            let sink = station.memory.remote().slice(half, half)?;
-            words = sink.to_bytes().to_vec();
-        }
-        words.extend(self.tcp.local_addr()?.port().to_be_bytes());
-        let mut first = Some((request, call));
-        for (at, qp) in station.qps.iter().enumerate() {
-            let (request, next) = first.take().map_or_else(|| self.next(), Ok)?;
-            if next.case != case || next.at != at {
-                request.reject(b"another client is being served");
-                return Err(Error::Failed("a client came in between".to_owned()));
+        let (mut first, mut number) = (Some((request, call)), 0);
+        let mut sides = Vec::new();
+        for part in case.per_cq() {
+            let station = Station::new(&self.device, part)?;
+            let mut words = station.memory.remote().to_bytes().to_vec();
+            if case.op == Op::Write && case.metric == Metric::Latency {
+                let half = station.len() as u64;
+                let sink = station.memory.remote().slice(half, half)?;
+                words = sink.to_bytes().to_vec();
             }
-            station.post_receives(at, receives)?;
-            request.accept_on(qp, &words)?.wait()?;
+            words.extend(self.tcp.local_addr()?.port().to_be_bytes());
+            let mut remote = None;
+            for (at, qp) in station.qps.iter().enumerate() {
+                let (request, next) = first.take().map_or_else(|| self.next(), Ok)?;
+                if next.case != case || next.at != number {
+                    request.reject(b"another client is being served");
+                    return Err(Error::Failed("a client came in between".to_owned()));
+                }
+                number += 1;
+                remote = Some(next.remote);
+                station.post_receives(at, receives)?;
+                request.accept_on(qp, &words)?.wait()?;
+            }
+            sides.push((station, remote.unwrap_or(call.remote), AtomicU32::new(0)));
         }
-        match (case.metric, case.op) {
-            (Metric::Latency, Op::Send) => answer_sends(&station, &call.remote),
-            (Metric::Latency, Op::Write) => answer_writes(&station, &call.remote),
-            (_, Op::Send) => take(&station),
-            _ => Ok(()),
-        }?;
+        in_threads(case.threads as usize, |thread| {
+            let (station, remote, taken) = &sides[if case.one_cq { 0 } else { thread }];
+            match (case.metric, case.op) {
+                (Metric::Latency, Op::Send) => answer_sends(station, remote),
+                (Metric::Latency, Op::Write) => answer_writes(station, remote),
+                (_, Op::Send) => take(station, taken),
+                _ => Ok(()),
+            }
+        })?;
         // What is left needs nobody here: wait until the client goes.
-        while station.is_joined() {
+        while sides.iter().any(|(station, ..)| station.is_joined()) {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -149,13 +160,17 @@ fn answer_writes(station: &Station, remote: &RemoteMemory) -> Result<(), Error> 
     Ok(())
 }
 
-fn take(station: &Station) -> Result<(), Error> {
+/// Takes all messages of a completion queue, together with the other threads that poll it.
+fn take(station: &Station, taken: &AtomicU32) -> Result<(), Error> {
     let mut wcs = [BLANK; 64];
-    let mut taken = 0;
-    while taken < station.case.count {
+    while taken.load(Ordering::Relaxed) < station.case.count {
+        let mut some = 0;
         for done in station.poll(&mut wcs)? {
             station.post_receives(done.at, 1)?;
-            taken += 1;
+            some += 1;
+        }
+        if some > 0 {
+            taken.fetch_add(some, Ordering::Relaxed);
         }
     }
     Ok(())

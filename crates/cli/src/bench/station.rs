@@ -234,6 +234,24 @@ impl Station {
     }
 }
 
+/// Does this in so many threads at once, each told its number; in this thread if it is one. A failure of any is a failure of all.
+pub(super) fn in_threads<T: Send>(
+    threads: usize,
+    work: impl Fn(usize) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    if threads == 1 {
+        return Ok(vec![work(0)?]);
+    }
+    std::thread::scope(|scope| {
+        let work = &work;
+        let running = (0..threads).map(|at| scope.spawn(move || work(at)));
+        let running: Vec<_> = running.collect();
+        let ended = running.into_iter().map(|one| one.join());
+        let ended = ended.map(|one| one.map_err(|_| Error::Failed("a thread panicked".to_owned()))?);
+        ended.collect()
+    })
+}
+
 fn refused(refused: (usize, PostError)) -> Error {
     Error::Failed(refused.1.to_string())
 }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use clap::Args;
 use verbena::Config;
 use verbena_cli::bench::{
-    Case, Error, MAX_QPS, MAX_UNDER_WAY, Metric, Op, Plan, Server, print_json, print_text,
+    Case, Error, MAX_QPS, MAX_THREADS, MAX_UNDER_WAY, Metric, Op, Plan, Server, print_json, print_text,
     run as measure,
 };
 
@@ -18,6 +18,7 @@ Examples:
   verbena bench                                   everything, both sides here
   verbena bench --baseline write send --metric bandwidth --size 64k,1m
   verbena bench --qps 16 send --metric rate       over sixteen connections at once
+  verbena bench --threads 4 send --metric bandwidth   four polling threads on each side
   verbena bench --server 0.0.0.0:7471             on one machine ...
   verbena bench --client 192.0.2.7:7471 --json    ... and on the other";
 
@@ -40,6 +41,12 @@ pub(crate) struct Bench {
     /// Connections; messages take turns on them or are shared out evenly
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QPS)))]
     qps: u32,
+    /// Polling threads on each side, each with so many connections and a completion queue of its own; messages are shared out evenly
+    #[arg(long, default_value_t = 1, conflicts_with = "baseline", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_THREADS)))]
+    threads: u32,
+    /// The threads of a side poll one completion queue together; not for latency
+    #[arg(long)]
+    one_cq: bool,
     /// Runs of each case; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -129,9 +136,13 @@ pub(crate) fn run(args: &Bench) -> u8 {
 }
 
 fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
-    let under_way = args.qps.saturating_mul(args.depth.clamp(1, 4096));
+    let qps = args.qps.saturating_mul(args.threads);
+    let under_way = qps.saturating_mul(args.depth.clamp(1, 4096));
+    if qps > MAX_QPS {
+        return Err(format!("{qps} connections of all threads, at most {MAX_QPS}").into());
+    }
     if under_way > MAX_UNDER_WAY {
-        let (qps, depth) = (args.qps, args.depth);
+        let depth = args.depth;
         return Err(format!(
             "{qps} connections with {depth} messages each under way, at most {MAX_UNDER_WAY} together"
         )
@@ -223,7 +234,8 @@ fn cases(args: &Bench) -> Vec<Case> {
     let mut cases = Vec::new();
     for &op in ops {
         for metric in [Metric::Latency, Metric::Bandwidth, Metric::Rate] {
-            if !args.metric.is_empty() && !args.metric.contains(&metric) {
+            let asked = args.metric.is_empty() || args.metric.contains(&metric);
+            if !asked || (args.one_cq && metric == Metric::Latency) {
                 continue;
             }
             for size in sizes(args, op, metric) {
@@ -235,6 +247,8 @@ fn cases(args: &Bench) -> Vec<Case> {
                     count,
                     depth: args.depth.clamp(1, 4096),
                     qps: args.qps,
+                    threads: args.threads,
+                    one_cq: args.one_cq,
                 });
             }
         }

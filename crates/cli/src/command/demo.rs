@@ -65,6 +65,8 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         count,
         depth: 64,
         qps: 1,
+        threads: 1,
+        one_cq: false,
     };
     let plan = Plan {
         cases: vec![
