@@ -6,6 +6,7 @@ mod absence;
 mod boxes;
 mod gathering;
 mod members;
+mod nap;
 mod sleeper;
 mod trust;
 
@@ -28,6 +29,7 @@ use gathering::Gathering;
 pub(crate) use gathering::MOMENT;
 pub(crate) use members::Member;
 use members::Members;
+use nap::Nap;
 use sleeper::{Active, Loan};
 use trust::Trust;
 
@@ -71,6 +73,8 @@ pub(crate) struct Group {
     trust: Trust,
     /// Its members keep quiet for a moment.
     gathering: Gathering,
+    /// Threads that sleep in polls.
+    nap: Nap,
     /// A thread serves it by polling at this moment.
     at_work: AtomicBool,
     /// A timer runs that takes the group back.
@@ -104,6 +108,7 @@ impl Group {
             absence: Absence::default(),
             trust: Trust::default(),
             gathering: Gathering::default(),
+            nap: Nap::default(),
             at_work: AtomicBool::new(false),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),
@@ -139,6 +144,7 @@ impl Group {
         if self.lent.load(Ordering::Acquire) {
             self.serve_polling(now);
             self.boxes.poll(&self.core);
+            self.note_empty_poll(now);
             return;
         }
         let pause = u128::from(now.nanos().saturating_sub(before));
@@ -158,6 +164,7 @@ impl Group {
 
     /// The queue was polled, and not in vain: whoever borrowed the group is there, and comes back when it is empty.
     pub(crate) fn polled_some(&self) {
+        self.nap.end_row();
         if self.lent.load(Ordering::Relaxed) && !self.found.load(Ordering::Relaxed) {
             self.found.store(true, Ordering::Relaxed);
         }

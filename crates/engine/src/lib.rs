@@ -49,6 +49,7 @@ pub mod monitor;
 pub mod notice;
 mod numbers;
 mod pipeline;
+mod preempted;
 mod proof;
 mod queue;
 mod queue_pair;

@@ -70,6 +70,17 @@ impl Queue {
         }
     }
 
+    /// Sleeps in an empty poll, if this thread should; one group's connections at most can wake it.
+    fn nap(&self) -> bool {
+        if self.group.nap() {
+            return true;
+        }
+        match self.also().as_deref() {
+            Some([one]) => one.upgrade().is_some_and(|group| group.nap()),
+            _ => false,
+        }
+    }
+
     /// Groups whose connections complete here.
     pub(crate) fn groups(&self) -> impl Iterator<Item = Arc<Group>> {
         let also = self.also().into_iter().flat_map(|all| {
@@ -131,6 +142,11 @@ impl CompletionQueue {
         }
         if out.is_empty() {
             return 0;
+        }
+        self.0.each_group(Group::polled_empty);
+        let n = self.0.cq.poll(out);
+        if n > 0 || !self.0.nap() {
+            return n;
         }
         self.0.each_group(Group::polled_empty);
         self.0.cq.poll(out)

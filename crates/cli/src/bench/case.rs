@@ -147,10 +147,7 @@ impl Case {
 
     /// What each completion queue of a side serves: a part of the messages for each thread, or all of them together.
     pub fn per_cq(self) -> Vec<Case> {
-        let one = Case {
-            threads: 1,
-            ..self
-        };
+        let one = Case { threads: 1, ..self };
         if self.one_cq {
             let qps = self.connections();
             return vec![Case { qps, ..one }];

@@ -247,7 +247,8 @@ pub(super) fn in_threads<T: Send>(
         let running = (0..threads).map(|at| scope.spawn(move || work(at)));
         let running: Vec<_> = running.collect();
         let ended = running.into_iter().map(|one| one.join());
-        let ended = ended.map(|one| one.map_err(|_| Error::Failed("a thread panicked".to_owned()))?);
+        let ended =
+            ended.map(|one| one.map_err(|_| Error::Failed("a thread panicked".to_owned()))?);
         ended.collect()
     })
 }

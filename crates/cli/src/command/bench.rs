@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use clap::Args;
 use verbena::Config;
 use verbena_cli::bench::{
-    Case, Error, MAX_QPS, MAX_THREADS, MAX_UNDER_WAY, Metric, Op, Plan, Server, print_json, print_text,
-    run as measure,
+    Case, Error, MAX_QPS, MAX_THREADS, MAX_UNDER_WAY, Metric, Op, Plan, Server, print_json,
+    print_text, run as measure,
 };
 
 pub(crate) const EXAMPLE: &str = "\

@@ -170,6 +170,8 @@ settings! {
     lend_polls: u32 = 8, Number(1..=1 << 20);
     /// How long a polling thread may stay away before its connections are taken back; eight times as long if it has no processor, or if it was always there and puts no acknowledgements off.
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
+    /// How long an empty poll may sleep for bytes to arrive, in a thread that was preempted a moment ago: on processors with more threads that poll than they can run at once. `0s` never sleeps.
+    poll_sleep: Duration = Duration::from_micros(100), millis(0, 10);
     /// Completion handlers that programs can register; `auto` is one per processor.
     handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));
     /// Queue pairs that there can be.

@@ -144,6 +144,8 @@ impl Group {
     fn note_crowd(&self, members: &Members) {
         let crowded = members.list.len() > FEW;
         self.crowded.store(crowded, Ordering::Relaxed);
+        let possible = !members.list.is_empty();
+        self.nap.possible.store(possible, Ordering::Relaxed);
         let can_gather = !crowded && members.list.iter().any(|one| one.can_gather());
         self.gathering.allow(can_gather);
     }

@@ -36,6 +36,17 @@ pub fn thread_id() -> u32 {
     .unwrap_or(0)
 }
 
+/// How often this thread was taken off its processor while it could run, if the system tells.
+pub fn preemptions() -> Option<u64> {
+    // SAFETY: the struct is plain numbers, of which zero is a valid value.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: writes one struct, which is ours.
+    let refused = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    (refused == 0)
+        .then(|| u64::try_from(usage.ru_nivcsw).ok())
+        .flatten()
+}
+
 /// The files that tell of one thread.
 #[derive(Debug)]
 pub struct ThreadFiles {

@@ -151,6 +151,14 @@ pub fn sleep_for(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>, millis: i32
     Ok(n > 0)
 }
 
+/// Sleeps until something is ready on the poller, a signal comes or the time is over; what it is stays to be asked.
+pub fn nap(poller: &Poller, limit: Duration) {
+    let mut event = [MaybeUninit::uninit(); 1];
+    let limit = Timespec::try_from(limit).ok();
+    // Whatever ended it, the caller looks for itself.
+    let _ = epoll::wait(&poller.fd, &mut event, limit.as_ref());
+}
+
 /// A time as the system's calls count it, rounded up.
 pub fn millis(time: Duration) -> i32 {
     let part = time.subsec_nanos().div_ceil(1_000_000);
