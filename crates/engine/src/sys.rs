@@ -39,7 +39,7 @@ pub use courier::{Courier, Undelivered};
 pub use datagrams::Datagrams;
 pub use error::{Error, Result};
 pub use fork::{forks, forks_since};
-pub use glance::{Glance, ThreadFiles, preemptions, thread_id};
+pub use glance::{Glance, glance, preemptions, thread_id};
 pub use hatch::Hatch;
 pub use interfaces::{interface_name, interface_of, interfaces};
 pub use listener::Listener;

@@ -7,10 +7,9 @@
 use core::time::Duration;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
 
-use crate::sys::{self, Glance, ThreadFiles};
+use crate::sys::{self, Glance};
 
 /// Who borrowed a group.
 #[derive(Debug, Default)]
@@ -21,8 +20,6 @@ pub(super) struct Absence {
     since: AtomicU64,
     /// For how long it had run when it was looked at, in nanoseconds.
     ran: AtomicU64,
-    /// The files that tell of the borrower that was missed last.
-    files: Mutex<Option<ThreadFiles>>,
 }
 
 impl Absence {
@@ -40,17 +37,7 @@ impl Absence {
     /// The timer misses the borrower, which was there `since`; it looks again after `usual`.
     pub(super) fn is_excused(&self, since: Time, usual: Duration) -> bool {
         let thread = self.thread.load(Ordering::Relaxed);
-        let mut files = self.files.lock();
-        if files.as_ref().map(ThreadFiles::thread) != Some(thread) {
-            *files = ThreadFiles::open(thread);
-        }
-        let mut seen = files.as_ref().and_then(ThreadFiles::look);
-        if seen.is_none() && files.is_some() {
-            // It has ended, and another thread may have its number.
-            *files = ThreadFiles::open(thread);
-            seen = files.as_ref().and_then(ThreadFiles::look);
-        }
-        seen.is_some_and(|seen| self.excuses(since, seen, usual))
+        sys::glance(thread).is_some_and(|seen| self.excuses(since, seen, usual))
     }
 
     fn excuses(&self, since: Time, seen: Glance, usual: Duration) -> bool {

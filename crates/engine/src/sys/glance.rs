@@ -1,14 +1,11 @@
 //! What the system says of a thread of this process: whether it could run, and for how long it has.
-//! The answer comes from the thread's files in `/proc`, which stay open between two looks: a busy machine looks often, and
-//! each look is two `pread` calls. Without `/proc` there is no answer.
+//! It promises an answer without disturbing the thread. It refuses to guess: without `/proc` there is none.
 
 use core::time::Duration;
 use std::cell::Cell;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::pread;
-
-use super::fd::Fd;
+use rustix::io::read;
 
 /// A thread at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,54 +44,27 @@ pub fn preemptions() -> Option<u64> {
         .flatten()
 }
 
-/// The files that tell of one thread.
-#[derive(Debug)]
-pub struct ThreadFiles {
-    thread: u32,
-    stat: Fd,
-    schedstat: Fd,
+/// The thread of this number, if it is there and the system tells.
+pub fn glance(thread: u32) -> Option<Glance> {
+    let mut room = [0; 512];
+    // "12 (its name, which may hold anything) R 1 …"
+    let stat = line(thread, "stat", &mut room)?;
+    let after = stat.iter().rposition(|byte| *byte == b')')?;
+    let runnable = stat.get(after + 2)? == &b'R';
+    // "nanoseconds that it ran, that it waited, …"
+    let times = line(thread, "schedstat", &mut room)?;
+    let first = times.split(|byte| *byte == b' ').next()?;
+    let nanos = core::str::from_utf8(first).ok()?.parse().ok()?;
+    Some(Glance {
+        runnable,
+        ran: Duration::from_nanos(nanos),
+    })
 }
 
-impl ThreadFiles {
-    /// Those of the thread with this number, if it is there and the system tells.
-    pub fn open(thread: u32) -> Option<ThreadFiles> {
-        let file = |name: &str| {
-            let path = format!("/proc/self/task/{thread}/{name}");
-            let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            fd.ok().map(Fd::from)
-        };
-        Some(ThreadFiles {
-            thread,
-            stat: file("stat")?,
-            schedstat: file("schedstat")?,
-        })
-    }
-
-    /// Whose they are.
-    pub fn thread(&self) -> u32 {
-        self.thread
-    }
-
-    /// The thread now; `None` once it has ended, even if another one has its number.
-    pub fn look(&self) -> Option<Glance> {
-        let mut room = [0; 512];
-        // "12 (its name, which may hold anything) R 1 …"
-        let stat = line(&self.stat, &mut room)?;
-        let after = stat.iter().rposition(|byte| *byte == b')')?;
-        let runnable = stat.get(after + 2)? == &b'R';
-        // "nanoseconds that it ran, that it waited, …"
-        let times = line(&self.schedstat, &mut room)?;
-        let first = times.split(|byte| *byte == b' ').next()?;
-        let nanos = core::str::from_utf8(first).ok()?.parse().ok()?;
-        Some(Glance {
-            runnable,
-            ran: Duration::from_nanos(nanos),
-        })
-    }
-}
-
-fn line<'a>(file: &Fd, room: &'a mut [u8]) -> Option<&'a [u8]> {
-    let len = pread(file, &mut *room, 0).ok()?;
+fn line<'a>(thread: u32, file: &str, room: &'a mut [u8]) -> Option<&'a [u8]> {
+    let path = format!("/proc/self/task/{thread}/{file}");
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let len = read(&fd, &mut *room).ok()?;
     room.get(..len)
 }
 
@@ -106,12 +76,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_looks_at_itself_runs() {
-        let own = ThreadFiles::open(thread_id()).unwrap();
-        let seen = own.look().unwrap();
+        let seen = glance(thread_id()).unwrap();
         assert!(seen.runnable);
         let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_millis(30) {}
-        let later = own.look().unwrap();
+        let later = glance(thread_id()).unwrap();
         assert!(later.ran > seen.ran);
     }
 
@@ -125,24 +94,18 @@ mod tests {
             let _ = hear_end.recv();
         });
         let id = hear_id.recv().unwrap();
-        let files = ThreadFiles::open(id).unwrap();
-        assert_eq!(files.thread(), id);
-        while files.look().unwrap().runnable {
+        while glance(id).unwrap().runnable {
             std::thread::yield_now();
         }
-        let seen = files.look().unwrap();
+        let seen = glance(id).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(files.look().unwrap(), seen);
+        assert_eq!(glance(id).unwrap(), seen);
         drop(say_end);
         thread.unwrap().join().unwrap();
-        // The system forgets a thread a moment after it was joined.
-        while files.look().is_some() {
-            std::thread::yield_now();
-        }
     }
 
     #[test]
     fn nobody_has_no_answer() {
-        assert!(ThreadFiles::open(0).is_none());
+        assert_eq!(glance(0), None);
     }
 }

@@ -113,7 +113,7 @@ impl Inner {
                 Moved::Bytes(n) => n,
                 Moved::Nothing => 0,
                 Moved::End | Moved::Broken => {
-                    self.write_failed(init, carrier, now, out);
+                    self.write_failed(init, carrier, self.now, out);
                     return Sending::Ended;
                 }
                 Moved::Fault => {
