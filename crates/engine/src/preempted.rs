@@ -181,7 +181,8 @@ mod tests {
 
     #[test]
     fn preemptions_before_the_first_poll_start_nothing() {
-        assert!(!Polling::NEW.note(START, 1, || Some(7)));
+        let mut polling = Polling::NEW;
+        assert!(!polling.note(START, 1, || Some(7)));
     }
 
     #[test]
