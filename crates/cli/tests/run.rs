@@ -216,3 +216,36 @@ fn a_shell_evaluates_the_lines_quoted_or_not() {
     let bad = verbena(["env", "--set", "crx=1", "--libs", libs]);
     assert_eq!((bad.status.code(), bad.stdout.len()), (Some(2), 0));
 }
+
+#[test]
+fn namespace_is_entered_or_refusal_explained() {
+    let folder = Folder::with_libraries("namespace");
+    let output = run(&folder, &["--namespace", "readlink", "/proc/self/ns/mnt"]);
+    if output.status.code() == Some(2) {
+        let said = text(&output.stderr);
+        assert!(said.starts_with("verbena: --namespace: "), "{said}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let ours = std::fs::read_link("/proc/self/ns/mnt").unwrap();
+    let its = text(&output.stdout);
+    assert_ne!(its.trim(), ours.to_str().unwrap());
+}
+
+#[test]
+fn link_shows_device_and_interface() {
+    for (format, expected) in [
+        (
+            "rdma",
+            "link verbena0/1 state ACTIVE physical_state LINK_UP netdev lo \n",
+        ),
+        ("ibdev2netdev", "verbena0 port 1 ==> lo (Up)\n"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
+            .args(["link", "--format", format])
+            .env("VERBENA_DEVICE", "127.0.0.1")
+            .output()
+            .unwrap();
+        assert_eq!(text(&output.stdout), expected, "{output:?}");
+    }
+}

@@ -57,7 +57,7 @@ fn a_named_folder_is_the_only_one() {
     let Error::NoLibraries(places) = error else {
         panic!("{error}");
     };
-    assert_eq!(places, [folder.0.clone()]);
+    assert_eq!(places, core::slice::from_ref(&folder.0));
     let colon = folder.with_libraries("a:b");
     let error = Libraries::find(Some(&colon), &command).unwrap_err();
     assert!(matches!(error, Error::Separator(_)), "{error}");
