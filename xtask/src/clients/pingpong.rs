@@ -50,8 +50,22 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
+/// The indices that scripts for RoCE adapters use, on each side another.
+fn other_gids() -> Vec<Case> {
+    let case = |kind: &str| {
+        let program = format!("ibv_{kind}_pingpong");
+        let side = |gid: &str, peer: &[&str]| {
+            let words = [&program, "-g", gid, "-p", PORT, "-n", "100"];
+            Side::new(words.iter().chain(peer).map(|word| (*word).to_owned()))
+        };
+        let client = side("3", &[PEER]).says("usec/iter");
+        Case::pair(format!("pingpong/{kind}/gids"), side("1", &[]), client)
+    };
+    ["rc", "ud"].map(case).into()
+}
+
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+    let mut cases = other_gids();
     for tool in TOOLS {
         for &size in tool.sizes {
             let quick = tool.quick.contains(&size);
