@@ -106,7 +106,7 @@ impl Outgo {
     /// Payload of answers was left in place and has not been accepted in full.
     #[inline]
     pub(super) fn has_answers(&self) -> bool {
-        self.cuts.iter().any(|cut| cut.owed().is_some())
+        !self.cuts.is_empty() && self.cuts.iter().any(|cut| cut.owed().is_some())
     }
 
     /// Copies the payload of all answers, if `changes` says so of any of it; `find` grants payload. What is refused stays as

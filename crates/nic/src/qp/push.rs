@@ -64,6 +64,7 @@ impl Inner {
         sending
     }
 
+    #[inline(always)]
     fn send_frames(
         &mut self,
         init: &QpInit,
