@@ -13,6 +13,7 @@ mod inner;
 mod memory;
 mod modify;
 mod outgo;
+mod peer_exit;
 mod place;
 mod post;
 mod pull;

@@ -2,10 +2,8 @@
 //! It promises that every request posted ends in exactly one completion (or none, if it succeeded unsignalled), in posting order.
 //! It refuses to decide why something failed; it is told.
 
-use verbena_stream::stream::State as StreamState;
-use verbena_stream::{Violation, requester};
+use verbena_stream::Violation;
 use verbena_wire::Rsn;
-use verbena_wire::ext::Features;
 use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 
 use super::QpInit;
@@ -18,7 +16,7 @@ use crate::wr::Flags;
 
 /// How far requests without an answer have succeeded.
 #[derive(Debug, Clone, Copy)]
-enum Bar {
+pub(super) enum Bar {
     /// The peer says that it has executed all before this one, and the carrier has accepted so many bytes: what has not
     /// left needs its memory, whatever a peer says.
     Acked(Rsn, u64),
@@ -27,7 +25,7 @@ enum Bar {
 }
 
 impl Bar {
-    fn is_passed_by(self, wqe: &Wqe) -> bool {
+    pub(super) fn is_passed_by(self, wqe: &Wqe) -> bool {
         let Progress::Sent { end } = wqe.progress else {
             return false;
         };
@@ -227,38 +225,6 @@ impl Inner {
     /// Marks what had succeeded before the stream ended, up to the first request that had not: requests end in order.
     pub(super) fn mark_executed(&mut self, init: &QpInit) {
         let bar = self.bar(init);
-        for wqe in self.sends.iter_mut().take(self.begun) {
-            if bar.is_passed_by(wqe) {
-                wqe.progress = Progress::Done(Status::Success);
-            } else if wqe.progress != Progress::Done(Status::Success) {
-                break;
-            }
-        }
-    }
-
-    /// The peer has closed its direction, with so many of our bytes undelivered to its process.
-    ///
-    /// A process that dies between executing a request and acknowledging it takes the acknowledgement along. A Verbena
-    /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
-    /// process, and a FIN instead of a reset says that the process had read every byte that its TCP acknowledged: each
-    /// complete request among them was executed, unless a request before it was refused (docs/connections.md).
-    pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
-        let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
-        let Some(undelivered) = undelivered.filter(|_| tracked && !self.gone) else {
-            return;
-        };
-        let died = self.stream.as_ref().is_some_and(|stream| {
-            let requester = &stream.ledger().requester;
-            stream.state() == StreamState::Running
-                && stream.has(Features::CLOSING_ACK)
-                && requester.state() == requester::State::Flowing
-                && !requester.is_closing()
-        });
-        if !died {
-            return;
-        }
-        self.mark_executed(init);
-        let bar = Bar::Accepted(self.accepted.saturating_sub(undelivered));
         for wqe in self.sends.iter_mut().take(self.begun) {
             if bar.is_passed_by(wqe) {
                 wqe.progress = Progress::Done(Status::Success);

@@ -81,16 +81,6 @@ impl Qp {
         self.desk.look(|inner| inner.stream.is_some())
     }
 
-    /// Its stream has ended with our Terminate.
-    pub fn has_terminated(&self) -> bool {
-        use verbena_stream::stream::State;
-        let terminated = |inner: &Inner| {
-            let state = inner.stream.as_ref().map(Stream::state);
-            state == Some(State::Terminated)
-        };
-        self.desk.look(terminated)
-    }
-
     /// The numbers that a consumer which connects by hand gives its queue pair before it sends.
     pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
         self.attend(out, |inner, _, _| inner.psns = Some(psns));

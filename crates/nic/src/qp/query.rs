@@ -4,7 +4,7 @@
 
 use super::inner::{Counters, Inner};
 use super::{Enabled, Qp, Unregistered};
-use verbena_stream::Time;
+use verbena_stream::{Stream, Time};
 
 use crate::event::Outbox;
 use crate::state::QpState;
@@ -91,6 +91,16 @@ impl Qp {
     /// gracefully; otherwise the bytes that the connection should still carry before it is closed are returned.
     pub fn hang_up(&self, out: &mut Outbox) -> Option<Vec<u8>> {
         self.attend(out, Inner::hang_up)
+    }
+
+    /// Its stream has ended with our Terminate.
+    pub fn has_terminated(&self) -> bool {
+        use verbena_stream::stream::State;
+        let terminated = |inner: &Inner| {
+            let state = inner.stream.as_ref().map(Stream::state);
+            state == Some(State::Terminated)
+        };
+        self.desk.look(terminated)
     }
 
     /// The connection is about to be closed, since [`Future::Close`] said so: what it should carry before that.

@@ -1,0 +1,47 @@
+//! The end of the peer's process, as its kernel shows it: which requests it had executed without having said so.
+//! Only a FIN proves something, and only if the peer would have announced an orderly close.
+
+use verbena_stream::requester;
+use verbena_stream::stream::State as StreamState;
+use verbena_wire::ext::Features;
+
+use super::QpInit;
+use super::complete::Bar;
+use super::inner::Inner;
+use super::wqe::Progress;
+use crate::state::{Personality, QpType};
+use crate::wc::Status;
+
+impl Inner {
+    /// The peer has closed its direction, with so many of our bytes undelivered to its process.
+    ///
+    /// A process that dies between executing a request and acknowledging it takes the acknowledgement along. A Verbena
+    /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
+    /// process, and a FIN instead of a reset says that the process had read every byte that its TCP acknowledged: each
+    /// complete request among them was executed, unless a request before it was refused (docs/connections.md).
+    pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
+        let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
+        let Some(undelivered) = undelivered.filter(|_| tracked && !self.gone) else {
+            return;
+        };
+        let died = self.stream.as_ref().is_some_and(|stream| {
+            let requester = &stream.ledger().requester;
+            stream.state() == StreamState::Running
+                && stream.has(Features::CLOSING_ACK)
+                && requester.state() == requester::State::Flowing
+                && !requester.is_closing()
+        });
+        if !died {
+            return;
+        }
+        self.mark_executed(init);
+        let bar = Bar::Accepted(self.accepted.saturating_sub(undelivered));
+        for wqe in self.sends.iter_mut().take(self.begun) {
+            if bar.is_passed_by(wqe) {
+                wqe.progress = Progress::Done(Status::Success);
+            } else if wqe.progress != Progress::Done(Status::Success) {
+                break;
+            }
+        }
+    }
+}
