@@ -45,6 +45,7 @@ fn case(job: &Job) -> Case {
         qps: 1,
         threads: 1,
         one_cq: false,
+        memory: false,
     }
 }
 

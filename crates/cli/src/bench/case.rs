@@ -45,6 +45,8 @@ pub struct Case {
     pub threads: u32,
     /// All threads of a side poll one completion queue; otherwise each polls one of its own.
     pub one_cq: bool,
+    /// Writes are waited for in memory alone: the completion queue is polled only for completions of several messages together.
+    pub memory: bool,
 }
 
 const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
@@ -103,7 +105,7 @@ impl Case {
         let mut bytes = [0; Case::BYTES];
         bytes[0] = OPS.iter().position(|op| *op == self.op).unwrap_or(0) as u8;
         bytes[1] = METRICS.iter().position(|m| *m == self.metric).unwrap_or(0) as u8;
-        bytes[2] = u8::from(self.one_cq);
+        bytes[2] = u8::from(self.one_cq) | u8::from(self.memory) << 1;
         let numbers = [self.size, self.count, self.depth, self.qps, self.threads];
         for (at, number) in numbers.into_iter().enumerate() {
             bytes[3 + 4 * at..7 + 4 * at].copy_from_slice(&number.to_be_bytes());
@@ -126,12 +128,13 @@ impl Case {
             depth: number(2),
             qps: number(3),
             threads: number(4),
-            one_cq: bytes[2] == 1,
+            one_cq: bytes[2] & 1 != 0,
+            memory: bytes[2] & 2 != 0,
         };
         let sane = case.size <= MAX_SIZE
             && case.count > 0
             && (1..=4096).contains(&case.depth)
-            && bytes[2] <= 1
+            && bytes[2] <= 3
             && (1..=MAX_QPS).contains(&case.qps)
             && (1..=MAX_THREADS).contains(&case.threads)
             && case.connections() <= MAX_QPS
@@ -187,6 +190,7 @@ mod tests {
                     qps: 3,
                     threads: 5,
                     one_cq: metric != Metric::Latency,
+                    memory: op == Op::Write,
                 };
                 assert_eq!(Case::from_bytes(&case.to_bytes()), Some(case));
             }
@@ -205,6 +209,7 @@ mod tests {
                 qps,
                 threads: 1,
                 one_cq: false,
+                memory: false,
             };
             let shares: Vec<usize> = (0..qps as usize).map(|at| case.share(at)).collect();
             assert_eq!(shares.iter().sum::<usize>(), count as usize);
@@ -224,12 +229,13 @@ mod tests {
             qps: 1,
             threads: 1,
             one_cq: false,
+            memory: false,
         };
         assert_eq!(Case::from_bytes(&good.to_bytes()[..22]), None);
         let wrong = [
             (0, 4),
             (1, 3),
-            (2, 2),
+            (2, 4),
             (3, 0xff),
             (11, 0xff),
             (15, 0xff),
@@ -254,6 +260,7 @@ mod tests {
             qps: 2,
             threads: 4,
             one_cq: false,
+            memory: false,
         };
         let counts = |case: Case| case.per_cq().iter().map(|c| (c.count, c.qps)).collect();
         let apart: Vec<_> = counts(case);

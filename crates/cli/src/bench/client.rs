@@ -97,6 +97,7 @@ fn ping_pong_write(station: &Station, remote: &RemoteMemory) -> Result<Sample, E
         if turn >= warm(station.case.count) {
             times.push(start.elapsed() / 2);
         }
+        station.take_several(turn, &mut wcs)?;
     }
     Ok(Sample::Times(times))
 }

@@ -123,7 +123,8 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
     let case = &outcome.case;
     let (op, metric) = (case.op.name(), case.metric.name());
     if heading {
-        write!(out, "\n{op} {metric}")?;
+        let memory = if case.memory { " by memory" } else { "" };
+        write!(out, "\n{op} {metric}{memory}")?;
         match (case.connections(), case.threads) {
             (1, 1) => writeln!(out),
             (qps, 1) => writeln!(out, ", {qps} connections"),

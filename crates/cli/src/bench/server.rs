@@ -156,6 +156,7 @@ fn answer_writes(station: &Station, remote: &RemoteMemory) -> Result<(), Error> 
         station.await_mark(turn, &mut wcs)?;
         station.mark(turn)?;
         station.post(turn % station.qps.len(), remote, 1)?;
+        station.take_several(turn, &mut wcs)?;
     }
     Ok(())
 }

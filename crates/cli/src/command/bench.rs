@@ -18,7 +18,7 @@ Examples:
   verbena bench                                   everything, both sides here
   verbena bench --baseline write send --metric bandwidth --size 64k,1m
   verbena bench --qps 16 send --metric rate       over sixteen connections at once
-  verbena bench --threads 4 send --metric bandwidth   four polling threads on each side
+  verbena bench --threads 1,4,8 send              one, four and eight polling threads on each side
   verbena bench --server 0.0.0.0:7471             on one machine ...
   verbena bench --client 192.0.2.7:7471 --json    ... and on the other";
 
@@ -41,12 +41,16 @@ pub(crate) struct Bench {
     /// Connections; messages take turns on them or are shared out evenly
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QPS)))]
     qps: u32,
-    /// Polling threads on each side, each with so many connections and a completion queue of its own; messages are shared out evenly
-    #[arg(long, default_value_t = 1, conflicts_with = "baseline", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_THREADS)))]
-    threads: u32,
+    /// Polling threads on each side, several numbers with commas; each has so many connections and a completion queue of its own, and
+    /// messages are shared out evenly
+    #[arg(long, default_value = "1", value_delimiter = ',', conflicts_with = "baseline", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_THREADS)))]
+    threads: Vec<u32>,
     /// The threads of a side poll one completion queue together; not for latency
     #[arg(long)]
     one_cq: bool,
+    /// Latency of writes: look for them in memory alone, and poll the completion queue for 16 completions together
+    #[arg(long)]
+    memory: bool,
     /// Runs of each case; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -136,7 +140,8 @@ pub(crate) fn run(args: &Bench) -> u8 {
 }
 
 fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
-    let qps = args.qps.saturating_mul(args.threads);
+    let threads = args.threads.iter().max().copied().unwrap_or(1);
+    let qps = args.qps.saturating_mul(threads);
     let under_way = qps.saturating_mul(args.depth.clamp(1, 4096));
     if qps > MAX_QPS {
         return Err(format!("{qps} connections of all threads, at most {MAX_QPS}").into());
@@ -174,7 +179,7 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
                 eprintln!("{done} of {total} measured");
             }
         } else {
-            let kind = (outcome.case.op, outcome.case.metric);
+            let kind = (outcome.case.op, outcome.case.metric, outcome.case.threads);
             // A closed terminal is noticed by the next print.
             let _ = print_text(&mut io::stdout().lock(), outcome, last != Some(kind));
             last = Some(kind);
@@ -240,16 +245,17 @@ fn cases(args: &Bench) -> Vec<Case> {
             }
             for size in sizes(args, op, metric) {
                 let count = args.iterations.unwrap_or(iterations(metric, size)).max(1);
-                cases.push(Case {
+                cases.extend(args.threads.iter().map(|&threads| Case {
                     op,
                     metric,
                     size,
                     count,
                     depth: args.depth.clamp(1, 4096),
                     qps: args.qps,
-                    threads: args.threads,
+                    threads,
                     one_cq: args.one_cq,
-                });
+                    memory: args.memory && op == Op::Write && metric == Metric::Latency,
+                }));
             }
         }
     }

@@ -67,6 +67,7 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         qps: 1,
         threads: 1,
         one_cq: false,
+        memory: false,
     };
     let plan = Plan {
         cases: vec![

@@ -69,9 +69,10 @@ impl Group {
     }
 
     /// One thread is woken by a member. Others that poll the same queue sleep for the whole time: woken together, they would wait for the
-    /// first one, and all of them for a processor.
+    /// first one, and all of them for a processor. So does a thread while another one serves many members: they are ready until it
+    /// has served them.
     fn sleep_in_poller(&self, limit: Duration) {
-        if self.nap.taken.swap(true, Ordering::Acquire) {
+        if self.asking.is_locked() || self.nap.taken.swap(true, Ordering::Acquire) {
             std::thread::sleep(limit);
         } else {
             poller::nap(&self.poller, limit);
