@@ -260,7 +260,7 @@ pub(super) fn in_threads<T: Send>(
         let work = &work;
         let running = (0..threads).map(|at| scope.spawn(move || work(at)));
         let running: Vec<_> = running.collect();
-        let ended = running.into_iter().map(|one| one.join());
+        let ended = running.into_iter().map(std::thread::ScopedJoinHandle::join);
         let ended =
             ended.map(|one| one.map_err(|_| Error::Failed("a thread panicked".to_owned()))?);
         ended.collect()
