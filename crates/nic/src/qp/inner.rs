@@ -12,7 +12,6 @@ use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
-use super::Enabled;
 use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
@@ -22,6 +21,7 @@ use super::stage::Stage;
 use super::touch::Touches;
 use super::wait::{AnswerWait, Blocked};
 use super::wqe::{Manner, Wqe};
+use super::{Enabled, QpInit};
 use crate::receive::Receive;
 use crate::state::QpState;
 
@@ -245,6 +245,20 @@ impl Inner {
         Manner {
             read_v2: has(Features::READ_V2),
             send_imm: has(Features::SEND_IMM),
+        }
+    }
+}
+
+impl QpInit {
+    /// Removes the completions that wait to be polled, of this queue pair and no other. A receive of a shared queue whose
+    /// completion is removed is consumed.
+    ///
+    /// A queue that feeds a shared send queue (V6) keeps them: they are the outcome of requests that complete elsewhere.
+    pub(super) fn remove_completions(&self) {
+        for cq in [&self.send_cq, &self.recv_cq] {
+            if !cq.is_feeding() {
+                cq.forget(self.name);
+            }
         }
     }
 }

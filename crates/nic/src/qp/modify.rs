@@ -87,20 +87,6 @@ impl Qp {
     }
 }
 
-impl QpInit {
-    /// Removes the completions that wait to be polled, of this queue pair and no other. A receive of a shared queue whose
-    /// completion is removed is consumed.
-    ///
-    /// A queue that feeds a shared send queue (V6) keeps them: they are the outcome of requests that complete elsewhere.
-    fn remove_completions(&self) {
-        for cq in [&self.send_cq, &self.recv_cq] {
-            if !cq.is_feeding() {
-                cq.forget(self.name);
-            }
-        }
-    }
-}
-
 impl Inner {
     pub(super) fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
         let next = self.state.next(init.personality, QpEvent::Modify(to));
