@@ -7,7 +7,7 @@ use verbena_wire::Rsn;
 use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 
 use super::QpInit;
-use super::inner::{Current, Inner};
+use super::inner::Inner;
 use super::wqe::{Progress, Wqe};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
@@ -298,17 +298,6 @@ impl Inner {
         self.flush_receives(init, out);
     }
 
-    /// What is being sent is given up, but for answers that must leave before the Terminate does.
-    fn keep_owed_answers(&mut self) {
-        let stream = self.stream.as_ref().filter(|s| s.owes_answers());
-        let mut owed = stream.map_or(0, |s| s.ledger().reads_in.len());
-        match self.current {
-            Some(Current::Answer(..)) if owed > 0 => owed -= 1,
-            _ => self.drop_current(),
-        }
-        self.drop_responses(owed);
-    }
-
     pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {
         if let Some(receive) = self.claimed.take() {
             init.recv_cq
@@ -331,14 +320,6 @@ impl Inner {
             && let Some(receive) = self.claimed.take()
             && let Some(qpn) = srq.give_back(receive)
         {
-            out.wake(qpn);
-        }
-    }
-
-    /// No message will take a receive of the shared queue any more: the one that was promised goes to the next in line.
-    pub(super) fn leave_line(&self, init: &QpInit, out: &mut Outbox) {
-        let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
-        if let Some(qpn) = heir {
             out.wake(qpn);
         }
     }

@@ -311,6 +311,27 @@ impl Inner {
         self.end(init, QpEvent::Failed, out);
     }
 
+    /// What is being sent is given up, but for answers that must leave before the Terminate does.
+    pub(super) fn keep_owed_answers(&mut self) {
+        let stream = self.stream.as_ref().filter(|s| s.owes_answers());
+        let mut owed = stream.map_or(0, |s| s.ledger().reads_in.len());
+        match self.current {
+            Some(Current::Answer(..)) if owed > 0 => owed -= 1,
+            _ => self.drop_current(),
+        }
+        self.drop_responses(owed);
+    }
+
+    /// The connection is broken: a stream that is held for responses goes on without them.
+    pub(super) fn give_up_held_responses(&mut self, init: &QpInit, out: &mut Outbox) {
+        if matches!(self.blocked, Some(b) if matches!(b.why, Why::Responses { .. })) {
+            self.drop_current();
+            self.drop_responses(0);
+            self.outgo.clear();
+            self.resume(init, out);
+        }
+    }
+
     /// Gives up all responses but the first `keep` that have not begun. One-touch memory that they spend is let go when no
     /// grant is held (M9).
     pub(super) fn drop_responses(&mut self, keep: usize) {

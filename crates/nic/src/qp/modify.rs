@@ -12,7 +12,6 @@ use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
 use super::stage::Stage;
-use super::wait::Why;
 use super::{Qp, QpInit};
 use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
@@ -249,12 +248,8 @@ impl Inner {
         if self.forsake() {
             return;
         }
-        if reset && matches!(self.blocked, Some(b) if matches!(b.why, Why::Responses { .. })) {
-            // Nobody takes them any more.
-            self.drop_current();
-            self.drop_responses(0);
-            self.outgo.clear();
-            self.resume(init, out);
+        if reset {
+            self.give_up_held_responses(init, out);
         }
         if self.blocked.is_some() {
             // A message that is here already waits for a receive, and its sender knows it as sent: the end comes after it.

@@ -183,6 +183,14 @@ impl Inner {
         }
     }
 
+    /// No message will take a receive of the shared queue any more: the one that was promised goes to the next in line.
+    pub(super) fn leave_line(&self, init: &QpInit, out: &mut Outbox) {
+        let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
+        if let Some(qpn) = heir {
+            out.wake(qpn);
+        }
+    }
+
     /// A receive was posted: whoever waits for it goes on.
     pub(super) fn receive_is_there(&mut self, init: &QpInit, out: &mut Outbox) {
         if let Some(stream) = &mut self.stream {
