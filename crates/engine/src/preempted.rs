@@ -13,7 +13,7 @@ use crate::sys;
 /// The shortest gap between two empty polls that may be a preemption: shorter ones cost less than finding out.
 const GAP: u64 = 500_000;
 /// Gaps that take less than this part of a thread's time start nothing: to sleep takes longer than to spin.
-const PART: u64 = 8;
+const PART: u64 = 4;
 /// How long a period lasts at first and at most, in nanoseconds.
 const PERIOD: (u64, u64) = (50_000_000, 1_600_000_000);
 /// Gaps in quick succession that begin a period: two threads that were woken on one processor are separated after the first.
