@@ -264,11 +264,12 @@ impl Connection {
             Future::Close => {
                 let words = self.is_running().then(|| bound.qp.closing_words(out));
                 let words = words.unwrap_or_default();
-                return if bound.qp.has_terminated() {
-                    self.close_terminated(words, out)
+                if bound.qp.has_terminated() {
+                    self.close_terminated(words, out);
                 } else {
-                    self.close(words, out)
-                };
+                    self.close(words, out);
+                }
+                return;
             }
             Future::Reset => return self.abort(out),
         }
