@@ -183,5 +183,6 @@ fn caps() -> Caps {
         ird: 3,
         nonce: 7,
         same_host: None,
+        path: None,
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Setup {
     pub(crate) extensions: bool,
     pub(crate) rfc7306: bool,
     pub(crate) features: Features,
+    /// Both sides see the same addresses.
+    pub(crate) direct: bool,
     pub(crate) rnr_retry: RnrRetry,
     pub(crate) shared: bool,
     pub(crate) policy: Policy,
@@ -49,6 +51,7 @@ impl Default for Setup {
             extensions: true,
             rfc7306: true,
             features: Features::READ_V2 | Features::SEND_IMM | Features::CLOSING_ACK,
+            direct: true,
             rnr_retry: RnrRetry::Forever,
             shared: false,
             policy: Policy::Verbs,
@@ -220,6 +223,7 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
             ird: 4,
             nonce: 1,
             same_host: None,
+            path: setup.direct.then_some(1),
         },
     };
     Stream::new(&agreement, settings)

@@ -191,6 +191,7 @@ impl Peer {
             ird,
             nonce: 0,
             same_host: None,
+            path: None,
         }
     }
 

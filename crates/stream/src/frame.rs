@@ -12,7 +12,7 @@ use verbena_wire::ddp::MAX_LEN;
 use verbena_wire::mpa::fpdu::{CRC_LEN, LENGTH_LEN, Layout, Phase, pad_len};
 
 /// Longest fixed-size body we send behind a DDP header: our CAPS.
-pub(crate) const MAX_BODY: usize = 60;
+pub(crate) const MAX_BODY: usize = 68;
 const HEAD_ROOM: usize = LENGTH_LEN + MAX_LEN + MAX_BODY;
 /// Bytes of a long frame that are copied before they are summed: the nearest cache holds them twice.
 const PIECE: usize = 16 << 10;

@@ -144,6 +144,12 @@ impl Stream {
         self.ours.features.contains(feature) && peer.is_some_and(|c| c.features.contains(feature))
     }
 
+    /// Whether both sides see the same addresses of the connection: nothing between them ends it.
+    pub fn is_direct(&self) -> bool {
+        let peer = self.peer.as_ref().and_then(|caps| caps.path);
+        peer.is_some() && peer == self.ours.path
+    }
+
     /// How often a receiver that is not ready is asked again, from now on.
     pub fn set_rnr_retry(&mut self, retry: RnrRetry) {
         self.ledger.requester.set_retry(retry);

@@ -33,6 +33,7 @@ pub(crate) fn caps() -> Caps {
         ird: 4,
         nonce: 7,
         same_host: None,
+        path: None,
     }
 }
 

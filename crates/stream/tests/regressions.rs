@@ -42,6 +42,7 @@ fn stream_with(role: Role, markers: bool, max_ulpdu: u16) -> Stream {
         ird: 4,
         nonce: 0,
         same_host: None,
+        path: None,
     };
     let settings = Settings {
         max_ulpdu,

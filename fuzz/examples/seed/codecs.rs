@@ -192,6 +192,7 @@ pub(crate) fn caps() -> Caps {
         ird: 16,
         nonce: 7,
         same_host: Some([3; 16]),
+        path: None,
     }
 }
 

@@ -160,5 +160,6 @@ fn caps(features: Features) -> Caps {
         ird: 16,
         nonce: 7,
         same_host: None,
+        path: None,
     }
 }

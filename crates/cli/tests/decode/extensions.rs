@@ -25,6 +25,7 @@ fn caps() -> Control {
         ird: 16,
         nonce: 7,
         same_host: Some([0xab; 16]),
+        path: None,
     })
 }
 

@@ -106,6 +106,7 @@ impl Connection {
                 ird: agreement.ird,
                 nonce,
                 same_host: None,
+                path: self.line.socket().path(),
             },
         };
         if !agreement.extensions && settings.max_ulpdu != LARGE {

@@ -281,6 +281,23 @@ impl Socket {
         }
     }
 
+    /// A digest of both addresses, the same at both ends of a connection that nothing between them ends or translates
+    /// (docs/extensions.md, CAPS).
+    pub fn path(&self) -> Option<u64> {
+        let mut ends = [self.local().ok()?, self.peer().ok()?].map(|end| {
+            let ip = match end.ip().to_canonical() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            (ip.octets(), end.port().to_be_bytes())
+        });
+        ends.sort_unstable();
+        let bytes = ends.iter().flat_map(|(ip, port)| ip.iter().chain(port));
+        Some(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
+    }
+
     /// Bytes written and not acknowledged by the peer's TCP.
     ///
     /// Once the peer's FIN has come and no reset with it, the rest was read by its process: Linux resets a connection that

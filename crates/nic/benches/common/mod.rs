@@ -96,6 +96,7 @@ fn stream(role: Role, crc: bool) -> Stream {
             ird: 16,
             nonce: 1,
             same_host: None,
+            path: None,
         },
     };
     Stream::new(&agreement, settings)

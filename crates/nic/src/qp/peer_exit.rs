@@ -18,7 +18,8 @@ impl Inner {
     /// A process that dies between executing a request and acknowledging it takes the acknowledgement along. A Verbena
     /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
     /// process, and a FIN instead of a reset says that the process had read every byte that its TCP acknowledged: each
-    /// complete request among them was executed, unless a request before it was refused (docs/connections.md).
+    /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy ends
+    /// TCP on its own and has bytes that the process never read, so the connection must be known to be direct.
     pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
         let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
         let Some(undelivered) = undelivered.filter(|_| tracked && !self.gone) else {
@@ -28,6 +29,7 @@ impl Inner {
             let requester = &stream.ledger().requester;
             stream.state() == StreamState::Running
                 && stream.has(Features::CLOSING_ACK)
+                && stream.is_direct()
                 && requester.state() == requester::State::Flowing
                 && !requester.is_closing()
         });

@@ -102,6 +102,7 @@ impl End {
                 ird,
                 nonce: u64::from(self.qp.number()),
                 same_host: None,
+                path: None,
             },
         }
     }

@@ -53,6 +53,7 @@ pub(crate) fn stream(mode: Mode) -> Stream {
         ird: 16,
         nonce: 0,
         same_host: None,
+        path: None,
     };
     let settings = Settings {
         max_ulpdu: u16::MAX,

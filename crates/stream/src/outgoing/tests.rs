@@ -40,6 +40,7 @@ fn our_largest_bodies_fit_the_smallest_segment() {
     assert!(Body::of_control(&caps).bytes().len() <= MAX_BODY);
     let mut full = crate::testing::caps();
     full.same_host = Some([1; 16]);
+    full.path = Some(1);
     assert!(Body::of_control(&Control::Caps(full)).bytes().len() <= MAX_BODY);
 }
 

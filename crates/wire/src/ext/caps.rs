@@ -23,6 +23,7 @@ const TAG_MIN_RNR_TIMER: u8 = 6;
 const TAG_IRD: u8 = 7;
 const TAG_NONCE: u8 = 8;
 const TAG_SAME_HOST: u8 = 9;
+const TAG_PATH: u8 = 10;
 
 /// Tag and length before each value.
 const TLV_HEADER: usize = 2;
@@ -187,13 +188,16 @@ pub struct Caps {
     pub nonce: u64,
     /// A secret of this host, if shared-memory rings are on offer.
     pub same_host: Option<[u8; 16]>,
+    /// A digest of both addresses of the TCP connection as this side sees them: equal on both sides if nothing between them
+    /// ends the connection or translates its addresses.
+    pub path: Option<u64>,
 }
 
 impl Caps {
     /// The version described in docs/extensions.md.
     pub const VERSION: u16 = 1;
     /// Bytes of the longest list this version writes.
-    pub const MAX_LEN: usize = 9 * TLV_HEADER + 2 + 2 + 4 + 1 + 1 + 1 + 2 + 8 + 16;
+    pub const MAX_LEN: usize = 10 * TLV_HEADER + 2 + 2 + 4 + 1 + 1 + 1 + 2 + 8 + 16 + 8;
 
     /// Reads the list, which must fill `payload` exactly.
     pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
@@ -213,6 +217,7 @@ impl Caps {
             ird: found.required(TAG_IRD, u16::from_be_bytes)?,
             nonce: found.required(TAG_NONCE, u64::from_be_bytes)?,
             same_host: found.optional(TAG_SAME_HOST)?,
+            path: found.optional(TAG_PATH)?.map(u64::from_be_bytes),
         };
         Ok(caps)
     }
@@ -229,6 +234,9 @@ impl Caps {
         put(out, TAG_NONCE, self.nonce.to_be_bytes());
         if let Some(token) = self.same_host {
             put(out, TAG_SAME_HOST, token);
+        }
+        if let Some(path) = self.path {
+            put(out, TAG_PATH, path.to_be_bytes());
         }
     }
 }
@@ -267,7 +275,7 @@ fn possible<T>(tag: u8, value: Option<T>) -> Result<T, Malformed> {
 }
 
 /// The values of a list by tag; unknown tags are already gone.
-struct Found<'a>([Option<&'a [u8]>; TAG_SAME_HOST as usize + 1]);
+struct Found<'a>([Option<&'a [u8]>; TAG_PATH as usize + 1]);
 
 impl<'a> Found<'a> {
     fn collect(mut payload: &'a [u8]) -> Result<Self, Malformed> {
@@ -278,7 +286,7 @@ impl<'a> Found<'a> {
                 got: payload.len(),
             });
         }
-        let mut found = Self([None; TAG_SAME_HOST as usize + 1]);
+        let mut found = Self([None; TAG_PATH as usize + 1]);
         while let [tag, tail @ ..] = payload {
             let tag = *tag;
             let cut = Malformed::CapsTruncated { tag };

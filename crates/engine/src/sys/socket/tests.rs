@@ -16,6 +16,8 @@ fn addresses_are_told_by_both_ends() {
         assert_eq!(a.local().unwrap(), b.peer().unwrap());
         assert_eq!(a.peer().unwrap(), b.local().unwrap());
         assert!(a.same_host() && b.same_host());
+        assert!(a.path().is_some() && a.path() == b.path());
+        assert_ne!(a.path(), connection(ip).0.path());
         assert!(a.mss().unwrap() > 500);
         assert!(b.connected().unwrap());
     }

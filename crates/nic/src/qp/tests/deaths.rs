@@ -138,9 +138,13 @@ fn refused_requests_do_not_succeed() {
 
 #[test]
 fn nothing_is_presumed_of_other_ends() {
-    // The carrier cannot tell; the connection was reset; the peer announces no orderly close.
+    // The carrier cannot tell; the connection was reset; the peer announces no orderly close; a proxy may be between.
     let old = Setup {
         features: Features::READ_V2 | Features::SEND_IMM,
+        ..Setup::default()
+    };
+    let proxied = Setup {
+        direct: false,
         ..Setup::default()
     };
     let reset = Closed {
@@ -151,6 +155,7 @@ fn nothing_is_presumed_of_other_ends() {
         (Setup::default(), closed(None)),
         (Setup::default(), reset),
         (old, closed(Some(0))),
+        (proxied, closed(Some(0))),
     ];
     for (setup, connection) in ends {
         let (mut pair, _) = executed(setup, 3);

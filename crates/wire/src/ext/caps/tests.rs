@@ -7,7 +7,8 @@ use super::*;
 use crate::testing::hex;
 
 const BYTES: &str = "0102 0001 | 0202 ffff | 0304 00000007 | 0401 01 | 0501 00 | 0601 0c |
-    0702 0080 | 0808 0123456789abcdef | 0910 000102030405060708090a0b0c0d0e0f";
+    0702 0080 | 0808 0123456789abcdef | 0910 000102030405060708090a0b0c0d0e0f |
+    0a08 1122334455667788";
 
 fn caps() -> Caps {
     Caps {
@@ -20,6 +21,7 @@ fn caps() -> Caps {
         ird: 128,
         nonce: 0x0123_4567_89ab_cdef,
         same_host: Some(core::array::from_fn(|i| i as u8)),
+        path: Some(0x1122_3344_5566_7788),
     }
 }
 
@@ -41,6 +43,7 @@ fn both_ways() {
     assert_eq!(emitted(&caps()).len(), Caps::MAX_LEN);
     let remote = Caps {
         same_host: None,
+        path: None,
         personality: Personality::Iwarp,
         qp_type: QpType::Uc,
         features: Features::NONE,
@@ -57,11 +60,11 @@ fn order_does_not_matter() {
 
 #[test]
 fn unknown_tags_are_skipped_wherever_they_stand() {
-    for at in 0..=9 {
+    for at in 0..=10 {
         for unknown in [
             hex("0000"),
-            hex("0a00"),
-            hex("0a02beef"),
+            hex("0b00"),
+            hex("0b02beef"),
             hex("ff01ff ff00"),
         ] {
             let mut list = values();
@@ -83,7 +86,7 @@ fn a_second_value_is_refused() {
 
 #[test]
 fn every_mandatory_value_is_missed() {
-    for i in 0..9 {
+    for i in 0..10 {
         let tag = i as u8 + 1;
         let mut list = values();
         list.remove(i);
@@ -91,6 +94,12 @@ fn every_mandatory_value_is_missed() {
         if tag == TAG_SAME_HOST {
             let want = Caps {
                 same_host: None,
+                ..caps()
+            };
+            assert_eq!(got, Ok(want));
+        } else if tag == TAG_PATH {
+            let want = Caps {
+                path: None,
                 ..caps()
             };
             assert_eq!(got, Ok(want));
@@ -215,6 +224,7 @@ proptest! {
         ird: u16,
         nonce: u64,
         same_host: Option<[u8; 16]>,
+        path: Option<u64>,
     ) {
         let [roce, uc] = bits;
         let caps = Caps {
@@ -227,6 +237,7 @@ proptest! {
             ird,
             nonce,
             same_host,
+            path,
         };
         prop_assert_eq!(Caps::parse(&emitted(&caps)), Ok(caps));
     }

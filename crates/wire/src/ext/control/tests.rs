@@ -21,6 +21,7 @@ fn caps() -> Caps {
         ird: 1,
         nonce: 2,
         same_host: None,
+        path: None,
     }
 }
 
