@@ -53,9 +53,10 @@ static inline void make(struct side *side)
 	CHECK(side->qp = ibv_create_qp(side->pd, &init));
 }
 
-static inline void join(struct side *side, uint32_t peer)
+/* Joins with these rights of the peer, and so many reads under way in each direction. */
+static inline void join_with(struct side *side, uint32_t peer, unsigned access, uint8_t reads)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access };
 	CHECK(!ibv_modify_qp(side->qp, &attr,
 			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	memset(&attr, 0, sizeof attr);
@@ -65,6 +66,7 @@ static inline void join(struct side *side, uint32_t peer)
 	attr.ah_attr.is_global = 1;
 	attr.ah_attr.port_num = 1;
 	attr.min_rnr_timer = 1;
+	attr.max_dest_rd_atomic = reads;
 	CHECK(!ibv_query_gid(side->context, 1, 0, &attr.ah_attr.grh.dgid));
 	CHECK(!ibv_modify_qp(side->qp, &attr,
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -73,9 +75,16 @@ static inline void join(struct side *side, uint32_t peer)
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = 14;
 	attr.retry_cnt = attr.rnr_retry = 7;
+	attr.max_rd_atomic = reads;
 	CHECK(!ibv_modify_qp(side->qp, &attr,
 			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 				     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+/* For messages only. */
+static inline void join(struct side *side, uint32_t peer)
+{
+	join_with(side, peer, 0, 0);
 }
 
 static inline void both(struct side *a, struct side *b)

@@ -14,36 +14,9 @@ static struct ibv_mr *memory(struct side *side, void *start)
 			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 }
 
-/* `common.h` joins for messages; reads need the right and a depth. */
 static void join_for_reads(struct side *side, uint32_t peer)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
-	};
-	CHECK(!ibv_modify_qp(side->qp, &attr,
-			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	memset(&attr, 0, sizeof attr);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = IBV_MTU_1024;
-	attr.dest_qp_num = peer;
-	attr.ah_attr.is_global = 1;
-	attr.ah_attr.port_num = 1;
-	attr.min_rnr_timer = 1;
-	attr.max_dest_rd_atomic = 4;
-	CHECK(!ibv_query_gid(side->context, 1, 0, &attr.ah_attr.grh.dgid));
-	CHECK(!ibv_modify_qp(side->qp, &attr,
-			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	memset(&attr, 0, sizeof attr);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;
-	attr.retry_cnt = attr.rnr_retry = 7;
-	attr.max_rd_atomic = 4;
-	CHECK(!ibv_modify_qp(side->qp, &attr,
-			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+	join_with(side, peer, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, 4);
 }
 
 static struct ibv_wc next(struct side *side)
