@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::program::{iperf3, ping, sh};
+use crate::space::Space;
 use crate::world::{LAN, LAN6, Way, World, address, address6, alone, nobody};
 
 macro_rules! combinations {
@@ -69,20 +70,43 @@ fn tcp(world: &World, n: usize, to: &str) {
     }
 }
 
-/// 100 Mbit/s of datagrams both ways at once: nearly all arrive.
+/// 10 Mbit/s of datagrams both ways at once: nearly all arrive. Those that the receiving iperf3 had no room for are not
+/// the carrier's loss: on a busy machine they can be most of them.
 fn udp(world: &World, n: usize) {
-    let report = iperf3(world.host(n), &format!("-c {LAN} -u -b 100M"));
-    for way in ["sum", "sum_bidir_reverse"] {
+    let (host, lan) = (world.host(n), &world.lan);
+    let overflowed = || [without_room(lan), without_room(host)];
+    let before = overflowed();
+    let report = iperf3(host, &format!("-c {LAN} -u -b 10M"));
+    let after = overflowed();
+    for (i, way) in ["sum", "sum_bidir_reverse"].into_iter().enumerate() {
         let sum = &report["end"][way];
-        let lost = sum["lost_percent"].as_f64().unwrap_or(100.0);
-        let packets = sum["packets"].as_u64().unwrap_or(0);
-        assert!(lost < 5.0 && packets > 1000, "{way}: {sum}");
+        let count = |key: &str| sum[key].as_u64().unwrap_or(0);
+        let overflowed = after[i] - before[i];
+        let lost = count("lost_packets").saturating_sub(overflowed);
+        let packets = count("packets");
+        assert!(
+            packets > 500 && lost * 20 < packets,
+            "{way}, {overflowed} without room: {sum}"
+        );
     }
+}
+
+/// How many datagrams no socket of a namespace had room for.
+fn without_room(space: &Space) -> u64 {
+    let counts = sh(space, "grep ^Udp: /proc/net/snmp");
+    let (names, values) = counts.split_once('\n').unwrap();
+    let column = names.split(' ').position(|name| name == "RcvbufErrors");
+    values
+        .split(' ')
+        .nth(column.unwrap())
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// Frames of 9000 bytes that nobody may cut.
 fn long_frames(world: &World, n: usize, to: &str) {
-    let line = format!("ping -q -f -W 5 -w 30 -c 50 -M do -s 8972 {to}");
+    let line = format!("ping -q -f -W 5 -c 50 -M do -s 8972 {to}");
     let said = sh(world.host(n), &line);
     assert!(said.contains("50 received"), "{said}");
 }
