@@ -204,7 +204,8 @@ fn round_trips(
     let (mut wcs, mut times, timer) = ([BLANK; 16], Vec::new(), Timer::start(job));
     for turn in 0.. {
         let start = Instant::now();
-        if timer.is_over(start) {
+        // On a busy machine one round trip can take longer than all the time.
+        if timer.is_over(start) && !times.is_empty() {
             break;
         }
         if op == Op::Write {

@@ -59,7 +59,8 @@ pub(crate) fn ask(job: &Job) -> Result<Figures> {
     let (mut times, timer) = (Vec::new(), Timer::start(job));
     loop {
         let start = Instant::now();
-        if timer.is_over(start) {
+        // On a busy machine one round trip can take longer than all the time.
+        if timer.is_over(start) && !times.is_empty() {
             break;
         }
         write_all(&mut socket, &bytes)?;
