@@ -87,17 +87,21 @@ def main():
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--mib", type=int, default=256, help="size of the all-reduce")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ways", default="verbena,sockets", help="one of them alone, to profile it")
     parser.add_argument("--limit", type=int, default=120, help="seconds for one run")
     arguments = parser.parse_args()
     print("| ranks | Verbena GB/s | NCCL's sockets GB/s | ratio | runs, Verbena | runs, sockets |")
     print("| --- | --- | --- | --- | --- | --- |")
     port = 29500
     for ranks in map(int, arguments.ranks.split(",")):
-        runs = {"verbena": [], "sockets": []}
+        runs = {way: [] for way in arguments.ways.split(",")}
         for _ in range(arguments.rounds):
             for way, results in runs.items():
                 port += 1
                 results.append(measure(arguments, ranks, way, port))
+        if len(runs) < 2:
+            print(f"{ranks} ranks: {runs}", flush=True)
+            continue
         ours, theirs = (statistics.median(results) for results in runs.values())
         shown = ["/".join(f"{value:.2f}" for value in results) for results in runs.values()]
         print(f"| {ranks} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {shown[0]} | {shown[1]} |", flush=True)

@@ -136,6 +136,12 @@ impl Member for Connection {
     fn send_deferred(&self, late: bool, out: &mut Outbox) {
         self.send_put_off(late, out);
     }
+
+    fn carried(&self) -> u64 {
+        let counters = |bound: &Bound| bound.qp.counters();
+        let counted = self.bound.get().map(counters);
+        counted.map_or(0, |counted| counted.bytes_in + counted.bytes_out)
+    }
 }
 
 impl Served for Connection {

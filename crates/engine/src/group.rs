@@ -4,6 +4,7 @@
 
 mod absence;
 mod boxes;
+mod bulk;
 mod gathering;
 mod members;
 mod nap;
@@ -25,6 +26,7 @@ use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
 use absence::Absence;
 use boxes::Boxes;
+use bulk::Bulk;
 use gathering::Gathering;
 pub(crate) use gathering::MOMENT;
 pub(crate) use members::Member;
@@ -75,6 +77,8 @@ pub(crate) struct Group {
     gathering: Gathering,
     /// Threads that sleep in polls.
     nap: Nap,
+    /// Who serves long messages better.
+    bulk: Bulk,
     /// A thread serves it by polling at this moment.
     at_work: AtomicBool,
     /// A timer runs that takes the group back.
@@ -109,6 +113,7 @@ impl Group {
             trust: Trust::default(),
             gathering: Gathering::default(),
             nap: Nap::default(),
+            bulk: Bulk::default(),
             at_work: AtomicBool::new(false),
             timed: AtomicBool::new(false),
             wary_until: AtomicU64::new(0),
@@ -360,6 +365,9 @@ impl Served for Group {
                 self.trust.grow();
                 self.time(now);
             }
+            return;
+        }
+        if self.compare_bulk(now) {
             return;
         }
         if self.found.swap(false, Ordering::Relaxed) {

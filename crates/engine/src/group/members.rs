@@ -29,6 +29,11 @@ pub(crate) trait Member: Send + Sync {
     /// Sends what was put off; `late` if its borrower stayed away with it.
     fn send_deferred(&self, late: bool, out: &mut Outbox);
 
+    /// Bytes that it has sent and received, where they are counted.
+    fn carried(&self) -> u64 {
+        0
+    }
+
     /// It may wake for several things at once.
     fn can_gather(&self) -> bool {
         false

@@ -9,7 +9,7 @@ use crate::config::Config;
 const USUAL: Duration = Duration::from_secs(1);
 
 /// A group that a polling thread has just borrowed, and when.
-fn borrowed() -> (Arc<Group>, Time) {
+pub(super) fn borrowed() -> (Arc<Group>, Time) {
     let mut config = Config::default();
     config.set("lend_time", "1s").unwrap();
     assert_eq!(config.lend_time, USUAL);
@@ -24,7 +24,7 @@ fn borrowed() -> (Arc<Group>, Time) {
     (group, sys::now())
 }
 
-fn is_lent(group: &Group) -> bool {
+pub(super) fn is_lent(group: &Group) -> bool {
     group.lent.load(Ordering::SeqCst)
 }
 

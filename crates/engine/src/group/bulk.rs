@@ -1,0 +1,272 @@
+//! Where bulk is served: by the thread that polls, or by the shard beside it.
+//!
+//! A polling thread that serves its connections saves wake-ups, which is most of the time of a short message. With long messages it spends its
+//! time on copies instead, and a program that serves several queues by one thread is as fast as that thread, while other processors
+//! may have nothing to do. Whether they have is not asked: a group that carries bulk is given to its shard for a moment, and stays there for
+//! a while if it carried more.
+
+use core::time::Duration;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use verbena_stream::Time;
+
+use super::Group;
+
+/// How long the bytes of either way are counted, in nanoseconds.
+const WINDOW: u64 = 20_000_000;
+/// Bytes per second, both directions together, that are bulk.
+const BULK: u64 = 256 << 20;
+/// The shard must carry more than before by one part in so many.
+const GAIN: u64 = 8;
+/// How long a group stays with the shard before both ways are compared again, in nanoseconds.
+const STAY: u64 = 2_000_000_000;
+/// The pause after a comparison that the shard lost, at first and at most, in nanoseconds: it doubles each time.
+const PAUSE: (u64, u64) = (640_000_000, 20_480_000_000);
+/// A group with more members is not counted.
+const MEMBERS: usize = 64;
+
+/// What a group's timer knows of its bulk.
+#[derive(Debug, Default)]
+pub(super) struct Bulk(Mutex<Comparison>);
+
+#[derive(Debug)]
+struct Comparison {
+    /// The window's beginning, in nanoseconds, and the bytes that had been carried by then.
+    since: (u64, u64),
+    way: Way,
+    /// No other comparison before then, in nanoseconds.
+    next: u64,
+    /// The pause if the shard loses.
+    pause: u64,
+}
+
+impl Default for Comparison {
+    fn default() -> Comparison {
+        Comparison {
+            since: (0, 0),
+            way: Way::Polling,
+            next: 0,
+            pause: PAUSE.0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The polling thread serves, if there is one.
+    Polling,
+    /// The shard does for one window, after so many bytes per second.
+    Trial(u64),
+    /// The shard does until then, in nanoseconds.
+    Shard(u64),
+}
+
+impl Comparison {
+    /// A window is over at this moment, after so many bytes in all; `lent` if a polling thread serves.
+    fn next_way(&mut self, now: u64, bytes: u64, lent: bool) -> Way {
+        let (since, before) = core::mem::replace(&mut self.since, (now, bytes));
+        let span = now.saturating_sub(since).max(1);
+        let carried = u128::from(bytes.saturating_sub(before)) * 1_000_000_000;
+        let rate = u64::try_from(carried / u128::from(span)).unwrap_or(u64::MAX);
+        // Nobody looked for a while: this says nothing of a way.
+        let known = span < 4 * WINDOW;
+        self.way = match self.way {
+            Way::Polling if known && lent && rate >= BULK && now >= self.next => Way::Trial(rate),
+            Way::Trial(polling) if known && !lent && rate > polling + polling / GAIN => {
+                self.pause = PAUSE.0;
+                Way::Shard(now + STAY)
+            }
+            Way::Trial(_) => {
+                self.next = now + self.pause;
+                self.pause = (self.pause * 2).min(PAUSE.1);
+                Way::Polling
+            }
+            Way::Shard(until) if known && !lent && rate >= BULK && now < until => self.way,
+            _ => Way::Polling,
+        };
+        self.way
+    }
+}
+
+impl Group {
+    /// The timer looks; true if the shard has the group for its bulk, and the timer runs on for that.
+    pub(super) fn compare_bulk(&self, now: Time) -> bool {
+        let mut comparison = self.bulk.0.lock();
+        let lent = self.lent.load(Ordering::SeqCst);
+        let before = comparison.way;
+        let over = now.nanos() >= comparison.since.0 + WINDOW;
+        if before == Way::Polling && !(lent && over) {
+            return false;
+        }
+        if over || lent {
+            let way = comparison.next_way(now.nanos(), self.carried(), lent);
+            if way == Way::Polling {
+                if before != way {
+                    self.wary_until.store(0, Ordering::Relaxed);
+                }
+                return false;
+            }
+        }
+        drop(comparison);
+        // Longer than until the timer comes back, which may be late.
+        let wary_until = now.nanos() + 2 * WINDOW;
+        self.wary_until.store(wary_until, Ordering::Relaxed);
+        if lent {
+            self.return_to_shard(false);
+        }
+        if !self.timed.swap(true, Ordering::SeqCst) {
+            self.shard
+                .at(now + Duration::from_nanos(WINDOW), self.token);
+        }
+        true
+    }
+
+    /// Bytes that its members have sent and received; none if there are many members.
+    fn carried(&self) -> u64 {
+        let members = self.members.read();
+        if members.list.len() > MEMBERS {
+            return 0;
+        }
+        // Not under the lock: who counts may be about to leave.
+        let list = members.list.clone();
+        drop(members);
+        list.iter().map(|one| one.carried()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use verbena_nic::Outbox;
+
+    use super::super::Member;
+    use super::super::tests::{borrowed, is_lent};
+    use super::*;
+    use crate::shard::Served;
+    use crate::sys::Socket;
+    use crate::sys::testing::connection;
+
+    /// A member that carries what a test says.
+    struct Carrier(Socket, AtomicU64);
+
+    impl Member for Carrier {
+        fn token(&self) -> u64 {
+            77
+        }
+
+        fn sockets(&self) -> (&Socket, Option<&Socket>) {
+            (&self.0, None)
+        }
+
+        fn turn(&self, _: &mut Outbox) {}
+
+        fn poll_turn(&self, _: Time, _: &mut Outbox) -> bool {
+            false
+        }
+
+        fn send_deferred(&self, _: bool, _: &mut Outbox) {}
+
+        fn carried(&self) -> u64 {
+            self.1.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn the_shard_has_the_group_while_it_carries_more() {
+        let (group, since) = borrowed();
+        let (socket, _other) = connection(Ipv4Addr::LOCALHOST.into());
+        let carrier = Arc::new(Carrier(socket, AtomicU64::new(0)));
+        group.join(carrier.clone());
+        let mut now = since;
+        let mut window = |bytes: u64| {
+            now = now + Duration::from_nanos(WINDOW);
+            carrier.1.fetch_add(bytes, Ordering::Relaxed);
+            // Its own timer is far away: it would be the one of another test's group.
+            group.timed.store(false, Ordering::SeqCst);
+            group.clone().expire(now);
+            is_lent(&group)
+        };
+        assert!(window(0));
+        assert!(!window(60_000_000), "a trial");
+        assert!(!window(80_000_000), "it carried more");
+        assert!(!window(80_000_000), "and does still");
+        assert!(!window(1000), "bulk has ended");
+        for _ in 0..100 {
+            group.polled_empty();
+        }
+        assert!(is_lent(&group), "who polls serves again");
+        group.leave(&*carrier);
+    }
+
+    /// Windows of a group that carries so many bytes per second with the polling thread, and with the shard: who serves after each.
+    fn windows(polling: u64, shard: u64, n: usize) -> Vec<Way> {
+        let mut comparison = Comparison::default();
+        let (mut now, mut bytes) = (1 << 40, 0);
+        comparison.next_way(now, bytes, true);
+        let step = |_| {
+            let lent = comparison.way == Way::Polling;
+            let rate = if lent { polling } else { shard };
+            now += WINDOW;
+            bytes += rate / (1_000_000_000 / WINDOW);
+            comparison.next_way(now, bytes, lent)
+        };
+        (0..n).map(step).collect()
+    }
+
+    #[test]
+    fn a_faster_shard_keeps_the_group_for_a_while() {
+        let ways = windows(3_000_000_000, 4_000_000_000, 220);
+        assert_eq!(ways[0], Way::Trial(3_000_000_000));
+        assert!(matches!(ways[1], Way::Shard(_)));
+        let shard = ways.iter().filter(|way| matches!(way, Way::Shard(_)));
+        assert!(shard.count() > 200, "most of the time: {ways:?}");
+        assert!(
+            ways[2..].contains(&Way::Trial(3_000_000_000)),
+            "and then compared again"
+        );
+    }
+
+    #[test]
+    fn a_slower_shard_is_tried_ever_more_rarely() {
+        let ways = windows(3_000_000_000, 3_000_000_000, 3000);
+        let trials = ways.iter().filter(|way| **way != Way::Polling).count();
+        assert!((3..=7).contains(&trials), "{trials} in a minute");
+    }
+
+    #[test]
+    fn little_traffic_is_left_alone() {
+        let ways = windows(BULK / 2, 4_000_000_000, 100);
+        assert!(ways.iter().all(|way| *way == Way::Polling), "{ways:?}");
+    }
+
+    #[test]
+    fn the_polling_thread_has_it_back_when_bulk_ends() {
+        let mut comparison = Comparison {
+            since: (1 << 40, 0),
+            way: Way::Shard(u64::MAX),
+            ..Comparison::default()
+        };
+        let now = (1 << 40) + WINDOW;
+        assert_eq!(
+            comparison.next_way(now, 1 << 30, false),
+            Way::Shard(u64::MAX)
+        );
+        let now = now + WINDOW;
+        assert_eq!(
+            comparison.next_way(now, (1 << 30) + 64, false),
+            Way::Polling
+        );
+    }
+
+    #[test]
+    fn a_window_that_nobody_ended_says_nothing() {
+        let mut comparison = Comparison::default();
+        comparison.next_way(1 << 40, 0, true);
+        let late = (1 << 40) + 5 * WINDOW;
+        assert_eq!(comparison.next_way(late, 1 << 40, true), Way::Polling);
+    }
+}
