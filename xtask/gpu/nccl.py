@@ -6,6 +6,9 @@
 Needs PyTorch with NCCL and a GPU. Every rank is told that it is a host of its own (NCCL_HOSTID), so that several ranks may
 share the GPU and all traffic goes through the network. Both ways run by turns in each round, and the table shows the median
 bus bandwidth, 2(n-1)/n of the size per second; every element of every result is checked.
+
+By default the ranks' kernels take turns on the GPU, which limits both ways. Start CUDA's Multi-Process Service first
+(`nvidia-cuda-mps-control -d`) to have them run at the same time.
 """
 import argparse
 import os
