@@ -5,6 +5,7 @@
 mod absence;
 mod boxes;
 mod bulk;
+mod deferred;
 mod gathering;
 mod members;
 mod nap;
@@ -227,22 +228,6 @@ impl Group {
         self.core.deliver(&mut out);
         if all > FEW {
             self.serve_ready();
-        }
-    }
-
-    /// Acknowledgements were put off.
-    fn owe(&self) {
-        self.owes.store(true, Ordering::SeqCst);
-        self.trust.end();
-    }
-
-    /// Sends the acknowledgements that a polling thread put off; `late` if it stayed away with them.
-    fn pay(&self, late: bool, out: &mut Outbox) {
-        if self.owes.swap(false, Ordering::SeqCst) {
-            let members = self.members.read().list.clone();
-            for connection in members {
-                connection.send_deferred(late, out);
-            }
         }
     }
 

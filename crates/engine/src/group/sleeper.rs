@@ -85,15 +85,6 @@ impl Group {
         self.pay_before_sleep();
     }
 
-    /// What was put off leaves: nobody would send it while its borrower sleeps.
-    pub(crate) fn pay_before_sleep(&self) {
-        if self.owes.load(Ordering::SeqCst) {
-            let mut out = Outbox::new();
-            self.pay(false, &mut out);
-            self.core.deliver(&mut out);
-        }
-    }
-
     /// It wakes, and is expected back soon.
     pub(crate) fn wake_up(&self, now: Time) {
         self.polled.store(now.nanos(), Ordering::Relaxed);
