@@ -9,6 +9,7 @@ mod deferred;
 mod gathering;
 mod members;
 mod nap;
+mod reply;
 mod sleeper;
 mod trust;
 
@@ -33,6 +34,7 @@ pub(crate) use gathering::MOMENT;
 pub(crate) use members::Member;
 use members::Members;
 use nap::Nap;
+use reply::Reply;
 use sleeper::{Active, Loan};
 use trust::Trust;
 
@@ -78,6 +80,8 @@ pub(crate) struct Group {
     gathering: Gathering,
     /// Threads that sleep in polls.
     nap: Nap,
+    /// Who waits for answers without polling.
+    reply: Reply,
     /// Who serves long messages better.
     bulk: Bulk,
     /// A thread serves it by polling at this moment.
@@ -114,6 +118,7 @@ impl Group {
             trust: Trust::default(),
             gathering: Gathering::default(),
             nap: Nap::default(),
+            reply: Reply::default(),
             bulk: Bulk::default(),
             at_work: AtomicBool::new(false),
             timed: AtomicBool::new(false),
@@ -178,8 +183,10 @@ impl Group {
 
     /// Requests were posted to a member: whoever borrowed the group may be busy with that.
     pub(crate) fn note_post(&self) {
-        let matters = self.crowded.load(Ordering::Relaxed) && self.lent.load(Ordering::Relaxed);
-        if matters && !self.posted.load(Ordering::Relaxed) {
+        let lent = self.lent.load(Ordering::Relaxed);
+        if !lent || self.reply.held.load(Ordering::Relaxed) {
+            self.reply.note_post();
+        } else if self.crowded.load(Ordering::Relaxed) && !self.posted.load(Ordering::Relaxed) {
             self.posted.store(true, Ordering::Relaxed);
         }
     }
@@ -274,6 +281,7 @@ impl Group {
     fn return_to_shard(&self, late: bool) {
         // Who arms means to sleep, not to poll.
         self.polls.store(0, Ordering::Relaxed);
+        self.reply.reset();
         let slept = if late {
             self.loan.end()
         } else {

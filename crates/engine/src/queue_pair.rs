@@ -371,6 +371,7 @@ impl QueuePair {
             }
         }
         self.core.deliver(&mut out);
+        self.recv.group.await_reply();
     }
 }
 

@@ -49,4 +49,4 @@ pub use poller::{Interest, Poller, Ready};
 pub use processor::{Courtesy, be_prompt, give_way, parallelism, processor, processors, settle};
 pub use random::random_u64;
 pub use socket::Socket;
-pub use thread::spawn;
+pub use thread::{is_own_thread, spawn};

@@ -71,7 +71,10 @@ impl Connection {
             left -= 1;
             left > 0
         };
-        self.read(bound, again, sys::now(), out);
+        let (_, wants) = self.read(bound, again, sys::now(), out);
+        if wants == Wants::Acks {
+            bound.group.note_data();
+        }
         self.send_now(out);
     }
 
@@ -91,6 +94,9 @@ impl Connection {
             n >= LONG && bytes < POLLED
         };
         let (any, wants) = self.read(bound, again, now, out);
+        if wants == Wants::Acks {
+            bound.group.note_data();
+        }
         // Whoever polls finds what came, or polls again and finds more or nothing: only then nothing goes along.
         let put_off = any && wants != Wants::Nothing && self.trusts();
         if put_off {

@@ -3,11 +3,21 @@
 //! It refuses to decide what they do, and on which processor.
 
 use core::mem::MaybeUninit;
+use std::cell::Cell;
 use std::thread::{Builder, JoinHandle};
 
 use rustix::io::Errno;
 
 use super::{Error, Result};
+
+thread_local! {
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread is one of the adapter's own.
+pub fn is_own_thread() -> bool {
+    OWN.get()
+}
 
 /// Starts a thread with a name (15 bytes of it are shown by the system) and no signals.
 pub fn spawn<T: Send + 'static>(
@@ -16,6 +26,10 @@ pub fn spawn<T: Send + 'static>(
 ) -> Result<JoinHandle<T>> {
     // A new thread inherits the mask of its maker; blocking inside it would leave a gap.
     let before = block_all()?;
+    let run = move || {
+        OWN.set(true);
+        run()
+    };
     let thread = Builder::new().name(name.to_owned()).spawn(run);
     restore(&before);
     thread.map_err(|error| {

@@ -1,0 +1,182 @@
+//! Threads that wait for a peer's answer in memory: they post, look at a byte until the peer's Write has changed it, and post again, without
+//! polling a queue. A shard would have to wake for each answer, beside a thread that never sleeps. A thread that has been answered a number of times
+//! in turn receives the next answer itself, for a moment, before its post returns.
+//!
+//! Posts that follow each other without an answer between them end it, and so does arming the queue. An answer that does not come in time
+//! is left to the shard.
+
+use core::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::Group;
+use crate::sys;
+
+/// Answers in turn before a post waits for the next one.
+const ANSWERS: u32 = 8;
+/// How long it waits: a few times the round trip of a short message within one host.
+const SPIN: Duration = Duration::from_micros(50);
+/// The same for a thread that competes for its processor, and sleeps meanwhile.
+const SLEEP: Duration = Duration::from_micros(500);
+
+/// Posts and answers of a group that no thread polls.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    /// Something was posted, and nothing came since.
+    awaited: AtomicBool,
+    /// Answers in turn.
+    answers: AtomicU32,
+    /// The group is lent to a thread that waits for answers in its posts.
+    pub(super) held: AtomicBool,
+}
+
+impl Reply {
+    /// Requests were posted.
+    pub(super) fn note_post(&self) {
+        if self.awaited.swap(true, Ordering::Relaxed) {
+            self.answers.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody waits in this way, as far as is known.
+    pub(super) fn reset(&self) {
+        self.answers.store(0, Ordering::Relaxed);
+        self.held.store(false, Ordering::Relaxed);
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed)
+    }
+}
+
+impl Group {
+    /// A member received something that it has to acknowledge.
+    pub(crate) fn note_data(&self) {
+        if self.reply.is_awaited() {
+            self.reply.awaited.store(false, Ordering::Relaxed);
+            let answers = self.reply.answers.load(Ordering::Relaxed);
+            self.reply
+                .answers
+                .store((answers + 1).min(ANSWERS), Ordering::Relaxed);
+        }
+    }
+
+    /// Requests have left: receives their answer, if there was one each time before.
+    pub(crate) fn await_reply(&self) {
+        if self.reply.answers.load(Ordering::Relaxed) < ANSWERS || sys::is_own_thread() {
+            return;
+        }
+        let busy = self.at_work.load(Ordering::Relaxed) || self.boxes.any();
+        if busy || self.crowded.load(Ordering::Relaxed) || !self.reply.is_awaited() {
+            return;
+        }
+        let start = sys::now();
+        if !self.lent.swap(true, Ordering::SeqCst) {
+            self.reply.held.store(true, Ordering::Relaxed);
+            self.absence.begin();
+            self.polled.store(start.nanos(), Ordering::Relaxed);
+            self.time(start);
+        }
+        let mut limit = SPIN;
+        let mut now = start;
+        while now.since(start) < limit {
+            self.polled.store(now.nanos(), Ordering::Relaxed);
+            self.serve_polling(now);
+            if !self.reply.is_awaited() {
+                // It stays with this thread, which is about to post again.
+                return;
+            }
+            self.note_empty_poll(now);
+            if self.nap() {
+                limit = SLEEP;
+            }
+            core::hint::spin_loop();
+            now = sys::now();
+        }
+        self.return_to_shard(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::core::Core;
+
+    fn group() -> Arc<Group> {
+        let core = Core::new(Config::default()).unwrap();
+        Group::new(&core).unwrap()
+    }
+
+    /// Posts, each with an answer that the shard receives.
+    fn exchange(group: &Group, times: u32) {
+        for _ in 0..times {
+            group.note_post();
+            group.note_data();
+        }
+    }
+
+    /// Whether a post waits, and by that has the group on loan meanwhile.
+    fn waits(group: &Group) -> bool {
+        group.note_post();
+        let before = group.polled.load(Ordering::Relaxed);
+        group.await_reply();
+        group.polled.load(Ordering::Relaxed) != before
+    }
+
+    #[test]
+    fn a_post_waits_after_answers_in_turn() {
+        let group = group();
+        exchange(&group, ANSWERS - 1);
+        assert!(!waits(&group), "too few answers");
+        group.note_data();
+        assert!(waits(&group));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_left_to_the_shard() {
+        let group = group();
+        exchange(&group, ANSWERS);
+        assert!(waits(&group));
+        assert!(!group.lent.load(Ordering::SeqCst));
+        group.note_data();
+        assert!(!waits(&group), "it may be later the next time, too");
+    }
+
+    #[test]
+    fn who_posts_several_in_a_row_never_waits() {
+        let group = group();
+        exchange(&group, ANSWERS);
+        group.note_post();
+        assert!(!waits(&group));
+        group.note_data();
+        assert!(!waits(&group));
+    }
+
+    #[test]
+    fn who_arms_the_queue_never_waits() {
+        let group = group();
+        exchange(&group, ANSWERS);
+        group.take_back();
+        assert!(!waits(&group));
+    }
+
+    #[test]
+    fn who_polls_never_waits() {
+        let group = group();
+        while !group.lent.load(Ordering::SeqCst) {
+            group.polled_empty();
+        }
+        exchange(&group, 2 * ANSWERS);
+        assert!(!waits(&group));
+    }
+
+    #[test]
+    fn threads_of_the_adapter_never_wait() {
+        let group = group();
+        exchange(&group, ANSWERS);
+        let of_ours = sys::spawn("test", move || waits(&group)).unwrap();
+        assert!(!of_ours.join().unwrap());
+    }
+}
