@@ -4,12 +4,14 @@
 
 use verbena_sim::adapters;
 use verbena_sim::run::{Tally, run};
+use verbena_sim::split;
 use verbena_sim::work::{Report, Status};
 use verbena_sim::{Rng, Workload, World};
 use verbena_stream::{Outcome, Time, Violation};
 
 const KEPT: &str = include_str!("../regressions/seeds.txt");
 const KEPT_ADAPTERS: &str = include_str!("../regressions/adapters.txt");
+const KEPT_SPLIT: &str = include_str!("../regressions/split.txt");
 
 #[test]
 fn kept_seeds_pass() {
@@ -35,17 +37,30 @@ fn kept_seeds_pass() {
 
 #[test]
 fn kept_adapter_seeds_pass() {
-    let lines = KEPT_ADAPTERS.lines().filter(|l| !l.starts_with('#'));
+    replay(KEPT_ADAPTERS, 13, |seed| {
+        adapters::run(seed).map_err(|f| f.to_string())
+    });
+}
+
+#[test]
+fn kept_split_seeds_pass() {
+    replay(KEPT_SPLIT, 1, |seed| {
+        split::run(seed).map_err(|f| f.to_string())
+    });
+}
+
+/// Runs every seed of a list, of which there are at least so many.
+fn replay(kept: &str, least: usize, run: impl Fn(u64) -> Result<Tally, String>) {
     let mut count = 0;
-    for line in lines {
+    for line in kept.lines().filter(|l| !l.starts_with('#')) {
         let (seed, shown) = line.split_once(' ').expect("a seed and what it showed");
         assert!(!shown.is_empty());
-        if let Err(failure) = adapters::run(seed.parse().expect("a number")) {
+        if let Err(failure) = run(seed.parse().expect("a number")) {
             panic!("{line}\n{failure}");
         }
         count += 1;
     }
-    assert!(count >= 5, "kept seeds are missing");
+    assert!(count >= least, "kept seeds are missing");
 }
 
 #[test]

@@ -61,7 +61,9 @@ impl Inner {
         if self.ending.is_some() || self.gone {
             self.settle_end(init, out);
         }
-        self.complete_sends(init, out);
+        if !self.complete_sends(init, out) {
+            self.overflowed(init, out);
+        }
         if self.doomed.is_some() {
             self.fail_doomed(init, out);
         }
@@ -82,10 +84,13 @@ impl Inner {
 
     /// Enters the completions of what has ended at the front of the send queue. Also before that of a receive: who finds the
     /// answer to a request in a queue finds the request's own completion before it, if the peer acknowledged it first.
+    ///
+    /// False if one found no room: then [`overflowed`](Self::overflowed) follows, behind the completion of a receive whose message
+    /// is there, because it flushes the receives behind that one.
     #[inline]
-    pub(super) fn complete_sends(&mut self, init: &QpInit, out: &mut Outbox) {
+    pub(super) fn complete_sends(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         if self.sends.is_empty() {
-            return;
+            return true;
         }
         let bar = self.bar(init);
         while let Some(wqe) = self.sends.front() {
@@ -101,9 +106,10 @@ impl Inner {
             self.completed += 1;
             self.heads.ended(1);
             if !enter(init, &wqe, status, out) {
-                self.overflowed(init, out);
+                return false;
             }
         }
+        true
     }
 
     /// The peer is gone, or its end had to wait for a message before it.

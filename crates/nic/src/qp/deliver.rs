@@ -133,8 +133,9 @@ impl Inner {
 
     fn complete_receive(&mut self, init: &QpInit, wc: Wc, out: &mut Outbox) {
         self.counters.messages_in += 1;
-        self.complete_sends(init, out);
-        if self.claimed.take().is_some() && !init.recv_cq.push(wc, out) {
+        let entered = self.complete_sends(init, out);
+        let received = self.claimed.take().is_none() || init.recv_cq.push(wc, out);
+        if !entered || !received {
             self.overflowed(init, out);
         }
     }

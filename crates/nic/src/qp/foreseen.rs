@@ -109,8 +109,9 @@ impl Inner {
             solicited,
             ..Wc::BLANK
         };
-        self.complete_sends(init, out);
-        if !init.recv_cq.push(wc, out) {
+        let entered = self.complete_sends(init, out);
+        let received = init.recv_cq.push(wc, out);
+        if !entered || !received {
             self.overflowed(init, out);
         }
         Some(())

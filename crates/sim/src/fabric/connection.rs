@@ -272,16 +272,15 @@ impl Connection {
     }
 
     fn arrive(&mut self, side: usize, now: Time) -> bool {
-        if now < self.held_until {
-            return false;
+        let (end, link) = (&mut self.ends[side], &mut self.links[1 - side]);
+        // A stall keeps back what is under way. What came before it can be read, as from the buffer of a socket.
+        if now >= self.held_until {
+            if let Some(bytes) = link.arrive(now) {
+                end.receive(&bytes, now);
+                return true;
+            }
+            end.ended |= link.take_eof(now);
         }
-        let link = &mut self.links[1 - side];
-        if let Some(bytes) = link.arrive(now) {
-            self.ends[side].receive(&bytes, now);
-            return true;
-        }
-        let end = &mut self.ends[side];
-        end.ended |= link.take_eof(now);
         if !end.inbox.is_empty() {
             return end.read(now);
         }

@@ -275,14 +275,7 @@ impl End {
                 self.session.handle_message(channel, &self.current)
             }
             (Channel::Data, None) => match self.elements.pop_front() {
-                Some((pool, element)) => {
-                    self.memory(pool)?.store(element, &bytes)?;
-                    let taken = self.session.handle_packet(channel, wc.len);
-                    if taken.is_err() {
-                        self.memory(pool)?.wipe(element);
-                    }
-                    taken
-                }
+                Some(place) => return self.fall(place, &bytes, here),
                 // It comes behind the flush that gave it up for lost.
                 None => Ok(()),
             },
@@ -296,6 +289,33 @@ impl End {
             Err(violation) if self.name.arrangement != Arrangement::Sends => {
                 return Err(format!("{}: {violation}", self.name));
             }
+            _ => {}
+        }
+        self.drain(here)
+    }
+
+    /// A packet is in the descriptor of an element (A). What is lost can make the session refuse it.
+    fn fall(
+        &mut self,
+        (pool, element): (u32, u32),
+        bytes: &[u8],
+        here: &mut Here<'_>,
+    ) -> Result<(), String> {
+        let size = self.memory(pool)?.pool.size;
+        let fits = bytes.len() <= size as usize;
+        if fits {
+            self.memory(pool)?.store(element, bytes)?;
+        } else {
+            // Our descriptors are longer than elements, so that we refuse what an adapter would.
+            let late = self.ledger(false, here)?.is_late(bytes, pool);
+            late.map_err(|why| format!("{}: {why}, and has {size}", self.name))?;
+        }
+        let taken = self
+            .session
+            .handle_packet(Channel::Data, bytes.len() as u32);
+        match taken {
+            Ok(()) if !fits => return Err(format!("{}: a packet that is too long", self.name)),
+            Err(_) if fits => self.memory(pool)?.wipe(element),
             _ => {}
         }
         self.drain(here)

@@ -24,6 +24,8 @@ pub(super) struct Ledger {
     tag: u32,
     acknowledged: bool,
     sent: Vec<u32>,
+    /// For which pool each left, where there is one at a time.
+    pools: Vec<Option<u32>>,
     /// Packets that have to arrive, per form.
     due: [VecDeque<u32>; 2],
     last: Option<u32>,
@@ -36,6 +38,7 @@ impl Ledger {
             tag,
             acknowledged: arrangement != Arrangement::Sends,
             sent: Vec::new(),
+            pools: Vec::new(),
             due: Default::default(),
             last: None,
             arrived: 0,
@@ -46,23 +49,19 @@ impl Ledger {
     pub(super) fn next(&mut self, len: u32) -> (u32, Vec<u8>) {
         let number = self.sent.len() as u32;
         self.sent.push(len);
+        self.pools.push(None);
         (number, content(self.tag, number, len))
     }
 
     /// A packet was handed to its channel.
-    pub(super) fn left(&mut self, number: u32, form: Form) {
+    pub(super) fn left(&mut self, number: u32, form: Form, pool: Option<u32>) {
+        self.pools[number as usize] = pool;
         self.due[form as usize].push_back(number);
     }
 
     /// A packet came.
     pub(super) fn arrive(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let word = |at: usize| {
-            let word = bytes.get(at..at + 4).and_then(|w| w.try_into().ok());
-            word.map(u32::from_be_bytes)
-        };
-        let (Some(number), Some(tag)) = (word(0), word(4)) else {
-            return Err(format!("a packet of {} bytes was never sent", bytes.len()));
-        };
+        let (number, tag) = head(bytes)?;
         let sent = self.sent.get(number as usize).copied();
         if tag != self.tag || sent.is_none() {
             return Err(format!("packet {number} of {tag:#x} belongs elsewhere"));
@@ -83,6 +82,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// A packet came that does not fit an element of this pool: it must have left for another one, which was given up since.
+    pub(super) fn is_late(&self, bytes: &[u8], pool: u32) -> Result<(), String> {
+        let (number, _) = head(bytes)?;
+        match self.pools.get(number as usize) {
+            Some(Some(other)) if *other != pool => Ok(()),
+            _ => Err(format!(
+                "packet {number} of {} bytes was sent to pool {pool}",
+                bytes.len()
+            )),
+        }
+    }
+
     /// Nothing is on its way any more: what was acknowledged is there.
     pub(super) fn judge(&self) -> Result<(), String> {
         let missing: usize = self.due.iter().map(VecDeque::len).sum();
@@ -91,6 +102,16 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// The number of a packet and its connection's.
+fn head(bytes: &[u8]) -> Result<(u32, u32), String> {
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 4).and_then(|w| w.try_into().ok());
+        word.map(u32::from_be_bytes)
+    };
+    let never = || format!("a packet of {} bytes was never sent", bytes.len());
+    word(0).zip(word(4)).ok_or_else(never)
 }
 
 /// Every byte depends on the packet's number and its connection.

@@ -36,7 +36,7 @@ fn a_ledger_objects() {
     let sent = |arrangement, count: u32| {
         let mut ledger = Ledger::new(4, arrangement);
         let packets: Vec<Vec<u8>> = (0..count).map(|_| ledger.next(40).1).collect();
-        (0..count).for_each(|number| ledger.left(number, Form::WithData));
+        (0..count).for_each(|number| ledger.left(number, Form::WithData, Some(7)));
         (ledger, packets)
     };
     let (mut ledger, packets) = sent(Arrangement::Single, 3);
@@ -54,6 +54,8 @@ fn a_ledger_objects() {
     let (mut ledger, packets) = sent(Arrangement::Sends, 3);
     ledger.arrive(&packets[1]).unwrap();
     assert!(ledger.arrive(&packets[0]).is_err(), "backwards");
+    assert!(ledger.is_late(&packets[2], 8).is_ok());
+    assert!(ledger.is_late(&packets[2], 7).is_err(), "meant for it");
     ledger.judge().unwrap();
 }
 

@@ -8,7 +8,7 @@ use crate::Arm;
 use crate::event::Event;
 use crate::qp::PostError;
 use crate::state::{Personality, QpState};
-use crate::testing::{PD, Pair, Setup, feed, transmit};
+use crate::testing::{PD, Pair, Setup, feed, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr};
 
@@ -444,5 +444,39 @@ fn a_request_completes_before_its_answer_arrives() {
             other => panic!("{other:?}"),
         });
         assert_eq!(told.collect::<Vec<u32>>(), [10, 11]);
+    }
+}
+
+/// The acknowledgement that overflows the send queue's completions and the message behind it arrive in the same bytes: the
+/// receives complete in posting order all the same, the one with the message as a success. (`verbena-sim --adapters`, 7009684.)
+#[test]
+fn an_overflow_keeps_receive_completions_in_order() {
+    let with_immediate = SendOp::Send {
+        invalidate: None,
+        immediate: Some(7),
+    };
+    // Without a checksum the first goes the short way.
+    for (op, crc) in [(SEND, false), (SEND, true), (with_immediate, true)] {
+        let mut pair = Pair::new(Setup {
+            cq_size: 2,
+            crc,
+            ..Setup::default()
+        });
+        pair.a.receive(10, &[pair.a.sge(0, 64)]);
+        pair.a.receive(11, &[pair.a.sge(64, 64)]);
+        let to = write(pair.b.remote(0));
+        for id in 0..3 {
+            pair.a.post(id, to, &[]);
+        }
+        let bytes = transmit(&pair.a.qp, 777, pair.now, &mut pair.a.out);
+        feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
+        pair.b.post(4, op, &[pair.b.sge(64, 64)]);
+        let bytes = transmit(&pair.b.qp, 777, pair.now, &mut pair.b.out);
+        feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out);
+        assert_eq!(pair.a.qp.state(), QpState::Err);
+        let received = pair.a.received();
+        let received: Vec<(u64, Status)> = received.iter().map(|w| (w.id, w.status)).collect();
+        let expected = [(10, Status::Success), (11, Status::WrFlushErr)];
+        assert_eq!(received, expected, "{op:?}, checksums {crc}");
     }
 }

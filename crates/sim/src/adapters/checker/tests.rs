@@ -541,3 +541,27 @@ fn a_write_behind_a_refused_request() {
         true
     });
 }
+
+#[test]
+fn a_message_behind_a_refused_request() {
+    finds_in(play_with_cells, "order", |record| {
+        let sends_behind = |refused: usize, qp: usize| {
+            let mut behind = record.ops_of(qp).filter(|(op, _)| *op > refused);
+            behind.any(|(_, op)| matches!(op.kind, Kind::Send { .. }))
+        };
+        let refused = record.ops.iter().enumerate().find(|(at, op)| {
+            let reliable = record.qps.get(op.qp).is_some_and(|qp| qp.reliable);
+            op.bad.is_some() && reliable && sends_behind(*at, op.qp)
+        });
+        let Some(peer) = refused.map(|(_, op)| record.qps[op.qp].peer) else {
+            return false;
+        };
+        let delivered = Wc {
+            status: Status::Success,
+            ..Wc::BLANK
+        };
+        let sent = super::delivery::messages(record, peer).len();
+        record.qps[peer].received = vec![delivered; sent];
+        true
+    });
+}

@@ -330,3 +330,32 @@ fn what_was_acknowledged_before_damage_has_succeeded() {
     }
     assert!(seen > 0, "no damage right behind an answer");
 }
+
+/// A stall keeps back what is under way, not what came before it and waited for a receive: a run is not over while that can be
+/// read. Seeds 7255756 and 7312465: what looked like a forgotten request was a fabric that had stopped.
+#[test]
+fn a_stall_does_not_keep_back_what_came_before_it() {
+    let mut fabric = Fabric::new(8);
+    let hosts = [fabric.host(), fabric.host()];
+    let qps = hosts.map(|h| fabric.qp(h));
+    let memory = hosts.map(|h| fabric.memory(h, 100));
+    // A standard receiver acknowledges nothing: no other bytes are under way.
+    let mut options = ConnectOptions::default();
+    options.sides[0].terms.extensions = false;
+    let connection = fabric.connect_with(qps[0], qps[1], options);
+    fabric.run();
+    // The message has no receive, so that the read behind it is not read from the stream.
+    post(&mut fabric, qps[0], 1, SEND, &memory[0], 10);
+    fabric.run_for(Duration::from_millis(1));
+    post(&mut fabric, qps[0], 2, read(&memory[1]), &memory[0], 10);
+    fabric.run_for(Duration::from_millis(1));
+    fabric.stall(connection, Duration::from_millis(20));
+    let wr = ReceiveWr {
+        id: 9,
+        scatter: &[piece(&memory[1], 0, 100)],
+    };
+    fabric.post_receive(qps[1], &wr).unwrap();
+    fabric.run();
+    let ends = [(1, Status::Success), (2, Status::Success)];
+    assert_eq!(statuses(&fabric.sent(qps[0])), ends);
+}

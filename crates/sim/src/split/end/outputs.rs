@@ -84,7 +84,8 @@ impl End {
     fn leave(&mut self, packet: Packet, form: Form, here: &mut Here<'_>) -> Result<usize, String> {
         let source = self.sources.get(&packet).copied();
         let Source { place, number } = source.ok_or_else(|| format!("no packet {packet}"))?;
-        self.ledger(true, here)?.left(number, form);
+        let pool = self.lent_pool();
+        self.ledger(true, here)?.left(number, form, pool);
         Ok(place)
     }
 

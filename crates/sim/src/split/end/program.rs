@@ -96,6 +96,11 @@ impl End {
         lent.map(|m| m.pool.count as usize).sum()
     }
 
+    /// The peer's pool, where there is one at a time.
+    pub(super) fn lent_pool(&self) -> Option<u32> {
+        self.program.lent.keys().next().copied()
+    }
+
     /// The program does not look.
     pub(super) fn sleeps(&self, now: Time) -> bool {
         now < self.program.wakes
