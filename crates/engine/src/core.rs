@@ -4,7 +4,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
@@ -17,6 +17,7 @@ use crate::claims::Claims;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::control::Controls;
+use crate::door::Permits;
 use crate::error::{Error, InterruptError};
 use crate::handler::{Handlers, Listeners};
 use crate::iscsi_stream::IscsiStreams;
@@ -67,7 +68,7 @@ pub(crate) struct Core {
     /// Shared send queues, by number (V6).
     pub(crate) sharers: Sharers,
     /// Startups of those who came through doors.
-    pub(crate) half_open: Arc<AtomicU32>,
+    pub(crate) half_open: Arc<Permits>,
     /// Set once, when the engine is shut down.
     pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
@@ -102,6 +103,7 @@ impl Core {
         function.tpt().limit_room(config.max_pages.into());
         let shards = Shards::new(config.shards);
         let handlers = Handlers::new(config.handlers());
+        let half_open = Permits::new(config.half_open);
         let home = Arc::new(OnceLock::new());
         let signals = Signals(home.clone());
         let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
@@ -124,7 +126,7 @@ impl Core {
             residents: Residents::default(),
             iscsi: IscsiStreams::default(),
             sharers: Sharers::default(),
-            half_open: Arc::default(),
+            half_open,
             closing: AtomicBool::new(false),
             forks: sys::forks(),
             controls: Controls::default(),

@@ -198,7 +198,7 @@ settings! {
     pacing: Choice = Choice::Auto, Words(CHOICES);
     /// How long the startup of a connection may take.
     startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
-    /// Connections in startup at once, on all ports; more are turned away.
+    /// Connections in startup at once, on all ports; for one more, the source address that has the most loses its oldest (docs/connections.md).
     half_open: u32 = 512, Number(1..=65_535);
     /// Requests held for a queue pair that is not ready to receive yet.
     held_per_qp: u32 = 4, Number(0..=1024);

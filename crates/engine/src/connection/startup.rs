@@ -15,7 +15,7 @@ use super::starting::{After, Side, Starting};
 use super::turn::PROBATION;
 use super::{Connection, Line, Phase, Slot};
 use crate::core::Core;
-use crate::door::{Arrived, Place};
+use crate::door::{Arrived, Permit};
 use crate::error::Error;
 use crate::group::Group;
 use crate::introduction::Introduction;
@@ -140,7 +140,7 @@ impl Connection {
         socket: Socket,
         peer: SocketAddr,
         arrived: Arrived,
-        place: Place,
+        permit: Permit,
     ) -> Result<(), Error> {
         let config = &core.config;
         let terms = config.terms(config.expected(peer.ip()), same_host(&socket, peer));
@@ -150,7 +150,7 @@ impl Connection {
             arrived,
             options: None,
             told: false,
-            place: Some(place),
+            permit: Some(permit),
         };
         let endpoint = Endpoint::responder(terms, now);
         let starting = Starting::new(side, Some(endpoint), deadline);
@@ -166,10 +166,45 @@ impl Connection {
         let deadline = starting.deadline();
         let (line, phase) = (Line::new(socket, None), Phase::Starting(Box::new(starting)));
         let connection = Connection::new(core, line, peer, phase, deadline)?;
-        connection.wait(deadline)
+        connection.wait(deadline)?;
+        connection.show_permit();
+        Ok(())
     }
 
-    fn wait(self: Arc<Self>, deadline: Time) -> Result<(), Error> {
+    /// From now on it may be displaced: not before the shard serves it, which would go on to do so.
+    fn show_permit(self: &Arc<Self>) {
+        // Its shard may have been quicker.
+        match &*self.phase.lock() {
+            Phase::Starting(starting) => {
+                if let Some((permit, told)) = starting.permit() {
+                    permit.is_of(self);
+                    if told {
+                        permit.asks();
+                    }
+                }
+            }
+            Phase::Lingering { permit, .. } => {
+                if let Some(permit) = permit {
+                    permit.is_of(self);
+                }
+            }
+            Phase::Running { .. } | Phase::Closed => {}
+        }
+    }
+
+    /// Ends before its time, because another startup takes its permit: the peer sees a reset.
+    pub(crate) fn displace(self: Arc<Self>) {
+        let after = match &mut *self.phase.lock() {
+            Phase::Starting(starting) => starting.displace(),
+            Phase::Lingering { .. } => Some(After::End(Error::Closed, None)),
+            Phase::Running { .. } | Phase::Closed => None,
+        };
+        if let Some(after) = after {
+            self.go_on(after);
+        }
+    }
+
+    fn wait(self: &Arc<Self>, deadline: Time) -> Result<(), Error> {
         self.shard.serve(self.token, self.clone())?;
         let interest = Interest {
             read: true,

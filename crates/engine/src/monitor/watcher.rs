@@ -8,9 +8,8 @@ use parking_lot::Mutex;
 use verbena_nic::Cause;
 use verbena_stream::Time;
 
-use super::{GREETING, line};
+use super::{GREETING, Place, line};
 use crate::core::Core;
-use crate::door::Place;
 use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{Interest, Ready, Visitor};
