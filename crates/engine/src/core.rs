@@ -2,7 +2,7 @@
 //! It promises that whatever a turn left behind — promised receives, overflows, events — is seen to after all locks are released.
 //! It refuses to run connections; shards and callers do.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,9 +12,10 @@ use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
 use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
 
+use crate::access::AccessList;
 use crate::calls::Calls;
 use crate::claims::Claims;
-use crate::config::Config;
+use crate::config::{Config, Device};
 use crate::connection::Connection;
 use crate::control::Controls;
 use crate::door::Permits;
@@ -69,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) sharers: Sharers,
     /// Startups of those who came through doors.
     pub(crate) half_open: Arc<Permits>,
+    /// Which sources may connect and send datagrams.
+    pub(crate) access: AccessList,
     /// Set once, when the engine is shut down.
     pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
@@ -104,6 +107,7 @@ impl Core {
         let shards = Shards::new(config.shards);
         let handlers = Handlers::new(config.handlers());
         let half_open = Permits::new(config.half_open);
+        let access = AccessList::new(&config);
         let home = Arc::new(OnceLock::new());
         let signals = Signals(home.clone());
         let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
@@ -127,6 +131,7 @@ impl Core {
             iscsi: IscsiStreams::default(),
             sharers: Sharers::default(),
             half_open,
+            access,
             closing: AtomicBool::new(false),
             forks: sys::forks(),
             controls: Controls::default(),
@@ -215,6 +220,26 @@ impl Core {
         let found = self.config.device.resolve(&machine);
         let found = found.ok_or(Error::NoDevice)?;
         Ok(self.addresses.get_or_init(|| found))
+    }
+
+    /// The address to bind to where a program asks for this one. With a `device` of loopback addresses only, nothing of the
+    /// adapter can be reached from elsewhere: all addresses become the loopback address, and others are refused.
+    pub(crate) fn bindable(&self, at: SocketAddr) -> Result<SocketAddr, Error> {
+        if self.config.device == Device::Auto || at.ip().is_loopback() {
+            return Ok(at);
+        }
+        if !self.addresses()?.iter().all(IpAddr::is_loopback) {
+            return Ok(at);
+        }
+        match at.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => {
+                Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), at.port()))
+            }
+            IpAddr::V6(ip) if ip.is_unspecified() => {
+                Ok(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), at.port()))
+            }
+            _ => Err(sys::Error::not_loopback().into()),
+        }
     }
 
     /// Who sees every event but completions first, from now on.

@@ -282,7 +282,10 @@ impl Door {
         };
         // V2: a door on all addresses may be at one that a rule gives to another device.
         let ours = |at| self.core.check_owner(at, Some(peer)).is_ok();
-        if self.core.is_closing() || !socket.local().is_ok_and(ours) {
+        if self.core.is_closing()
+            || !self.core.access.admits(peer.ip())
+            || !socket.local().is_ok_and(ours)
+        {
             socket.abort();
             return Ok(Next::Came);
         }

@@ -22,6 +22,7 @@
 #[cfg(test)]
 extern crate self as verbena_engine;
 
+pub mod access;
 mod asking;
 mod calls;
 mod claims;
@@ -70,6 +71,7 @@ pub mod sys;
 mod ud_pair;
 mod watch;
 
+pub use access::{AccessList, Refusal};
 pub use asking::Asking;
 pub use config::Config;
 pub use control::ControlQueue;

@@ -10,6 +10,7 @@ use verbena_wire::mpa::enhanced::RtrKinds;
 
 use super::device::Device;
 use super::key::Key;
+use super::networks::Networks;
 use super::peers::{Network, Peers};
 use super::settings::PROFILES;
 
@@ -318,6 +319,29 @@ impl Form<Peers> for PeerList {
     fn wants(&self) -> String {
         let profiles = Words(PROFILES).wants();
         format!("a list such as 192.0.2.7=siw,2001:db8::/32=standard with {profiles}")
+    }
+}
+
+/// Networks.
+pub(super) struct NetworkList;
+
+impl Form<Networks> for NetworkList {
+    fn read(&self, text: &str) -> Option<Networks> {
+        let entries = text.split(',').map(str::trim).filter(|e| !e.is_empty());
+        entries
+            .map(Network::read)
+            .collect::<Option<_>>()
+            .map(Networks)
+    }
+
+    fn show(&self, value: &Networks) -> String {
+        let all: Vec<String> = value.0.iter().map(ToString::to_string).collect();
+        all.join(",")
+    }
+
+    fn wants(&self) -> String {
+        "a list of addresses and networks such as 192.0.2.7,198.51.100.0/24,2001:db8::/32"
+            .to_owned()
     }
 }
 

@@ -12,9 +12,11 @@ use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, Form, Label, Number, Or, PeerList, Ports, Rtr, Secret, Span, Switch, Words,
+    Bytes, Devices, Form, Label, NetworkList, Number, Or, PeerList, Ports, Rtr, Secret, Span,
+    Switch, Words,
 };
 use super::key::Key;
+use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
 use super::problem::Problem;
@@ -124,6 +126,10 @@ settings! {
     owners: Vec<Rule> = Vec::new(), Owners;
     /// Its addresses; `auto` is the first one that others can reach, else loopback.
     device: Device = Device::Auto, Devices;
+    /// Source addresses that may connect and send datagrams; empty allows all. It holds for every kind of listener.
+    allow: Networks = Networks::default(), NetworkList;
+    /// Source addresses that may not, even if `allow` names them.
+    deny: Networks = Networks::default(), NetworkList;
     /// Ports of out-of-band connections and datagrams, below the ephemeral range.
     ports: RangeInclusive<u16> = 20_000..=29_999, Ports;
     /// Added to the port of every rdma_cm listen and connect, where the plain port belongs to an ordinary server.
