@@ -53,7 +53,8 @@ pub(super) fn nbd(args: &Nbd) -> Result<(), Fault> {
         read_only: args.read_only,
     };
     let mut export = Export::bind(&place, options)?;
-    let access = AccessList::new(&Config::load()?);
+    let config = Config::load()?;
+    let access = AccessList::new(&config);
     if !args.quiet {
         access.on_refusal(|refusal| eprintln!("nbd: {refusal}"));
     }
