@@ -1,4 +1,5 @@
-//! Which source addresses may reach the adapter (settings `allow` and `deny`), and what is told of those that may not.
+//! Which source addresses may reach the adapter (settings `allow` and `deny`), and what is told of those that may not, or do
+//! not know the `key`.
 //!
 //! An address that a network in `deny` holds is refused; of the others, an empty `allow` admits all, and one that is not empty
 //! those that it holds. Listeners ask before they read from a connection, datagram sockets before they look at a datagram.
@@ -33,6 +34,8 @@ pub enum RefusedBy {
     Deny,
     /// `allow` does not.
     Allow,
+    /// It did not prove that it knows the `key`.
+    Key,
 }
 
 impl fmt::Display for RefusedBy {
@@ -40,6 +43,7 @@ impl fmt::Display for RefusedBy {
         f.write_str(match self {
             RefusedBy::Deny => "deny",
             RefusedBy::Allow => "allow",
+            RefusedBy::Key => "key",
         })
     }
 }
@@ -64,6 +68,7 @@ impl fmt::Display for Refusal {
         match self.by {
             RefusedBy::Deny => f.write_str(": the setting `deny` names it")?,
             RefusedBy::Allow => f.write_str(": the setting `allow` does not name it")?,
+            RefusedBy::Key => f.write_str(": it does not have the same `key` as this adapter")?,
         }
         if self.count > 1 {
             write!(f, " ({} times)", self.count)?;
@@ -111,12 +116,18 @@ impl AccessList {
         } else {
             RefusedBy::Allow
         };
+        self.refuse(source, by);
+        false
+    }
+
+    /// This source is refused: counts and tells it.
+    pub(crate) fn refuse(&self, source: IpAddr, by: RefusedBy) {
+        let source = source.to_canonical();
         self.refused.fetch_add(1, Ordering::Relaxed);
         let told = self.recent.lock().note(source, sys::now());
         if let Some((source, count)) = told {
             self.tell(&Refusal { source, by, count });
         }
-        false
     }
 
     fn tell(&self, refusal: &Refusal) {

@@ -22,6 +22,7 @@ use crate::door::Permits;
 use crate::error::{Error, InterruptError};
 use crate::handler::{Handlers, Listeners};
 use crate::iscsi_stream::IscsiStreams;
+use crate::keys::Keys;
 use crate::monitor::Opened;
 use crate::notice::Inbox;
 use crate::numbers::Numbers;
@@ -72,6 +73,8 @@ pub(crate) struct Core {
     pub(crate) half_open: Arc<Permits>,
     /// Which sources may connect and send datagrams.
     pub(crate) access: AccessList,
+    /// What peers must prove.
+    pub(crate) keys: Keys,
     /// Set once, when the engine is shut down.
     pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
@@ -108,6 +111,7 @@ impl Core {
         let handlers = Handlers::new(config.handlers());
         let half_open = Permits::new(config.half_open);
         let access = AccessList::new(&config);
+        let keys = Keys::load(&config).map_err(Box::new)?;
         let home = Arc::new(OnceLock::new());
         let signals = Signals(home.clone());
         let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
@@ -132,6 +136,7 @@ impl Core {
             sharers: Sharers::default(),
             half_open,
             access,
+            keys,
             closing: AtomicBool::new(false),
             forks: sys::forks(),
             controls: Controls::default(),

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_stream::Time;
+use verbena_wire::ext::NoAnswer;
 
 use crate::connection::{Connection, Decision};
 use crate::core::Core;
@@ -197,8 +198,11 @@ impl Door {
     }
 
     /// The request of this number is complete.
-    pub(crate) fn tell(&self, number: u64, decision: Decision) {
+    pub(crate) fn tell(&self, number: u64, mut decision: Decision) {
         match &self.hears {
+            Hears::Program(_) if !self.core.check_request(&mut decision) => {
+                decision.connection.reject(&NoAnswer::Key.emit());
+            }
             Hears::Program(waiting) => {
                 // Whoever is gone already has nothing to ask any more.
                 let _ = self.order.lock().complete(number, decision);

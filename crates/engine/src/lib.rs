@@ -43,6 +43,8 @@ mod introduction;
 mod iscsi_dial;
 mod iscsi_pair;
 mod iscsi_stream;
+mod keyed;
+mod keys;
 mod life;
 mod listening;
 mod mailbox;

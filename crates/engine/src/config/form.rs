@@ -5,11 +5,12 @@
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::path::PathBuf;
 
 use verbena_wire::mpa::enhanced::RtrKinds;
 
 use super::device::Device;
-use super::key::Key;
+use super::key::{Key, MAX_KEY, MIN_KEY};
 use super::networks::Networks;
 use super::peers::{Network, Peers};
 use super::settings::PROFILES;
@@ -345,6 +346,23 @@ impl Form<Networks> for NetworkList {
     }
 }
 
+/// The name of a file.
+pub(super) struct FileName;
+
+impl Form<PathBuf> for FileName {
+    fn read(&self, text: &str) -> Option<PathBuf> {
+        (!text.is_empty()).then(|| PathBuf::from(text))
+    }
+
+    fn show(&self, value: &PathBuf) -> String {
+        value.display().to_string()
+    }
+
+    fn wants(&self) -> String {
+        "the name of a file".to_owned()
+    }
+}
+
 /// A secret.
 pub(super) struct Secret;
 
@@ -358,6 +376,6 @@ impl Form<Key> for Secret {
     }
 
     fn wants(&self) -> String {
-        "a text of at most 1024 bytes that is not empty".to_owned()
+        format!("a text of {MIN_KEY} to {MAX_KEY} bytes")
     }
 }

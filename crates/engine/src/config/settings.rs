@@ -4,6 +4,7 @@
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::path::PathBuf;
 
 use verbena_nic::Personality;
 use verbena_nic::profile::{Logical, Rule};
@@ -12,8 +13,8 @@ use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, Form, Label, NetworkList, Number, Or, PeerList, Ports, Rtr, Secret, Span,
-    Switch, Words,
+    Bytes, Devices, FileName, Form, Label, NetworkList, Number, Or, PeerList, Ports, Rtr, Secret,
+    Span, Switch, Words,
 };
 use super::key::Key;
 use super::networks::Networks;
@@ -222,8 +223,10 @@ settings! {
     reuse_delay: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// Refuse out-of-band peers whose address is not the one the program named; off for address translation.
     check_source: bool = true, Switch;
-    /// A key that out-of-band peers must share; without one, whoever reaches the port is trusted.
+    /// A key that peers must share, however they connect; without one, whoever reaches the port is trusted.
     key: Option<Key> = None, Or("none", Secret);
+    /// A file of such keys, one per line, that only its owner can read: the first is used, all are accepted (docs/connections.md).
+    key_file: Option<PathBuf> = None, Or("none", FileName);
     /// Silence after which an rdma_cm peer is asked for a sign of life; 0s never asks.
     keep_alive: Duration = Duration::from_secs(60), seconds(0, 32_767);
     /// The least silence, with an acknowledgement owed, after which an out-of-band peer counts as dead.
@@ -274,6 +277,20 @@ impl Settings {
                     "wanted is a port outside of ports, which is {}",
                     Ports.show(&self.ports)
                 ),
+            ));
+        }
+        if let (Some(_), Some(file)) = (&self.key, &self.key_file) {
+            found.push(Problem::together(
+                "key_file",
+                FileName.show(file),
+                "wanted is either key or key_file".to_owned(),
+            ));
+        }
+        if (self.key.is_some() || self.key_file.is_some()) && !self.extensions {
+            found.push(Problem::together(
+                "extensions",
+                Switch.show(&self.extensions),
+                "wanted is on, since they carry the proof of key and key_file".to_owned(),
             ));
         }
         found.extend(self.profile_problem());

@@ -19,6 +19,7 @@ use crate::door::{Arrived, Permit};
 use crate::error::Error;
 use crate::group::Group;
 use crate::introduction::Introduction;
+use crate::keyed::{Proven, Proving};
 use crate::pipeline::shield;
 use crate::queue_pair::Manners;
 use crate::shard::next_token;
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) source: Option<IpAddr>,
     /// How the two ends know each other, if they are connected by hand.
     pub(crate) introduction: Option<Introduction>,
+    /// How far the proof of a shared key is, if they are connected by address.
+    pub(crate) proving: Option<Proving>,
 }
 
 impl Options {
@@ -63,6 +66,8 @@ pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, Error>) + Send>;
 pub(crate) struct Decision {
     pub(crate) connection: Arc<Connection>,
     pub(crate) proposal: Agreement,
+    /// The peer knows a shared key.
+    pub(crate) proven: Option<Proven>,
 }
 
 impl Connection {
@@ -106,7 +111,7 @@ impl Connection {
     pub(crate) fn dial(
         core: &Arc<Core>,
         to: SocketAddr,
-        options: Options,
+        mut options: Options,
         terms: Option<Terms>,
         done: Done,
     ) -> Result<(), Error> {
@@ -124,6 +129,7 @@ impl Connection {
             let (ird, ord) = options.depths((terms.ird, terms.ord));
             Terms { ird, ord, ..terms }
         });
+        core.prove_request(&mut options, &terms)?;
         let done = Some(done);
         let side = Side::Dialled {
             terms,
@@ -325,6 +331,7 @@ impl Connection {
                         let decision = Decision {
                             connection,
                             proposal,
+                            proven: None,
                         };
                         door.tell(number, decision);
                     }
@@ -332,8 +339,9 @@ impl Connection {
                 }
             }
             After::Run(parts, done, early) => {
-                let (agreement, options) = *parts;
-                let result = self.run_stream(&agreement, options, early);
+                let (mut agreement, mut options) = *parts;
+                let proven = self.check_reply(&mut agreement, &mut options);
+                let result = proven.and_then(|()| self.run_stream(&agreement, options, early));
                 if let Err(error) = &result {
                     self.give_up(error);
                 }
