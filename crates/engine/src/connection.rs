@@ -6,6 +6,7 @@ mod close;
 mod join;
 mod line;
 mod moving;
+mod permit;
 mod slot;
 mod starting;
 mod startup;

@@ -1,4 +1,5 @@
 //! Lists of networks, for the settings `allow` and `deny`.
+//! They are short, so that looking through all of them for each connection and datagram costs little.
 
 use core::net::IpAddr;
 

@@ -177,39 +177,6 @@ impl Connection {
         Ok(())
     }
 
-    /// From now on it may be displaced: not before the shard serves it, which would go on to do so.
-    fn show_permit(self: &Arc<Self>) {
-        // Its shard may have been quicker.
-        match &*self.phase.lock() {
-            Phase::Starting(starting) => {
-                if let Some((permit, told)) = starting.permit() {
-                    permit.is_of(self);
-                    if told {
-                        permit.asks();
-                    }
-                }
-            }
-            Phase::Lingering { permit, .. } => {
-                if let Some(permit) = permit {
-                    permit.is_of(self);
-                }
-            }
-            Phase::Running { .. } | Phase::Closed => {}
-        }
-    }
-
-    /// Ends before its time, because another startup takes its permit: the peer sees a reset.
-    pub(crate) fn displace(self: Arc<Self>) {
-        let after = match &mut *self.phase.lock() {
-            Phase::Starting(starting) => starting.displace(),
-            Phase::Lingering { .. } => Some(After::End(Error::Closed, None)),
-            Phase::Running { .. } | Phase::Closed => None,
-        };
-        if let Some(after) = after {
-            self.go_on(after);
-        }
-    }
-
     fn wait(self: &Arc<Self>, deadline: Time) -> Result<(), Error> {
         self.shard.serve(self.token, self.clone())?;
         let interest = Interest {
@@ -307,7 +274,7 @@ impl Connection {
         self.go_on(after);
     }
 
-    fn go_on(self: Arc<Self>, after: After) {
+    pub(super) fn go_on(self: Arc<Self>, after: After) {
         match after {
             After::Nothing => {
                 let interest = Interest {

@@ -56,9 +56,7 @@ impl Qp {
     ) -> bool {
         self.attend(out, |inner, init, _| {
             let attached = inner.connect(init, stream, rfc7306);
-            if attached {
-                inner.demanded = Some(nonce);
-            }
+            inner.demanded = attached.then_some(nonce).or(inner.demanded);
             attached
         })
     }
@@ -199,8 +197,7 @@ impl Inner {
             return false;
         }
         if self.demanded.is_some_and(|nonce| nonce != caps.nonce) {
-            let cause = "the peer cannot prove that it knows the key";
-            self.cause.get_or_insert_with(|| cause.to_owned());
+            self.cause = Some("the peer cannot prove that it knows the key".to_owned());
             self.abort();
             out.push(Event::QpFatal { qp });
             self.end(init, QpEvent::Failed, out);
