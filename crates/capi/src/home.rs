@@ -91,6 +91,9 @@ impl Home {
             timewait: Arc::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
         });
+        home.device.access().on_refusal(|refusal| {
+            log::warn(|| refusal.to_string());
+        });
         let weak = Arc::downgrade(&home);
         home.device.on_event(move |event| {
             if let Some(home) = weak.upgrade() {

@@ -57,8 +57,10 @@ fn counter(path: &str) -> Option<String> {
     let number = device::names(config()?)
         .into_iter()
         .find_map(|(number, name)| (name == device).then_some(number))?;
-    let counted = running(number).and_then(|home| home.device.counters().ok());
-    counters::value(name, &counted.unwrap_or_default())
+    let home = running(number);
+    let counted = home.as_ref().and_then(|home| home.device.counters().ok());
+    let refused = home.map_or(0, |home| home.device.access().refused());
+    counters::value(name, &counted.unwrap_or_default(), refused)
 }
 
 /// Copies a text and the zero that ends it; false if there is no room.

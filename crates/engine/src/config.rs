@@ -2,7 +2,7 @@
 //! It promises that nothing is ignored in silence: an unknown name or a bad value is a [`Problem`] that says what would be right.
 //! It refuses to read the world except in [`Config::load`] and [`Config::from_variables`]; all else is a function of texts (docs/configuration.md).
 //!
-//! Reading order: [`settings`] (the one list of keys) → [`words`], [`device`], [`peers`], [`key`], `presents` (what values there are) →
+//! Reading order: [`settings`] (the one list of keys) → [`words`], [`device`], [`peers`], [`key`], `networks`, `presents` (what values there are) →
 //! `form` (how they are written) → `file` (TOML) → [`manners`] (what they mean towards one peer) → [`problem`].
 
 use core::fmt;
@@ -15,6 +15,7 @@ mod file;
 mod form;
 pub mod key;
 pub mod manners;
+mod networks;
 pub mod peers;
 mod presents;
 pub mod problem;
@@ -23,6 +24,7 @@ pub mod words;
 
 pub use device::Device;
 pub use key::Key;
+pub use networks::Networks;
 pub use peers::Peers;
 pub use problem::{Origin, Problem, Problems};
 pub use settings::Settings;

@@ -6,6 +6,7 @@ mod close;
 mod join;
 mod line;
 mod moving;
+mod permit;
 mod slot;
 mod starting;
 mod startup;
@@ -27,7 +28,7 @@ use verbena_nic::{Carrier, Moved, Outbox, Qp};
 use verbena_stream::Time;
 
 use crate::core::Core;
-use crate::door::Place;
+use crate::door::Permit;
 use crate::group::{Group, Member};
 use crate::introduction::Introduction;
 use crate::shard::{Served, Shard};
@@ -91,8 +92,8 @@ enum Phase {
         /// When our direction is closed.
         shut: Time,
         until: Time,
-        /// Whoever never got beyond the startup still counts as starting: its descriptor is as dear.
-        _place: Option<Place>,
+        /// A connection that never got beyond its startup still counts as starting: its descriptor costs as much.
+        permit: Option<Permit>,
     },
     /// Over.
     Closed,

@@ -2,9 +2,9 @@
 //! It promises that whatever a turn left behind — promised receives, overflows, events — is seen to after all locks are released.
 //! It refuses to run connections; shards and callers do.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
@@ -12,14 +12,17 @@ use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
 use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
 
+use crate::access::AccessList;
 use crate::calls::Calls;
 use crate::claims::Claims;
-use crate::config::Config;
+use crate::config::{Config, Device};
 use crate::connection::Connection;
 use crate::control::Controls;
+use crate::door::Permits;
 use crate::error::{Error, InterruptError};
 use crate::handler::{Handlers, Listeners};
 use crate::iscsi_stream::IscsiStreams;
+use crate::keys::Keys;
 use crate::monitor::Opened;
 use crate::notice::Inbox;
 use crate::numbers::Numbers;
@@ -67,7 +70,11 @@ pub(crate) struct Core {
     /// Shared send queues, by number (V6).
     pub(crate) sharers: Sharers,
     /// Startups of those who came through doors.
-    pub(crate) half_open: Arc<AtomicU32>,
+    pub(crate) half_open: Arc<Permits>,
+    /// Which sources may connect and send datagrams.
+    pub(crate) access: AccessList,
+    /// What peers must prove.
+    pub(crate) keys: Keys,
     /// Set once, when the engine is shut down.
     pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
@@ -102,6 +109,9 @@ impl Core {
         function.tpt().limit_room(config.max_pages.into());
         let shards = Shards::new(config.shards);
         let handlers = Handlers::new(config.handlers());
+        let half_open = Permits::new(config.half_open);
+        let access = AccessList::new(&config);
+        let keys = Keys::load(&config).map_err(Box::new)?;
         let home = Arc::new(OnceLock::new());
         let signals = Signals(home.clone());
         let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
@@ -124,7 +134,9 @@ impl Core {
             residents: Residents::default(),
             iscsi: IscsiStreams::default(),
             sharers: Sharers::default(),
-            half_open: Arc::default(),
+            half_open,
+            access,
+            keys,
             closing: AtomicBool::new(false),
             forks: sys::forks(),
             controls: Controls::default(),
@@ -213,6 +225,26 @@ impl Core {
         let found = self.config.device.resolve(&machine);
         let found = found.ok_or(Error::NoDevice)?;
         Ok(self.addresses.get_or_init(|| found))
+    }
+
+    /// The address to bind to where a program asks for this one. With a `device` of loopback addresses only, nothing of the
+    /// adapter can be reached from elsewhere: all addresses become the loopback address, and others are refused.
+    pub(crate) fn bindable(&self, at: SocketAddr) -> Result<SocketAddr, Error> {
+        if self.config.device == Device::Auto || at.ip().is_loopback() {
+            return Ok(at);
+        }
+        if !self.addresses()?.iter().all(IpAddr::is_loopback) {
+            return Ok(at);
+        }
+        match at.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => {
+                Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), at.port()))
+            }
+            IpAddr::V6(ip) if ip.is_unspecified() => {
+                Ok(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), at.port()))
+            }
+            _ => Err(sys::Error::not_loopback().into()),
+        }
     }
 
     /// Who sees every event but completions first, from now on.

@@ -149,7 +149,7 @@ impl Engine {
     /// A desk at this address, closed for now; port 0 finds a free one.
     pub fn desk(&self, at: SocketAddr) -> Result<Desk, Error> {
         self.core.check()?;
-        let socket = Datagrams::bind(at)?;
+        let socket = Datagrams::bind(self.core.bindable(at)?)?;
         let at = socket.local()?;
         Ok(Desk(Arc::new(Clerk {
             core: self.core.clone(),
@@ -258,7 +258,9 @@ impl Served for Clerk {
             let Ok(Some((len, from))) = self.socket.receive(&mut room) else {
                 break;
             };
-            self.hear(room.get(..len).unwrap_or(&room), from);
+            if self.core.access.admits(from.ip()) {
+                self.hear(room.get(..len).unwrap_or(&room), from);
+            }
         }
     }
 

@@ -1,14 +1,16 @@
 //! A listening address: whoever comes is heard, and its request waits for the program's answer.
-//! It promises bounds: so many startups at once on all doors, so many requests that wait at each; more are turned away.
+//! It promises bounds: so many startups at once on all doors, shared between source addresses ([`permits`]), and so many
+//! requests that wait at each.
 //! It refuses to accept on the program's behalf.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_stream::Time;
+use verbena_wire::ext::NoAnswer;
 
 use crate::connection::{Connection, Decision};
 use crate::core::Core;
@@ -20,30 +22,15 @@ use crate::sys::{self, Channel, Interest, Listener, Ready};
 
 mod order;
 mod passing;
+mod permits;
 
 use order::Order;
+pub(crate) use permits::{Permit, Permits};
 
 /// Connections taken in one go, before others have their turn.
 const AT_ONCE: usize = 64;
 /// How long a door waits when the system refuses, as when no descriptor is left: trying at once would fail again.
 const PAUSE: core::time::Duration = core::time::Duration::from_millis(100);
-
-/// A place among the startups that are allowed at once; given back when it is dropped.
-pub(crate) struct Place(Arc<AtomicU32>);
-
-impl Place {
-    pub(crate) fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Place> {
-        let more = |n: u32| (n < limit).then_some(n + 1);
-        let free = taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        free.ok().map(|_| Place(taken.clone()))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// Somebody's place in the order of those who came through a door; given up when it is dropped.
 pub(crate) struct Arrived {
@@ -71,6 +58,15 @@ pub(crate) struct Door {
     paused: Mutex<bool>,
     /// Another process listens at the same socket.
     given_up: AtomicBool,
+}
+
+/// The next connection that waited to be accepted.
+enum Next {
+    /// There is none, or none may be taken.
+    None,
+    Came,
+    /// It came, and this one has to end for it.
+    Displaces(Weak<Connection>),
 }
 
 /// Who hears of requests.
@@ -202,8 +198,11 @@ impl Door {
     }
 
     /// The request of this number is complete.
-    pub(crate) fn tell(&self, number: u64, decision: Decision) {
+    pub(crate) fn tell(&self, number: u64, mut decision: Decision) {
         match &self.hears {
+            Hears::Program(_) if !self.core.check_request(&mut decision) => {
+                decision.connection.reject(&NoAnswer::Key.emit());
+            }
             Hears::Program(waiting) => {
                 // Whoever is gone already has nothing to ask any more.
                 let _ = self.order.lock().complete(number, decision);
@@ -262,33 +261,49 @@ impl Door {
     }
 
     fn admit(self: &Arc<Self>) -> Result<(), sys::Error> {
-        let paused = self.paused.lock();
-        if *paused {
-            return Ok(());
-        }
         for _ in 0..AT_ONCE {
-            let Some((socket, peer)) = self.listener.accept()? else {
-                break;
-            };
-            // V2: a door on all addresses may be at one that a rule gives to another device.
-            let ours = |at| self.core.check_owner(at, Some(peer)).is_ok();
-            if self.core.is_closing() || !socket.local().is_ok_and(ours) {
-                socket.abort();
-                continue;
+            match self.admit_one()? {
+                Next::None => break,
+                Next::Came => {}
+                // Now, so that there are never more than the settings allow, and without any lock.
+                Next::Displaces(elder) => {
+                    if let Some(elder) = elder.upgrade() {
+                        elder.displace();
+                    }
+                }
             }
-            let limit = self.core.config.half_open;
-            let Some(place) = Place::take(&self.core.half_open, limit) else {
-                socket.abort();
-                continue;
-            };
-            let arrived = Arrived {
-                door: Arc::downgrade(self),
-                number: self.order.lock().came(peer.ip()),
-            };
-            // One that cannot be served is closed by being dropped.
-            let _ = Connection::came(&self.core, socket, peer, arrived, place);
         }
         Ok(())
+    }
+
+    fn admit_one(self: &Arc<Self>) -> Result<Next, sys::Error> {
+        let paused = self.paused.lock();
+        if *paused {
+            return Ok(Next::None);
+        }
+        let Some((socket, peer)) = self.listener.accept()? else {
+            return Ok(Next::None);
+        };
+        // V2: a door on all addresses may be at one that a rule gives to another device.
+        let ours = |at| self.core.check_owner(at, Some(peer)).is_ok();
+        if self.core.is_closing()
+            || !self.core.access.admits(peer.ip())
+            || !socket.local().is_ok_and(ours)
+        {
+            socket.abort();
+            return Ok(Next::Came);
+        }
+        let Some((permit, elder)) = self.core.half_open.take(peer.ip()) else {
+            socket.abort();
+            return Ok(Next::Came);
+        };
+        let arrived = Arrived {
+            door: Arc::downgrade(self),
+            number: self.order.lock().came(peer.ip()),
+        };
+        // One that cannot be served is closed by being dropped.
+        let _ = Connection::came(&self.core, socket, peer, arrived, permit);
+        Ok(elder.map_or(Next::Came, Next::Displaces))
     }
 
     fn listen(&self) {

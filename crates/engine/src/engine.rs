@@ -12,6 +12,7 @@ use verbena_nic::{Event, Function, Ranges, Shares, SsqLimits};
 use verbena_stream::Time;
 use verbena_wire::Stag;
 
+use crate::access::AccessList;
 use crate::config::Config;
 use crate::control::{ControlQueue, Told};
 use crate::core::Core;
@@ -84,6 +85,11 @@ impl Engine {
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         self.core.check()?;
         self.core.addresses()
+    }
+
+    /// Which sources may connect and send datagrams, and how many were refused.
+    pub fn access(&self) -> &AccessList {
+        &self.core.access
     }
 
     /// Everything that happens apart from completions.
@@ -244,6 +250,7 @@ impl Engine {
     ) -> Result<Reservation, Error> {
         self.core.check()?;
         self.core.check_owner(at, None)?;
+        let at = self.core.bindable(at)?;
         let reserved = Reservation::new(&self.core, bind(at)?)?;
         // The system may have found the port.
         self.core.check_owner(reserved.local()?, None)?;

@@ -11,6 +11,7 @@ use verbena_nic::vector::VectorError;
 use verbena_stream::startup::Failure;
 
 use crate::config::Problems;
+pub use crate::keys::KeyFileError;
 use crate::sys;
 
 /// Why the notification pipeline refuses.
@@ -120,12 +121,15 @@ pub enum Error {
         /// The address.
         address: IpAddr,
     },
-    /// The peer that answered a call does not know the shared key, or is none of ours.
-    #[error("{peer} cannot prove that it is the peer that was called")]
+    /// The peer that answered does not know the shared key, or is none of ours.
+    #[error("{peer} cannot prove that it is the peer that was called (setting `key`)")]
     Unproven {
         /// Who.
         peer: SocketAddr,
     },
+    /// The keys of a file cannot be used.
+    #[error(transparent)]
+    KeyFile(#[from] Box<KeyFileError>),
     /// The queue pair was not made to be called.
     #[error("queue pair {qp} has no number that peers can call")]
     NotCallable {

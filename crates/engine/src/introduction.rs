@@ -32,6 +32,7 @@ pub(crate) enum Words {
 }
 
 /// The nonces of the first frames.
+#[derive(Clone, Copy)]
 pub(crate) struct Nonces {
     /// Ours.
     pub(crate) ours: u64,
@@ -56,14 +57,13 @@ impl Introduction {
         peer: SocketAddr,
     ) -> Result<Nonces, Error> {
         let life = self.life()?;
-        let key = life.config().key.as_ref();
         Ok(match &self.words {
             Words::Called(call) => {
                 let answer = Answer::parse(&agreement.private_data).ok();
-                let proven = |answer: &Answer| {
-                    agreement.extensions && proof::is_answer_proven(key, call, answer)
-                };
-                let answer = answer.filter(proven).ok_or(Error::Unproven { peer })?;
+                let answer = answer.filter(|_| agreement.extensions);
+                let answer = answer.ok_or(Error::Unproven { peer })?;
+                let key = proof::answer_proven_by(life.keys(), call, &answer);
+                let key = key.ok_or(Error::Unproven { peer })?;
                 Nonces {
                     ours: proof::last_word(key, call, answer.nonce),
                     demanded: answer.nonce,

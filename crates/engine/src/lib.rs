@@ -22,6 +22,7 @@
 #[cfg(test)]
 extern crate self as verbena_engine;
 
+pub mod access;
 mod asking;
 mod calls;
 mod claims;
@@ -42,6 +43,8 @@ mod introduction;
 mod iscsi_dial;
 mod iscsi_pair;
 mod iscsi_stream;
+mod keyed;
+mod keys;
 mod life;
 mod listening;
 mod mailbox;
@@ -70,6 +73,7 @@ pub mod sys;
 mod ud_pair;
 mod watch;
 
+pub use access::{AccessList, Refusal};
 pub use asking::Asking;
 pub use config::Config;
 pub use control::ControlQueue;

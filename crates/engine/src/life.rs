@@ -26,11 +26,13 @@ use verbena_wire::ext::dial::NO_PROOF;
 use verbena_wire::ext::{Call, NoAnswer};
 use verbena_wire::number::Qpn;
 
+use crate::access::RefusedBy;
 use crate::config::Config;
 use crate::connection::{Connection, Done, Options};
 use crate::core::Core;
 use crate::error::Error;
 use crate::introduction::{Introduction, Words};
+use crate::keys::Keys;
 use crate::numbers::{is_callable, parts};
 use crate::proof;
 use crate::shard::{Served, Shard, next_token};
@@ -119,7 +121,11 @@ impl Life {
         Ok(life)
     }
 
-    pub(crate) fn config(&self) -> &Config {
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.core.keys
+    }
+
+    fn config(&self) -> &Config {
         &self.core.config
     }
 
@@ -194,9 +200,10 @@ impl Life {
 
     pub(crate) fn judge(&self, call: &Call, source: IpAddr) -> Verdict {
         let config = self.config();
-        if !proof::is_call_proven(config.key.as_ref(), call) {
+        let Some(key) = proof::call_proven_by(&self.core.keys, call) else {
+            self.core.access.refuse(source, RefusedBy::Key);
             return Verdict::Refuse(NoAnswer::Key);
-        }
+        };
         let mut state = self.state.lock();
         let Some(expected) = &state.expected else {
             return Verdict::Hold;
@@ -218,9 +225,9 @@ impl Life {
             return Verdict::Refuse(NoAnswer::Taken);
         }
         let mut options = expected.options.clone();
-        let answer = proof::sign_answer(config.key.as_ref(), call, state.nonce);
+        let answer = proof::sign_answer(key, call, state.nonce);
         options.private_data = answer.emit().to_vec();
-        let demands = proof::last_word(config.key.as_ref(), call, state.nonce);
+        let demands = proof::last_word(key, call, state.nonce);
         let introduction = Introduction::new(&self.this, state.nonce, Words::Answered { demands });
         options.introduction = Some(introduction.clone());
         state.stage = Stage::Joined;
@@ -302,7 +309,7 @@ impl Life {
                 nonce,
                 proof: NO_PROOF,
             };
-            let call = Box::new(proof::sign_call(self.config().key.as_ref(), call));
+            let call = Box::new(proof::sign_call(self.core.keys.first(), call));
             options.private_data = call.emit().to_vec();
             options.source = Some(expected.local);
             options.introduction = Some(Introduction::new(&self.this, nonce, Words::Called(call)));

@@ -162,7 +162,11 @@ impl Incoming {
         qp.check_connectable()?;
         let connection = self.0.connection.clone();
         qp.check_own(&connection)?;
-        connection.accept(qp.options(private_data), Box::new(done))
+        let mut options = qp.options(private_data);
+        if let Some(proven) = &self.0.proven {
+            proven.prove_reply(&mut options)?;
+        }
+        connection.accept(options, Box::new(done))
     }
 
     /// Says no, with a reason that the peer's program can read.

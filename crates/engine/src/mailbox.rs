@@ -163,6 +163,9 @@ impl Mailbox {
                 break;
             };
             any = true;
+            if !self.core.access.admits(from.ip()) {
+                continue;
+            }
             if let Err(dropped) = self.take(&room, len, from, out) {
                 self.core.residents.count(dropped);
             }

@@ -12,7 +12,6 @@ use std::time::Duration;
 use verbena_stream::Time;
 
 use crate::core::Core;
-use crate::door::Place;
 use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{self, Interest, Local, Ready};
@@ -97,6 +96,23 @@ impl Monitor {
             }
         }
         Ok(())
+    }
+}
+
+/// A place among the watchers that are allowed at once; given back when it is dropped.
+struct Place(Arc<AtomicU32>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Place> {
+        let more = |n: u32| (n < limit).then_some(n + 1);
+        let free = taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+        free.ok().map(|_| Place(taken.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

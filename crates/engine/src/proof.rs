@@ -1,12 +1,14 @@
-//! Proofs of a shared key between queue pairs that call each other (docs/extensions.md).
+//! Proofs of a shared key between queue pairs that call each other, and in the startup of connections by address
+//! (docs/extensions.md).
 //! It promises that without a key nothing is proven and nothing is believed to be, and that comparing tells nobody how far it got.
 //! It refuses to know connections.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use verbena_wire::ext::dial::{Answer, Call, NO_PROOF, Proof};
+use verbena_wire::ext::dial::{Answer, Call, Keyed, NO_PROOF, Proof};
 
 use crate::config::Key;
+use crate::keys::Keys;
 
 /// What the key makes of some words.
 fn hmac(key: &Key, words: &[&[u8]]) -> Option<Hmac<Sha256>> {
@@ -22,12 +24,13 @@ fn prove(key: Option<&Key>, words: &[&[u8]]) -> Proof {
     mac.map_or(NO_PROOF, |mac| mac.finalize().into_bytes().into())
 }
 
-/// Both have no key, or both have the same.
-fn is_proven(key: Option<&Key>, words: &[&[u8]], proof: &Proof) -> bool {
-    match key {
-        None => *proof == NO_PROOF,
-        Some(key) => hmac(key, words).is_some_and(|mac| mac.verify_slice(proof).is_ok()),
+/// The key that proves these words. None is one if there are none on either side.
+fn proven_by<'a>(keys: &'a Keys, words: &[&[u8]], proof: &Proof) -> Option<Option<&'a Key>> {
+    if keys.is_empty() {
+        return (*proof == NO_PROOF).then_some(None);
     }
+    let proves = |key: &&Key| hmac(key, words).is_some_and(|mac| mac.verify_slice(proof).is_ok());
+    keys.iter().find(proves).map(Some)
 }
 
 /// A call with its proof.
@@ -36,8 +39,9 @@ pub(crate) fn sign_call(key: Option<&Key>, call: Call) -> Call {
     Call { proof, ..call }
 }
 
-pub(crate) fn is_call_proven(key: Option<&Key>, call: &Call) -> bool {
-    is_proven(key, &[&call.emit()[..Call::PROVEN]], &call.proof)
+/// The key that proves a call, with which the answer must be proven: the caller may not have the others.
+pub(crate) fn call_proven_by<'a>(keys: &'a Keys, call: &Call) -> Option<Option<&'a Key>> {
+    proven_by(keys, &[&call.emit()[..Call::PROVEN]], &call.proof)
 }
 
 /// The answer to a call with its proof.
@@ -47,9 +51,14 @@ pub(crate) fn sign_answer(key: Option<&Key>, call: &Call, nonce: u64) -> Answer 
     Answer { nonce, proof }
 }
 
-pub(crate) fn is_answer_proven(key: Option<&Key>, call: &Call, answer: &Answer) -> bool {
+/// The key that proves the answer to a call.
+pub(crate) fn answer_proven_by<'a>(
+    keys: &'a Keys,
+    call: &Call,
+    answer: &Answer,
+) -> Option<Option<&'a Key>> {
     let words: [&[u8]; 2] = [&call.emit()[..Call::PROVEN], &answer.nonce.to_be_bytes()];
-    is_proven(key, &words, &answer.proof)
+    proven_by(keys, &words, &answer.proof)
 }
 
 /// The nonce in the caller's capabilities: proves that it has the answer, so that a recorded call is worth nothing.
@@ -57,13 +66,72 @@ pub(crate) fn is_answer_proven(key: Option<&Key>, call: &Call, answer: &Answer) 
 pub(crate) fn last_word(key: Option<&Key>, call: &Call, answer: u64) -> u64 {
     let words: [&[u8]; 2] = [&call.nonce.to_be_bytes(), &answer.to_be_bytes()];
     match key.and_then(|key| hmac(key, &words)) {
-        Some(mac) => {
-            let mut first = [0; 8];
-            first.copy_from_slice(&mac.finalize().into_bytes()[..8]);
-            u64::from_be_bytes(first)
-        }
+        Some(mac) => first_bytes(mac),
         None => call.nonce,
     }
+}
+
+fn first_bytes(mac: Hmac<Sha256>) -> u64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&mac.finalize().into_bytes()[..8]);
+    u64::from_be_bytes(first)
+}
+
+/// What stands before everything that is proven of a connection by address, so that no proof is good for something else.
+const REQUEST: &[u8] = b"VbKy request";
+const REPLY: &[u8] = b"VbKy reply";
+const FIRST_FRAME: &[u8] = b"VbKy first frame";
+
+/// Proves the key in a Request with this private data.
+pub(crate) fn sign_request(key: &Key, nonce: u64, private_data: &[u8]) -> Keyed {
+    let words = [REQUEST, &nonce.to_be_bytes(), private_data];
+    let proof = prove(Some(key), &words);
+    Keyed { nonce, proof }
+}
+
+/// The key that proves a Request.
+pub(crate) fn request_proven_by<'a>(
+    keys: &'a Keys,
+    keyed: &Keyed,
+    private_data: &[u8],
+) -> Option<&'a Key> {
+    let words = [REQUEST, &keyed.nonce.to_be_bytes(), private_data];
+    proven_by(keys, &words, &keyed.proof).flatten()
+}
+
+/// Proves the key in the Reply to a Request with this nonce.
+pub(crate) fn sign_reply(key: &Key, asked: u64, nonce: u64, private_data: &[u8]) -> Keyed {
+    let words = [
+        REPLY,
+        &asked.to_be_bytes(),
+        &nonce.to_be_bytes(),
+        private_data,
+    ];
+    let proof = prove(Some(key), &words);
+    Keyed { nonce, proof }
+}
+
+/// The key that proves the Reply to a Request with this nonce.
+pub(crate) fn reply_proven_by<'a>(
+    keys: &'a Keys,
+    asked: u64,
+    keyed: &Keyed,
+    private_data: &[u8],
+) -> Option<&'a Key> {
+    let words = [
+        REPLY,
+        &asked.to_be_bytes(),
+        &keyed.nonce.to_be_bytes(),
+        private_data,
+    ];
+    proven_by(keys, &words, &keyed.proof).flatten()
+}
+
+/// The nonce in the initiator's capabilities: proves that it has the Reply, so that a recorded Request is worth nothing.
+pub(crate) fn first_frame(key: &Key, asked: u64, answered: u64) -> u64 {
+    let words = [FIRST_FRAME, &asked.to_be_bytes(), &answered.to_be_bytes()];
+    // HMAC takes keys of any length.
+    hmac(key, &words).map_or(0, first_bytes)
 }
 
 #[cfg(test)]

@@ -332,6 +332,7 @@ impl QueuePair {
             manners: self.manners.clone(),
             source: None,
             introduction: None,
+            proving: None,
         }
     }
 

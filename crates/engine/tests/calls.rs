@@ -17,7 +17,7 @@ use verbena_wire::ext::{Answer, Call, NoAnswer, QpType};
 use verbena_wire::number::Qpn;
 
 const HERE: &str = "127.0.0.1";
-const KEY: &str = "a shared secret";
+const KEY: &str = "a secret that both share";
 
 fn side(settings: &[(&str, &str)]) -> Side {
     let usual: &[(&str, &str)] = &[
@@ -188,7 +188,7 @@ fn whoever_does_not_know_the_key_is_not_answered() {
 fn sides_with_different_keys_never_meet() {
     let _alone = alone();
     for (one, two) in [
-        (Some(KEY), Some("other")),
+        (Some(KEY), Some("a secret of somebody else")),
         (Some(KEY), None),
         (None, Some(KEY)),
     ] {

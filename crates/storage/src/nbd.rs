@@ -15,6 +15,8 @@ mod server;
 mod slots;
 mod stage;
 
+use verbena::access::AccessList;
+
 use crate::blocks::{Blocks, Geometry};
 use crate::error::Error;
 use crate::stop::Stop;
@@ -88,6 +90,11 @@ impl Export {
         }
         let door = Door::open(place)?;
         Ok(Export { door, options })
+    }
+
+    /// Refuses clients of sources that these lists refuse; those that come by a Unix socket are none of them.
+    pub fn set_access(&mut self, access: AccessList) {
+        self.door.set_access(access);
     }
 
     /// Where it is; a port that the system chose is known now.

@@ -11,7 +11,7 @@ use std::net::ToSocketAddrs;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use verbena_engine::{Config, Engine};
+use verbena_engine::{AccessList, Config, Engine};
 use verbena_mem::Access;
 use verbena_nic::{Attributes, Event, Function, Shares};
 
@@ -337,6 +337,22 @@ impl Device {
     /// ```
     pub fn listen(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, Error> {
         Listener::new(self.clone(), resolve(at)?)
+    }
+
+    /// Which sources may reach it (settings `allow` and `deny`), and how many connections and datagrams were refused. It can be
+    /// asked about connections of the program's own sockets, too.
+    ///
+    /// ```
+    /// let mut config = verbena::Config::default();
+    /// config.set("deny", "192.0.2.0/24")?;
+    /// let device = verbena::Device::with(config)?;
+    /// device.access().on_refusal(|refusal| eprintln!("{refusal}"));
+    /// assert!(!device.access().admits([192, 0, 2, 7].into()));
+    /// assert_eq!(device.access().refused(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn access(&self) -> &AccessList {
+        self.inner().engine.access()
     }
 
     /// A protection domain for the low layer.

@@ -216,6 +216,7 @@ impl Error {
                 | E::PrivateData { .. }
                 | E::NoDevice
                 | E::NotOurs { .. }
+                | E::KeyFile(_)
                 | E::Owned(_)
                 | E::NotMulticast { .. }
                 | E::NotCallable { .. }

@@ -108,6 +108,8 @@ pub use srq::Srq;
 pub use ssq::{Ssq, SsqOptions};
 pub use ud::{Ud, UdOptions};
 
+#[doc(inline)]
+pub use verbena_engine::access;
 pub use verbena_engine::config::{Origin, Problem, Problems, Source};
 #[doc(inline)]
 pub use verbena_engine::monitor;

@@ -12,7 +12,7 @@ pub mod rnr_timer;
 
 pub use caps::{Caps, Features, Personality, QpType};
 pub use control::{Control, MAX_CONTROL_PAYLOAD, PathKind};
-pub use dial::{Answer, Call, NoAnswer};
+pub use dial::{Answer, Call, Keyed, NoAnswer};
 pub use inquiry::{Inquiry, MOST_SAID, Matter};
 pub use read_v2::ReadV2Request;
 pub use rnr_timer::RnrTimer;

@@ -56,8 +56,8 @@ pub(super) fn device(path: &str) -> Option<&str> {
     Some(before.rsplit_once('/').map_or(before, |(_, name)| name))
 }
 
-/// What its file says.
-pub(super) fn value(name: &str, counted: &FunctionCounters) -> Option<String> {
+/// What its file says, with this many connections and datagrams `refused` by `allow` and `deny`.
+pub(super) fn value(name: &str, counted: &FunctionCounters, refused: u64) -> Option<String> {
     let (pairs, datagrams) = (&counted.connections, &counted.datagrams);
     let value = match name {
         "port_rcv_data" => pairs.bytes_in / 4,
@@ -70,6 +70,7 @@ pub(super) fn value(name: &str, counted: &FunctionCounters) -> Option<String> {
         "port_xmit_packets" | "unicast_xmit_packets" | "sent_pkts" => {
             pairs.messages_out + datagrams.sent
         }
+        "port_rcv_constraint_errors" => refused,
         "port_xmit_discards" => datagrams.lost,
         "rcvd_rnr_err" => pairs.rnr_received,
         "send_rnr_err" => pairs.rnr_sent,
@@ -89,19 +90,20 @@ mod tests {
     fn every_name_has_a_value() {
         let counted = FunctionCounters::default();
         for name in PORT.iter().chain(HARDWARE) {
-            assert!(value(name, &counted).is_some(), "{name}");
+            assert!(value(name, &counted, 0).is_some(), "{name}");
         }
-        assert_eq!(value("no_such", &counted), None);
+        assert_eq!(value("no_such", &counted, 0), None);
     }
 
     #[test]
     fn data_is_counted_in_words() {
         let mut counted = FunctionCounters::default();
         counted.connections.bytes_out = 4096;
-        let value = |name| value(name, &counted).unwrap();
+        let value = |name| value(name, &counted, 3).unwrap();
         assert_eq!(value("port_xmit_data"), "1024\n");
         assert_eq!(value("sent_bytes"), "4096\n");
         assert_eq!(value("port_rcv_data"), "0\n");
+        assert_eq!(value("port_rcv_constraint_errors"), "3\n");
     }
 
     #[test]

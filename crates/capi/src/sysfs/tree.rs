@@ -271,7 +271,7 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
         ("hw_counters", counters::HARDWARE),
     ] {
         for name in names {
-            let value = counters::value(name, &none).unwrap_or_default();
+            let value = counters::value(name, &none, 0).unwrap_or_default();
             files.push((format!("{folder}/{name}"), value));
         }
     }

@@ -6,6 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
+use verbena::access::AccessList;
+
 use super::Error;
 use super::case::{Case, Metric, Op};
 use super::report::Sample;
@@ -14,20 +16,23 @@ use super::report::Sample;
 const CHUNK: usize = 256 << 10;
 
 /// Serves measurements for ever.
-pub(super) fn serve(listener: &TcpListener) {
+pub(super) fn serve(listener: &TcpListener, access: &AccessList) {
     loop {
         // A client that goes away, or comes in between, ends its own measurement only.
-        if let Ok((sockets, case)) = gather(listener) {
+        if let Ok((sockets, case)) = gather(listener, access) {
             let _ = answer(sockets, &case);
         }
     }
 }
 
 /// All sockets of the next client.
-fn gather(listener: &TcpListener) -> std::io::Result<(Vec<TcpStream>, Case)> {
+fn gather(listener: &TcpListener, access: &AccessList) -> std::io::Result<(Vec<TcpStream>, Case)> {
     let mut sockets = Vec::new();
     loop {
-        let (mut socket, _) = listener.accept()?;
+        let (mut socket, source) = listener.accept()?;
+        if !access.admits(source.ip()) {
+            continue;
+        }
         let mut words = [0; Case::BYTES];
         socket.read_exact(&mut words)?;
         socket.set_nodelay(true)?;

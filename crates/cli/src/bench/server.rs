@@ -43,8 +43,8 @@ impl Server {
 
     /// Serves for ever; what goes wrong with one client is told and does not end the server.
     pub fn run(&self, mut told: impl FnMut(&str)) -> Result<(), Error> {
-        let tcp = self.tcp.try_clone()?;
-        std::thread::spawn(move || baseline::serve(&tcp));
+        let (tcp, device) = (self.tcp.try_clone()?, self.device.clone());
+        std::thread::spawn(move || baseline::serve(&tcp, device.access()));
         loop {
             if let Err(error) = self.serve() {
                 told(&error.to_string());

@@ -5,11 +5,13 @@
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::path::PathBuf;
 
 use verbena_wire::mpa::enhanced::RtrKinds;
 
 use super::device::Device;
-use super::key::Key;
+use super::key::{Key, MAX_KEY, MIN_KEY};
+use super::networks::Networks;
 use super::peers::{Network, Peers};
 use super::settings::PROFILES;
 
@@ -321,6 +323,46 @@ impl Form<Peers> for PeerList {
     }
 }
 
+/// Networks.
+pub(super) struct NetworkList;
+
+impl Form<Networks> for NetworkList {
+    fn read(&self, text: &str) -> Option<Networks> {
+        let entries = text.split(',').map(str::trim).filter(|e| !e.is_empty());
+        entries
+            .map(Network::read)
+            .collect::<Option<_>>()
+            .map(Networks)
+    }
+
+    fn show(&self, value: &Networks) -> String {
+        let all: Vec<String> = value.0.iter().map(ToString::to_string).collect();
+        all.join(",")
+    }
+
+    fn wants(&self) -> String {
+        "a list of addresses and networks such as 192.0.2.7,198.51.100.0/24,2001:db8::/32"
+            .to_owned()
+    }
+}
+
+/// The name of a file.
+pub(super) struct FileName;
+
+impl Form<PathBuf> for FileName {
+    fn read(&self, text: &str) -> Option<PathBuf> {
+        (!text.is_empty()).then(|| PathBuf::from(text))
+    }
+
+    fn show(&self, value: &PathBuf) -> String {
+        value.display().to_string()
+    }
+
+    fn wants(&self) -> String {
+        "the name of a file".to_owned()
+    }
+}
+
 /// A secret.
 pub(super) struct Secret;
 
@@ -334,6 +376,6 @@ impl Form<Key> for Secret {
     }
 
     fn wants(&self) -> String {
-        "a text of at most 1024 bytes that is not empty".to_owned()
+        format!("a text of {MIN_KEY} to {MAX_KEY} bytes")
     }
 }

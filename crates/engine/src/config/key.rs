@@ -1,9 +1,11 @@
 //! The shared key of adapters that trust each other.
 //! It promises not to show itself, neither in lists nor in debug output.
-//! It refuses to be empty or endless.
+//! It refuses to be short enough to be guessed, or endless.
 
 use core::fmt;
 
+/// Shortest key, in bytes.
+pub const MIN_KEY: usize = 16;
 /// Longest key, in bytes.
 pub const MAX_KEY: usize = 1024;
 
@@ -12,9 +14,9 @@ pub const MAX_KEY: usize = 1024;
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// This key; none if it is empty or longer than [`MAX_KEY`].
+    /// This key; none if it is shorter than [`MIN_KEY`] or longer than [`MAX_KEY`].
     pub fn new(bytes: &[u8]) -> Option<Key> {
-        let sane = !bytes.is_empty() && bytes.len() <= MAX_KEY;
+        let sane = (MIN_KEY..=MAX_KEY).contains(&bytes.len());
         sane.then(|| Key(bytes.to_vec()))
     }
 

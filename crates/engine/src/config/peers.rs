@@ -7,6 +7,9 @@ use core::net::IpAddr;
 
 use super::words::Profile;
 
+/// Bits that all IPv4-mapped addresses begin with (RFC 4291 §2.5.5.2).
+const MAPPED: u8 = 96;
+
 /// All addresses that begin alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
@@ -15,9 +18,19 @@ pub struct Network {
 }
 
 impl Network {
-    /// The first `bits` bits of `ip`; none if it has fewer.
+    /// The first `bits` bits of `ip`; none if it has fewer. A network of IPv4-mapped addresses is one of IPv4.
     pub fn new(ip: IpAddr, bits: u8) -> Option<Network> {
-        (bits <= width(ip)).then_some(Network { ip, bits })
+        if bits > width(ip) {
+            return None;
+        }
+        let mapped = bits.checked_sub(MAPPED).filter(|_| ip.is_ipv6());
+        Some(match (ip.to_canonical(), mapped) {
+            (IpAddr::V4(ip), Some(bits)) => Network {
+                ip: ip.into(),
+                bits,
+            },
+            _ => Network { ip, bits },
+        })
     }
 
     /// Reads `address` or `address/bits`.
@@ -31,7 +44,7 @@ impl Network {
         }
     }
 
-    fn holds(&self, ip: IpAddr) -> bool {
+    pub(super) fn holds(&self, ip: IpAddr) -> bool {
         let differ = match (self.ip, ip) {
             (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
             (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),

@@ -4,6 +4,7 @@
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use std::path::PathBuf;
 
 use verbena_nic::Personality;
 use verbena_nic::profile::{Logical, Rule};
@@ -12,9 +13,11 @@ use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, Form, Label, Number, Or, PeerList, Ports, Rtr, Secret, Span, Switch, Words,
+    Bytes, Devices, FileName, Form, Label, NetworkList, Number, Or, PeerList, Ports, Rtr, Secret,
+    Span, Switch, Words,
 };
 use super::key::Key;
+use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
 use super::problem::Problem;
@@ -124,6 +127,10 @@ settings! {
     owners: Vec<Rule> = Vec::new(), Owners;
     /// Its addresses; `auto` is the first one that others can reach, else loopback.
     device: Device = Device::Auto, Devices;
+    /// Source addresses that may connect and send datagrams; empty allows all. It holds for every kind of listener.
+    allow: Networks = Networks::default(), NetworkList;
+    /// Source addresses that may not, even if `allow` names them.
+    deny: Networks = Networks::default(), NetworkList;
     /// Ports of out-of-band connections and datagrams, below the ephemeral range.
     ports: RangeInclusive<u16> = 20_000..=29_999, Ports;
     /// Added to the port of every rdma_cm listen and connect, where the plain port belongs to an ordinary server.
@@ -198,7 +205,7 @@ settings! {
     pacing: Choice = Choice::Auto, Words(CHOICES);
     /// How long the startup of a connection may take.
     startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
-    /// Connections in startup at once, on all ports; more are turned away.
+    /// Connections in startup at once, on all ports; for one more, the source address that has the most loses its oldest (docs/connections.md).
     half_open: u32 = 512, Number(1..=65_535);
     /// Requests held for a queue pair that is not ready to receive yet.
     held_per_qp: u32 = 4, Number(0..=1024);
@@ -216,8 +223,10 @@ settings! {
     reuse_delay: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// Refuse out-of-band peers whose address is not the one the program named; off for address translation.
     check_source: bool = true, Switch;
-    /// A key that out-of-band peers must share; without one, whoever reaches the port is trusted.
+    /// A key that peers must share, however they connect; without one, whoever reaches the port is trusted.
     key: Option<Key> = None, Or("none", Secret);
+    /// A file of such keys, one per line, that only its owner can read: the first is used, all are accepted (docs/connections.md).
+    key_file: Option<PathBuf> = None, Or("none", FileName);
     /// Silence after which an rdma_cm peer is asked for a sign of life; 0s never asks.
     keep_alive: Duration = Duration::from_secs(60), seconds(0, 32_767);
     /// The least silence, with an acknowledgement owed, after which an out-of-band peer counts as dead.
@@ -268,6 +277,20 @@ impl Settings {
                     "wanted is a port outside of ports, which is {}",
                     Ports.show(&self.ports)
                 ),
+            ));
+        }
+        if let (Some(_), Some(file)) = (&self.key, &self.key_file) {
+            found.push(Problem::together(
+                "key_file",
+                FileName.show(file),
+                "wanted is either key or key_file".to_owned(),
+            ));
+        }
+        if (self.key.is_some() || self.key_file.is_some()) && !self.extensions {
+            found.push(Problem::together(
+                "extensions",
+                Switch.show(&self.extensions),
+                "wanted is on, since they carry the proof of key and key_file".to_owned(),
             ));
         }
         found.extend(self.profile_problem());

@@ -44,8 +44,8 @@ fn every_default_can_be_written_and_read_back() {
 #[test]
 fn every_key_refuses_nonsense_by_name() {
     for row in Config::default().describe() {
-        // Any text is a good secret, and an empty one is none.
-        let nonsense = if row.key == "key" { "" } else { "?!" };
+        // Any text names a file, but none that is empty.
+        let nonsense = if row.key == "key_file" { "" } else { "?!" };
         let problems = Config::default().set(row.key, nonsense).unwrap_err();
         let sentence = problems.to_string();
         let expected = format!("the program's call: {} = ", row.key);
@@ -156,17 +156,33 @@ fn settings_that_contradict_each_other_are_refused() {
     );
     assert_eq!(sentences("held_per_qp = 100", &[]).len(), 1);
     assert_eq!(sentences("multicast_port = 20000", &[]).len(), 1);
+    let key = "0123456789abcdef";
+    let both = format!("key = \"{key}\"\nkey_file = \"/etc/keys\"");
+    assert!(
+        sentences(&both, &[])
+            .concat()
+            .contains("either key or key_file")
+    );
+    let off = format!("key = \"{key}\"\nextensions = false");
+    assert!(sentences(&off, &[]).concat().contains("wanted is on"));
     // Both at once are fine.
     from("redial_min = \"1s\"\nredial_max = \"2s\"", &[]).unwrap();
 }
 
 #[test]
 fn a_key_is_kept_and_never_shown() {
-    let config = from("", &[("VERBENA_KEY", " s3cret ")]).unwrap();
-    assert_eq!(config.key.as_ref().unwrap().bytes(), b" s3cret ");
+    let config = from("", &[("VERBENA_KEY", " s3cret of all of us ")]).unwrap();
+    assert_eq!(
+        config.key.as_ref().unwrap().bytes(),
+        b" s3cret of all of us "
+    );
     assert!(!format!("{config:?} {:?}", config.describe()).contains("s3cret"));
     let long = "s3cret".repeat(1000);
     let sentence = sentences("", &[("VERBENA_KEY", &long)]).concat();
+    assert!(!sentence.contains("s3cret"), "{sentence}");
+    // One that can be guessed is an error that says what would not be.
+    let sentence = sentences("", &[("VERBENA_KEY", "s3cret of 15 by")]).concat();
+    assert!(sentence.contains("16 to 1024 bytes"), "{sentence}");
     assert!(!sentence.contains("s3cret"), "{sentence}");
     // A misspelt name may hold a secret, too.
     let sentence = sentences("", &[("VERBENA_KEYS", "s3cret")]).concat();

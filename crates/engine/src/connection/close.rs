@@ -53,20 +53,23 @@ impl Connection {
         let shut = (now + wait).min(until);
         let before = {
             let mut phase = self.phase.lock();
-            let place = match &mut *phase {
+            let permit = match &mut *phase {
                 Phase::Lingering { .. } | Phase::Closed => {
                     drop(phase);
                     return self.let_go();
                 }
-                Phase::Starting(starting) => starting.take_place(),
+                Phase::Starting(starting) => starting.take_permit(),
                 Phase::Running { .. } => None,
             };
+            if let Some(permit) = &permit {
+                permit.is_answered();
+            }
             self.line.shut();
             let lingering = Phase::Lingering {
                 unsent: last,
                 shut,
                 until,
-                _place: place,
+                permit,
             };
             core::mem::replace(&mut *phase, lingering)
         };

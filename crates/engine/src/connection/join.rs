@@ -18,6 +18,7 @@ use super::line::Line;
 use super::{Bound, Connection, Options, Phase};
 use crate::core::Core;
 use crate::error::Error;
+use crate::keyed::Proving;
 use crate::sys::{self, Socket};
 
 /// The longest frame that needs no pad: a message of 64 KiB takes one of these and a few bytes that are read along with it.
@@ -75,7 +76,11 @@ impl Connection {
             .as_ref()
             .map(|introduction| introduction.conclude(agreement, self.peer))
             .transpose()?;
-        let nonce = match &nonces {
+        let by_key = match options.proving {
+            Some(Proving::Agreed(nonces)) => Some(nonces),
+            _ => None,
+        };
+        let nonce = match nonces.as_ref().or(by_key.as_ref()) {
             Some(nonces) => nonces.ours,
             None => sys::random_u64()?,
         };
@@ -123,9 +128,10 @@ impl Connection {
             if !matches!(*phase, Phase::Starting(_) | Phase::Running { .. }) {
                 return Err(Error::Closed);
             }
-            let attached = match demanded {
-                Some(nonce) => qp.attach_unproven(stream, nonce, &mut out),
-                None => qp.attach(stream, rfc7306, &mut out),
+            let attached = match (demanded, by_key) {
+                (Some(nonce), _) => qp.attach_unproven(stream, nonce, &mut out),
+                (None, Some(key)) => qp.attach_demanding(stream, rfc7306, key.demanded, &mut out),
+                (None, None) => qp.attach(stream, rfc7306, &mut out),
             };
             if !attached {
                 let (qp, state) = (qp.number(), qp.state());
@@ -156,7 +162,7 @@ impl Connection {
         }
         // A peer that vanished without a word is noticed even if nobody asks it for anything.
         let _ = self.line.socket().keep_alive(config.keep_alive);
-        if nonces.is_none() {
+        if nonces.is_none() && by_key.is_none() {
             // Whoever has to prove who it is has the rest of that time for it.
             self.shard.not_at(self.startup, self.token);
         }

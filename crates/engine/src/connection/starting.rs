@@ -12,7 +12,7 @@ use verbena_stream::{Agreement, Endpoint, Outcome, Terms, Time};
 use verbena_wire::mpa::startup::Revision;
 
 use super::{Done, Options, read_into, write_from};
-use crate::door::{Arrived, Door, Place};
+use crate::door::{Arrived, Door, Permit};
 use crate::error::Error;
 use crate::sys::{self, Socket};
 
@@ -50,8 +50,8 @@ pub(super) enum Side {
         arrived: Arrived,
         options: Option<(Options, Done)>,
         told: bool,
-        /// Its place among the startups that are allowed at once.
-        place: Option<Place>,
+        /// One of those for startups that are not over.
+        permit: Option<Permit>,
     },
 }
 
@@ -82,11 +82,28 @@ impl Starting {
         }
     }
 
-    pub(super) fn take_place(&mut self) -> Option<Place> {
+    pub(super) fn take_permit(&mut self) -> Option<Permit> {
         match &mut self.side {
             Side::Dialled { .. } => None,
-            Side::Came { place, .. } => place.take(),
+            Side::Came { permit, .. } => permit.take(),
         }
+    }
+
+    /// Its permit, and whether the program was shown its request.
+    pub(super) fn permit(&self) -> Option<(&Permit, bool)> {
+        match &self.side {
+            Side::Dialled { .. } => None,
+            Side::Came { permit, told, .. } => permit.as_ref().map(|permit| (permit, *told)),
+        }
+    }
+
+    /// Another startup takes its permit.
+    pub(super) fn displace(&mut self) -> Option<After> {
+        if self.over {
+            return None;
+        }
+        self.over = true;
+        Some(After::End(Error::Closed, self.take_done()))
     }
 
     /// A request waits for the program's answer.
@@ -267,8 +284,16 @@ impl Starting {
             return After::Nothing;
         };
         match &mut self.side {
-            Side::Came { arrived, told, .. } if endpoint.state() == State::Deciding && !*told => {
+            Side::Came {
+                arrived,
+                told,
+                permit,
+                ..
+            } if endpoint.state() == State::Deciding && !*told => {
                 *told = true;
+                if let Some(permit) = permit {
+                    permit.asks();
+                }
                 match endpoint.proposal() {
                     Some(proposal) => After::Decide(arrived.door.clone(), arrived.number, proposal),
                     None => After::Nothing,

@@ -15,10 +15,11 @@ use super::starting::{After, Side, Starting};
 use super::turn::PROBATION;
 use super::{Connection, Line, Phase, Slot};
 use crate::core::Core;
-use crate::door::{Arrived, Place};
+use crate::door::{Arrived, Permit};
 use crate::error::Error;
 use crate::group::Group;
 use crate::introduction::Introduction;
+use crate::keyed::{Proven, Proving};
 use crate::pipeline::shield;
 use crate::queue_pair::Manners;
 use crate::shard::next_token;
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) source: Option<IpAddr>,
     /// How the two ends know each other, if they are connected by hand.
     pub(crate) introduction: Option<Introduction>,
+    /// How far the proof of a shared key is, if they are connected by address.
+    pub(crate) proving: Option<Proving>,
 }
 
 impl Options {
@@ -63,6 +66,8 @@ pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, Error>) + Send>;
 pub(crate) struct Decision {
     pub(crate) connection: Arc<Connection>,
     pub(crate) proposal: Agreement,
+    /// The peer knows a shared key.
+    pub(crate) proven: Option<Proven>,
 }
 
 impl Connection {
@@ -106,7 +111,7 @@ impl Connection {
     pub(crate) fn dial(
         core: &Arc<Core>,
         to: SocketAddr,
-        options: Options,
+        mut options: Options,
         terms: Option<Terms>,
         done: Done,
     ) -> Result<(), Error> {
@@ -124,6 +129,7 @@ impl Connection {
             let (ird, ord) = options.depths((terms.ird, terms.ord));
             Terms { ird, ord, ..terms }
         });
+        core.prove_request(&mut options, &terms)?;
         let done = Some(done);
         let side = Side::Dialled {
             terms,
@@ -140,7 +146,7 @@ impl Connection {
         socket: Socket,
         peer: SocketAddr,
         arrived: Arrived,
-        place: Place,
+        permit: Permit,
     ) -> Result<(), Error> {
         let config = &core.config;
         let terms = config.terms(config.expected(peer.ip()), same_host(&socket, peer));
@@ -150,7 +156,7 @@ impl Connection {
             arrived,
             options: None,
             told: false,
-            place: Some(place),
+            permit: Some(permit),
         };
         let endpoint = Endpoint::responder(terms, now);
         let starting = Starting::new(side, Some(endpoint), deadline);
@@ -166,10 +172,12 @@ impl Connection {
         let deadline = starting.deadline();
         let (line, phase) = (Line::new(socket, None), Phase::Starting(Box::new(starting)));
         let connection = Connection::new(core, line, peer, phase, deadline)?;
-        connection.wait(deadline)
+        connection.wait(deadline)?;
+        connection.show_permit();
+        Ok(())
     }
 
-    fn wait(self: Arc<Self>, deadline: Time) -> Result<(), Error> {
+    fn wait(self: &Arc<Self>, deadline: Time) -> Result<(), Error> {
         self.shard.serve(self.token, self.clone())?;
         let interest = Interest {
             read: true,
@@ -266,7 +274,7 @@ impl Connection {
         self.go_on(after);
     }
 
-    fn go_on(self: Arc<Self>, after: After) {
+    pub(super) fn go_on(self: Arc<Self>, after: After) {
         match after {
             After::Nothing => {
                 let interest = Interest {
@@ -290,6 +298,7 @@ impl Connection {
                         let decision = Decision {
                             connection,
                             proposal,
+                            proven: None,
                         };
                         door.tell(number, decision);
                     }
@@ -297,8 +306,9 @@ impl Connection {
                 }
             }
             After::Run(parts, done, early) => {
-                let (agreement, options) = *parts;
-                let result = self.run_stream(&agreement, options, early);
+                let (mut agreement, mut options) = *parts;
+                let proven = self.check_reply(&mut agreement, &mut options);
+                let result = proven.and_then(|()| self.run_stream(&agreement, options, early));
                 if let Err(error) = &result {
                     self.give_up(error);
                 }

@@ -4,6 +4,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::access::Refusal;
 use verbena_nic::eqe::{Class, OnChannel};
 use verbena_nic::{Cause, Event, Reason};
 
@@ -16,6 +17,19 @@ pub(super) fn event(cause: Cause) -> String {
         Class::Management => "management",
     };
     format!("{} {class} {}\n", time(), words(cause))
+}
+
+/// A source was refused.
+pub(super) fn refusal(refusal: &Refusal) -> String {
+    let source = match refusal.source {
+        Some(source) => source.to_string(),
+        None => "others".to_owned(),
+    };
+    let Refusal { by, count, .. } = refusal;
+    format!(
+        "{} access refused source={source} by={by} count={count}\n",
+        time()
+    )
 }
 
 /// So many lines are missing here.

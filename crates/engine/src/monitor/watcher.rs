@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use verbena_nic::Cause;
 use verbena_stream::Time;
 
-use super::{GREETING, line};
+use super::{GREETING, Place, line};
+use crate::access::Refusal;
 use crate::core::Core;
-use crate::door::Place;
 use crate::error::Error;
 use crate::shard::{Served, Shard, next_token};
 use crate::sys::{Interest, Ready, Visitor};
@@ -57,11 +57,18 @@ impl Watcher {
         let _first = watcher.missed.lock();
         core.observers
             .add(watcher.token, Arc::new(move |cause| observer.show(cause)));
+        let told = watcher.clone();
+        let refused = move |refusal: &Refusal| told.say(|| line::refusal(refusal));
+        core.access.add(watcher.token, Arc::new(refused));
         watcher.visitor.send(format!("{GREETING}\n").as_bytes())?;
         Ok(())
     }
 
     fn show(&self, cause: Cause) {
+        self.say(|| line::event(cause));
+    }
+
+    fn say(&self, line: impl FnOnce() -> String) {
         // Held while it is sent, which does not wait: lines stand in the order of their times.
         let mut missed = self.missed.lock();
         if *missed > 0 {
@@ -69,7 +76,7 @@ impl Watcher {
             return;
         }
         // A reader that is gone is noticed by the shard.
-        if let Ok(false) = self.visitor.send(line::event(cause).as_bytes()) {
+        if let Ok(false) = self.visitor.send(line().as_bytes()) {
             *missed = 1;
             let _ = self.shard.arm(&self.visitor, self.token, GONE_OR_ROOM);
         }
@@ -102,6 +109,7 @@ impl Served for Watcher {
         self.shard.forget(self.token);
         if let Some(core) = self.core.upgrade() {
             core.observers.remove(self.token);
+            core.access.remove(self.token);
         }
     }
 

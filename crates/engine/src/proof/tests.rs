@@ -5,6 +5,14 @@ use verbena_wire::number::Qpn;
 
 use super::*;
 
+const ONE: &[u8] = b"one of our keys, long enough";
+const TWO: &[u8] = b"two of our keys, long enough";
+
+fn keys<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> Keys {
+    let all = all.into_iter().map(|key| Key::new(key).unwrap());
+    all.collect::<Vec<_>>().into()
+}
+
 fn call(nonce: u64) -> Call {
     Call {
         qp_type: QpType::Rc,
@@ -18,25 +26,71 @@ fn call(nonce: u64) -> Call {
 
 #[test]
 fn who_knows_the_key_is_believed() {
-    let (key, other) = (Key::new(b"secret"), Key::new(b"guess"));
+    let (key, other) = (Some(ONE), Some(TWO));
     for (mine, theirs, believed) in [
         (None, None, true),
-        (key.as_ref(), key.as_ref(), true),
-        (key.as_ref(), other.as_ref(), false),
-        (key.as_ref(), None, false),
-        (None, key.as_ref(), false),
+        (key, key, true),
+        (key, other, false),
+        (key, None, false),
+        (None, key, false),
     ] {
-        let signed = sign_call(mine, call(3));
-        assert_eq!(is_call_proven(theirs, &signed), believed);
-        let answer = sign_answer(theirs, &signed, 9);
-        assert_eq!(is_answer_proven(mine, &signed, &answer), believed);
+        let (mine, theirs) = (keys(mine), keys(theirs));
+        let signed = sign_call(mine.first(), call(3));
+        assert_eq!(call_proven_by(&theirs, &signed).is_some(), believed);
+        let answer = sign_answer(theirs.first(), &signed, 9);
+        assert_eq!(
+            answer_proven_by(&mine, &signed, &answer).is_some(),
+            believed
+        );
     }
 }
 
 #[test]
+fn the_key_that_proves_is_found_among_several() {
+    let (old, both) = (keys([ONE]), keys([TWO, ONE]));
+    let signed = sign_call(old.first(), call(3));
+    let found = call_proven_by(&both, &signed).unwrap();
+    assert_eq!(found, old.first());
+    let answer = sign_answer(found, &signed, 9);
+    assert!(answer_proven_by(&old, &signed, &answer).is_some());
+    let request = sign_request(old.first().unwrap(), 5, b"hello");
+    let found = request_proven_by(&both, &request, b"hello").unwrap();
+    let reply = sign_reply(found, 5, 6, b"welcome");
+    assert!(reply_proven_by(&old, 5, &reply, b"welcome").is_some());
+}
+
+#[test]
+fn a_request_and_its_reply_are_proven_with_their_words() {
+    let (ours, none) = (keys([ONE]), keys(None));
+    let key = ours.first().unwrap();
+    let request = sign_request(key, 5, b"hello");
+    assert_eq!(request_proven_by(&ours, &request, b"hello"), Some(key));
+    assert_eq!(request_proven_by(&ours, &request, b"hullo"), None);
+    assert_eq!(request_proven_by(&keys([TWO]), &request, b"hello"), None);
+    assert_eq!(request_proven_by(&none, &request, b"hello"), None);
+    let other = Keyed {
+        nonce: 6,
+        ..request
+    };
+    assert_eq!(request_proven_by(&ours, &other, b"hello"), None);
+    let reply = sign_reply(key, 5, 9, b"welcome");
+    assert_eq!(reply_proven_by(&ours, 5, &reply, b"welcome"), Some(key));
+    assert_eq!(reply_proven_by(&ours, 6, &reply, b"welcome"), None);
+    assert_eq!(reply_proven_by(&ours, 5, &reply, b"go away"), None);
+    // A Request is no Reply, nor the other way round; without a key nothing is proven.
+    assert_eq!(reply_proven_by(&ours, 5, &request, b"hello"), None);
+    let nothing = Keyed {
+        nonce: 5,
+        proof: NO_PROOF,
+    };
+    assert_eq!(request_proven_by(&none, &nothing, b"hello"), None);
+    assert_ne!(first_frame(key, 5, 9), first_frame(key, 5, 10));
+}
+
+#[test]
 fn every_word_counts() {
-    let key = Key::new(b"secret");
-    let key = key.as_ref();
+    let keys = keys([ONE]);
+    let key = keys.first();
     let signed = sign_call(key, call(3));
     for at in 0..Call::PROVEN {
         let mut bytes = signed.emit();
@@ -47,11 +101,11 @@ fn every_word_counts() {
                 proof: NO_PROOF,
                 ..other
             } == call(3);
-            assert_eq!(is_call_proven(key, &other), same, "byte {at}");
+            assert_eq!(call_proven_by(&keys, &other).is_some(), same, "byte {at}");
         }
     }
     let answer = sign_answer(key, &signed, 9);
-    assert!(!is_answer_proven(key, &sign_call(key, call(4)), &answer));
+    assert!(answer_proven_by(&keys, &sign_call(key, call(4)), &answer).is_none());
     assert_ne!(last_word(key, &signed, 9), last_word(key, &signed, 10));
     assert_eq!(last_word(None, &signed, 9), 3);
 }

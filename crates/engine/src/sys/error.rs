@@ -33,6 +33,14 @@ impl Error {
         move |errno| Error::new(call, errno)
     }
 
+    /// The adapter has loopback addresses only, and another one was asked for.
+    pub(crate) const fn not_loopback() -> Error {
+        Error::new(
+            "bind (the setting `device` names loopback addresses only: listen at one of them, or change it)",
+            Errno::ADDRNOTAVAIL,
+        )
+    }
+
     /// The refused call.
     pub const fn call(&self) -> &'static str {
         self.call

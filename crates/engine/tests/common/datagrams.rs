@@ -24,7 +24,11 @@ pub struct Side {
 
 impl Side {
     pub fn new(device: &str) -> Side {
-        let engine = Engine::new(config(&[("device", device)])).unwrap();
+        Side::with(&[("device", device)])
+    }
+
+    pub fn with(settings: &[(&str, &str)]) -> Side {
+        let engine = Engine::new(config(settings)).unwrap();
         let pd = engine.function().allocate_pd().unwrap();
         let cq = engine.create_cq(4096).unwrap();
         let memory = engine

@@ -277,7 +277,7 @@ impl Inner {
         if !flows || self.ending.is_some() || self.retired {
             return Err(Stays::State(self.state));
         }
-        if self.proof.is_some() {
+        if self.proof.is_some() || self.demanded.is_some() {
             return Err(Stays::Unproven);
         }
         if init.send_cq.is_feeding() {

@@ -148,6 +148,8 @@ pub(super) struct Inner {
     pub(super) psns: Option<Psns>,
     /// What the peer's capabilities must prove; none once they have.
     pub(super) proof: Option<u64>,
+    /// The same for a stream that fails if they do not, as any other stream fails.
+    pub(super) demanded: Option<u64>,
     /// The consumer's word on receivers that are not ready, and on reads at once.
     pub(super) rnr_retry: Option<RnrRetry>,
     pub(super) read_depth: Option<u16>,
@@ -207,6 +209,7 @@ impl Inner {
             stays: false,
             psns: None,
             proof: None,
+            demanded: None,
             rnr_retry: None,
             read_depth: None,
             rfc7306: false,

@@ -45,9 +45,26 @@ impl Qp {
         })
     }
 
-    /// Its stream is on probation.
+    /// The same for a queue pair whose program knows that it is connected: if the peer shows another nonce, the stream
+    /// fails, and the queue pair with it.
+    pub fn attach_demanding(
+        &self,
+        stream: Stream,
+        rfc7306: bool,
+        nonce: u64,
+        out: &mut Outbox,
+    ) -> bool {
+        self.attend(out, |inner, init, _| {
+            let attached = inner.connect(init, stream, rfc7306);
+            inner.demanded = attached.then_some(nonce).or(inner.demanded);
+            attached
+        })
+    }
+
+    /// The peer of its stream has not shown the nonce yet that it must.
     pub fn is_unproven(&self) -> bool {
-        self.desk.look(|inner| inner.proof.is_some())
+        self.desk
+            .look(|inner| inner.proof.is_some() || inner.demanded.is_some())
     }
 
     /// How often a peer that has no receive is asked again, from now on.
@@ -179,7 +196,14 @@ impl Inner {
             self.forsake();
             return false;
         }
-        self.proof = None;
+        if self.demanded.is_some_and(|nonce| nonce != caps.nonce) {
+            self.cause = Some("the peer cannot prove that it knows the key".to_owned());
+            self.abort();
+            out.push(Event::QpFatal { qp });
+            self.end(init, QpEvent::Failed, out);
+            return false;
+        }
+        (self.proof, self.demanded) = (None, None);
         out.push(Event::Established { qp });
         true
     }
@@ -224,6 +248,7 @@ impl Inner {
             return false;
         };
         self.state = next;
+        self.demanded = None;
         self.parting = Vec::new();
         self.gone = false;
         (self.mourns_until, self.stays) = (None, false);

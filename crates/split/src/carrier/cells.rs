@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::rand::{GetRandomFlags, getrandom};
+use verbena::access::AccessList;
 use verbena_cells::config::MAX_CELL;
 use verbena_cells::{Port, View};
 use verbena_lan::Mac;
@@ -89,6 +90,13 @@ impl CellCarrier {
         let cell = options.cell.unwrap_or(MAX_CELL);
         let address = PortAddress(Mac::local(random()?).octets());
         CellCarrier::new(Line::Udp(Box::new(udp)), address, cell, &options)
+    }
+
+    /// Drops what comes from sources that these lists refuse. Over Ethernet there are none: it has no addresses that they name.
+    pub fn set_access(&mut self, access: AccessList) {
+        if let Line::Udp(udp) = &mut self.line {
+            udp.set_access(access);
+        }
     }
 
     /// Connects to a unit that listens on UDP.

@@ -14,6 +14,7 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use verbena::access::AccessList;
 use verbena::low::{BLANK, BareCq};
 use verbena::{Config, Device, Listener, Pd, Request, Status};
 use verbena_nic::{Wc, WcOp};
@@ -119,6 +120,11 @@ impl IwarpCarrier {
             next_pair: 1,
             next_ticket: 1,
         })
+    }
+
+    /// Which sources may reach it.
+    pub fn access(&self) -> &AccessList {
+        self.device.access()
     }
 
     /// Where it listens.

@@ -4,6 +4,8 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use verbena::access::{AccessList, Refusal};
+use verbena::low::Log;
 use verbena::{Config, Source};
 
 use super::address::Address;
@@ -54,11 +56,22 @@ pub fn dial(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
 pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
     match address {
         Address::Iwarp(name) => {
-            let carrier = IwarpCarrier::listen(resolve(address, name)?, config(address)?)?;
+            let config = config(address)?;
+            let tells = config.log >= Log::Warn;
+            let carrier = IwarpCarrier::listen(resolve(address, name)?, config)?;
+            if tells {
+                carrier.access().on_refusal(tell);
+            }
             Ok(Box::new(carrier))
         }
         Address::Udp(name) => {
-            let carrier = CellCarrier::udp_listen(resolve(address, name)?, options(cell))?;
+            let mut carrier = CellCarrier::udp_listen(resolve(address, name)?, options(cell))?;
+            let config = config(address)?;
+            let access = AccessList::new(&config);
+            if config.log >= Log::Warn {
+                access.on_refusal(tell);
+            }
+            carrier.set_access(access);
             Ok(Box::new(carrier))
         }
         Address::Ethernet {
@@ -73,6 +86,11 @@ pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> 
             Err(refused(address, why))
         }
     }
+}
+
+/// Hosts that are refused are nobody's result, so they are told of where the user sees it.
+fn tell(refusal: &Refusal) {
+    eprintln!("verbena: {refusal}");
 }
 
 fn options(cell: Option<u16>) -> CellOptions {

@@ -10,6 +10,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use verbena::access::AccessList;
+
 use crate::error::Error;
 
 /// Where an export can be found.
@@ -25,6 +27,8 @@ pub enum Place {
 #[derive(Debug)]
 pub(super) struct Door {
     listener: Listener,
+    /// Which sources may come in by TCP, if not all.
+    access: Option<AccessList>,
 }
 
 #[derive(Debug)]
@@ -55,7 +59,19 @@ impl Door {
                 Listener::Tcp(listener)
             }
         };
-        Ok(Door { listener })
+        Ok(Door {
+            listener,
+            access: None,
+        })
+    }
+
+    pub(super) fn set_access(&mut self, access: AccessList) {
+        self.access = Some(access);
+    }
+
+    fn admits(&self, source: SocketAddr) -> bool {
+        let access = self.access.as_ref();
+        access.is_none_or(|access| access.admits(source.ip()))
     }
 
     /// Where it is; a port that the system chose is known now.
@@ -75,7 +91,11 @@ impl Door {
             Listener::Unix(listener, _) => listener
                 .accept()
                 .and_then(|(stream, _)| stream.set_nonblocking(true).map(|()| stream.into())),
-            Listener::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
+            Listener::Tcp(listener) => listener.accept().and_then(|(stream, source)| {
+                if !self.admits(source) {
+                    // As for one that left: the next one may be admitted.
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
                 Ok(stream.into())

@@ -164,6 +164,57 @@ impl Answer {
     }
 }
 
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawKeyed {
+    magic: [u8; 4],
+    version: u8,
+    reserved: [u8; 3],
+    nonce: U64,
+    proof: Proof,
+}
+
+/// The side that sent it knows a shared key: stands before the program's private data in the startup frames of a
+/// connection by address, the Request and the accepting Reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keyed {
+    /// Chosen anew for each frame.
+    pub nonce: u64,
+    /// The key's word on the nonces and on the private data behind it.
+    pub proof: Proof,
+}
+
+impl Keyed {
+    /// Bytes on the wire.
+    pub const LEN: usize = 48;
+    const MAGIC: [u8; 4] = *b"VbKy";
+
+    /// Reads the private data of a startup frame; what is left is the program's.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
+        let what = "proof of a key";
+        let raw: RawKeyed = raw::prefix(what, bytes)?;
+        if raw.magic != Self::MAGIC || raw.version != VERSION {
+            return Err(Malformed::Dial { what });
+        }
+        let keyed = Self {
+            nonce: raw.nonce.get(),
+            proof: raw.proof,
+        };
+        Ok((keyed, bytes.get(Self::LEN..).unwrap_or_default()))
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        zerocopy::transmute!(RawKeyed {
+            magic: Self::MAGIC,
+            version: VERSION,
+            reserved: [0; 3],
+            nonce: U64::new(self.nonce),
+            proof: self.proof,
+        })
+    }
+}
+
 /// Why a call is not answered: the private data of a rejecting MPA Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAnswer {

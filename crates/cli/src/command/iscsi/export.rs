@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use verbena::Config;
+use verbena::access::AccessList;
 use verbena_storage::nbd::{Export, Options, Place};
 use verbena_storage::{Address, Blocks};
 
@@ -50,7 +52,13 @@ pub(super) fn nbd(args: &Nbd) -> Result<(), Fault> {
         name: args.name.clone(),
         read_only: args.read_only,
     };
-    let export = Export::bind(&place, options)?;
+    let mut export = Export::bind(&place, options)?;
+    let config = Config::load()?;
+    let access = AccessList::new(&config);
+    if !args.quiet {
+        access.on_refusal(|refusal| eprintln!("nbd: {refusal}"));
+    }
+    export.set_access(access);
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", export.uri()?)?;
     out.flush()?;

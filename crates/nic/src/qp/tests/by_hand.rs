@@ -151,6 +151,38 @@ fn who_shows_another_nonce_was_never_there() {
     assert_eq!(pair.b.statuses(), [(1, Status::Success)]);
 }
 
+/// docs/extensions.md, a shared key: the program knows that it is connected, so it is told that the peer is not the right one.
+#[test]
+fn a_demanded_nonce_is_shown_or_the_stream_fails() {
+    for (demanded, met) in [(1, true), (2, false)] {
+        let mut pair = Pair::unconnected(Setup::default());
+        let sides = [
+            (&mut pair.a, Role::Initiator, 1),
+            (&mut pair.b, Role::Responder, demanded),
+        ];
+        for (side, role, nonce) in sides {
+            assert!(side.qp.modify(QpState::Init, &mut side.out));
+            side.receive(5, &[]);
+            let stream = stream(role, Setup::default());
+            let out = &mut side.out;
+            assert!(side.qp.attach_demanding(stream, true, nonce, out));
+            assert!(side.qp.is_unproven());
+            side.post(1, SEND, &[]);
+        }
+        pair.run();
+        if met {
+            assert!(!pair.a.qp.is_unproven() && !pair.b.qp.is_unproven());
+            assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+            assert_eq!(pair.b.statuses(), [(1, Status::Success)]);
+        } else {
+            assert_eq!(pair.b.qp.state(), QpState::Err);
+            let cause = pair.b.qp.cause().unwrap();
+            assert_eq!(cause, "the peer cannot prove that it knows the key");
+            assert!(!pair.a.statuses().contains(&(1, Status::Success)));
+        }
+    }
+}
+
 #[test]
 fn whatever_ends_a_stream_on_probation_leaves_no_trace() {
     let mut pair = on_probation([1, 1]);

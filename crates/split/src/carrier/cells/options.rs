@@ -80,7 +80,7 @@ pub struct CellCounters {
     pub datagrams_in: u64,
     /// Datagrams that the system took.
     pub datagrams_out: u64,
-    /// Datagrams of nobody who had asked for a connection, from where nobody is connected, or too short for any cell.
+    /// Datagrams of sources that the settings refuse, of nobody who had asked for a connection, from where nobody is connected, or too short for any cell.
     pub strangers: u64,
     /// Requests for a connection in the name of somebody who is connected from elsewhere.
     pub diverted: u64,

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use verbena::access::AccessList;
 use verbena_lan::{Datagrams, Inbox, Sent, longest_unbroken};
 use verbena_wire::cell::{Body, Cell, Cells, PortAddress};
 
@@ -38,6 +39,8 @@ pub(super) struct Udp {
     local: SocketAddr,
     inbox: Inbox,
     peers: Peers,
+    /// Which sources are heard, if not all.
+    access: Option<AccessList>,
     /// Most bytes of a datagram, whatever the way takes.
     most: usize,
 }
@@ -75,7 +78,12 @@ impl Udp {
             most: options.datagram.unwrap_or(usize::MAX),
             socket,
             peers,
+            access: None,
         })
+    }
+
+    pub(super) fn set_access(&mut self, access: AccessList) {
+        self.access = Some(access);
     }
 
     pub(super) fn local(&self) -> SocketAddr {
@@ -113,6 +121,11 @@ impl Udp {
             ..Passed::default()
         };
         for (from, datagram) in self.inbox.datagrams() {
+            let access = self.access.as_ref();
+            if access.is_some_and(|access| !access.admits(from.ip())) {
+                passed.strangers += 1;
+                continue;
+            }
             let Some(port) = sender(datagram) else {
                 passed.strangers += 1;
                 continue;

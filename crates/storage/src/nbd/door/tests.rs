@@ -98,3 +98,28 @@ fn a_folder_that_is_not_there_is_a_sentence() {
         "{said}"
     );
 }
+
+/// The settings `allow` and `deny` hold for clients that come by TCP.
+#[test]
+fn refused_sources_do_not_come_in() {
+    use std::io::Read;
+    use std::net::TcpStream;
+
+    let mut config = verbena::Config::default();
+    config.set("deny", "127.0.0.0/8").unwrap();
+    let mut door = Door::open(&Place::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    door.set_access(AccessList::new(&config));
+    let Place::Tcp(at) = door.place().unwrap() else {
+        panic!("it was opened by TCP");
+    };
+    let mut client = TcpStream::connect(at).unwrap();
+    let refused = loop {
+        match door.accept() {
+            Ok(None) => std::thread::yield_now(),
+            other => break other.unwrap_err(),
+        }
+    };
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionAborted);
+    let end = client.read(&mut [0; 1]);
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+}

@@ -55,6 +55,27 @@ fn every_refusal_both_ways() {
 }
 
 #[test]
+fn a_proof_stands_before_the_private_data() {
+    let keyed = Keyed {
+        nonce: 0x0102_0304_0506_0708,
+        proof: [9; 32],
+    };
+    let bytes = [&keyed.emit()[..], b"the program's"].concat();
+    assert_eq!(
+        &bytes[..16],
+        b"VbKy\x01\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08"
+    );
+    assert_eq!(Keyed::parse(&bytes), Ok((keyed, &b"the program's"[..])));
+    assert_eq!(Keyed::parse(&bytes[..48]), Ok((keyed, &b""[..])));
+    assert!(Keyed::parse(&bytes[..47]).is_err());
+    for at in [0, 4] {
+        let mut other = bytes.clone();
+        other[at] ^= 1;
+        assert!(Keyed::parse(&other).is_err(), "byte {at}");
+    }
+}
+
+#[test]
 fn what_is_something_else_is_refused() {
     let good = call().emit();
     for (at, byte) in [(0, b'v'), (4, 2), (5, 2), (8, 1), (12, 0xff)] {
@@ -80,5 +101,6 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
         let _ = (Call::parse(&bytes), Answer::parse(&bytes), NoAnswer::parse(&bytes));
+        let _ = Keyed::parse(&bytes);
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::net::UdpSocket;
 
+use verbena::access::AccessList;
 use verbena_nic::wc::Status;
 use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, PortAddress, Terms, Way};
 use verbena_wire::number::Qpn;
@@ -68,6 +69,27 @@ fn garbage_is_counted_and_harmless() {
         !sides[1].done.is_empty()
     });
     assert_eq!(host.take_done(), [(5, Status::Success)]);
+}
+
+/// The settings `allow` and `deny` hold for a unit on UDP.
+#[test]
+fn refused_sources_are_not_heard() {
+    let mut config = verbena::Config::default();
+    config.set("deny", "127.0.0.2").unwrap();
+    let mut unit = Side::unit(CellOptions::default());
+    unit.carrier.set_access(AccessList::new(&config));
+    let request = connect(PortAddress::WHOEVER, PortAddress([2; 6]), 20);
+    let denied = UdpSocket::bind("127.0.0.2:0").unwrap();
+    denied.send_to(&request, unit.place()).unwrap();
+    until(&mut [&mut unit], "refused", |sides| {
+        sides[0].carrier.counters().strangers == 1
+    });
+    assert!(unit.news.is_empty());
+    let other = UdpSocket::bind(HERE).unwrap();
+    other.send_to(&request, unit.place()).unwrap();
+    until(&mut [&mut unit], "a request", |sides| {
+        !sides[0].news.is_empty()
+    });
 }
 
 /// Damage on the way of somebody who is connected is counted by the port.

@@ -1,0 +1,114 @@
+//! Which sources are refused, and how often that is told.
+
+use core::net::IpAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{AccessList, PERIOD, Recent, RefusedBy, SOURCES};
+use crate::config::Config;
+use crate::sys;
+
+fn list(allow: &str, deny: &str) -> AccessList {
+    let mut config = Config::default();
+    config.set("allow", allow).unwrap();
+    config.set("deny", deny).unwrap();
+    AccessList::new(&config)
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn deny_wins_and_an_empty_allow_is_everything() {
+    let all = ["192.0.2.1", "198.51.100.9", "2001:db8::1", "::1"];
+    let open = list("", "");
+    assert!(all.iter().all(|source| open.admits(ip(source))));
+    let denied = list("", "192.0.2.0/24,2001:db8::/32");
+    let admitted = |list: &AccessList| all.map(|source| list.admits(ip(source)));
+    assert_eq!(admitted(&denied), [false, true, false, true]);
+    let allowed = list("192.0.2.1, ::1", "");
+    assert_eq!(admitted(&allowed), [true, false, false, true]);
+    let both = list("192.0.2.0/24,198.51.100.0/24", "192.0.2.1");
+    assert_eq!(admitted(&both), [false, true, false, false]);
+    assert_eq!((open.refused(), both.refused()), (0, 3));
+}
+
+#[test]
+fn a_mapped_address_is_the_one_of_ipv4() {
+    for deny in ["192.0.2.1", "::ffff:192.0.2.1", "::ffff:192.0.2.0/120"] {
+        let list = list("", deny);
+        assert!(!list.admits(ip("::ffff:192.0.2.1")), "{deny}");
+        assert!(!list.admits(ip("192.0.2.1")), "{deny}");
+        assert!(list.admits(ip("192.0.3.1")), "{deny}");
+    }
+    // All of IPv6 is not all of IPv4.
+    assert!(list("", "::/0").admits(ip("192.0.2.1")));
+}
+
+#[test]
+fn each_source_is_told_of_at_once_and_then_not_for_a_while() {
+    let list = list("", "192.0.2.0/24");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let ours = told.clone();
+    list.on_refusal(move |refusal| ours.lock().push((refusal.source, refusal.count)));
+    for _ in 0..100 {
+        list.admits(ip("192.0.2.1"));
+        list.admits(ip("192.0.2.2"));
+    }
+    let both = [(Some(ip("192.0.2.1")), 1), (Some(ip("192.0.2.2")), 1)];
+    assert_eq!(*told.lock(), both);
+    assert_eq!(list.refused(), 200);
+}
+
+#[test]
+fn a_period_later_the_number_is_told() {
+    let (mut recent, began) = (Recent::default(), sys::now());
+    let one = ip("192.0.2.1");
+    assert_eq!(recent.note(one, began), Some((Some(one), 1)));
+    for _ in 0..9 {
+        assert_eq!(recent.note(one, began + Duration::from_secs(59)), None);
+    }
+    assert_eq!(recent.note(one, began + PERIOD), Some((Some(one), 10)));
+}
+
+#[test]
+fn sources_without_number_are_told_of_together() {
+    let (mut recent, began) = (Recent::default(), sys::now());
+    let source = |n: u32| IpAddr::from(n.to_be_bytes());
+    let mut told = 0;
+    for n in 0..10_000 {
+        told += usize::from(recent.note(source(n), began).is_some());
+    }
+    assert_eq!((told, recent.sources.len()), (SOURCES + 1, SOURCES));
+    // Their places are free again, and the others are told of with their number.
+    let later = began + PERIOD;
+    let fresh = recent.note(source(20_000), later).unwrap();
+    assert_eq!(fresh, (Some(source(20_000)), 1));
+    assert_eq!(recent.sources.len(), 1);
+}
+
+#[test]
+fn a_refusal_says_which_setting_refused() {
+    let (list, told) = (
+        list("192.0.2.0/24", "192.0.2.7"),
+        Arc::new(Mutex::new(Vec::new())),
+    );
+    let ours = told.clone();
+    list.on_refusal(move |refusal| ours.lock().push((refusal.by, refusal.to_string())));
+    list.admits(ip("192.0.2.7"));
+    list.admits(ip("198.51.100.1"));
+    let wanted = [
+        (
+            RefusedBy::Deny,
+            "refused 192.0.2.7: the setting `deny` names it".to_owned(),
+        ),
+        (
+            RefusedBy::Allow,
+            "refused 198.51.100.1: the setting `allow` does not name it".to_owned(),
+        ),
+    ];
+    assert_eq!(*told.lock(), wanted);
+}

@@ -1,0 +1,24 @@
+//! Lists of networks, for the settings `allow` and `deny`.
+//! They are short, so that looking through all of them for each connection and datagram costs little.
+
+use core::net::IpAddr;
+
+use super::peers::Network;
+
+/// Any number of networks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Networks(pub Vec<Network>);
+
+impl Networks {
+    /// There are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// This address is in one of them. An IPv4-mapped address is the one of IPv4.
+    pub fn hold(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.0.iter().any(|network| network.holds(ip))
+    }
+}

@@ -1,0 +1,229 @@
+//! Permits of connections whose startup is not over: how many there are at once, and which one ends when there are too many.
+//!
+//! Source addresses share them. When all are taken, the source with the most connections gives one up for the newcomer: the
+//! oldest that has not sent its whole MPA Request yet, or was answered and is being closed. Only if it has none of these, and
+//! more connections than the source of the newcomer, a request that waits for its answer is given up. So a source that opens
+//! any number of connections displaces its own, and never keeps another source from its share.
+//!
+//! Invariants: the permits of all sources add up to `taken`, which is at most `limit` between calls; a source without a permit
+//! is not in the table, so its size is bounded as well.
+
+use core::cmp::Reverse;
+use core::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::connection::Connection;
+
+/// Permits of all listeners of an engine.
+pub(crate) struct Permits(Mutex<Table<Weak<Connection>>>);
+
+impl Permits {
+    pub(crate) fn new(limit: u32) -> Arc<Permits> {
+        Arc::new(Permits(Mutex::new(Table::new(limit as usize))))
+    }
+
+    /// A permit for a newcomer, and the connection that must end for it; none if the newcomer is refused.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        peer: IpAddr,
+    ) -> Option<(Permit, Option<Weak<Connection>>)> {
+        let source = Source::of(peer);
+        let (number, displaced) = self.0.lock().enter(source)?;
+        let permit = Permit {
+            permits: self.clone(),
+            source,
+            number,
+        };
+        Some((permit, displaced))
+    }
+}
+
+/// One permit; given back when it is dropped.
+pub(crate) struct Permit {
+    permits: Arc<Permits>,
+    source: Source,
+    number: u64,
+}
+
+impl Permit {
+    /// The connection that has it, which may be displaced from now on.
+    pub(crate) fn is_of(&self, connection: &Arc<Connection>) {
+        let connection = Arc::downgrade(connection);
+        let mut table = self.permits.0.lock();
+        table.wait_for_peer(self.source, self.number, Some(connection));
+    }
+
+    /// Its request is complete: the program has to answer.
+    pub(crate) fn asks(&self) {
+        let mut table = self.permits.0.lock();
+        table.wait_for_program(self.source, self.number);
+    }
+
+    /// It was answered, and stays only until the peer closes.
+    pub(crate) fn is_answered(&self) {
+        let mut table = self.permits.0.lock();
+        table.wait_for_peer(self.source, self.number, None);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.permits.0.lock().leave(self.source, self.number);
+    }
+}
+
+/// What counts as one source: an IPv4 address, or the 64 bits of an IPv6 address that a network assigns to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Source(IpAddr);
+
+impl Source {
+    fn of(peer: IpAddr) -> Source {
+        match peer.to_canonical() {
+            IpAddr::V6(ip) => {
+                let prefix = ip.to_bits() & !u128::from(u64::MAX);
+                Source(IpAddr::V6(prefix.into()))
+            }
+            v4 => Source(v4),
+        }
+    }
+}
+
+/// All permits, by source. `T` stands for a connection.
+struct Table<T> {
+    limit: usize,
+    taken: usize,
+    next: u64,
+    sources: HashMap<Source, Share<T>>,
+    /// Every source by [`Share::rank`]: the last one gives up a permit.
+    ranked: BTreeSet<(Rank, Source)>,
+}
+
+/// More permits first; of the same number, the one with the oldest that can be displaced.
+type Rank = (usize, Reverse<u64>);
+
+/// The permits of one source, each by its number: the older, the lower.
+struct Share<T> {
+    /// Without a connection yet.
+    entering: BTreeSet<u64>,
+    /// The peer's turn: its request is not complete, or it should close.
+    peer: BTreeMap<u64, T>,
+    /// The program's turn: a request waits for its answer.
+    program: BTreeMap<u64, T>,
+}
+
+impl<T> Default for Share<T> {
+    fn default() -> Self {
+        Share {
+            entering: BTreeSet::new(),
+            peer: BTreeMap::new(),
+            program: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> Share<T> {
+    fn len(&self) -> usize {
+        self.entering.len() + self.peer.len() + self.program.len()
+    }
+
+    fn rank(&self) -> Rank {
+        let oldest = self.peer.keys().next().copied();
+        (self.len(), Reverse(oldest.unwrap_or(u64::MAX)))
+    }
+}
+
+impl<T> Table<T> {
+    fn new(limit: usize) -> Table<T> {
+        Table {
+            limit,
+            taken: 0,
+            next: 0,
+            sources: HashMap::new(),
+            ranked: BTreeSet::new(),
+        }
+    }
+
+    /// Changes the permits of one source; everything that is derived from them follows.
+    fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut Share<T>) -> R) -> R {
+        let share = self.sources.entry(source).or_default();
+        let (before, rank) = (share.len(), share.rank());
+        let result = change(share);
+        let (after, new_rank) = (share.len(), share.rank());
+        self.taken = self.taken + after - before;
+        self.ranked.remove(&(rank, source));
+        if after == 0 {
+            self.sources.remove(&source);
+        } else {
+            self.ranked.insert((new_rank, source));
+        }
+        result
+    }
+
+    /// One more permit, and what is displaced for it; none if nothing can be.
+    fn enter(&mut self, source: Source) -> Option<(u64, Option<T>)> {
+        let number = self.next;
+        self.next += 1;
+        self.change(source, |share| share.entering.insert(number));
+        if self.taken <= self.limit {
+            return Some((number, None));
+        }
+        match self.displace(source) {
+            Some(displaced) => Some((number, Some(displaced))),
+            None => {
+                self.leave(source, number);
+                None
+            }
+        }
+    }
+
+    /// Takes back the permit that has to go for a newcomer from `source`, whose permit is counted already.
+    fn displace(&mut self, source: Source) -> Option<T> {
+        let (_, largest) = *self.ranked.last()?;
+        let share = self.sources.get(&largest)?;
+        let newcomers = self.sources.get(&source).map_or(0, Share::len);
+        let may_ask = share.len() <= newcomers;
+        self.change(largest, |share| {
+            let silent = share.peer.pop_first();
+            let oldest = silent.or_else(|| {
+                let asks = (!may_ask).then_some(&mut share.program);
+                asks.and_then(BTreeMap::pop_first)
+            });
+            oldest.map(|(_, one)| one)
+        })
+    }
+
+    /// It is the peer's turn; `connection` if it is not known yet.
+    fn wait_for_peer(&mut self, source: Source, number: u64, connection: Option<T>) {
+        self.change(source, |share| {
+            let known = share.program.remove(&number);
+            let new = connection.filter(|_| share.entering.remove(&number));
+            // A permit that was taken back stays so.
+            if let Some(one) = known.or(new) {
+                share.peer.insert(number, one);
+            }
+        });
+    }
+
+    /// It is the program's turn.
+    fn wait_for_program(&mut self, source: Source, number: u64) {
+        self.change(source, |share| {
+            if let Some(one) = share.peer.remove(&number) {
+                share.program.insert(number, one);
+            }
+        });
+    }
+
+    fn leave(&mut self, source: Source, number: u64) {
+        let gone = self.change(source, |share| {
+            share.entering.remove(&number);
+            (share.peer.remove(&number), share.program.remove(&number))
+        });
+        drop(gone);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Who gives up a permit for whom.
+
+use core::net::IpAddr;
+
+use super::{Source, Table};
+
+const LIMIT: usize = 8;
+
+fn source(text: &str) -> Source {
+    Source::of(text.parse::<IpAddr>().unwrap())
+}
+
+/// A newcomer that is silent so far: its number, and what was displaced for it.
+fn come(table: &mut Table<u64>, from: Source) -> Option<(u64, Option<u64>)> {
+    let (number, displaced) = table.enter(from)?;
+    table.wait_for_peer(from, number, Some(number));
+    check(table);
+    Some((number, displaced))
+}
+
+fn ask(table: &mut Table<u64>, from: Source) -> Option<(u64, Option<u64>)> {
+    let come = come(table, from)?;
+    table.wait_for_program(from, come.0);
+    check(table);
+    Some(come)
+}
+
+fn check(table: &Table<u64>) {
+    let sum: usize = table.sources.values().map(super::Share::len).sum();
+    assert_eq!(sum, table.taken);
+    assert!(table.taken <= table.limit);
+    assert_eq!(table.ranked.len(), table.sources.len());
+    for (rank, source) in &table.ranked {
+        assert_eq!(table.sources[source].rank(), *rank);
+    }
+}
+
+#[test]
+fn the_oldest_silent_one_goes_first() {
+    let (mut table, a) = (Table::new(LIMIT), source("192.0.2.1"));
+    for n in 0..LIMIT as u64 {
+        assert_eq!(come(&mut table, a), Some((n, None)));
+    }
+    for n in 0..100 {
+        assert_eq!(come(&mut table, a), Some((n + 8, Some(n))));
+    }
+}
+
+#[test]
+fn a_flood_displaces_only_its_own() {
+    let (mut table, a, b) = (Table::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
+    for _ in 0..3 {
+        come(&mut table, b).unwrap();
+    }
+    for _ in 0..5 {
+        come(&mut table, a).unwrap();
+    }
+    for _ in 0..100 {
+        let (_, displaced) = come(&mut table, a).unwrap();
+        assert!(displaced.unwrap() > 2, "of the other source");
+    }
+    // The other source may still grow to its half.
+    assert!(come(&mut table, b).unwrap().1.unwrap() > 2);
+    assert_eq!(table.sources[&b].len(), 4);
+}
+
+#[test]
+fn many_sources_with_one_each_lose_the_oldest() {
+    let mut table = Table::new(LIMIT);
+    for n in 0..100_u64 {
+        let from = source(&format!("192.0.2.{n}"));
+        let displaced = n.checked_sub(LIMIT as u64);
+        assert_eq!(come(&mut table, from), Some((n, displaced)));
+    }
+}
+
+#[test]
+fn requests_that_wait_stay_unless_another_source_has_less() {
+    let (mut table, a, b) = (Table::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
+    for n in 0..LIMIT as u64 {
+        assert_eq!(ask(&mut table, a), Some((n, None)));
+    }
+    assert_eq!(come(&mut table, a), None);
+    assert_eq!(come(&mut table, b), Some((9, Some(0))));
+    // The silent one of another source is not displaced by the source with the most.
+    assert_eq!(come(&mut table, a), None);
+}
+
+#[test]
+fn an_answered_one_can_be_displaced_again() {
+    let (mut table, a) = (Table::new(2), source("192.0.2.1"));
+    ask(&mut table, a);
+    ask(&mut table, a);
+    assert_eq!(come(&mut table, a), None);
+    table.wait_for_peer(a, 1, None);
+    assert_eq!(come(&mut table, a), Some((3, Some(1))));
+    // What was displaced is not counted twice when it leaves, nor does it come back.
+    table.leave(a, 1);
+    table.wait_for_peer(a, 1, None);
+    table.wait_for_program(a, 1);
+    check(&table);
+    assert_eq!(table.taken, 2);
+    table.leave(a, 0);
+    table.leave(a, 3);
+    assert!(table.sources.is_empty() && table.ranked.is_empty());
+}
+
+#[test]
+fn a_network_of_64_bits_is_one_source() {
+    assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+    assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+    assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
+    assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
+}

@@ -1,0 +1,146 @@
+//! The shared keys of the settings `key` and `key_file`: the first one proves, and any of them is accepted.
+//! Several are there while keys are exchanged for new ones (docs/connections.md). Without any, nothing is proven.
+
+use core::fmt;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::config::key::{MAX_KEY, MIN_KEY};
+use crate::config::{Key, Settings};
+use crate::sys;
+
+/// Keys in one file.
+const MAX_KEYS: usize = 16;
+/// Bits that give others than its owner any right to a file.
+const OTHERS: u32 = 0o077;
+
+/// Why the keys of a file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFileError {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Why {
+    Unreadable(String),
+    NoFile,
+    Owner(u32),
+    Open(u32),
+    Length(usize),
+    Empty,
+    TooMany,
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        write!(f, "setting `key_file`: {path} ")?;
+        match &self.why {
+            Why::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            Why::NoFile => f.write_str("is no ordinary file"),
+            Why::Owner(owner) => {
+                write!(
+                    f,
+                    "belongs to user {owner}, and not to the user of this program or root"
+                )
+            }
+            Why::Open(mode) => write!(
+                f,
+                "has the mode {mode:o}, so that others than its owner have a right to it: chmod 600 {path}"
+            ),
+            Why::Length(line) => write!(
+                f,
+                "has another number of bytes than {MIN_KEY} to {MAX_KEY} in line {line}: wanted is one key per line"
+            ),
+            Why::Empty => f.write_str("has no key in it: wanted is one key per line"),
+            Why::TooMany => write!(f, "has more than {MAX_KEYS} keys in it"),
+        }
+    }
+}
+
+impl core::error::Error for KeyFileError {}
+
+/// Shared keys.
+#[derive(Debug, Default)]
+pub(crate) struct Keys(Vec<Key>);
+
+impl Keys {
+    /// Those of the settings.
+    pub(crate) fn load(settings: &Settings) -> Result<Keys, KeyFileError> {
+        let of_settings = settings.key.iter().cloned();
+        let of_file = match &settings.key_file {
+            Some(path) => read(path).map_err(|why| KeyFileError {
+                path: path.clone(),
+                why,
+            })?,
+            None => Vec::new(),
+        };
+        Ok(Keys(of_settings.chain(of_file).collect()))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one that proves.
+    pub(crate) fn first(&self) -> Option<&Key> {
+        self.0.first()
+    }
+
+    /// All that are accepted.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter()
+    }
+}
+
+impl From<Vec<Key>> for Keys {
+    fn from(keys: Vec<Key>) -> Keys {
+        Keys(keys)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Key>, Why> {
+    let unreadable = |error: std::io::Error| Why::Unreadable(error.to_string());
+    let mut file = File::open(path).map_err(unreadable)?;
+    // Of the open file: what the name stands for may change.
+    judge(&file.metadata().map_err(unreadable)?)?;
+    let most = MAX_KEYS * (MAX_KEY + 2);
+    let mut bytes = Vec::new();
+    let read = file.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(unreadable)?;
+    if bytes.len() > most {
+        return Err(Why::TooMany);
+    }
+    let mut keys = Vec::new();
+    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if !line.is_empty() {
+            keys.push(Key::new(line).ok_or(Why::Length(at + 1))?);
+        }
+    }
+    match keys.len() {
+        0 => Err(Why::Empty),
+        n if n > MAX_KEYS => Err(Why::TooMany),
+        _ => Ok(keys),
+    }
+}
+
+fn judge(file: &Metadata) -> Result<(), Why> {
+    if !file.is_file() {
+        return Err(Why::NoFile);
+    }
+    if file.uid() != sys::user() && file.uid() != 0 {
+        return Err(Why::Owner(file.uid()));
+    }
+    let mode = file.permissions().mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(Why::Open(mode));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

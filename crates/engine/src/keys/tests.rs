@@ -1,0 +1,91 @@
+//! Which files of keys are taken.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::Keys;
+use crate::config::Config;
+
+/// A file of this test, gone afterwards.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str, content: &[u8], mode: u32) -> Temporary {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("verbena-keys-{id}-{name}"));
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        Temporary(path)
+    }
+
+    fn load(&self) -> Result<Vec<Vec<u8>>, String> {
+        let mut config = Config::default();
+        config.set("key_file", self.0.to_str().unwrap()).unwrap();
+        let keys = Keys::load(&config).map_err(|error| error.to_string())?;
+        Ok(keys.iter().map(|key| key.bytes().to_vec()).collect())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn each_line_is_a_key() {
+    let content = b"the first of our keys\n\nthe second of our keys\r\n third, without a newline";
+    let file = Temporary::new("lines", content, 0o600);
+    let wanted: [&[u8]; 3] = [
+        b"the first of our keys",
+        b"the second of our keys",
+        b" third, without a newline",
+    ];
+    assert_eq!(file.load().unwrap(), wanted);
+}
+
+#[test]
+fn a_file_that_others_can_read_is_refused() {
+    for mode in [0o640, 0o604, 0o660, 0o610, 0o644] {
+        let file = Temporary::new(&format!("mode{mode:o}"), b"0123456789abcdef", mode);
+        let error = file.load().unwrap_err();
+        assert!(error.contains("chmod 600"), "{mode:o}: {error}");
+        assert!(!error.contains("0123456789"), "{error}");
+    }
+    for mode in [0o600, 0o400] {
+        Temporary::new(&format!("good{mode:o}"), b"0123456789abcdef", mode)
+            .load()
+            .unwrap();
+    }
+}
+
+#[test]
+fn bad_files_are_refused_with_the_reason() {
+    let long = vec![b'x'; 1025];
+    let many = b"0123456789abcdef\n".repeat(17);
+    let huge = vec![b'\n'; 1 << 20];
+    for (name, content, part) in [
+        (
+            "short",
+            &b"0123456789abcdef\n0123456789abcde\n"[..],
+            "in line 2",
+        ),
+        ("long", &long, "in line 1"),
+        ("empty", b"\n\n", "no key"),
+        ("many", &many, "more than 16"),
+        ("huge", &huge, "more than 16"),
+    ] {
+        let error = Temporary::new(name, content, 0o600).load().unwrap_err();
+        assert!(error.contains(part), "{name}: {error}");
+    }
+    for (path, part) in [
+        ("/nowhere/at/all", "cannot be read"),
+        ("/dev/null", "ordinary"),
+    ] {
+        let mut config = Config::default();
+        config.set("key_file", path).unwrap();
+        let error = Keys::load(&config).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}

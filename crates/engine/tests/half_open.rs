@@ -1,0 +1,234 @@
+//! Connections that never send their MPA Request, and honest ones beside them: from the same source address and from another.
+//! Loopback has more than one: 127.0.0.2 is a source of its own.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Side, alone, loopback, make_qp, meet, resident, wait};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use verbena_engine::Listening;
+
+const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// What an honest client says: an MPA Request of revision 1 without private data (RFC 5044 §7.1.1).
+const REQUEST: &[u8] = b"MPA ID Req Frame\0\x01\0\0";
+
+/// As many descriptors as the system allows: both ends of every connection are in this process.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, most).unwrap();
+}
+
+/// Connects from this address.
+fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let fd = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::bind(&fd, &SocketAddrV4::new(source, 0))?;
+    rustix::net::connect(&fd, &to)?;
+    Ok(TcpStream::from(fd))
+}
+
+/// One honest attempt: it connects, speaks at once and is answered.
+fn is_answered(source: Ipv4Addr, to: SocketAddr) -> bool {
+    let attempt = || -> std::io::Result<[u8; 20]> {
+        let mut raw = connect_from(source, to)?;
+        raw.set_read_timeout(Some(PATIENCE))?;
+        raw.write_all(REQUEST)?;
+        let mut reply = [0; 20];
+        raw.read_exact(&mut reply)?;
+        Ok(reply)
+    };
+    attempt().is_ok_and(|reply| reply.starts_with(b"MPA ID Rep Frame"))
+}
+
+/// Answers every request with no, until it is told to stop.
+fn answer_all(door: &Listening, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        match door.try_next().unwrap() {
+            Some(request) => request.reject(b""),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Keeps many silent connections open from one address: `rate` new ones a second beside those that were there, the oldest
+/// closed when there are more than `most`.
+fn flood(source: Ipv4Addr, to: SocketAddr, most: usize, rate: u32, stop: &AtomicBool) {
+    let mut kept = std::collections::VecDeque::new();
+    let (began, mut opened) = (Instant::now(), 0_u32);
+    while !stop.load(Ordering::Acquire) {
+        let due = Duration::from_secs(1) * opened / rate;
+        if began.elapsed() < due {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        opened += 1;
+        kept.extend(connect_from(source, to));
+        if kept.len() > most {
+            kept.pop_front();
+        }
+    }
+}
+
+/// Honest attempts from `source` while another thread floods from 127.0.0.1: how many failed.
+fn failures_beside_a_flood(source: Ipv4Addr, attempts: usize) -> usize {
+    raise_descriptor_limit();
+    // With all defaults: 512 half-open connections, each for five seconds.
+    let side = Side::new(&[]);
+    let door = side.engine.listen(loopback(), 64).unwrap();
+    let to = door.local().unwrap();
+    let silent: Vec<_> = (0..600)
+        .filter_map(|_| connect_from(NEAR, to).ok())
+        .collect();
+    assert!(silent.len() >= 512, "only {} are open", silent.len());
+    let (flooded, answered) = (AtomicBool::new(false), AtomicBool::new(false));
+    let failed = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        s.spawn(|| answer_all(&door, &answered));
+        s.spawn(|| flood(NEAR, to, 2000, 500, &flooded));
+        for _ in 0..attempts {
+            if !is_answered(source, to) {
+                failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        flooded.store(true, Ordering::Release);
+        answered.store(true, Ordering::Release);
+    });
+    drop(silent);
+    failed.into_inner()
+}
+
+#[test]
+fn another_source_gets_in_beside_silent_connections() {
+    let _alone = alone();
+    assert_eq!(failures_beside_a_flood(FAR, 100), 0);
+}
+
+#[test]
+fn the_same_source_gets_in_beside_silent_connections() {
+    let _alone = alone();
+    let failed = failures_beside_a_flood(NEAR, 100);
+    assert!(failed <= 1, "{failed} of 100 attempts failed");
+}
+
+/// A source that opens many does not displace the few of another, silent as they may be.
+#[test]
+fn a_flood_displaces_its_own_connections_only() {
+    let _alone = alone();
+    raise_descriptor_limit();
+    let side = Side::new(&[("half_open", "64"), ("startup_timeout", "600s")]);
+    let door = side.engine.listen(loopback(), 64).unwrap();
+    let to = door.local().unwrap();
+    let mut slow: Vec<_> = (0..8).map(|_| connect_from(FAR, to).unwrap()).collect();
+    let silent: Vec<_> = (0..300)
+        .filter_map(|_| connect_from(NEAR, to).ok())
+        .collect();
+    // Whoever is displaced sees it at once, and not after the startup timeout.
+    let is_open = |raw: &TcpStream| {
+        raw.set_nonblocking(true).unwrap();
+        let end = raw.peek(&mut [0; 1]);
+        end.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let open = || silent.iter().filter(|raw| is_open(raw)).count();
+    wait("all but the rest are displaced", || open() <= 56);
+    assert_eq!(open(), 56);
+    let youngest = silent.iter().rev().take(56);
+    assert!(youngest.clone().all(is_open), "the oldest go first");
+    for raw in &mut slow {
+        raw.set_read_timeout(Some(PATIENCE)).unwrap();
+        raw.write_all(REQUEST).unwrap();
+        door.next().unwrap().unwrap().reject(b"");
+        let mut reply = [0; 20];
+        raw.read_exact(&mut reply).unwrap();
+    }
+}
+
+/// Requests that the program has not answered yet are not displaced by silent connections of the same source.
+#[test]
+fn a_request_that_waits_for_its_answer_is_not_displaced() {
+    let _alone = alone();
+    raise_descriptor_limit();
+    let side = Side::new(&[("half_open", "16")]);
+    let door = side.engine.listen(loopback(), 64).unwrap();
+    let to = door.local().unwrap();
+    let mut asking = connect_from(NEAR, to).unwrap();
+    asking.write_all(REQUEST).unwrap();
+    let request = door.next().unwrap().unwrap();
+    let silent: Vec<_> = (0..200)
+        .filter_map(|_| connect_from(NEAR, to).ok())
+        .collect();
+    request.reject(b"");
+    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reply = [0; 20];
+    asking.read_exact(&mut reply).unwrap();
+    drop(silent);
+    let one = make_qp(&side.engine, &side.cq, side.pd);
+    meet(&one, &door, &side.qp);
+}
+
+/// The bound that docs/connections.md states: each connection here has sent all of the longest request but its last byte.
+#[test]
+fn an_unauthenticated_connection_takes_less_than_4_kib() {
+    const MANY: usize = 4000;
+    const STATED: usize = 4096;
+    let _alone = alone();
+    raise_descriptor_limit();
+    let limit = MANY.to_string();
+    let side = Side::new(&[("half_open", &limit), ("startup_timeout", "600s")]);
+    let door = side.engine.listen(loopback(), 16).unwrap();
+    let to = door.local().unwrap();
+    let mut unfinished = b"MPA ID Req Frame\0\x01\x02\0".to_vec();
+    unfinished.resize(20 + 511, 7);
+    // What is allocated once, for any number, is there before.
+    drop(is_answered_once(&door, to));
+    let before = resident();
+    let raws: Vec<_> = (0..MANY)
+        .map(|_| {
+            let mut raw = connect_from(NEAR, to).unwrap();
+            raw.write_all(&unfinished).unwrap();
+            raw
+        })
+        .collect();
+    // All was read: the system holds nothing of it for them any more.
+    wait("everything is read", || unread(to) == 0);
+    let each = resident().saturating_sub(before) / MANY;
+    println!("{each} bytes of memory for each unauthenticated connection");
+    assert!(each <= STATED, "{each} bytes each, stated are {STATED}");
+    assert_eq!(raws.len(), MANY);
+}
+
+fn is_answered_once(door: &Listening, to: SocketAddr) -> TcpStream {
+    let mut raw = connect_from(NEAR, to).unwrap();
+    raw.write_all(REQUEST).unwrap();
+    door.next().unwrap().unwrap().reject(b"");
+    raw
+}
+
+/// Bytes that wait in the receive buffers of sockets with this local address, as /proc/net/tcp tells.
+fn unread(local: SocketAddr) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = format!(":{:04X}", local.port());
+    let rows = table.lines().skip(1).filter_map(|row| {
+        let mut columns = row.split_whitespace();
+        let at = columns.nth(1)?;
+        let queues = columns.nth(2)?;
+        let received = queues.split(':').nth(1)?;
+        at.ends_with(&port)
+            .then(|| usize::from_str_radix(received, 16).unwrap())
+    });
+    rows.sum()
+}

@@ -1,0 +1,289 @@
+//! A shared key in connections by address: listeners refuse who cannot prove it, dialers believe nobody who cannot, and words
+//! that were recorded are worth nothing.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc};
+
+use common::{
+    PATIENCE, SEND, Side, alone, config, dial, loopback, make_qp, see_the_end, try_join, wait,
+};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use verbena_engine::access::RefusedBy;
+use verbena_engine::{Engine, Error};
+use verbena_nic::{QpState, Status};
+use verbena_wire::ext::{Caps, Features, Keyed, NoAnswer, Personality, QpType, RnrTimer};
+
+const ONE: &str = "one of the keys of this test";
+const TWO: &str = "two of the keys of this test";
+
+fn with(key: Option<&str>) -> Side {
+    let brief = ("startup_timeout", "400ms");
+    match key {
+        Some(key) => Side::new(&[brief, ("key", key)]),
+        None => Side::new(&[brief]),
+    }
+}
+
+fn talk(a: &Side, b: &Side) {
+    for (from, to) in [(a, b), (b, a)] {
+        to.receive(1, &[to.sge(0, 64)]);
+        from.post(2, SEND, &[from.sge(0, 64)]);
+        assert_eq!(to.statuses(1), [(1, Status::Success)]);
+        assert_eq!(from.statuses(1), [(2, Status::Success)]);
+    }
+}
+
+#[test]
+fn sides_with_the_same_key_meet() {
+    let _alone = alone();
+    let (a, b) = (with(Some(ONE)), with(Some(ONE)));
+    // What programs say to each other is not changed, however long it is.
+    try_join(&a, &b, &[7; 200], b"").unwrap();
+    talk(&a, &b);
+    assert_eq!(b.engine.access().refused(), 0);
+    // Nor does the time in which a peer must have proven who it is end what was proven.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    talk(&a, &b);
+}
+
+#[test]
+fn sides_with_different_keys_do_not() {
+    let _alone = alone();
+    for (one, two) in [(Some(ONE), Some(TWO)), (Some(ONE), None), (None, Some(ONE))] {
+        let (a, b) = (with(one), with(two));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let ours = told.clone();
+        b.engine.access().on_refusal(move |refusal| {
+            ours.lock().unwrap().push((refusal.by, refusal.to_string()));
+        });
+        let door = b.engine.listen(loopback(), 16).unwrap();
+        let refused = dial(&a.qp, door.local().unwrap()).unwrap_err();
+        let Error::Rejected { private_data, .. } = &refused else {
+            panic!("{one:?} {two:?}: {refused}");
+        };
+        assert_eq!(NoAnswer::parse(private_data), Ok(NoAnswer::Key));
+        assert!(door.try_next().unwrap().is_none(), "nothing was shown");
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].0, RefusedBy::Key);
+        let wanted = "refused 127.0.0.1: it does not have the same `key` as this adapter";
+        assert_eq!(told[0].1, wanted);
+    }
+}
+
+/// An MPA Request, with the offer of the extensions if there is private data (docs/extensions.md).
+fn request(to: SocketAddr, private: &[u8]) -> TcpStream {
+    let mut raw = TcpStream::connect(to).unwrap();
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut frame = b"MPA ID Req Frame".to_vec();
+    if private.is_empty() {
+        frame.extend([0, 1, 0, 0]);
+    } else {
+        frame.extend([0x11, 2]);
+        frame.extend((private.len() as u16 + 4).to_be_bytes());
+        frame.extend([0x80, 16, 0x3f, 0xff]);
+        frame.extend(private);
+    }
+    raw.write_all(&frame).unwrap();
+    raw
+}
+
+fn is_rejected(raw: &mut TcpStream) -> bool {
+    let mut head = [0; 20];
+    raw.read_exact(&mut head).unwrap();
+    assert_eq!(&head[..16], b"MPA ID Rep Frame");
+    head[16] & 0x20 != 0
+}
+
+#[test]
+fn a_standard_peer_is_refused_unless_the_settings_expect_it() {
+    let _alone = alone();
+    let strict = with(Some(ONE));
+    let door = strict.engine.listen(loopback(), 16).unwrap();
+    assert!(is_rejected(&mut request(door.local().unwrap(), b"")));
+    assert_eq!(strict.engine.access().refused(), 1);
+    let known = Side::new(&[("key", ONE), ("peers", "127.0.0.0/8=standard")]);
+    let door = known.engine.listen(loopback(), 16).unwrap();
+    let _raw = request(door.local().unwrap(), b"");
+    assert!(door.next().unwrap().is_some());
+}
+
+/// As docs/extensions.md describes it, by hand.
+fn prove(words: &[&[u8]]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(ONE.as_bytes()).unwrap();
+    words.iter().for_each(|word| mac.update(word));
+    mac.finalize().into_bytes().into()
+}
+
+#[test]
+fn a_recorded_request_is_worth_nothing() {
+    let _alone = alone();
+    let b = with(Some(ONE));
+    let door = b.engine.listen(loopback(), 16).unwrap();
+    let nonce = 0x0123_4567_89ab_cdef_u64;
+    let keyed = Keyed {
+        nonce,
+        proof: prove(&[b"VbKy request", &nonce.to_be_bytes(), b"hello"]),
+    };
+    let recorded = [&keyed.emit()[..], b"hello"].concat();
+    for attempt in 0..3 {
+        let mut raw = request(door.local().unwrap(), &recorded);
+        let incoming = door.next().unwrap().unwrap();
+        assert_eq!(incoming.private_data(), b"hello");
+        let qp = make_qp(&b.engine, &b.cq, b.pd);
+        incoming.accept(&qp, b"welcome", |_| ()).unwrap();
+        assert!(!is_rejected(&mut raw));
+        let mut said = vec![0; 4 + Keyed::LEN + 7];
+        raw.read_exact(&mut said).unwrap();
+        let (reply, private) = Keyed::parse(&said[4..]).unwrap();
+        assert_eq!(private, b"welcome");
+        let words: [&[u8]; 4] = [
+            b"VbKy reply",
+            &nonce.to_be_bytes(),
+            &reply.nonce.to_be_bytes(),
+            private,
+        ];
+        assert_eq!(reply.proof, prove(&words));
+        match attempt {
+            // Silence.
+            0 => {}
+            // Anything but the frame that proves it.
+            1 => raw.write_all(&[0; 4096]).unwrap(),
+            // Goodbye.
+            _ => raw.shutdown(std::net::Shutdown::Write).unwrap(),
+        }
+        see_the_end(&raw);
+        assert_eq!(qp.view().counters.messages_in, 0);
+    }
+    // One that is changed on the way is refused at once.
+    let mut changed = recorded.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    assert!(is_rejected(&mut request(door.local().unwrap(), &changed)));
+}
+
+/// CAPS with this nonce, as the first FPDU of a stream without checksums (docs/extensions.md).
+fn first_frame(nonce: u64) -> Vec<u8> {
+    let caps = Caps {
+        version: Caps::VERSION,
+        max_ulpdu: u16::MAX,
+        features: Features::NONE,
+        personality: Personality::Roce,
+        qp_type: QpType::Rc,
+        min_rnr_timer: RnrTimer::DEFAULT,
+        ird: 16,
+        nonce,
+        same_host: None,
+        path: None,
+    };
+    // Untagged, last; control message of kind 1 on queue 5, the first one.
+    let mut ulpdu = vec![0x41, 0x4f, 1, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0];
+    caps.emit(&mut ulpdu);
+    let mut frame = (ulpdu.len() as u16).to_be_bytes().to_vec();
+    frame.extend(ulpdu);
+    frame.resize(frame.len().next_multiple_of(4) + 4, 0);
+    frame
+}
+
+/// The first frame has the right form, but a nonce of somebody who does not know the key.
+#[test]
+fn a_first_frame_with_another_nonce_ends_the_stream() {
+    let _alone = alone();
+    let b = with(Some(ONE));
+    let door = b.engine.listen(loopback(), 16).unwrap();
+    let nonce = 7_u64;
+    let keyed = Keyed {
+        nonce,
+        proof: prove(&[b"VbKy request", &nonce.to_be_bytes()]),
+    };
+    let mut raw = request(door.local().unwrap(), &keyed.emit());
+    let qp = make_qp(&b.engine, &b.cq, b.pd);
+    let incoming = door.next().unwrap().unwrap();
+    incoming.accept(&qp, b"", |_| ()).unwrap();
+    assert!(!is_rejected(&mut raw));
+    let mut said = vec![0; 4 + Keyed::LEN];
+    raw.read_exact(&mut said).unwrap();
+    raw.write_all(&first_frame(0x5555_5555)).unwrap();
+    wait("the queue pair has failed", || qp.state() == QpState::Err);
+    assert!(qp.view().cause.unwrap().contains("knows the key"));
+    see_the_end(&raw);
+}
+
+#[test]
+fn one_who_answers_without_the_key_is_not_believed() {
+    let _alone = alone();
+    let a = with(Some(ONE));
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let (done, told) = mpsc::channel();
+    let to = listener.local_addr().unwrap();
+    a.qp.connect(to, b"", move |r| done.send(r).unwrap())
+        .unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    let mut asked = vec![0; 20 + 4 + Keyed::LEN];
+    raw.read_exact(&mut asked).unwrap();
+    Keyed::parse(&asked[24..]).unwrap();
+    // The Request, sent back as a Reply that agrees to the extensions.
+    let mut frame = b"MPA ID Rep Frame".to_vec();
+    frame.extend([0x12, 2, 0, 52]);
+    frame.extend(&asked[20..]);
+    raw.write_all(&frame).unwrap();
+    let error = told.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unproven { .. }), "{error}");
+    see_the_end(&raw);
+}
+
+/// A file of keys, gone afterwards.
+struct KeyFile(PathBuf);
+
+impl KeyFile {
+    fn new(name: &str, keys: &[&str], mode: u32) -> KeyFile {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("verbena-rotation-{id}-{name}"));
+        std::fs::write(&path, keys.join("\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        KeyFile(path)
+    }
+
+    fn side(&self) -> Side {
+        Side::new(&[("key_file", self.0.to_str().unwrap())])
+    }
+}
+
+impl Drop for KeyFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The steps of docs/connections.md: at each, every pair of hosts that took it or did not meets both ways.
+#[test]
+fn keys_are_exchanged_without_an_interruption() {
+    let _alone = alone();
+    let steps = [
+        KeyFile::new("old", &[ONE], 0o600),
+        KeyFile::new("added", &[ONE, TWO], 0o600),
+        KeyFile::new("first", &[TWO, ONE], 0o600),
+        KeyFile::new("new", &[TWO], 0o600),
+    ];
+    for pair in steps.windows(2) {
+        for (one, two) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
+            let (a, b) = (one.side(), two.side());
+            try_join(&a, &b, b"hello", b"welcome").unwrap();
+            talk(&a, &b);
+        }
+    }
+}
+
+#[test]
+fn a_key_file_that_others_can_read_is_an_error_at_start() {
+    let file = KeyFile::new("open", &[ONE], 0o644);
+    let error = Engine::new(config(&[("key_file", file.0.to_str().unwrap())])).unwrap_err();
+    let sentence = error.to_string();
+    let command = format!("chmod 600 {}", file.0.display());
+    assert!(sentence.contains(&command), "{sentence}");
+}
