@@ -25,6 +25,7 @@ pub mod pair;
 pub mod poller;
 pub mod processor;
 pub mod random;
+pub mod runtime;
 pub mod socket;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -273,7 +273,9 @@ impl Inner {
             return true;
         }
         self.cause.get_or_insert_with(|| {
-            format!("the peer's fault: memory refused {MAX_REFUSALS} messages, the last: {violation}")
+            format!(
+                "the peer's fault: memory refused {MAX_REFUSALS} messages, the last: {violation}"
+            )
         });
         if let Some(stream) = &mut self.stream {
             stream.fail(*violation);
