@@ -128,8 +128,12 @@ impl Config {
         problems.or(config)
     }
 
-    /// What this process's environment and the file of its user say (docs/configuration.md).
+    /// What this process's environment and the file of its user say (docs/configuration.md). The defaults in a program that has
+    /// more rights than its caller, who chose that environment.
     pub fn load() -> Result<Config, Problems> {
+        if crate::sys::is_privileged() {
+            return Ok(Config::default());
+        }
         Config::from_variables(std::env::vars_os())
     }
 
@@ -218,8 +222,12 @@ impl Config {
         // Blanks may be part of a secret.
         let text = if key.secret { value } else { value.trim() };
         if !readable || !(key.set)(&mut self.settings, text) {
-            // A secret stays one, even a bad one.
-            let shown = if key.secret { "(hidden)" } else { value };
+            // A secret stays one, even a bad one; and what a file holds is not for all who see the message.
+            let shown = match origin {
+                _ if key.secret => "(hidden)",
+                Origin::File(..) => "…",
+                _ => value,
+            };
             return Err(Problem::bad(name, shown, origin, (key.wants)()));
         }
         *noted = source;

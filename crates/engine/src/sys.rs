@@ -25,6 +25,7 @@ pub mod pair;
 pub mod poller;
 pub mod processor;
 pub mod random;
+pub mod runtime;
 pub mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -43,7 +44,7 @@ pub use glance::{Glance, glance, preemptions, thread_id};
 pub use hatch::Hatch;
 pub use interfaces::{interface_name, interface_of, interfaces};
 pub use listener::Listener;
-pub use local::{Local, Visitor, user};
+pub use local::{Local, Visitor, is_privileged, user};
 pub use pair::Pair;
 pub use poller::{Interest, Poller, Ready};
 pub use processor::{Courtesy, be_prompt, give_way, parallelism, processor, processors, settle};

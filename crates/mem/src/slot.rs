@@ -307,6 +307,12 @@ impl Owned<'_> {
         self.finish(FREE, key);
     }
 
+    /// Leaves the slot empty, for an entry that will come under this key.
+    pub(crate) fn leave_to(self, key: u8) {
+        self.clear();
+        self.finish(FREE, key);
+    }
+
     fn put(&self, entry: Entry) {
         self.slot.forget_touch();
         self.slot.entry.with_mut(|slot| {

@@ -3,6 +3,7 @@
 //! untouched from the moment the revoking call returns. It refuses to know who posts or receives what.
 
 mod commands;
+mod draw;
 mod estate;
 mod index;
 mod later;
@@ -31,7 +32,7 @@ use crate::entry::{Entry, Kind, Pd};
 use crate::grant::{Gather, Placement, Window};
 use crate::probe;
 use crate::refusal::{Misuse, Refusal};
-use crate::slot::{Answer, Grant, Slot, Unavailable};
+use crate::slot::{Answer, Grant, Owned, Slot, Unavailable};
 use index::{Indexes, Purpose, SEGMENT};
 use later::Prepared;
 use pending::{Waiting, check as check_region};
@@ -44,7 +45,6 @@ type Segment = Box<[Slot]>;
 pub struct Tpt {
     range: Range<u32>,
     policy: Policy,
-    seed: u64,
     segments: Box<[OnceLock<Segment>]>,
     indexes: Mutex<Indexes>,
     waiting: Waiting,
@@ -78,7 +78,6 @@ impl Tpt {
         let segments = (size as usize).div_ceil(SEGMENT);
         Tpt {
             policy,
-            seed,
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             indexes: Mutex::new(Indexes::new(range.clone(), seed)),
             waiting: Waiting::default(),
@@ -311,21 +310,24 @@ impl Tpt {
     }
 
     fn install(&self, entry: Entry) -> Result<Stag, Misuse> {
-        let index = self.allocate(Purpose::Region(entry.pd))?;
-        let slot = self.slot_or_make(index);
-        let misuse = Misuse::Full(self.capacity());
-        // The index is ours alone, so its slot is free.
-        let owned = slot.claim().map_err(|_| misuse)?;
-        let key = slot.key();
-        owned.publish(key, entry);
-        Stag::from_parts(index, key).ok_or(misuse)
+        let (stag, owned) = self.allocate(Purpose::Region(entry.pd))?;
+        owned.publish(stag.key(), entry);
+        Ok(stag)
     }
 
-    fn allocate(&self, purpose: Purpose) -> Result<u32, Misuse> {
-        let taken = self.indexes.lock().take(purpose);
-        let index = taken.ok_or(Misuse::Full(self.capacity()))?;
-        self.slot_or_make(index).forget_touch();
-        Ok(index)
+    /// A new STag and its slot, which is the caller's until it publishes, promises or leaves it.
+    fn allocate(&self, purpose: Purpose) -> Result<(Stag, Owned<'_>), Misuse> {
+        let full = Misuse::Full(self.capacity());
+        let (index, step) = self.indexes.lock().take(purpose).ok_or(full)?;
+        let slot = self.slot_or_make(index);
+        slot.forget_touch();
+        // The index is ours alone, so its slot is free, or is being left by its last owner, who changes the key.
+        let Ok(owned) = slot.claim() else {
+            self.indexes.lock().free(index);
+            return Err(full);
+        };
+        let stag = Stag::from_parts(index, slot.key().wrapping_add(step)).ok_or(full)?;
+        Ok((stag, owned))
     }
 
     fn capacity(&self) -> u32 {
@@ -341,12 +343,9 @@ impl Tpt {
 
     fn slot_or_make(&self, index: u32) -> &Slot {
         let at = (index - self.range.start) as usize;
-        let segment = self.segments[at / SEGMENT].get_or_init(|| {
-            let first = (at - at % SEGMENT) as u64;
-            (0..SEGMENT as u64)
-                .map(|i| Slot::new(index::mix(self.seed ^ (first + i)) as u8))
-                .collect()
-        });
+        let segment = self.segments[at / SEGMENT]
+            // Whoever takes an index draws its key.
+            .get_or_init(|| (0..SEGMENT).map(|_| Slot::new(0)).collect());
         &segment[at % SEGMENT]
     }
 

@@ -6,12 +6,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::Mode;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use verbena::runtime;
 
 use crate::service::Counts;
 
@@ -21,6 +23,8 @@ const LONGEST: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long nobody is let in after the system refused one. Drivers look by themselves as often.
 const SHUT: Duration = Duration::from_millis(100);
+/// Who waits to be let in.
+const BACKLOG: i32 = 128;
 /// Who asks at once; the rest waits for the next round.
 const AT_ONCE: usize = 4;
 
@@ -172,17 +176,6 @@ pub struct GuestStatus {
     pub messages: LinkStatus,
 }
 
-/// The directory of the sockets: `$XDG_RUNTIME_DIR/verbena`, or one of this user's own in the temporary directory.
-pub fn directory() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if !runtime.is_empty() => Path::new(&runtime).join("verbena"),
-        _ => {
-            let user = rustix::process::getuid().as_raw();
-            std::env::temp_dir().join(format!("verbena-{user}"))
-        }
-    }
-}
-
 /// Says where it happened.
 fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| {
@@ -201,22 +194,16 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Opens `NAME.sock` in the [`directory`], in place of one that nobody answers any more.
+    /// Opens `NAME.sock` in the user's [runtime directory](verbena::runtime), in place of one that nobody answers any more.
     pub fn open(name: &str) -> io::Result<Desk> {
-        Desk::open_in(&directory(), name)
+        let directory = runtime::directory().map_err(|error| {
+            let what = format!("the driver's status: {error}");
+            io::Error::new(error.kind(), what)
+        })?;
+        Desk::open_in(&directory, name)
     }
 
     fn open_in(directory: &Path, name: &str) -> io::Result<Desk> {
-        let mut builder = std::fs::DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(directory);
-        made.map_err(at(directory))?;
-        // Somebody else's directory of that name would be a trap.
-        let is = std::fs::symlink_metadata(directory).map_err(at(directory))?;
-        if !is.is_dir() || is.uid() != rustix::process::getuid().as_raw() || is.mode() & 0o077 != 0
-        {
-            let what = format!("{} is not ours alone", directory.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
         let path = directory.join(format!("{name}.sock"));
         if UnixStream::connect(&path).is_ok() {
             let what = format!("a driver is running already: {}", path.display());
@@ -226,7 +213,7 @@ impl Desk {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
             _ => {}
         }
-        let listener = UnixListener::bind(&path).map_err(at(&path))?;
+        let listener = listen(&path).map_err(at(&path))?;
         listener.set_nonblocking(true)?;
         let shut = Cell::new(None);
         Ok(Desk {
@@ -247,12 +234,36 @@ impl Desk {
                     return;
                 }
             };
+            // Only its owner and root can open the socket; and if somebody opened it to others, they are told nothing.
+            if !is_trusted(&stream) {
+                continue;
+            }
             // What the socket's buffer does not take is lost, and so is a line cut short: whoever asks sees that.
             if stream.set_nonblocking(true).is_ok() {
                 let _ = stream.write_all(status().as_bytes());
             }
         }
     }
+}
+
+/// A socket at this path that only its owner can open, from its first moment on.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let fd = net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&fd, &SocketAddrUnix::new(path)?)?;
+    net::listen(&fd, BACKLOG)?;
+    Ok(UnixListener::from(fd))
+}
+
+/// The process at the other end is this user's or root's.
+fn is_trusted(stream: &UnixStream) -> bool {
+    let ours = rustix::process::geteuid();
+    net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == ours || peer.uid.is_root())
 }
 
 impl Drop for Desk {
@@ -272,20 +283,19 @@ impl Desk {
 /// The names of drivers of a kind (`host`, `unit`) that run, a name per queue: those of a driver in their order. Some may be of
 /// drivers that were killed; nobody answers for them.
 pub fn running(kind: &str) -> io::Result<Vec<String>> {
-    let entries = match std::fs::read_dir(directory()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut names = Vec::new();
-    for entry in entries {
-        let file = entry?.file_name();
-        let name = file.to_str().and_then(|f| f.strip_suffix(".sock"));
-        let prefix = format!("{kind}-");
-        if let Some(name) = name.filter(|name| name.starts_with(&prefix)) {
-            names.push(name.to_owned());
+    let prefix = format!("{kind}-");
+    for directory in runtime::directories() {
+        for entry in std::fs::read_dir(directory)? {
+            let file = entry?.file_name();
+            let name = file.to_str().and_then(|f| f.strip_suffix(".sock"));
+            if let Some(name) = name.filter(|name| name.starts_with(&prefix)) {
+                names.push(name.to_owned());
+            }
         }
     }
     names.sort_by_cached_key(|name| in_order(name));
+    names.dedup();
     Ok(names)
 }
 
@@ -310,7 +320,24 @@ pub fn queues(kind: &str, interface: &str) -> io::Result<Vec<String>> {
 
 /// Asks a driver how it stands; the answer as it came.
 pub fn ask(name: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(directory().join(format!("{name}.sock")))?;
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for directory in runtime::directories() {
+        match ask_at(&directory.join(format!("{name}.sock"))) {
+            Ok(answer) => return Ok(answer),
+            // One that runs and does not answer says more than another that was killed.
+            Err(error) if last.kind() == io::ErrorKind::NotFound => last = error,
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+fn ask_at(path: &Path) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    if !is_trusted(&stream) {
+        let what = format!("{} is another user's socket", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut answer = String::new();
     Read::by_ref(&mut stream)
@@ -330,5 +357,63 @@ mod tests {
         let refused = Desk::open_in(&folder, "host-net0").unwrap_err().to_string();
         std::fs::remove_file(&folder).unwrap();
         assert!(refused.contains(folder.to_str().unwrap()), "{refused}");
+    }
+
+    const STRANGER: &str = "VERBENA_TEST_STATUS";
+
+    #[test]
+    fn as_stranger() {
+        if let Ok(path) = std::env::var(STRANGER) {
+            // The driver is root's, whom all trust; but it does not trust us.
+            println!("\n> {:?}", ask_at(Path::new(&path)));
+        }
+    }
+
+    /// Even where the modes of directory and socket were changed. Another user can only be played by root.
+    #[test]
+    fn other_users_learn_nothing_and_are_not_asked() {
+        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::process::CommandExt;
+        use std::process::Command;
+
+        let folder = std::env::temp_dir().join(format!("verbena-status-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let desk = Desk::open_in(&folder, "host-net0").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&desk.path), 0o600);
+        for path in [&folder, &desk.path] {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        let stranger = Command::new(std::env::current_exe().unwrap())
+            .args(["status::tests::as_stranger", "--exact", "--nocapture"])
+            .env(STRANGER, &desk.path)
+            .uid(65_534)
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        let mut stranger = match stranger {
+            Ok(stranger) => stranger,
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                std::fs::remove_dir_all(&folder).unwrap();
+                println!("not shown: {error}");
+                return;
+            }
+        };
+        while stranger.try_wait().unwrap().is_none() {
+            desk.serve(|| "for us".to_owned());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let said = stranger.wait_with_output().unwrap().stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("> Ok(\"\")"), "{said}");
+        // Of ourselves, in a thread, since one asks and the other answers.
+        let path = desk.path.clone();
+        let asking = std::thread::spawn(move || ask_at(&path).unwrap());
+        while !asking.is_finished() {
+            desk.serve(|| "for us".to_owned());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(asking.join().unwrap(), "for us");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

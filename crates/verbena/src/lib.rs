@@ -113,6 +113,8 @@ pub use verbena_engine::access;
 pub use verbena_engine::config::{Origin, Problem, Problems, Source};
 #[doc(inline)]
 pub use verbena_engine::monitor;
+/// Where sockets of this user are.
+pub use verbena_engine::sys::runtime;
 pub use verbena_engine::{Config, DeskCounts, FunctionOptions, HandlerOptions, Whereabouts};
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};

@@ -35,11 +35,11 @@ pub(super) fn directory(tree: &Tree) -> io::Result<PathBuf> {
 
 /// Where a user's directory can be, the best first.
 fn bases(user: u32) -> Vec<PathBuf> {
-    let own = format!("verbena-{user}");
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-    let runtime = runtime.map(|path| PathBuf::from(path).join("verbena"));
-    let shared = ["/dev/shm", "/tmp"].map(|path| Path::new(path).join(&own));
-    runtime.into_iter().chain(shared).collect()
+    let mut bases = verbena::runtime::candidates();
+    // Before the one in the temporary directory, which may be on a disk.
+    let memory = Path::new("/dev/shm").join(format!("verbena-{user}"));
+    bases.insert(bases.len().saturating_sub(1), memory);
+    bases
 }
 
 /// Whether entries of this directory can be replaced by their owner and root only.

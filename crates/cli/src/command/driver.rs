@@ -97,7 +97,7 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     let names = match names {
         Ok(names) => names,
         Err(error) => {
-            eprintln!("verbena: {}: {error}", status::directory().display());
+            eprintln!("verbena: the directory of the drivers' sockets: {error}");
             return 1;
         }
     };

@@ -4,7 +4,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Origin, Problem};
+use super::problem::{Origin, Problem, shown};
 use super::{File, Source};
 
 /// One entry.
@@ -32,11 +32,10 @@ pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, Problem>> {
             let at = error.span().map_or(0, |span| span.start);
             let said = file.text.lines().nth(line(file.text, at) - 1);
             let problem = Problem {
-                // Only what stands before the equals sign: a secret may stand behind it.
+                // Only the name of a setting: the file may be another one, named by mistake or to have it shown.
                 key: said
                     .and_then(|said| said.split('=').next())
-                    .unwrap_or_default()
-                    .trim()
+                    .map_or("…", |key| shown(key.trim()))
                     .to_owned(),
                 value: "…".to_owned(),
                 origin: origin(at),
@@ -55,7 +54,7 @@ pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, Problem>> {
                 origin,
             }),
             None => Err(Problem::bad(
-                name,
+                shown(name),
                 "…",
                 origin,
                 "a text, a whole number, true or false, or a list of such",

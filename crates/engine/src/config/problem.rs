@@ -1,6 +1,7 @@
 //! What is wrong with a configuration: the key, the value, where it was said, and what would be right.
 //! It promises one sentence per problem, and all problems at once.
-//! It refuses to repeat secrets.
+//! It refuses to repeat secrets, and of a file it repeats nothing but names of settings: the file may be another one, which who
+//! reads the message may not read.
 
 use core::fmt;
 
@@ -34,9 +35,9 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {key} = {value:?}: {remedy}")]
 pub struct Problem {
-    /// The key, as it was written.
+    /// The key, as it was written; hidden if it stands in a file and is no setting's name.
     pub key: String,
-    /// The value, as it was written; hidden if it is a secret.
+    /// The value, as it was written; hidden if it is a secret, or stands in a file.
     pub value: String,
     /// Where.
     pub origin: Origin,
@@ -75,6 +76,10 @@ impl Problem {
             }
             _ => "there is no such setting; docs/configuration.md lists them".to_owned(),
         };
+        let key = match origin {
+            Origin::File(..) => shown(key),
+            _ => key,
+        };
         Problem {
             key: key.to_owned(),
             value: "…".to_owned(),
@@ -91,6 +96,12 @@ impl Problem {
             remedy: format!("wanted is a file that can be read ({error})"),
         }
     }
+}
+
+/// A key of a file as messages may show it.
+pub(super) fn shown(key: &str) -> &str {
+    let known = KEYS.iter().any(|known| known.name == key);
+    if known { key } else { "…" }
 }
 
 /// All that is wrong.

@@ -108,14 +108,14 @@ fn a_bad_value_is_named_with_its_place_and_what_would_be_right() {
     assert_eq!(
         sentences("crc = \"maybe\"", &[("VERBENA_HALF_OPEN", "-1")]),
         [
-            "config.toml, line 1: crc = \"maybe\": wanted is auto, on or off",
+            "config.toml, line 1: crc = \"…\": wanted is auto, on or off",
             "environment variable VERBENA_HALF_OPEN: half_open = \"-1\": wanted is a number from 1 to 65535",
         ]
     );
     assert_eq!(
         sentences("\nlinger = 2", &[]),
         [
-            "config.toml, line 2: linger = \"2\": wanted is a time from 0s to 600s with its unit (us, ms, s)"
+            "config.toml, line 2: linger = \"…\": wanted is a time from 0s to 600s with its unit (us, ms, s)"
         ]
     );
 }
@@ -125,7 +125,7 @@ fn an_unknown_key_is_refused_with_the_nearest_one() {
     assert_eq!(
         sentences("personalty = 1", &[("VERBENA_WHATEVER_IT_IS", "1")]),
         [
-            "config.toml, line 1: personalty = \"…\": there is no such setting; perhaps personality was meant",
+            "config.toml, line 1: … = \"…\": there is no such setting; perhaps personality was meant",
             "environment variable VERBENA_WHATEVER_IT_IS: whatever_it_is = \"…\": \
              there is no such setting; docs/configuration.md lists them",
         ]

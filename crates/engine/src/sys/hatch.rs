@@ -134,18 +134,40 @@ fn is_stale(path: &Path, name: &SocketAddrUnix) -> Result<bool> {
     Ok(refused == Err(Errno::CONNREFUSED))
 }
 
-/// Keeps others who follow these rules from making or removing sockets in the directory of `path`, as long as it is held.
-fn alone(path: &Path) -> Result<Fd> {
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = fs::open(directory, flags, Mode::empty()).map_err(Error::of("open"))?;
-    let (fd, deadline) = (Fd::from(fd), now() + PATIENCE);
+/// The lock on a path: others who follow these rules make or remove no socket there as long as it is held.
+struct Alone {
+    path: PathBuf,
+    /// Unlocks when it is closed, after the file is gone.
+    _fd: Fd,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = fs::unlink(&self.path);
+    }
+}
+
+/// Takes the lock: a file beside `path` that only its owner can open, since whoever can open a lock can hold it for ever. It is
+/// removed while it is held; whoever waited for that file finds that it has no name any more, and makes another.
+fn alone(path: &Path) -> Result<Alone> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let (path, deadline) = (PathBuf::from(name), now() + PATIENCE);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     loop {
+        let fd = fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(Error::of("open"))?;
+        let ours = fs::fstat(&fd).map_err(Error::of("fstat"))?;
+        if ours.st_uid != user() || ours.st_mode & 0o077 != 0 {
+            return Err(Error::new("open", Errno::PERM));
+        }
         match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(fd),
+            Ok(()) => {
+                let named = fs::lstat(&path).map(|file| (file.st_dev, file.st_ino));
+                if named == Ok((ours.st_dev, ours.st_ino)) {
+                    let _fd = Fd::from(fd);
+                    return Ok(Alone { path, _fd });
+                }
+            }
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) if now() < deadline => std::thread::sleep(PAUSE),
             Err(errno) => return Err(Error::new("flock", errno)),

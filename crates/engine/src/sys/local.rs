@@ -93,6 +93,13 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The program has rights that its caller lacks, by a setuid or setgid bit or by file capabilities: what the caller chose,
+/// the environment first of all, must not direct it (getauxval(3), AT_SECURE).
+pub fn is_privileged() -> bool {
+    // SAFETY: asks for a number of the auxiliary vector; takes no pointer.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

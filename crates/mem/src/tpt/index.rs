@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use super::draw::Draw;
 use crate::entry::Pd;
 use crate::window::WindowType;
 
@@ -62,8 +63,12 @@ impl Purpose {
 #[derive(Debug)]
 pub(super) struct Indexes {
     range: Range<u32>,
-    seed: u64,
-    /// Fresh indexes handed out so far, in the order of a permutation.
+    draw: Draw,
+    /// Segments in the order in which they are filled.
+    segments: Box<[u32]>,
+    /// The slots of the segment that is being filled, in their order.
+    slots: Box<[u32]>,
+    /// Fresh indexes handed out so far.
     fresh: u32,
     resting: VecDeque<u32>,
     /// Taken by name before their turn came as fresh ones; they have none any more.
@@ -77,9 +82,13 @@ pub(super) struct Indexes {
 
 impl Indexes {
     pub(super) fn new(range: Range<u32>, seed: u64) -> Indexes {
+        let mut draw = Draw::new(seed);
+        let size = range.end.saturating_sub(range.start);
         Indexes {
             range,
-            seed,
+            segments: draw.order(size.div_ceil(SEGMENT as u32)),
+            slots: Box::default(),
+            draw,
             fresh: 0,
             resting: VecDeque::new(),
             ahead: HashSet::new(),
@@ -96,15 +105,21 @@ impl Indexes {
         self.taken.len() as u32
     }
 
-    /// The next index, unpredictable from outside.
-    pub(super) fn take(&mut self, purpose: Purpose) -> Option<u32> {
+    /// The next index, and how far its key lies behind the slot's: neither can be told from outside. Without one, the room that
+    /// was taken for it is given back.
+    pub(super) fn take(&mut self, purpose: Purpose) -> Option<(u32, u8)> {
         let index = if self.resting.len() > REST {
             self.resting.pop_front()
         } else {
             self.next_fresh().or_else(|| self.resting.pop_front())
-        }?;
+        };
+        let Some(index) = index else {
+            self.room.used -= purpose.pages();
+            return None;
+        };
         self.note(index, purpose);
-        Some(index)
+        // The key at the slot is the last one's or the next after it: neither comes again at once.
+        Some((index, 1 + self.draw.byte() % 254))
     }
 
     /// Takes this very index of the range; false if somebody has it.
@@ -199,15 +214,10 @@ impl Indexes {
         Ok(())
     }
 
-    /// There was no index for it.
-    pub(super) fn give_room_back(&mut self, pages: u32) {
-        self.room.used -= u64::from(pages);
-    }
-
     fn next_fresh(&mut self) -> Option<u32> {
         let size = self.range.end.saturating_sub(self.range.start);
         while self.fresh < size.next_multiple_of(SEGMENT as u32) {
-            let index = self.permuted(self.fresh);
+            let index = self.permuted();
             self.fresh += 1;
             // The last segment may be cut short, and STag index 0 names nothing.
             if index >= size || self.range.start + index == 0 {
@@ -221,19 +231,14 @@ impl Indexes {
         None
     }
 
-    /// Segments in a seeded order, and the slots of each in another: filled one after the other, yet hard to guess.
-    fn permuted(&self, n: u32) -> u32 {
-        let size = self.range.end.saturating_sub(self.range.start);
-        let segments = size.div_ceil(SEGMENT as u32);
-        let (segment, slot) = (n / SEGMENT as u32, n % SEGMENT as u32);
-        let turn = (mix(self.seed) % u64::from(segments)) as u32;
-        let segment = (segment + turn) % segments;
-        let key = mix(self.seed ^ (u64::from(segment) << 32));
-        // An odd factor permutes a power of two.
-        let slot = slot
-            .wrapping_mul(key as u32 | 1)
-            .wrapping_add((key >> 32) as u32);
-        segment * SEGMENT as u32 + slot % SEGMENT as u32
+    /// The next fresh one. Segments in a random order, and the slots of each in another: filled one after the other, so that
+    /// memory is made for what is used, and yet no index tells the next.
+    fn permuted(&mut self) -> u32 {
+        let (segment, slot) = (self.fresh as usize / SEGMENT, self.fresh as usize % SEGMENT);
+        if slot == 0 {
+            self.slots = self.draw.order(SEGMENT as u32);
+        }
+        self.segments[segment] * SEGMENT as u32 + self.slots[slot]
     }
 }
 

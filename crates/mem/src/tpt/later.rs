@@ -65,17 +65,9 @@ impl Tpt {
         // M4: table space.
         let room = self.indexes.lock().take_room(pages);
         room.map_err(|left| Misuse::Room { pages, left })?;
-        let index = self.allocate(Purpose::Later { pd, pages });
-        let index = index.inspect_err(|_| self.indexes.lock().give_room_back(pages))?;
-        let (slot, full) = (self.slot_or_make(index), Misuse::Full(self.capacity()));
-        // The index is ours alone; its last owner may still be leaving the slot, and changes the key.
-        let owned = slot.claim().map_err(|_| {
-            self.indexes.lock().free(index);
-            full
-        })?;
-        let key = slot.key();
-        owned.restore();
-        Stag::from_parts(index, key).ok_or(full)
+        let (stag, owned) = self.allocate(Purpose::Later { pd, pages })?;
+        owned.leave_to(stag.key());
+        Ok(stag)
     }
 
     /// The name of what comes after `stag` at the same index.

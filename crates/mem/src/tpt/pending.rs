@@ -197,16 +197,11 @@ impl Tpt {
         entry: Entry,
         promise: Promise,
     ) -> Result<Reserved, Misuse> {
-        let index = self.allocate(purpose)?;
-        let slot = self.slot_or_make(index);
-        let (access, full) = (entry.access.get(), Misuse::Full(self.capacity()));
-        // The index is ours alone, so its slot is free, or is being left by its last owner, who changes the key.
-        let owned = slot.claim().map_err(|_| full)?;
-        let key = slot.key();
-        let stag = Stag::from_parts(index, key).ok_or(full)?;
+        let (stag, owned) = self.allocate(purpose)?;
+        let access = entry.access.get();
         // Before anybody can know the STag: who finds none pending need not look for it.
         self.waiting.count.fetch_add(1, Ordering::Release);
-        owned.promise(key, entry);
+        owned.promise(stag.key(), entry);
         Ok(Reserved {
             tpt: self.clone(),
             stag,

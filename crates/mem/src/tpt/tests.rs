@@ -109,6 +109,65 @@ fn an_old_stag_is_refused_when_its_index_is_reused() {
     assert!(matches!(old, Err(Refusal::Stag { .. })));
 }
 
+/// Steps from each index to the next, within a segment: an affine order has one, and a peer who knows two indexes knows all.
+fn steps(stags: &[Stag]) -> std::collections::HashSet<u32> {
+    let pairs = stags.windows(2);
+    pairs
+        .map(|pair| pair[1].index().wrapping_sub(pair[0].index()) % 1024)
+        .collect()
+}
+
+#[test]
+fn indexes_follow_no_step() {
+    let tpt = table();
+    let mut bytes = [0; 8];
+    let stags: Vec<Stag> = (0..3000)
+        .map(|_| register(&tpt, &mut bytes, Access::ALL))
+        .collect();
+    for few in stags.chunks(64) {
+        assert!(few.len() < 32 || steps(few).len() > few.len() * 3 / 4);
+    }
+    let mut of_segments: Vec<u32> = stags.iter().map(|stag| (stag.index() - 1) / 1024).collect();
+    of_segments.dedup();
+    assert!(of_segments.len() <= 4, "filled one after the other");
+}
+
+#[test]
+fn keys_of_a_reused_index_are_drawn_anew() {
+    let tpt = Tpt::new(1..2, Policy::Verbs, 42);
+    let mut bytes = [0; 8];
+    let mut steps = std::collections::HashSet::new();
+    let mut last: Option<Stag> = None;
+    for turn in 0..2000 {
+        let stag = match turn % 3 {
+            0 => register(&tpt, &mut bytes, Access::ALL),
+            1 => tpt.allocate_window(WindowType::TwoA, Pd(1)).unwrap(),
+            _ => tpt.allocate_stag(Pd(1), 1).unwrap(),
+        };
+        if let Some(last) = last {
+            assert_ne!(last.key(), stag.key());
+            steps.insert(stag.key().wrapping_sub(last.key()));
+        }
+        tpt.deregister(stag).unwrap();
+        last = Some(stag);
+    }
+    assert!(steps.len() > 200, "{}", steps.len());
+}
+
+/// The simulator repeats a run from its seed.
+#[test]
+fn stags_follow_from_the_seed_alone() {
+    let stags = |seed| {
+        let tpt = Tpt::new(1..100_000, Policy::Verbs, seed);
+        let mut bytes = [0; 8];
+        let mut next = || register(&tpt, &mut bytes, Access::ALL);
+        (0..100).map(|_| next()).collect::<Vec<_>>()
+    };
+    assert_eq!(stags(7), stags(7));
+    let shared = stags(7).iter().filter(|s| stags(8).contains(s)).count();
+    assert!(shared < 3, "{shared}");
+}
+
 #[test]
 fn entries_are_counted_by_domain() {
     let tpt = table();

@@ -13,9 +13,9 @@ use crate::window::{Bind, Scope, WindowType, entry_for};
 impl Tpt {
     /// A window that is bound to nothing yet.
     pub fn allocate_window(&self, ty: WindowType, pd: Pd) -> Result<Stag, Misuse> {
-        let index = self.allocate(Purpose::Window(ty, pd))?;
-        let key = self.slot_or_make(index).key();
-        Stag::from_parts(index, key).ok_or(Misuse::Full(self.capacity()))
+        let (stag, owned) = self.allocate(Purpose::Window(ty, pd))?;
+        owned.leave_to(stag.key());
+        Ok(stag)
     }
 
     /// Binds a window to a part of a region; returns the STag under which peers may use it.

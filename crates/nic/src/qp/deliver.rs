@@ -38,11 +38,11 @@ impl Inner {
                 if let Some(stag) = invalidate
                     && let Err(refusal) = init.tpt.invalidate_remote(stag, init.pd, init.number)
                 {
+                    let violation = access(opcode, stag, &refusal);
                     // An unreliable connection drops what memory refuses; the receive waits for the next message.
                     if init.qp_type == QpType::Uc {
-                        return true;
+                        return self.overlook(init, &violation, out);
                     }
-                    let violation = access(opcode, stag, &refusal);
                     if let Some(stream) = &mut self.stream {
                         stream.fail(violation);
                     }

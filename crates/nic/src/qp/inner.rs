@@ -135,6 +135,9 @@ pub(super) struct Inner {
     pub(super) drained: bool,
     /// The last message of an unreliable peer was a Write that memory refused.
     pub(super) write_dropped: bool,
+    /// Messages of an unreliable peer that memory refused. Whoever moves begins anew: a peer cannot bring that about.
+    #[serde(skip)]
+    pub(super) refusals: u8,
     /// `LastWqe` has been told.
     pub(super) last_wqe_told: bool,
     pub(super) enabled: Enabled,
@@ -201,6 +204,7 @@ impl Inner {
             drain_to: 0,
             drained: false,
             write_dropped: false,
+            refusals: 0,
             last_wqe_told: false,
             enabled: Enabled::default(),
             rnr_timer: RnrTimer::DEFAULT,

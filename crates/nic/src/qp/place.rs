@@ -21,6 +21,9 @@ use crate::wc::Status;
 /// Short runs after which a stream of long ones counts as over: the end of a long message is often one.
 pub(super) const BULK: u8 = 3;
 
+/// Messages of an unreliable peer that memory refuses before its connection ends (docs/connections.md).
+const MAX_REFUSALS: u8 = 16;
+
 /// Why payload cannot go where it should.
 #[derive(Clone, Copy)]
 pub(super) enum Astray {
@@ -241,8 +244,15 @@ impl Inner {
         // An unreliable connection drops what memory refuses a peer and tells nobody; a receive that its own side
         // put into bad memory is another matter, and must end.
         if init.qp_type == QpType::Uc && violation != Violation::ReceiveBuffer {
-            stream.drop_message();
-            stream.placed(len as u32);
+            // Who names an entry that is pending has not guessed it.
+            let guessed = matches!(astray, Astray::Violation(_));
+            if guessed && !self.overlook(init, &violation, out) {
+                return false;
+            }
+            if let Some(stream) = &mut self.stream {
+                stream.drop_message();
+                stream.placed(len as u32);
+            }
             return true;
         }
         stream.fail(violation);
@@ -250,9 +260,38 @@ impl Inner {
         false
     }
 
+    /// Memory refused a message of an unreliable peer, which is dropped in silence; false if it was one too many, and the stream
+    /// is over. Otherwise a peer could try STags until one of them is right.
+    pub(super) fn overlook(
+        &mut self,
+        init: &QpInit,
+        violation: &Violation,
+        out: &mut Outbox,
+    ) -> bool {
+        self.refusals = self.refusals.saturating_add(1);
+        if self.refusals < MAX_REFUSALS {
+            return true;
+        }
+        self.cause.get_or_insert_with(|| {
+            format!(
+                "the peer's fault: memory refused {MAX_REFUSALS} messages, the last: {violation}"
+            )
+        });
+        if let Some(stream) = &mut self.stream {
+            stream.fail(*violation);
+        }
+        self.violated(init, violation, out);
+        false
+    }
+
     /// The memory that the stream waited for did not come in time; false if the stream is over.
-    pub(super) fn forgo(&mut self, init: &QpInit, violation: Violation, out: &mut Outbox) -> bool {
-        self.stray(init, Astray::Violation(violation), 0, out)
+    pub(super) fn forgo(
+        &mut self,
+        init: &QpInit,
+        (stag, violation): (Stag, Violation),
+        out: &mut Outbox,
+    ) -> bool {
+        self.stray(init, Astray::Pending(stag, violation), 0, out)
     }
 
     /// The carrier says that a place it was given is not memory: its owner unmapped what it had registered.

@@ -163,11 +163,11 @@ impl Inner {
                     blocked.why = Why::Responses { framed, accepted };
                 }
                 Why::Responses { .. } => self.responses_overdue(init, out),
-                Why::Memory(_, violation) => {
+                Why::Memory(stag, violation) => {
                     self.blocked = None;
                     if self.take_deferred().is_some() {
                         self.refuse_request(init, violation, out);
-                    } else if self.forgo(init, violation, out) {
+                    } else if self.forgo(init, (stag, violation), out) {
                         self.take(init, &[], now, out);
                     }
                 }

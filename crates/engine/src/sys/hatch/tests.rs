@@ -147,6 +147,30 @@ fn a_dead_path_goes_to_one_of_many() {
     }
 }
 
+/// Every user can open the temporary directory, and lock it for as long as they like.
+#[test]
+fn a_lock_on_the_directory_stops_nobody() {
+    let directory = Directory::new("locked");
+    let path = directory.path();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let held = fs::open(&directory.0, flags, Mode::empty()).unwrap();
+    fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+    drop(Hatch::bind(&path).unwrap());
+    let left = std::fs::read_dir(&directory.0).unwrap().count();
+    assert_eq!(left, 0, "neither the socket nor its lock");
+}
+
+#[test]
+fn a_lock_that_others_can_open_is_refused() {
+    let directory = Directory::new("open-lock");
+    let lock = directory.0.join("hatch.lock");
+    std::fs::write(&lock, "").unwrap();
+    std::fs::set_permissions(&lock, PermissionsExt::from_mode(0o666)).unwrap();
+    let refused = Hatch::bind(&directory.path()).unwrap_err();
+    assert_eq!(refused.code(), Errno::PERM.raw_os_error());
+    assert!(lock.exists(), "it is not ours to remove");
+}
+
 const STRANGER: &str = "VERBENA_TEST_KNOCK";
 
 #[test]

@@ -1,0 +1,176 @@
+//! Where a user's sockets and files are that last no longer than the system runs: one directory that no other user can write,
+//! replace or take away beforehand. Those who serve there and those who look there use the same list.
+//!
+//! 1. `$XDG_RUNTIME_DIR/verbena`, not in a program with more rights than its caller;
+//! 2. `/run/verbena`, if the user is root;
+//! 3. `/tmp/verbena-UID` (or in `$TMPDIR`), which another user may have made first: then it is refused.
+
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::{is_privileged, user};
+
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// Where the directory can be, the best first.
+pub fn candidates() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|_| !is_privileged());
+    let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // The XDG base directory specification wants relative paths to be passed over.
+    let runtime = runtime.filter(|path| path.is_absolute());
+    let temporary = variable("TMPDIR").map(PathBuf::from);
+    let temporary = temporary
+        .filter(|path| path.is_absolute())
+        .unwrap_or_else(|| PathBuf::from("/tmp"));
+    let user = user();
+    let system = (user == 0).then(|| PathBuf::from("/run/verbena"));
+    let own = temporary.join(format!("verbena-{user}"));
+    let runtime = runtime.map(|path| path.join("verbena"));
+    runtime.into_iter().chain(system).chain([own]).collect()
+}
+
+/// The directory of this user, made if it is not there. The error says of each candidate what stands in the way.
+pub fn directory() -> io::Result<PathBuf> {
+    first_of(&candidates(), user())
+}
+
+/// The directories in which something of this user may be: whoever looks need not have the environment of who serves.
+pub fn directories() -> Vec<PathBuf> {
+    let mut all = candidates();
+    all.retain(|path| check(path, user()).is_ok());
+    all
+}
+
+fn first_of(candidates: &[PathBuf], user: u32) -> io::Result<PathBuf> {
+    let mut refused = Vec::new();
+    for path in candidates {
+        match make(path, user) {
+            Ok(()) => return Ok(path.clone()),
+            Err(why) => refused.push(format!("{} {why}", path.display())),
+        }
+    }
+    let what = format!(
+        "no directory that is this user's alone: {}; set XDG_RUNTIME_DIR to a directory of your own with mode 0700, \
+         or have what is in the way removed",
+        refused.join("; ")
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+}
+
+fn make(path: &Path, user: u32) -> Result<(), String> {
+    let above = path.parent().unwrap_or(path);
+    is_kept(above, user)?;
+    // What is in the directory of the whole system is found by all, and sockets there have modes of their own.
+    let mode = if above == Path::new("/run") {
+        0o755
+    } else {
+        0o700
+    };
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(format!("cannot be made: {error}"))
+        }
+        _ => check(path, user),
+    }
+}
+
+/// Entries of this directory can be replaced by their owner and root only.
+fn is_kept(above: &Path, user: u32) -> Result<(), String> {
+    let wrong = |what: String| Err(format!("lies in {}, which {what}", above.display()));
+    // In a user namespace root's directories belong to a user who is not known there.
+    let roots = ["/tmp", "/run"].map(Path::new).contains(&above);
+    match fs::metadata(above) {
+        Err(error) => wrong(format!("cannot be used: {error}")),
+        Ok(is) if !roots && is.uid() != user && is.uid() != 0 => wrong(belongs(&is)),
+        Ok(is) if is.mode() & OTHERS_WRITE != 0 && is.mode() & STICKY == 0 => {
+            wrong("others can write".to_owned())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The directory is there, no link, the user's own, and nobody else can write it.
+fn check(path: &Path, user: u32) -> Result<(), String> {
+    let is = fs::symlink_metadata(path).map_err(|error| format!("cannot be used: {error}"))?;
+    if !is.is_dir() {
+        return Err("is no directory".to_owned());
+    }
+    if is.uid() != user {
+        return Err(belongs(&is));
+    }
+    if is.mode() & OTHERS_WRITE != 0 {
+        return Err("can be written by others".to_owned());
+    }
+    Ok(())
+}
+
+fn belongs(is: &Metadata) -> String {
+    format!("belongs to user {}", is.uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let name = format!("verbena-runtime-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_first_directory_that_is_safe_is_used() {
+        let folder = Folder::new("first");
+        let [open, link, file, good] = ["open", "link", "file", "good"].map(|n| folder.0.join(n));
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
+        symlink(&folder.0, &link).unwrap();
+        fs::write(&file, "").unwrap();
+        let inside = open.join("inside");
+        let bad = [open, inside, link, file];
+        let said = first_of(&bad, user()).unwrap_err().to_string();
+        for word in [
+            "written by others",
+            "others can write",
+            "no directory",
+            "XDG_RUNTIME_DIR",
+        ] {
+            assert!(said.contains(word), "{said}");
+        }
+        let all: Vec<PathBuf> = bad.into_iter().chain([good.clone()]).collect();
+        assert_eq!(first_of(&all, user()).unwrap(), good);
+        assert_eq!(fs::metadata(&good).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(first_of(&all, user()).unwrap(), good, "a second time");
+    }
+
+    /// Whoever makes the directory of another user beforehand stops nobody who has another.
+    #[test]
+    fn directories_of_strangers_are_passed_over() {
+        let folder = Folder::new("strangers");
+        let [taken, good] = ["taken", "good"].map(|name| folder.0.join(name));
+        fs::create_dir(&taken).unwrap();
+        if chown(&taken, Some(65_534), None).is_err() {
+            println!("not shown: only root can give a directory away");
+            return;
+        }
+        let said = first_of(std::slice::from_ref(&taken), user()).unwrap_err();
+        assert!(said.to_string().contains("belongs to user 65534"), "{said}");
+        assert_eq!(first_of(&[taken, good.clone()], user()).unwrap(), good);
+    }
+}

@@ -1,0 +1,116 @@
+//! A setuid program and its caller: the caller's environment and home name no file and set nothing, and a file that is no
+//! configuration is not shown. Only root can make such a program; without it this is said, and in CI it fails.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use verbena_engine::config::Config;
+
+const SECRET: &str = "root:$y$j9T$notforcallers:19700:0:99999:7:::";
+const NOBODY: u32 = 65_534;
+
+/// What the program does that is made setuid: a test of this very file, so that it needs no other.
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn load() {
+    match Config::load() {
+        Ok(config) => println!("\n> half_open {}", config.half_open),
+        Err(problems) => println!("\n> {problems}"),
+    }
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("verbena-secure-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("home/verbena")).unwrap();
+        for each in [&folder, &folder.join("home"), &folder.join("home/verbena")] {
+            fs::set_permissions(each, Permissions::from_mode(0o755)).unwrap();
+        }
+        Folder(folder)
+    }
+
+    fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What [`load`] says in `program` with this environment alone.
+fn said(program: &Path, user: Option<u32>, environment: &[(&str, &Path)]) -> String {
+    let mut command = Command::new(program);
+    command.args(["load", "--exact", "--ignored", "--nocapture"]);
+    command.env_clear().envs(environment.iter().copied());
+    if let Some(user) = user {
+        command.uid(user);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = text.split("\n> ").nth(1).expect(&text);
+    said.split("\ntest ").next().unwrap().trim().to_owned()
+}
+
+#[test]
+fn setuid_programs_ignore_environment_and_home() {
+    if !rustix::process::geteuid().is_root() {
+        let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
+        assert!(!ci, "only root can make a setuid program of root");
+        eprintln!("SKIPPED: only root can make a setuid program of root");
+        return;
+    }
+    let folder = Folder::new("setuid");
+    let program = folder.0.join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let shadow = folder.file("shadow", SECRET, 0o600);
+    let home = folder.0.join("home");
+    folder.file("home/verbena/config.toml", "half_open = 7", 0o644);
+    let nine = Path::new("9");
+    let cases: [&[(&str, &Path)]; 3] = [
+        &[("VERBENA_CONFIG", &shadow)],
+        &[("XDG_CONFIG_HOME", &home)],
+        &[("VERBENA_HALF_OPEN", nine)],
+    ];
+    // The same file without the bit listens to its caller: what follows is the bit's doing.
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    assert!(said(&program, Some(NOBODY), cases[0]).contains("a file that can be read"));
+    assert_eq!(said(&program, Some(NOBODY), cases[1]), "half_open 7");
+    assert_eq!(said(&program, Some(NOBODY), cases[2]), "half_open 9");
+    fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+    let usual = format!("half_open {}", Config::default().half_open);
+    for environment in cases {
+        assert_eq!(
+            said(&program, Some(NOBODY), environment),
+            usual,
+            "{environment:?}"
+        );
+    }
+}
+
+/// Whoever may read the file learns from a message where it is wrong, and others no word of it.
+#[test]
+fn files_that_are_no_configuration_are_not_shown() {
+    let folder = Folder::new("shadow");
+    let shadow = folder.file("shadow", SECRET, 0o600);
+    let text = said(
+        &std::env::current_exe().unwrap(),
+        None,
+        &[("VERBENA_CONFIG", &shadow)],
+    );
+    assert!(text.contains("line 1"), "{text}");
+    for word in ["root", "notforcallers", "19700"] {
+        assert!(!text.contains(word), "{text}");
+    }
+}
