@@ -233,7 +233,9 @@ impl Core {
         if self.config.device == Device::Auto || at.ip().is_loopback() {
             return Ok(at);
         }
-        if !self.addresses()?.iter().all(IpAddr::is_loopback) {
+        // A device that is not there yet keeps nobody from listening.
+        let own = self.addresses().unwrap_or_default();
+        if own.is_empty() || !own.iter().all(IpAddr::is_loopback) {
             return Ok(at);
         }
         match at.ip() {

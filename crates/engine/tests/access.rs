@@ -235,10 +235,15 @@ fn a_loopback_device_listens_nowhere_else() {
     drop((ud, six, desk, shared));
 }
 
-/// Without a choice of the user nothing is narrowed: a program listens where it says.
+/// Without a choice of the user nothing is narrowed: a program listens where it says. So it does without its interface.
 #[test]
 fn other_devices_leave_wildcards_alone() {
     let _alone = alone();
+    let absent = Side::new(&[("device", "eth4095")]);
+    absent
+        .engine
+        .listen("0.0.0.0:0".parse().unwrap(), 16)
+        .unwrap();
     let side = Side::new(&[]);
     let door = side
         .engine

@@ -23,7 +23,7 @@ const ONE: &str = "one of the keys of this test";
 const TWO: &str = "two of the keys of this test";
 
 fn with(key: Option<&str>) -> Side {
-    let brief = ("startup_timeout", "400ms");
+    let brief = ("startup_timeout", "2s");
     match key {
         Some(key) => Side::new(&[brief, ("key", key)]),
         None => Side::new(&[brief]),
@@ -48,7 +48,7 @@ fn sides_with_the_same_key_meet() {
     talk(&a, &b);
     assert_eq!(b.engine.access().refused(), 0);
     // Nor does the time in which a peer must have proven who it is end what was proven.
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
     talk(&a, &b);
 }
 
