@@ -34,8 +34,10 @@ use settings::KEYS;
 
 /// What every variable of ours begins with.
 const PREFIX: &str = "VERBENA_";
-/// Names the file; the one variable of ours that is no setting.
+/// Names the file; no setting.
 const CONFIG: &str = "VERBENA_CONFIG";
+/// A password for the command `verbena iscsi`; no setting either.
+const ISCSI_PASSWORD: &str = "VERBENA_ISCSI_PASSWORD";
 
 /// Who set a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +120,8 @@ impl Config {
             problems.note(outcome);
         }
         for (name, value) in environment {
-            if let Some(key) = name.strip_prefix(PREFIX).filter(|_| name != CONFIG) {
+            let setting = ![CONFIG, ISCSI_PASSWORD].contains(&name);
+            if let Some(key) = name.strip_prefix(PREFIX).filter(|_| setting) {
                 let key = key.to_ascii_lowercase();
                 let origin = Origin::Environment(name.to_owned());
                 problems.note(config.put(&key, value, Source::Environment, origin));

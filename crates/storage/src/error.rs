@@ -70,6 +70,29 @@ pub enum Error {
         /// Why.
         why: Box<LoginError>,
     },
+    /// A target has moved, and may not be followed.
+    #[error(
+        "{from} redirects to {to}, and redirects are forbidden here: use that address if it is trusted"
+    )]
+    Redirected {
+        /// Who said so.
+        from: String,
+        /// Where it is now.
+        to: String,
+    },
+    /// A target has moved to another host, where our CHAP credentials are not shown.
+    #[error(
+        "{from} redirects to {to}, another host, which gets no CHAP credentials unless that is asked for \
+         (--redirect-credentials, Redirects::WithCredentials): {why}"
+    )]
+    Withheld {
+        /// Who said so.
+        from: String,
+        /// Where it is now.
+        to: String,
+        /// What came of it.
+        why: String,
+    },
     /// Who listens there did not behave like a target.
     #[error("logging in at {address}: {why}: is an iSCSI target listening on that port?")]
     NoTarget {

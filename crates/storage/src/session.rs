@@ -29,7 +29,7 @@ mod tcp;
 
 pub use discover::discover;
 pub use link::Moved;
-pub use options::Options;
+pub use options::{Options, Redirects};
 pub use outcome::Outcome;
 pub use task::Command;
 

@@ -6,6 +6,7 @@ mod ask;
 mod export;
 mod load;
 mod meter;
+mod secret;
 mod size;
 mod transfer;
 mod url;
@@ -25,6 +26,7 @@ Addresses:
   iscsi://[USER%PASSWORD@]HOST[:PORT]/TARGET/LUN[?OPTION=VALUE&...]
   options: header_digest=crc32c|none, data_digest=crc32c|none,
            target_user=NAME and target_password=PASSWORD (the target must prove itself, too)
+  A password in an address can be seen by others (ps): --user NAME with --password-file FILE or VERBENA_ISCSI_PASSWORD
 
 Examples:
   verbena iscsi discover iscsi://192.0.2.1
@@ -86,6 +88,8 @@ struct Common {
     /// Who we are to the target
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
+    #[command(flatten)]
+    secret: secret::Secret,
 }
 
 impl Common {
@@ -93,6 +97,7 @@ impl Common {
         let mut options = Options {
             depth: self.depth.into(),
             poll: self.poll_us.map(|us| Duration::from_micros(us.into())),
+            redirects: self.secret.redirects(),
             ..Options::default()
         };
         if let Some(name) = &self.initiator {
@@ -109,15 +114,17 @@ impl Common {
     }
 
     fn session(&self, address: &Address) -> Result<Session, Fault> {
+        let address = self.secret.complete(address)?;
         Ok(Session::open(
-            &device(&[address])?,
-            address,
+            &device(&[&address])?,
+            &address,
             self.options(),
         )?)
     }
 
     fn unit(&self, address: &Address) -> Result<Unit, Fault> {
-        Ok(Unit::open(&device(&[address])?, address, self.options())?)
+        let address = self.secret.complete(address)?;
+        Ok(Unit::open(&device(&[&address])?, &address, self.options())?)
     }
 }
 

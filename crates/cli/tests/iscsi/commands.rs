@@ -390,6 +390,49 @@ fn nobody_sees_a_password() {
     }
 }
 
+/// A name without a password, a password that others can read, and one that others can see.
+#[test]
+fn passwords_come_from_files_and_the_environment() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new("passwords");
+    let file = folder.file("password");
+    std::fs::write(&file, "a secret of 16 b\nmore\n").unwrap();
+    let open = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+    // Nobody listens there: what is wrong before that is said, and then that.
+    let url = "iscsi://127.0.0.1:1/iqn.2026-01.test:x/1";
+    let [with, none] = [
+        &["inquiry", url, "--user", "me", "--password-file", &file][..],
+        &["inquiry", url, "--user", "me"][..],
+    ];
+    open(0o640);
+    let said = iscsi(with).sentence();
+    assert!(
+        said.contains("mode 0640") && said.contains("chmod 600"),
+        "{said}"
+    );
+    open(0o600);
+    let said = iscsi(with);
+    assert!(!said.err.contains("warning"), "{said:?}");
+    assert!(said.sentence().contains("127.0.0.1"));
+    let said = iscsi(none).sentence();
+    assert!(said.contains("VERBENA_ISCSI_PASSWORD"), "{said}");
+    let output = command(none)
+        .env("VERBENA_ISCSI_PASSWORD", "short")
+        .output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("warning: a CHAP secret of 5 bytes"), "{said}");
+    assert!(!said.contains("no such setting"), "{said}");
+    let seen = "iscsi://me%asecretof16bytes@127.0.0.1:1/iqn.2026-01.test:x/1";
+    let said = iscsi(&["inquiry", seen]);
+    assert!(
+        said.err.contains("warning: a password on the command line"),
+        "{said:?}"
+    );
+    let said = iscsi(&["inquiry", seen, "--user", "me"]).sentence();
+    assert!(said.contains("has a user already"), "{said}");
+}
+
 /// V2: the first device that does iSCSI is taken, and an adapter that has none says so.
 #[test]
 fn the_initiator_runs_on_a_device_that_is_for_it() {

@@ -8,6 +8,7 @@ mod hostile;
 mod in_order;
 mod pending;
 mod reads;
+mod refusals;
 mod register;
 mod rnr;
 mod splits;

@@ -9,6 +9,8 @@
 //! | connect | the target answers | never: the next address is chosen |
 //! | talk | a response of the login came: the next request, full feature phase, or another address | refusal, silence, the end of the link |
 
+mod redirect;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::BorrowedFd;
@@ -69,6 +71,10 @@ pub(super) struct Dial {
     options: Options,
     isid: [u8; 6],
     moves: usize,
+    /// What the first host was dialled at.
+    first: Option<IpAddr>,
+    /// The target is at another host now, which is not shown our credentials.
+    withheld: bool,
     step: Step,
     /// When a login must be over, once one has begun.
     end: Option<Instant>,
@@ -114,6 +120,8 @@ impl Dial {
             options: options.clone(),
             isid,
             moves: 0,
+            first: None,
+            withheld: false,
             step: look_up(address, options.login)?,
             end: None,
         })
@@ -169,6 +177,9 @@ impl Dial {
                     let nowhere = || Error::Target(format!("{} has no address", self.here.host));
                     return Err(last.unwrap_or_else(nowhere));
                 };
+                if self.moves == 0 {
+                    self.first = Some(to.ip());
+                }
                 Ok(Next::Go(match self.connect_to(to) {
                     Ok(dialling) => Step::Connect(dialling, left),
                     Err(error) => Step::Choose(left, Some(error)),
@@ -211,7 +222,10 @@ impl Dial {
         let purpose = target.map_or(Purpose::Discovery, Purpose::Target);
         let mut random = [0; CHALLENGE_LEN];
         fill(&mut random)?;
-        let offer = self.options.offer(&self.address, purpose);
+        let mut offer = self.options.offer(&self.address, purpose);
+        if self.withheld {
+            (offer.chap, offer.mutual) = (None, None);
+        }
         let login = Login::new(offer, self.isid, random);
         Ok(Box::new(login.map_err(|why| self.refused(why))?))
     }
@@ -294,17 +308,12 @@ impl Dial {
                     let why = format!("{address} sent us elsewhere {MOVES} times");
                     return Err(Error::Target(why));
                 }
+                let from = self.here.to_string();
                 self.here.host = address.host;
                 self.here.port = address.port;
+                self.follow(from)?;
                 Ok(Next::Go(look_up(&self.here, self.options.login)?))
             }
-        }
-    }
-
-    fn refused(&self, why: verbena_iscsi::login::LoginError) -> Error {
-        Error::Login {
-            address: self.here.to_string(),
-            why: Box::new(why),
         }
     }
 }

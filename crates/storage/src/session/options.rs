@@ -10,6 +10,19 @@ use verbena_iscsi::login::{Chap, DigestWish, IserOffer, Offer, Purpose};
 
 use crate::address::{Address, Credentials, Digest, Transport};
 
+/// What becomes of a login whose target says that it has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Redirects {
+    /// It fails.
+    Forbidden,
+    /// It goes on where the target is now; at another host without our CHAP credentials, and not at all where the target must
+    /// prove itself.
+    #[default]
+    WithoutCredentials,
+    /// It goes on there as it began here.
+    WithCredentials,
+}
+
 /// How a session shall be.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -37,6 +50,8 @@ pub struct Options {
     /// Bytes of data of one command over iSER. A target has a buffer for each, and may end the connection when one is longer: tgtd
     /// has them of 512 KiB if nobody tells it otherwise.
     pub iser_longest: u32,
+    /// Whether a target that has moved is followed, and with what.
+    pub redirects: Redirects,
 }
 
 impl Default for Options {
@@ -52,6 +67,7 @@ impl Default for Options {
             poll: None,
             handler: None,
             iser_longest: 512 << 10,
+            redirects: Redirects::default(),
         }
     }
 }

@@ -63,11 +63,8 @@ pub(super) struct Reset {
 }
 
 pub(super) fn discover(args: &Portal) -> Result<(), Fault> {
-    let found = targets_of(
-        &device(&[&args.address])?,
-        &args.address,
-        &args.common.options(),
-    )?;
+    let address = args.common.secret.complete(&args.address)?;
+    let found = targets_of(&device(&[&address])?, &address, &args.common.options())?;
     let portals = |addresses: &[_]| match addresses {
         // RFC 7143 Appendix C: a target without an address is where the question was asked.
         [] => vec![format!("{}:{}", args.address.host, args.address.port)],

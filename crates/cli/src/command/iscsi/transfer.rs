@@ -181,9 +181,11 @@ pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
             Ok(unit.close()?)
         }
         (Side::Disk(from), Side::Disk(to)) => {
-            let (device, options) = (device(&[from, to])?, args.how.common.options());
-            let mut from = Unit::open(&device, from, options.clone())?;
-            let mut to = Unit::open(&device, to, options)?;
+            let secret = &args.how.common.secret;
+            let [from, to] = [secret.complete(from)?, secret.complete(to)?];
+            let (device, options) = (device(&[&from, &to])?, args.how.common.options());
+            let mut from = Unit::open(&device, &from, options.clone())?;
+            let mut to = Unit::open(&device, &to, options)?;
             let stop = stop()?;
             between(&mut from, &mut to, args.verify, &args.how, &stop)?;
             from.close()?;

@@ -1,0 +1,122 @@
+//! CHAP credentials that are not in the address: a name on the command line, and the password in a file or in the environment.
+//! A password file that others can read is refused; a password that others can see, or a short one, is warned of.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use verbena_storage::session::Redirects;
+use verbena_storage::{Address, Credentials};
+
+use super::Fault;
+
+/// Has the password, if no file does.
+const VARIABLE: &str = "VERBENA_ISCSI_PASSWORD";
+/// What CHAP fits into one text key (RFC 7143 §6.1).
+const LONGEST: usize = 255;
+/// RFC 7143 §9.2.1: secrets of fewer than 96 bits can be found by trying.
+const SHORTEST: usize = 12;
+
+#[derive(Args)]
+pub(super) struct Secret {
+    /// Our name for CHAP; its password is in --password-file or in the environment variable VERBENA_ISCSI_PASSWORD
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// File whose first line is the password, which nobody but its owner may read or write (mode 0600)
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+    /// Refuse to follow a target that sends us elsewhere
+    #[arg(long, conflicts_with = "redirect_credentials")]
+    no_redirect: bool,
+    /// Log in with our CHAP credentials at another host, too, when a target sends us there
+    #[arg(long)]
+    redirect_credentials: bool,
+}
+
+impl Secret {
+    pub(super) fn redirects(&self) -> Redirects {
+        match (self.no_redirect, self.redirect_credentials) {
+            (true, _) => Redirects::Forbidden,
+            (false, true) => Redirects::WithCredentials,
+            (false, false) => Redirects::WithoutCredentials,
+        }
+    }
+
+    /// The address with the credentials that were given beside it.
+    pub(super) fn complete(&self, address: &Address) -> Result<Address, Fault> {
+        let mut address = address.clone();
+        match (&self.user, &address.credentials) {
+            (Some(_), Some(_)) => {
+                return Err("the address has a user already: --user is for one without".into());
+            }
+            (None, Some(_)) => warn(&format!(
+                "a password on the command line can be seen by other users of this machine; \
+                 --user with --password-file or {VARIABLE} hides it"
+            )),
+            (None, None) => {}
+            (Some(user), None) => {
+                let password = match &self.password_file {
+                    Some(path) => from_file(path)?,
+                    None => from_environment()?,
+                };
+                address.credentials = Some(Credentials {
+                    user: fit("the name", user.clone())?,
+                    password,
+                });
+            }
+        }
+        for one in [&address.credentials, &address.target_credentials] {
+            let len = one.as_ref().map(|one| one.password.len());
+            if let Some(len) = len.filter(|len| *len < SHORTEST) {
+                warn(&format!(
+                    "a CHAP secret of {len} bytes can be found by trying; RFC 7143 asks for {SHORTEST} at least"
+                ));
+            }
+        }
+        Ok(address)
+    }
+}
+
+fn warn(what: &str) {
+    eprintln!("verbena: warning: {what}");
+}
+
+fn fit(what: &str, text: String) -> Result<String, Fault> {
+    match text.len() {
+        1..=LONGEST => Ok(text),
+        len => Err(format!("{what} has {len} bytes; CHAP takes 1 to {LONGEST}").into()),
+    }
+}
+
+fn from_environment() -> Result<String, Fault> {
+    match std::env::var(VARIABLE) {
+        Ok(password) => fit(VARIABLE, password),
+        Err(_) => {
+            let what = format!("--user needs a password: --password-file FILE, or {VARIABLE}");
+            Err(what.into())
+        }
+    }
+}
+
+fn from_file(path: &Path) -> Result<String, Fault> {
+    let shown = path.display();
+    let failed = |error| format!("the password file {shown}: {error}");
+    let file = File::open(path).map_err(failed)?;
+    // Of what was opened, not of what has the name by now.
+    let mode = file.metadata().map_err(failed)?.mode();
+    if mode & 0o077 != 0 {
+        let mode = mode & 0o7777;
+        let what = format!(
+            "the password file {shown} is open to other users (mode {mode:04o}): chmod 600 {shown}"
+        );
+        return Err(what.into());
+    }
+    let mut text = String::new();
+    // Longer ones are refused, and not read to their end: it may be any file.
+    let read = file.take(2 * LONGEST as u64).read_to_string(&mut text);
+    read.map_err(failed)?;
+    let password = text.lines().next().unwrap_or_default();
+    fit("the first line of the password file", password.to_owned())
+}

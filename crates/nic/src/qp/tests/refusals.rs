@@ -1,0 +1,64 @@
+//! What an unreliable connection drops in silence, and how often.
+
+use verbena_wire::{Stag, To};
+
+use crate::event::Event;
+use crate::state::{QpState, QpType};
+use crate::testing::{Pair, Setup};
+use crate::wr::{Remote, SendOp};
+
+const SEND: SendOp = SendOp::Send {
+    invalidate: None,
+    immediate: None,
+};
+
+fn write(remote: Remote) -> SendOp {
+    SendOp::Write {
+        remote,
+        immediate: None,
+    }
+}
+
+/// A peer that tries STags one after the other gets sixteen of them wrong, not all of them.
+#[test]
+fn an_unreliable_connection_ends_after_sixteen_refusals() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    let (good, piece) = (write(pair.b.remote(0)), [pair.a.sge(0, 3000)]);
+    for guess in 1..=16 {
+        assert_eq!(pair.b.qp.state(), QpState::Rts, "{guess}");
+        assert_eq!(pair.b.events(), []);
+        // What is right in between does not make up for it.
+        pair.a.post(1, good, &piece);
+        let bad = write(Remote {
+            stag: Stag::new(0xdead_0000 + guess),
+            to: To::new(0),
+        });
+        pair.a.post(2, bad, &piece);
+        pair.run();
+        pair.a.statuses();
+    }
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    assert_eq!(pair.b.events()[0], Event::QpAccess { qp: 2 });
+    let cause = pair.b.qp.cause().unwrap();
+    assert!(cause.contains("16 messages"), "{cause}");
+    let cause = pair.a.qp.cause().unwrap();
+    assert!(cause.contains("invalid STag"), "{cause}");
+}
+
+/// A receive that is missing is this side's doing.
+#[test]
+fn what_an_unreliable_peer_may_do_is_no_refusal() {
+    let mut pair = Pair::new(Setup {
+        qp_type: QpType::Uc,
+        ..Setup::default()
+    });
+    let piece = [pair.a.sge(0, 100)];
+    for id in 0..40 {
+        pair.a.post(id, SEND, &piece);
+        pair.run();
+    }
+    assert_eq!(pair.b.qp.state(), QpState::Rts);
+}

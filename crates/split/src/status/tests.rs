@@ -1,0 +1,70 @@
+//! Sockets of drivers: where there can be none, and who may ask.
+
+use super::*;
+
+#[test]
+fn who_cannot_have_a_desk_is_told_where() {
+    let folder = std::env::temp_dir().join(format!("verbena-desk-{}", std::process::id()));
+    std::fs::write(&folder, "in the way").unwrap();
+    let refused = Desk::open_in(&folder, "host-net0").unwrap_err().to_string();
+    std::fs::remove_file(&folder).unwrap();
+    assert!(refused.contains(folder.to_str().unwrap()), "{refused}");
+}
+
+const STRANGER: &str = "VERBENA_TEST_STATUS";
+
+#[test]
+fn as_stranger() {
+    if let Ok(path) = std::env::var(STRANGER) {
+        // The driver is root's, whom all trust; but it does not trust us.
+        println!("\n> {:?}", ask_at(Path::new(&path)));
+    }
+}
+
+/// Even where the modes of directory and socket were changed. Another user can only be played by root.
+#[test]
+fn other_users_learn_nothing_and_are_not_asked() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    let folder = std::env::temp_dir().join(format!("verbena-status-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let desk = Desk::open_in(&folder, "host-net0").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&desk.path), 0o600);
+    for path in [&folder, &desk.path] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let stranger = Command::new(std::env::current_exe().unwrap())
+        .args(["status::tests::as_stranger", "--exact", "--nocapture"])
+        .env(STRANGER, &desk.path)
+        .uid(65_534)
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let mut stranger = match stranger {
+        Ok(stranger) => stranger,
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            std::fs::remove_dir_all(&folder).unwrap();
+            println!("not shown: {error}");
+            return;
+        }
+    };
+    while stranger.try_wait().unwrap().is_none() {
+        desk.serve(|| "for us".to_owned());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let said = stranger.wait_with_output().unwrap().stdout;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("> Ok(\"\")"), "{said}");
+    // Of ourselves, in a thread, since one asks and the other answers.
+    let path = desk.path.clone();
+    let asking = std::thread::spawn(move || ask_at(&path).unwrap());
+    while !asking.is_finished() {
+        desk.serve(|| "for us".to_owned());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(asking.join().unwrap(), "for us");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

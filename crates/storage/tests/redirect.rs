@@ -1,0 +1,143 @@
+//! Targets that send their initiator elsewhere: whether it goes there, and whether it shows there what it knows. CHAP at the new
+//! host would let that host try the password at its leisure.
+
+#[path = "common/scripted.rs"]
+mod scripted;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use scripted::Conn;
+use verbena::{Config, Device};
+use verbena_storage::session::{Options, Redirects};
+use verbena_storage::{Address, Session};
+use verbena_wire::iscsi::{FromInitiator, LoginRequest, LoginResponse, LoginStatus, Stage};
+
+const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The next connection of a listener, and the text of its first login request.
+fn hear(listener: &TcpListener) -> (Conn, LoginRequest, String) {
+    let mut conn = Conn::over(listener.accept().unwrap().0);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "no login came");
+        if let Some((FromInitiator::LoginRequest(request), text)) = conn.next() {
+            let text = String::from_utf8(text).unwrap().replace('\0', " ");
+            return (conn, request, text);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn answer(conn: &mut Conn, request: &LoginRequest, status: LoginStatus, text: &str) {
+    let response = LoginResponse {
+        more: false,
+        csg: Stage::Security,
+        nsg: None,
+        version_max: 0,
+        version_active: 0,
+        data_len: text.len() as u32,
+        isid: request.isid,
+        tsih: 0,
+        itt: request.itt,
+        stat_sn: conn.status(),
+        window: conn.window(),
+        status,
+    };
+    conn.say(&response.emit(), text.as_bytes());
+}
+
+/// Opens a session at a target that has moved `to`, where it is turned away. What it said there, if it came, and how it ended.
+fn moved(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<String>, String) {
+    let [old, new] = [HERE, to].map(|host| TcpListener::bind((host, 0)).unwrap());
+    let port = old.local_addr().unwrap().port();
+    let place = new.local_addr().unwrap();
+    let name = "iqn.2026-11.org.verbena:scripted";
+    let address: Address = format!("iscsi://me%asecretof16bytes@{HERE}:{port}/{name}/0{more}")
+        .parse()
+        .unwrap();
+    let opening = std::thread::spawn(move || {
+        let device = Device::with(Config::default()).unwrap();
+        let options = Options {
+            redirects,
+            login: PATIENCE,
+            ..Options::default()
+        };
+        Session::open(&device, &address, options)
+            .unwrap_err()
+            .to_string()
+    });
+    let (mut conn, request, text) = hear(&old);
+    assert!(text.contains("CHAP"), "{text}");
+    let text = format!("TargetAddress={place},1\0");
+    answer(&mut conn, &request, LoginStatus::MovedTemporarily, &text);
+    new.set_nonblocking(true).unwrap();
+    let said = loop {
+        match new.accept() {
+            Ok(_) if opening.is_finished() => break None,
+            Ok((stream, _)) => {
+                let mut conn = Conn::over(stream);
+                let end = Instant::now() + PATIENCE;
+                let (request, text) = loop {
+                    assert!(Instant::now() < end, "no login came");
+                    if let Some((FromInitiator::LoginRequest(request), text)) = conn.next() {
+                        break (request, text);
+                    }
+                };
+                answer(&mut conn, &request, LoginStatus::AuthenticationFailed, "");
+                break Some(String::from_utf8(text).unwrap());
+            }
+            Err(_) if opening.is_finished() => break None,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    (said, opening.join().unwrap())
+}
+
+#[test]
+fn credentials_do_not_follow_to_another_host() {
+    let (said, ended) = moved(THERE, "", Redirects::default());
+    let said = said.expect("it goes there");
+    assert!(!said.contains("CHAP"), "{said}");
+    for word in [
+        "127.0.0.2",
+        "127.0.0.1",
+        "credentials",
+        "--redirect-credentials",
+    ] {
+        assert!(ended.contains(word), "{ended}");
+    }
+}
+
+#[test]
+fn credentials_follow_when_they_may() {
+    let (said, ended) = moved(THERE, "", Redirects::WithCredentials);
+    assert!(said.expect("it goes there").contains("CHAP"));
+    assert!(!ended.contains("--redirect-credentials"), "{ended}");
+    let (said, _) = moved(HERE, "", Redirects::default());
+    assert!(
+        said.expect("another port of the same host")
+            .contains("CHAP")
+    );
+}
+
+#[test]
+fn redirects_can_be_forbidden() {
+    let (said, ended) = moved(THERE, "", Redirects::Forbidden);
+    assert_eq!(said, None);
+    assert!(
+        ended.contains("127.0.0.2") && ended.contains("redirect"),
+        "{ended}"
+    );
+}
+
+/// A target that must prove itself cannot do so without credentials of ours: nobody else is believed in its place.
+#[test]
+fn whoever_must_prove_itself_is_not_replaced() {
+    let mutual = "?target_user=it&target_password=anothersecret16";
+    let (said, ended) = moved(THERE, mutual, Redirects::default());
+    assert_eq!(said, None);
+    assert!(ended.contains("--redirect-credentials"), "{ended}");
+}
