@@ -122,6 +122,15 @@ impl Tpt {
         self.install(verified(region)?)
     }
 
+    /// The same for memory that is known to be mapped and writable: nothing is asked of the system, and no page is taken.
+    ///
+    /// # Safety
+    /// As for [`register`](Tpt::register), and the memory is mapped now, readable and writable.
+    pub(crate) unsafe fn register_unprobed(&self, region: Region) -> Result<Stag, Misuse> {
+        check_region(region.access, region.start, region.att.len())?;
+        self.install(entry(region))
+    }
+
     /// Registers the memory of a region once more, with its own domain, address and rights (M5).
     pub fn register_shared(
         &self,
@@ -361,6 +370,12 @@ impl Tpt {
 
 /// The entry of a region that makes sense and whose memory is there.
 fn verified(region: Region) -> Result<Entry, Misuse> {
+    check_region(region.access, region.start, region.att.len())?;
+    probe::all_mapped(&region.att, region.access.needs_writable())?;
+    Ok(entry(region))
+}
+
+fn entry(region: Region) -> Entry {
     let Region {
         att,
         start,
@@ -368,13 +383,10 @@ fn verified(region: Region) -> Result<Entry, Misuse> {
         access,
         one_touch,
     } = region;
-    let len = att.len();
-    check_region(access, start, len)?;
-    probe::all_mapped(&att, access.needs_writable())?;
-    Ok(Entry {
+    Entry {
         kind: Kind::Region,
         start,
-        len,
+        len: att.len(),
         pd,
         access: access.into(),
         one_touch,
@@ -382,7 +394,7 @@ fn verified(region: Region) -> Result<Entry, Misuse> {
         att: Arc::new(att),
         att_offset: 0,
         parent: None,
-    })
+    }
 }
 
 #[cfg(test)]
