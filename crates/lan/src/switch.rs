@@ -1,6 +1,7 @@
 //! The I/O unit's switch (P9): which ports a frame goes to, by its Ethernet addresses.
 //! It promises that no frame goes back to where it came from, that no port can fill the table for others or take an address
-//! that another owns, that no host takes one which was heard elsewhere and is not forgotten, and that a port which goes leaves nothing behind. It refuses to touch frames, clocks and the system.
+//! that another owns, that no host takes one which was heard elsewhere and is not forgotten, and that a port which goes leaves
+//! nothing behind. It refuses to touch frames, clocks and the system.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

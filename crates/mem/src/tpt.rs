@@ -122,8 +122,7 @@ impl Tpt {
         self.install(verified(region)?)
     }
 
-    /// The same for memory that is known to be mapped and writable: nothing is asked of the system, and no page is taken.
-    ///
+    /// The same without asking the system whether the memory is mapped, which takes its pages.
     /// # Safety
     /// As for [`register`](Tpt::register), and the memory is mapped now, readable and writable.
     pub(crate) unsafe fn register_unprobed(&self, region: Region) -> Result<Stag, Misuse> {

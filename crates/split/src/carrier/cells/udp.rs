@@ -1,6 +1,7 @@
 //! Cells in UDP datagrams: many cells each, and where the system has it many datagrams per message.
 //! It promises that cells are taken only from where their port is: one that listens learns that from a request for a
-//! connection with a good cookie, one that dials hears nobody but the unit. It refuses to die of what the network says about single datagrams.
+//! connection with a good cookie, one that dials hears nobody but the unit. It refuses to die of what the network says about
+//! single datagrams.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
