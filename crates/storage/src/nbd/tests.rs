@@ -559,7 +559,7 @@ fn another_user_is_sent_away() {
         command.args([
             &format!("--reuid={user}"),
             "--clear-groups",
-            "python3",
+            "/usr/bin/python3",
             "-c",
         ]);
         let ran = command.arg(&code).output().unwrap();
