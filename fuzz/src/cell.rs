@@ -2,13 +2,43 @@
 //! What parses must be written back as the same bytes, every prefix must be refused, and a walk must come to an end.
 //! It refuses to know channels.
 
-use verbena_wire::cell::{AddressBlock, CRC_LEN, Cell, Cells, Header, IMMEDIATE_LEN};
+use verbena_cells::Cookies;
+use verbena_stream::Time;
+use verbena_wire::cell::{AddressBlock, CRC_LEN, Cell, Cells, Header, IMMEDIATE_LEN, PortAddress};
 use verbena_wire::crc::{crc32c, crc32c_wire};
+use verbena_wire::number::Qpn;
 
 /// Runs one input.
 pub fn target(data: &[u8]) {
     walk(data);
-    walk(&sealed(data));
+    let sealed = sealed(data);
+    walk(&sealed);
+    for datagram in [data, &sealed] {
+        ask(datagram);
+    }
+}
+
+/// A listener that has given no cookie: it believes nobody, and says no more than it hears.
+fn ask(datagram: &[u8]) {
+    let address = |at: usize| {
+        let bytes = datagram.get(at..).and_then(|rest| rest.first_chunk());
+        bytes.map(|bytes| PortAddress(*bytes)).unwrap_or_default()
+    };
+    let (here, port) = (address(4), address(10));
+    let cookies = Cookies::new([7; 32], Time::ZERO);
+    let mut answer = Vec::new();
+    let is_old = |listener: Qpn| listener.get() < 3;
+    let from = (&b"source"[..], port);
+    let asked = cookies.judge(from, here, is_old, datagram, Time::ZERO, &mut answer);
+    assert!(!asked.proven);
+    assert!(answer.len() <= datagram.len());
+    for cell in Cells::new(&answer) {
+        let cell = cell.expect("an answer of cells");
+        assert_eq!((cell.way.from, cell.way.to), (here, port));
+    }
+    let mut padded = datagram.to_vec();
+    verbena_cells::cookie::pad(&mut padded);
+    assert!(padded.starts_with(datagram));
 }
 
 /// The same bytes as cells of the right version whose checksums hold: a fuzzer never finds one by itself.
@@ -16,8 +46,9 @@ pub fn sealed(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let mut at = 0;
     while let Some(cell) = bytes.get_mut(at..).filter(|rest| rest.len() >= Header::LEN) {
-        cell[0] = 0x10 | cell[0] & 7;
-        let (kind, flags) = (cell[0] & 7, cell[1]);
+        // The nine kinds.
+        cell[0] = 0x10 | (cell[0] & 0x0f) % 9;
+        let (kind, flags) = (cell[0] & 0x0f, cell[1]);
         let payload = usize::from(u16::from_be_bytes([cell[2], cell[3]]));
         let optional = [
             (kind == 1 && flags & 1 != 0, AddressBlock::LEN),

@@ -105,6 +105,8 @@ pub struct PortCounters {
     pub unknown: u64,
     /// Requests for connections that were rejected without asking: no listener, or too many wait.
     pub rejected: u64,
+    /// Requests for connections of senders that have not proven their address.
+    pub unproven: u64,
     /// Answers that found no room.
     pub answers_lost: u64,
 }

@@ -20,6 +20,7 @@
 )]
 
 pub mod config;
+pub mod cookie;
 pub mod counters;
 pub mod descriptor;
 pub mod error;
@@ -32,6 +33,7 @@ mod wqp;
 mod testing;
 
 pub use config::Config;
+pub use cookie::Cookies;
 pub use counters::{Counters, PortCounters, Refused};
 pub use descriptor::{AddressSegment, ControlSegment, Descriptor, Operation, Peer};
 pub use error::Error;

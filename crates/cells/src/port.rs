@@ -22,6 +22,8 @@ use crate::state::Event;
 use crate::wqp::{View, Wqp, WqpInit};
 use connect::Request;
 
+pub(crate) use connect::back;
+
 #[cfg(test)]
 mod tests;
 

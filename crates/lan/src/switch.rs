@@ -1,6 +1,7 @@
 //! The I/O unit's switch (P9): which ports a frame goes to, by its Ethernet addresses.
 //! It promises that no frame goes back to where it came from, that no port can fill the table for others or take an address
-//! that another owns, and that a port which goes leaves nothing behind. It refuses to touch frames, clocks and the system.
+//! that another owns, that no host takes one which was heard elsewhere and is not forgotten, and that a port which goes leaves
+//! nothing behind. It refuses to touch frames, clocks and the system.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -53,7 +54,8 @@ pub enum Role {
     Lan,
     /// One host.
     Host {
-        /// Its only address, which is then nobody else's; none: the host may have any that nobody owns.
+        /// Its address, which is then nobody else's, and its only one unless it is promiscuous; none: the host may have any that
+        /// nobody has.
         own: Option<Mac>,
     },
 }
@@ -249,9 +251,14 @@ impl Switch {
         Ok(())
     }
 
-    /// Whether a port hears everything, what is for others included. Who may is for the caller to judge.
+    /// Whether a port hears everything, what is for others included; a host that owns an address then speaks for others, too, as
+    /// a bridge does. Who may is for the caller to judge.
     pub fn set_promiscuous(&mut self, id: PortId, on: bool) -> Result<(), Misuse> {
-        self.port(id)?.promiscuous = on;
+        let port = self.port(id)?;
+        port.promiscuous = on;
+        if let (Role::Host { own: Some(own) }, false) = (port.role, on) {
+            self.table.leave_but(id, own);
+        }
         Ok(())
     }
 
@@ -323,13 +330,19 @@ impl Switch {
         if !source.is_station() {
             return Err(Dropped::Malformed);
         }
-        let role = self.ports.get(&from).map(|port| port.role);
-        let most = match role {
-            Some(Role::Host { own: Some(own) }) if own != source => return Err(Dropped::Spoofed),
-            Some(Role::Host { .. }) => self.limits.per_host,
-            _ => self.limits.per_lan,
+        let port = self
+            .ports
+            .get(&from)
+            .map(|port| (port.role, port.promiscuous));
+        // What is on the LAN may have moved there; a host does not get an address by speaking with it.
+        let may = match port {
+            Some((Role::Host { own: Some(own) }, false)) if own != source => {
+                return Err(Dropped::Spoofed);
+            }
+            Some((Role::Host { .. }, _)) => (self.limits.per_host, false),
+            _ => (self.limits.per_lan, true),
         };
-        match self.table.learn(from, source, most, now) {
+        match self.table.learn(from, source, may, now) {
             Learnt::Owned => return Err(Dropped::Spoofed),
             // The frame goes its way, and frames to it go to everybody: who has many addresses harms himself.
             Learnt::Full => {

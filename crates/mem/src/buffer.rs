@@ -11,7 +11,7 @@ use verbena_wire::{Stag, To};
 use crate::access::Access;
 use crate::att::Att;
 use crate::entry::Pd;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Pages};
 use crate::refusal::Misuse;
 use crate::tpt::{Draft, Estate, Layout, Region, Reserved, Ticket, Tpt};
 use crate::vectored;
@@ -34,8 +34,21 @@ pub struct Buffer {
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: *mut [u8],
-    /// What they lie in, if another process can map them as well.
-    mapping: Option<Mapping>,
+    lies: Lies,
+}
+
+/// What the bytes of our own memory lie in.
+#[derive(Debug)]
+enum Lies {
+    /// The allocator's.
+    Heap,
+    /// What another process can map as well.
+    Shared(Mapping),
+    /// Pages that are taken when they are first written.
+    Sparse {
+        /// They go with this.
+        _pages: Pages,
+    },
 }
 
 // SAFETY: the bytes are reached by raw copies only, from any thread, as registered memory always is.
@@ -47,7 +60,7 @@ impl Memory {
     fn zeroed(len: usize) -> Memory {
         Memory {
             bytes: Box::into_raw(vec![0_u8; len].into_boxed_slice()),
-            mapping: None,
+            lies: Lies::Heap,
         }
     }
 
@@ -55,7 +68,15 @@ impl Memory {
         let start = mapping.start().as_ptr();
         Memory {
             bytes: core::ptr::slice_from_raw_parts_mut(start, mapping.len()),
-            mapping: Some(mapping),
+            lies: Lies::Shared(mapping),
+        }
+    }
+
+    fn sparse(pages: Pages) -> Memory {
+        let start = pages.start().as_ptr();
+        Memory {
+            bytes: core::ptr::slice_from_raw_parts_mut(start, pages.len()),
+            lies: Lies::Sparse { _pages: pages },
         }
     }
 
@@ -70,8 +91,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A mapping unmaps itself.
-        if self.mapping.is_none() {
+        // The others unmap themselves.
+        if matches!(self.lies, Lies::Heap) {
             // SAFETY: made by `into_raw` in `zeroed`; whoever could reach it held it, and nobody does.
             drop(unsafe { Box::from_raw(self.bytes) });
         }
@@ -82,6 +103,14 @@ impl Buffer {
     /// Allocates `len` zero bytes and registers them; users name them by their real addresses.
     pub fn new(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
         Buffer::register(tpt, len, pd, access, false)
+    }
+
+    /// The same, in pages that are taken from the system when they are first written, and go back when the buffer goes: for memory of
+    /// which a peer decides how much is used. What is not yet taken may be refused at any write, by the end of the process.
+    pub fn sparse(tpt: &Arc<Tpt>, len: usize, pd: Pd, access: Access) -> Result<Buffer, Misuse> {
+        let memory = Memory::sparse(Pages::new(len)?);
+        let at = memory.start() as u64;
+        Buffer::install(tpt, memory, (at, None), (pd, access, false))
     }
 
     /// The same, and the registration dies with the first message of a peer that ends in it (M9).
@@ -101,8 +130,9 @@ impl Buffer {
     /// Refused if the memory is not [shared](Buffer::shared), if its registration is pending, is good for one touch or is not
     /// the buffer's own, and while windows are bound to it.
     pub fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Misuse> {
-        let mapping = self.memory.mapping.as_ref();
-        let mapping = mapping.ok_or(Misuse::Private(self.stag))?;
+        let Lies::Shared(mapping) = &self.memory.lies else {
+            return Err(Misuse::Private(self.stag));
+        };
         Ok((self.tpt.estate(self.stag)?, mapping.fd()))
     }
 
@@ -144,6 +174,7 @@ impl Buffer {
         (pd, access, one_touch): (Pd, Access, bool),
     ) -> Result<Buffer, Misuse> {
         let memory = Arc::new(memory);
+        let is_sparse = matches!(memory.lies, Lies::Sparse { .. });
         let region = Region {
             att: Att::owned(memory.clone()),
             start: To::new(at),
@@ -154,6 +185,7 @@ impl Buffer {
         // SAFETY: the memory is ours, and every entry that translates to it holds it.
         let stag = unsafe {
             match stag {
+                None if is_sparse => tpt.register_unprobed(region),
                 None => tpt.register(region),
                 Some(stag) => tpt.register_at(stag, region),
             }

@@ -12,7 +12,7 @@ use rustix::fs::{
     memfd_create,
 };
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::refusal::Unfit;
 
@@ -103,6 +103,49 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `of` with this length; whoever could reach it held us, and nobody does.
+        let gone = unsafe { munmap(self.start.as_ptr().cast(), self.len.max(1)) };
+        debug_assert!(gone.is_ok(), "{gone:?}");
+    }
+}
+
+/// Private zero bytes of our own in pages of their own. None is taken before it is touched, and all go back at the end.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: as for `Mapping`.
+unsafe impl Send for Pages {}
+// SAFETY: as for `Mapping`.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    pub(crate) fn new(len: usize) -> Result<Pages, Unfit> {
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping wherever the kernel likes, which nobody else knows.
+        let start = unsafe { mmap_anonymous(core::ptr::null_mut(), len.max(1), rights, flags) };
+        let start = start.map_err(system("mmap"))?;
+        // As above: never the first page.
+        let start = NonNull::new(start.cast()).ok_or(Unfit::System {
+            call: "mmap",
+            errno: Errno::NOMEM.raw_os_error(),
+        })?;
+        Ok(Pages { start, len })
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length; whoever could reach it held us, and nobody does.
         let gone = unsafe { munmap(self.start.as_ptr().cast(), self.len.max(1)) };
         debug_assert!(gone.is_ok(), "{gone:?}");
     }

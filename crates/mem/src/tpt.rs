@@ -121,6 +121,14 @@ impl Tpt {
         self.install(verified(region)?)
     }
 
+    /// The same without asking the system whether the memory is mapped, which takes its pages.
+    /// # Safety
+    /// As for [`register`](Tpt::register), and the memory is mapped now, readable and writable.
+    pub(crate) unsafe fn register_unprobed(&self, region: Region) -> Result<Stag, Misuse> {
+        check_region(region.access, region.start, region.att.len())?;
+        self.install(entry(region))
+    }
+
     /// Registers the memory of a region once more, with its own domain, address and rights (M5).
     pub fn register_shared(
         &self,
@@ -360,6 +368,12 @@ impl Tpt {
 
 /// The entry of a region that makes sense and whose memory is there.
 fn verified(region: Region) -> Result<Entry, Misuse> {
+    check_region(region.access, region.start, region.att.len())?;
+    probe::all_mapped(&region.att, region.access.needs_writable())?;
+    Ok(entry(region))
+}
+
+fn entry(region: Region) -> Entry {
     let Region {
         att,
         start,
@@ -367,13 +381,10 @@ fn verified(region: Region) -> Result<Entry, Misuse> {
         access,
         one_touch,
     } = region;
-    let len = att.len();
-    check_region(access, start, len)?;
-    probe::all_mapped(&att, access.needs_writable())?;
-    Ok(Entry {
+    Entry {
         kind: Kind::Region,
         start,
-        len,
+        len: att.len(),
         pd,
         access: access.into(),
         one_touch,
@@ -381,7 +392,7 @@ fn verified(region: Region) -> Result<Entry, Misuse> {
         att: Arc::new(att),
         att_offset: 0,
         parent: None,
-    })
+    }
 }
 
 #[cfg(test)]

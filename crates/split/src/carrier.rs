@@ -10,10 +10,12 @@ pub mod open;
 pub(crate) mod rest;
 
 use core::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 pub use verbena::low::Beside;
+use verbena_lan::Mac;
 use verbena_nic::Wc;
 use verbena_nic::wr::{Remote, Sge};
 use verbena_wire::{Stag, To};
@@ -25,6 +27,41 @@ pub struct Pair(pub u32);
 /// A peer's request for a connection, until it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
+
+/// Where a request came from, as limits count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// An address of IPv4, of this machine or of its link; or the network of 64 bits that any other address of IPv6 is in, which is
+    /// what a machine has to itself (RFC 6177).
+    Ip(IpAddr),
+    /// A station.
+    Mac(Mac),
+}
+
+impl Source {
+    /// Whom this address counts for.
+    pub fn of(address: IpAddr) -> Source {
+        Source::Ip(match address.to_canonical() {
+            IpAddr::V6(ip) if !ip.is_loopback() && !ip.is_unicast_link_local() => {
+                let [a, b, c, d, ..] = ip.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            whole => whole,
+        })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Ip(ip @ IpAddr::V6(v6)) if v6.segments().ends_with(&[0; 4]) => {
+                write!(f, "{ip}/64")
+            }
+            Source::Ip(ip) => ip.fmt(f),
+            Source::Mac(mac) => mac.fmt(f),
+        }
+    }
+}
 
 /// What a queue pair shall be like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,10 +138,19 @@ pub enum News {
         ticket: Ticket,
         /// Who, for people.
         from: String,
+        /// Who, for limits; `None` if the carrier does not know any more.
+        source: Option<Source>,
         /// What they say.
         private: Vec<u8>,
         /// The kind of channel they want; `None` if the carrier cannot know.
         acknowledged: Option<bool>,
+    },
+    /// Somebody asked, and the carrier itself has rejected it.
+    Rejected {
+        /// Who, for people.
+        from: String,
+        /// Why, for people.
+        why: String,
     },
     /// A pair that asked, or that accepted, is connected: it may send.
     Connected {
@@ -270,5 +316,26 @@ pub trait Carrier: fmt::Debug + Send {
             call: "poll",
             error,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one_source() {
+        let of = |text: &str| Source::of(text.parse().unwrap()).to_string();
+        let each = [
+            ("10.0.0.1", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("2001:db8:1:2::7", "2001:db8:1:2::/64"),
+            ("fe80::1", "fe80::1"),
+            ("::1", "::1"),
+        ];
+        for (text, source) in each {
+            assert_eq!(of(text), source);
+        }
     }
 }

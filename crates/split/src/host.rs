@@ -312,7 +312,10 @@ impl Host {
             News::Ended { pair, why } if ours(&self.link, pair) => self.lose(&why),
             // Nobody dials a host.
             News::Request { ticket, .. } => self.carrier.reject(ticket, b"this is a host"),
-            News::Connected { .. } | News::Refused { .. } | News::Ended { .. } => {}
+            News::Connected { .. }
+            | News::Refused { .. }
+            | News::Ended { .. }
+            | News::Rejected { .. } => {}
         }
     }
 

@@ -48,12 +48,16 @@ pub struct UnitOptions {
     pub welcome: Welcome,
     /// Hosts at once.
     pub hosts: usize,
+    /// Of these, from one source address.
+    pub hosts_per_source: usize,
     /// Packets on their way, each direction, per host.
     pub elements: u32,
     /// Checksums and cutting are taken over from hosts.
     pub offloads: bool,
-    /// Hosts may hear everything.
+    /// Hosts may hear everything, and speak for others.
     pub promiscuous: bool,
+    /// An address that was heard of so long ago is forgotten; until then no host gets it.
+    pub mac_age: Duration,
     /// A host that has said nothing for so long is gone.
     pub patience: Duration,
 }
@@ -65,9 +69,11 @@ impl Default for UnitOptions {
             lane: Lane::ONLY,
             welcome: Welcome::new(),
             hosts: 64,
+            hosts_per_source: 16,
             elements: 256,
             offloads: true,
-            promiscuous: true,
+            promiscuous: false,
+            mac_age: Limits::default().age,
             patience: Duration::from_secs(5),
         }
     }
@@ -144,6 +150,7 @@ impl Unit {
     ) -> Result<Unit, UnitError> {
         let limits = Limits {
             ports: options.hosts + 1,
+            age: options.mac_age,
             ..Limits::default()
         };
         let mut switch = Switch::new(limits);

@@ -5,6 +5,7 @@
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
 
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Liar {
     carrier: Box<dyn Carrier>,
     link: Link,
+    /// Its addresses are those of no other arrangement: hosts that are not closed are there for a while.
+    salt: u64,
 }
 
 impl Liar {
@@ -50,9 +53,18 @@ impl Liar {
             let pair = link.pair(channel).unwrap();
             carrier.connect(pair, &hello.to_bytes()).unwrap();
         }
-        let mut liar = Liar { carrier, link };
+        let salt = u64::from(letter(arrangement)) << 8;
+        let mut liar = Liar {
+            carrier,
+            link,
+            salt,
+        };
         liar.until(|liar| liar.link.has_room().then_some(()));
         liar
+    }
+
+    fn mac(&self, n: u64) -> Mac {
+        Mac::local(self.salt + n)
     }
 
     fn until<T>(&mut self, mut what: impl FnMut(&mut Liar) -> Option<T>) -> T {
@@ -120,7 +132,7 @@ impl Liar {
 }
 
 /// Runs a unit with a LAN of its own, and two hosts of each arrangement.
-fn with_unit(what: impl Fn(Liar, Liar) + Sync) {
+fn with_unit(options: UnitOptions, what: impl Fn(Liar, Liar) + Sync) {
     let at: Address = "udp://127.0.0.1".parse().unwrap();
     Space::new().run(|| {
         let stop = Stop::new().unwrap();
@@ -132,8 +144,7 @@ fn with_unit(what: impl Fn(Liar, Liar) + Sync) {
                 .unwrap()
                 .remove(0);
             let carriers = vec![open::listen(&at, None).unwrap()];
-            let options = UnitOptions::default();
-            let mut unit = Unit::new(options, lan, carriers, Journal::silent()).unwrap();
+            let mut unit = Unit::new(options.clone(), lan, carriers, Journal::silent()).unwrap();
             unit.run(&stop).unwrap();
         };
         std::thread::scope(|scope| {
@@ -152,6 +163,45 @@ fn with_unit(what: impl Fn(Liar, Liar) + Sync) {
     });
 }
 
+/// Hosts may have bridges.
+fn bridges() -> UnitOptions {
+    UnitOptions {
+        promiscuous: true,
+        ..UnitOptions::default()
+    }
+}
+
+/// The LAN's interface, in this thread's namespace: its name and address.
+fn lan() -> (String, Mac) {
+    let said = ip("-o link");
+    let line = said.lines().find(|line| line.contains(": lie")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mac = words.iter().position(|word| *word == "link/ether").unwrap();
+    let name = words[1].trim_end_matches(':').to_owned();
+    (name, words[mac + 1].parse().unwrap())
+}
+
+fn ip(words: &str) -> String {
+    let ran = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(ran.status.success(), "{words}: {ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// A station of the LAN sends to everybody.
+fn speak(lan: &str, station: Mac) {
+    ip(&format!("link set {lan} up"));
+    let code = format!(
+        "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(('{lan}', 0)); \
+         s.send(bytes.fromhex('ffffffffffff{}88b6') + bytes(46))",
+        station.to_string().replace(':', "")
+    );
+    let ran = Command::new("/usr/bin/python3")
+        .args(["-c", &code])
+        .output();
+    let ran = ran.unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+}
+
 fn begin() -> Ask {
     Ask::Initialise(Terms {
         takes: Offloads::NONE,
@@ -164,8 +214,8 @@ fn frames_pass_when_there_is_an_address_and_from_that_only() {
     privileged(
         "frames_pass_when_there_is_an_address_and_from_that_only",
         || {
-            with_unit(|mut liar, _| {
-                let (own, others) = (Mac::local(1), Mac::local(2));
+            with_unit(UnitOptions::default(), |mut liar, _| {
+                let (own, others) = (liar.mac(1), liar.mac(2));
                 assert_eq!(liar.ask(&begin()).0, Status::Ok);
                 let counts = liar.send(others);
                 assert_eq!((counts.frames_in, counts.unfit), (0, 1), "no address yet");
@@ -184,11 +234,12 @@ fn frames_pass_when_there_is_an_address_and_from_that_only() {
 #[test]
 fn who_begins_twice_is_answered_twice() {
     privileged("who_begins_twice_is_answered_twice", || {
-        with_unit(|mut liar, _| {
+        with_unit(UnitOptions::default(), |mut liar, _| {
             let first = liar.ask(&begin());
             assert_eq!(first.0, Status::Ok);
             assert_eq!(liar.ask(&begin()), first);
-            assert_eq!(liar.ask(&Ask::SetMac(Mac::local(1))).0, Status::Ok);
+            let mac = liar.mac(1);
+            assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
             assert_eq!(liar.ask(&begin()).0, Status::NotAllowed, "it is up");
         });
     });
@@ -198,8 +249,8 @@ fn who_begins_twice_is_answered_twice() {
 #[test]
 fn nobody_vouches_for_checksums() {
     privileged("nobody_vouches_for_checksums", || {
-        with_unit(|mut liar, mut other| {
-            let (from, to) = (Mac::local(1), Mac::local(2));
+        with_unit(UnitOptions::default(), |mut liar, mut other| {
+            let (from, to) = (liar.mac(1), liar.mac(2));
             for (host, mac) in [(&mut liar, from), (&mut other, to)] {
                 assert_eq!(host.ask(&begin()).0, Status::Ok);
                 assert_eq!(host.ask(&Ask::SetMac(mac)).0, Status::Ok);
@@ -226,35 +277,84 @@ fn nobody_vouches_for_checksums() {
     });
 }
 
-/// Who hears everything owns no address, so that another may take it; then there is no way back, and nothing changes.
+/// Says why it is refused.
+fn refused(answer: (Status, Vec<u8>), why: &str) {
+    let said = String::from_utf8_lossy(&answer.1).into_owned();
+    assert_eq!(answer.0, Status::NotAllowed, "{said}");
+    assert!(said.contains(why), "{said}");
+}
+
 #[test]
-fn an_address_that_another_has_taken_does_not_come_back_half() {
-    let name = "an_address_that_another_has_taken_does_not_come_back_half";
-    privileged(name, || {
-        with_unit(|mut liar, mut other| {
-            let mac = Mac::local(1);
+fn an_address_that_another_host_has_is_refused() {
+    privileged("an_address_that_another_host_has_is_refused", || {
+        with_unit(bridges(), |mut liar, mut other| {
             for host in [&mut liar, &mut other] {
                 assert_eq!(host.ask(&begin()).0, Status::Ok);
             }
+            let mac = liar.mac(1);
             assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
-            assert_eq!(liar.ask(&Ask::Promiscuous(true)).0, Status::Ok);
-            assert_eq!(other.ask(&Ask::SetMac(mac)).0, Status::Ok);
-            let back = liar.ask(&Ask::Promiscuous(false)).0;
-            assert_eq!(back, Status::NotAllowed);
-            // It still hears everything, and speaks for whom it likes.
-            let none = Ask::MulticastFilter(Some(Vec::new()));
-            assert_eq!(liar.ask(&none).0, Status::Ok);
-            let mut frame = [[1, 0, 0x5e, 0, 0, 5], mac.octets()].concat();
-            frame.extend([0x88, 0xb6]);
-            frame.resize(60, 3);
-            other.link.send(&Vnet::PLAIN.emit(), &frame).unwrap();
-            other.counts();
-            liar.until(|liar| liar.link.look_at_packet(|_, _, _| ()).unwrap());
-            let counts = liar.send(Mac::local(3));
-            assert_eq!((counts.refused, counts.frames_in), (0, 1));
-            // With an address that is free there is.
-            assert_eq!(liar.ask(&Ask::SetMac(Mac::local(4))).0, Status::Ok);
+            for hears_all in [false, true] {
+                assert_eq!(liar.ask(&Ask::Promiscuous(hears_all)).0, Status::Ok);
+                refused(other.ask(&Ask::SetMac(mac)), "another host has it");
+            }
+            // It has lost nothing, and keeps what it has when it says it again.
             assert_eq!(liar.ask(&Ask::Promiscuous(false)).0, Status::Ok);
+            assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
+            assert_eq!(liar.send(mac).refused, 0);
+            // One that is free is free, and so is the one that was given up for it.
+            let free = other.mac(2);
+            assert_eq!(liar.ask(&Ask::SetMac(free)).0, Status::Ok);
+            assert_eq!(other.ask(&Ask::SetMac(mac)).0, Status::Ok);
+        });
+    });
+}
+
+#[test]
+fn an_address_of_the_lan_is_refused() {
+    privileged("an_address_of_the_lan_is_refused", || {
+        with_unit(bridges(), |mut liar, mut other| {
+            for host in [&mut liar, &mut other] {
+                assert_eq!(host.ask(&begin()).0, Status::Ok);
+            }
+            let own = liar.mac(1);
+            assert_eq!(liar.ask(&Ask::SetMac(own)).0, Status::Ok);
+            let (lan, lan_mac) = lan();
+            refused(liar.ask(&Ask::SetMac(lan_mac)), "the unit's own interface");
+            let station = liar.mac(9);
+            speak(&lan, station);
+            // The host hears it, so that the unit has.
+            liar.until(|liar| {
+                let from = |memory: &dyn Memory, offset, _| {
+                    let mut mac = [0; 6];
+                    assert!(memory.read(offset + 10 + 6, &mut mac));
+                    Mac::new(mac)
+                };
+                let came = liar.link.look_at_packet(from).unwrap();
+                (came == Some(station)).then_some(())
+            });
+            for host in [&mut liar, &mut other] {
+                refused(host.ask(&Ask::SetMac(station)), "a station of the LAN");
+            }
+            // Nor does it come to who speaks with it, even as a bridge.
+            assert_eq!(liar.ask(&Ask::Promiscuous(true)).0, Status::Ok);
+            let free = liar.mac(8);
+            assert_eq!(liar.send(free).refused, 0);
+            assert_eq!(liar.send(station).refused, 1);
+        });
+    });
+}
+
+#[test]
+fn hearing_everything_must_be_allowed() {
+    privileged("hearing_everything_must_be_allowed", || {
+        with_unit(UnitOptions::default(), |mut liar, _| {
+            assert_eq!(liar.ask(&begin()).0, Status::Ok);
+            let mac = liar.mac(1);
+            assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
+            refused(liar.ask(&Ask::Promiscuous(true)), "--allow-promiscuous");
+            assert_eq!(liar.ask(&Ask::Promiscuous(false)).0, Status::Ok);
+            let others = liar.mac(2);
+            assert_eq!(liar.send(others).refused, 1);
         });
     });
 }

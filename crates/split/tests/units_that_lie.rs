@@ -45,7 +45,7 @@ fn be_mute(carrier: &mut dyn Carrier, stop: &Stop) {
                 News::Connected { pair, .. } => {
                     link.connected(carrier, pair).unwrap();
                 }
-                News::Refused { .. } => panic!("{news:?}"),
+                News::Refused { .. } | News::Rejected { .. } => panic!("{news:?}"),
                 News::Ended { .. } => return,
             }
         }

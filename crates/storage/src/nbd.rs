@@ -1,5 +1,6 @@
 //! A disk as a network block device: clients such as `qemu-img`, `nbdcopy` and the kernel use it over a local socket.
-//! It promises one loop for several clients, their requests pipelined to the disk's depth, and bounded memory whatever they send.
+//! It promises one loop for several clients, their requests pipelined to the disk's depth, bounded memory whatever they send,
+//! and that no client ends it for the others.
 //! It refuses what NBD leaves to others: passwords, encryption, and addresses that other machines can reach.
 //!
 //! Reading order: `codec` (the bytes) → `handshake` (before the first request) → `door` (where clients come in) → `job` (a request
@@ -14,6 +15,8 @@ mod outbox;
 mod server;
 mod slots;
 mod stage;
+
+use std::time::Duration;
 
 use verbena::access::AccessList;
 
@@ -35,12 +38,25 @@ const PREFERRED: u32 = 4096;
 const _: () = assert!(MAX_REQUEST as usize <= slots::TOTAL);
 
 /// How the disk appears.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// What clients may ask for; the empty name always works.
     pub name: String,
     /// Refuses writes, even if the disk does not.
     pub read_only: bool,
+    /// A client that has stopped in the middle of a request, or takes no answers, is hung up on after so long; one that has nothing under
+    /// way, if another waits for its place.
+    pub idle: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            name: String::new(),
+            read_only: false,
+            idle: Duration::from_secs(60),
+        }
+    }
 }
 
 /// What was done for clients.

@@ -45,7 +45,15 @@ struct Served {
 impl Served {
     fn new(mut ram: Ram, place: &Place, read_only: bool) -> Served {
         let name = String::new();
-        let export = Export::bind(place, Options { name, read_only }).expect("a door");
+        let export = Export::bind(
+            place,
+            Options {
+                name,
+                read_only,
+                ..Options::default()
+            },
+        )
+        .expect("a door");
         let (uri, stop) = (export.uri().expect("a place"), Stop::new().expect("a flag"));
         let pulled = stop.clone();
         let thread = std::thread::spawn(move || {

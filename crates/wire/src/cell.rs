@@ -8,7 +8,7 @@ mod control;
 mod data;
 mod header;
 
-pub use control::{Ending, MAX_PRIVATE, NakReason, RejectReason, Terms};
+pub use control::{Cookie, Ending, MAX_PRIVATE, NakReason, RETRY_CELL, RejectReason, Terms};
 pub use data::{AddressBlock, Data, Open, Place, Tail};
 pub use header::{Header, Kind, PacketSeq, PortAddress, Way};
 
@@ -52,7 +52,12 @@ pub enum Body<'a> {
     /// This packet is missing, all before it are there.
     Nak(NakReason),
     /// Asks for a connection; the cell's packet is the first that will come.
-    Connect(Terms<'a>),
+    Connect {
+        /// What this side can do.
+        terms: Terms<'a>,
+        /// What the listener wants to see again, once it has said it.
+        cookie: Option<Cookie>,
+    },
     /// Agrees; the cell's packet is the first that will come this way.
     Accept {
         /// The packet of the Connect that is answered.
@@ -71,6 +76,13 @@ pub enum Body<'a> {
     },
     /// Ends a connection. The cell's packet is the first that this side sent, except for [`Ending::NoChannel`].
     Disconnect(Ending),
+    /// Asks for the Connect again with this cookie: nothing of it was kept.
+    Retry {
+        /// The packet of the Connect that is answered.
+        echo: PacketSeq,
+        /// The cookie.
+        cookie: Cookie,
+    },
 }
 
 impl<'a> Cell<'a> {
@@ -149,7 +161,7 @@ impl<'a> Cell<'a> {
             }
             body => {
                 let mut flags = if self.connected { CONNECTED } else { 0 };
-                if let Body::Connect(terms) | Body::Accept { terms, .. } = body
+                if let Body::Connect { terms, .. } | Body::Accept { terms, .. } = body
                     && terms.acknowledged
                 {
                     flags |= ACKNOWLEDGED;
@@ -177,10 +189,11 @@ impl Body<'_> {
             Body::Data(data) => data.place.kind(),
             Body::Ack => Kind::Ack,
             Body::Nak(_) => Kind::Nak,
-            Body::Connect(_) => Kind::Connect,
+            Body::Connect { .. } => Kind::Connect,
             Body::Accept { .. } => Kind::Accept,
             Body::Reject { .. } => Kind::Reject,
             Body::Disconnect(_) => Kind::Disconnect,
+            Body::Retry { .. } => Kind::Retry,
         }
     }
 }
@@ -237,7 +250,10 @@ impl fmt::Display for Cell<'_> {
             Body::Data(data) => data.fmt(f),
             Body::Ack => Ok(()),
             Body::Nak(reason) => write!(f, " reason={reason}"),
-            Body::Connect(terms) => terms.fmt(f),
+            Body::Connect { terms, cookie } => {
+                terms.fmt(f)?;
+                f.write_str(cookie.map_or("", |_| " cookie"))
+            }
             Body::Accept { echo, terms } => write!(f, " echo={echo}{terms}"),
             Body::Reject {
                 echo,
@@ -245,6 +261,7 @@ impl fmt::Display for Cell<'_> {
                 private,
             } => write!(f, " echo={echo} reason={reason} private={}", private.len()),
             Body::Disconnect(ending) => write!(f, " reason={ending}"),
+            Body::Retry { echo, .. } => write!(f, " echo={echo}"),
         }
     }
 }

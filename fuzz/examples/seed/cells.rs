@@ -4,8 +4,8 @@
 use core::num::NonZeroU16;
 
 use verbena_wire::cell::{
-    AddressBlock, Body, Cell, Data, Ending, NakReason, PacketSeq, Place, RejectReason, Tail, Terms,
-    Way,
+    AddressBlock, Body, Cell, Cookie, Data, Ending, NakReason, PacketSeq, Place, RejectReason,
+    Tail, Terms, Way,
 };
 use verbena_wire::crc::crc32c;
 use verbena_wire::number::Qpn;
@@ -78,12 +78,19 @@ const TERMS: Terms<'static> = Terms {
     private: b"hi",
 };
 
+const COOKIE: Cookie = Cookie([7; Cookie::LEN]);
+
 pub(crate) fn cells() -> Vec<Seed> {
     let echo = PacketSeq::new(0);
     let reject = Body::Reject {
         echo,
         reason: RejectReason::Busy,
         private: b"no",
+    };
+    let cookie = Some(COOKIE);
+    let retry = Body::Retry {
+        echo,
+        cookie: COOKIE,
     };
     let both = [
         cell(1, true, 0, send(true, 0, false)),
@@ -95,7 +102,31 @@ pub(crate) fn cells() -> Vec<Seed> {
         ("write", cell(1, true, 5, write())),
         ("ack", cell(1, true, 5, Body::Ack)),
         ("nak", cell(1, true, 5, Body::Nak(NakReason::NoBuffer))),
-        ("connect", cell(9, true, 5, Body::Connect(TERMS))),
+        (
+            "connect",
+            cell(
+                9,
+                true,
+                5,
+                Body::Connect {
+                    terms: TERMS,
+                    cookie: None,
+                },
+            ),
+        ),
+        (
+            "connect-cookie",
+            cell(
+                9,
+                true,
+                5,
+                Body::Connect {
+                    terms: TERMS,
+                    cookie,
+                },
+            ),
+        ),
+        ("retry", cell(2, true, 5, retry)),
         (
             "accept",
             cell(2, true, 5, Body::Accept { echo, terms: TERMS }),
@@ -130,7 +161,18 @@ pub(crate) fn scripts() -> Vec<Seed> {
         (16, cell(1, false, 0, Body::Ack)),
     ]);
     let accepted = script(&[
-        (7, cell(9, true, 0, Body::Connect(TERMS))),
+        (
+            7,
+            cell(
+                9,
+                true,
+                0,
+                Body::Connect {
+                    terms: TERMS,
+                    cookie: None,
+                },
+            ),
+        ),
         (11, cell(3, true, 0, send(true, 0, false))),
         (16, cell(3, true, 0, send(true, 1, true))),
         (0, cell(3, true, 0, Body::Ack)),
@@ -142,7 +184,22 @@ pub(crate) fn scripts() -> Vec<Seed> {
         (0, cell(2, true, 1, write())),
         (0, cell(2, true, 0, Body::Nak(NakReason::Gap))),
     ]);
-    vec![("loose", loose), ("accepted", accepted), ("asked", asked)]
+    let retry = Body::Retry {
+        echo,
+        cookie: COOKIE,
+    };
+    let retried = script(&[
+        (0, cell(2, true, 0, retry)),
+        (0, cell(2, true, 0, retry)),
+        (6, cell(2, true, 0, accept)),
+        (10, cell(2, true, 0, send(false, 0, true))),
+    ]);
+    vec![
+        ("loose", loose),
+        ("accepted", accepted),
+        ("asked", asked),
+        ("retried", retried),
+    ]
 }
 
 pub(crate) fn messages() -> Vec<Seed> {

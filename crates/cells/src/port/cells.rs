@@ -16,7 +16,7 @@ use crate::wqp::Moment;
 impl Port {
     /// Takes the cells of a datagram.
     pub fn handle_cells(&mut self, datagram: &[u8], now: Time, out: &mut Outbox) {
-        self.take_cells(None, datagram, now, out);
+        self.take_cells(None, true, datagram, now, out);
     }
 
     /// The same, of a carrier that knows which port a datagram came from: cells which say another are refused.
@@ -27,12 +27,25 @@ impl Port {
         now: Time,
         out: &mut Outbox,
     ) {
-        self.take_cells(Some(port), datagram, now, out);
+        self.take_cells(Some(port), true, datagram, now, out);
+    }
+
+    /// The same, without its requests for connections: nobody knows whether the sender receives what is sent to it
+    /// ([`Cookies`](crate::Cookies)).
+    pub fn handle_cells_unproven(
+        &mut self,
+        port: PortAddress,
+        datagram: &[u8],
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        self.take_cells(Some(port), false, datagram, now, out);
     }
 
     fn take_cells(
         &mut self,
         from: Option<PortAddress>,
+        proven: bool,
         datagram: &[u8],
         now: Time,
         out: &mut Outbox,
@@ -41,6 +54,9 @@ impl Port {
             match cell {
                 Ok(cell) if from.is_some_and(|port| port != cell.way.from) => {
                     self.counters.not_theirs += 1;
+                }
+                Ok(cell) if !proven && matches!(cell.body, Body::Connect { .. }) => {
+                    self.counters.unproven += 1;
                 }
                 Ok(cell) if self.is_for_us(&cell) => self.on_cell(&cell, now, out),
                 Ok(_) => self.counters.not_ours += 1,
@@ -53,7 +69,7 @@ impl Port {
     /// To this port, or a request to whoever it reaches.
     fn is_for_us(&self, cell: &Cell<'_>) -> bool {
         let to = cell.way.to;
-        let whoever = to == PortAddress::WHOEVER && matches!(cell.body, Body::Connect(_));
+        let whoever = to == PortAddress::WHOEVER && matches!(cell.body, Body::Connect { .. });
         to == self.address || whoever
     }
 
@@ -69,7 +85,7 @@ impl Port {
             now,
         };
         let (number, packet) = (cell.way.to_wqp, cell.packet);
-        if let Body::Connect(terms) = &cell.body {
+        if let Body::Connect { terms, .. } = &cell.body {
             return self.on_connect(from, number, packet, terms, &moment);
         }
         let Some(wqp) = self.wqps.get_mut(&number.get()) else {
@@ -110,7 +126,10 @@ impl Port {
                     wqp.peer_gone(*ending, fx, out);
                 }
             }
-            Body::Connect(_) => {}
+            Body::Retry { echo, cookie } => {
+                wqp.asked_again(from, *echo, *cookie);
+            }
+            Body::Connect { .. } => {}
         }
         if stray {
             self.say_no_channel(from, cell);

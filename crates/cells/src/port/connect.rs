@@ -195,7 +195,7 @@ impl Port {
 }
 
 /// The way back to whoever sent a cell to this number.
-pub(super) fn back(here: PortAddress, to: Peer, number: Qpn) -> Way {
+pub(crate) fn back(here: PortAddress, to: Peer, number: Qpn) -> Way {
     Way {
         to: to.port,
         from: here,

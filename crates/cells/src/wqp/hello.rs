@@ -3,18 +3,22 @@
 //! It refuses to know listeners.
 
 use verbena_stream::Time;
-use verbena_wire::cell::{Body, Cell, NakReason, PacketSeq, PortAddress, RejectReason, Terms};
+use verbena_wire::cell::{
+    Body, Cell, Cookie, NakReason, PacketSeq, PortAddress, RejectReason, Terms,
+};
 
 use super::Wqp;
 use crate::config::Config;
 use crate::descriptor::Peer;
 use crate::notice::{Effects, Notice};
-use crate::state::Event;
+use crate::state::{Event, State};
 
 /// What is said, and how often it was.
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) private: Vec<u8>,
+    /// What the listener wants to see in the Connect, once it has said it.
+    cookie: Option<Cookie>,
     /// The number of the Connect that is answered; none if this is the Connect.
     pub(crate) echo: Option<PacketSeq>,
     /// It must be said now.
@@ -33,6 +37,7 @@ impl Wqp {
         self.begin(first);
         self.hello = Some(Hello {
             private: private.to_vec(),
+            cookie: None,
             echo: None,
             due: true,
             tries: 0,
@@ -57,6 +62,7 @@ impl Wqp {
         self.bind(theirs, cell);
         self.hello = Some(Hello {
             private: private.to_vec(),
+            cookie: None,
             echo: Some(theirs),
             due: true,
             tries: 0,
@@ -88,6 +94,20 @@ impl Wqp {
     fn was_asked(&self, port: PortAddress) -> bool {
         let fits = |asked: PortAddress| asked == port || asked == PortAddress::WHOEVER;
         self.peer.is_some_and(|peer| fits(peer.port))
+    }
+
+    /// The listener wants the Connect again, with a cookie; it goes at once. The cookie that is said already is no news.
+    pub(crate) fn asked_again(&mut self, from: Peer, echo: PacketSeq, cookie: Cookie) {
+        let listener = self.peer.is_some_and(|peer| peer.wqp == from.wqp);
+        let asked = self.was_asked(from.port) && listener && echo == self.first_tx;
+        if let Some(hello) = self.hello.as_mut()
+            && asked
+            && self.state == State::Connecting
+            && hello.cookie != Some(cookie)
+        {
+            hello.cookie = Some(cookie);
+            hello.due = true;
+        }
     }
 
     /// The peer agreed. False if this is not what it was asked, or makes no sense.
@@ -183,7 +203,10 @@ impl Wqp {
             connected: true,
             packet: self.first_tx,
             body: match hello.echo {
-                None => Body::Connect(terms),
+                None => Body::Connect {
+                    terms,
+                    cookie: hello.cookie,
+                },
                 Some(echo) => Body::Accept { echo, terms },
             },
         })

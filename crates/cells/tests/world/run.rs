@@ -354,17 +354,20 @@ impl World {
         let body = match self.rng.below(8) {
             0 => Body::Ack,
             1 => Body::Nak(NakReason::from_code(self.rng.below(8) as u16)),
-            2 => Body::Connect(terms),
+            2 => Body::Connect {
+                terms,
+                cookie: None,
+            },
             3 => Body::Accept { echo, terms },
             4 => Body::Disconnect(Ending::from_code(self.rng.below(5) as u16)),
             _ => Body::Data(data),
         };
         let connecting = matches!(
             body,
-            Body::Connect(_) | Body::Accept { .. } | Body::Disconnect(_)
+            Body::Connect { .. } | Body::Accept { .. } | Body::Disconnect(_)
         );
         let to_wqp = match body {
-            Body::Connect(_) => Qpn::wrapping(LISTENER + self.rng.below(3) as u32),
+            Body::Connect { .. } => Qpn::wrapping(LISTENER + self.rng.below(3) as u32),
             _ => end.number,
         };
         let cell = Cell {

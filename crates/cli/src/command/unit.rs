@@ -43,6 +43,9 @@ pub(crate) struct UnitArgs {
     /// Hosts at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=255))]
     hosts: u16,
+    /// Hosts at once from one source address: of IPv4, a network of 64 bits of IPv6, a station (ethernet)
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
+    hosts_per_source: u16,
     /// Packets that may be on their way, each direction, per host
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
@@ -53,9 +56,15 @@ pub(crate) struct UnitArgs {
     /// Leave checksums and cutting to hosts
     #[arg(long)]
     no_offloads: bool,
-    /// Hosts may not hear what is for others
+    /// Hosts may ask to hear what is for others and to speak for others, as one with a bridge must
     #[arg(long)]
+    allow_promiscuous: bool,
+    /// What is so unless --allow-promiscuous is given
+    #[arg(long, hide = true, conflicts_with = "allow_promiscuous")]
     no_promiscuous: bool,
+    /// Seconds after which an address that a station was heard with is forgotten; no host gets it before
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    mac_age: u64,
     /// Payload bytes of a cell (udp, ethernet); as much as a frame of the path holds if not given
     #[arg(long, value_name = "BYTES")]
     cell: Option<u16>,
@@ -94,9 +103,11 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
     };
     let options = UnitOptions {
         hosts: usize::from(args.hosts),
+        hosts_per_source: usize::from(args.hosts_per_source),
         elements: args.elements,
         offloads: !args.no_offloads,
-        promiscuous: !args.no_promiscuous,
+        promiscuous: args.allow_promiscuous && !args.no_promiscuous,
+        mac_age: Duration::from_secs(args.mac_age),
         patience: Duration::from_secs(args.patience),
         // Its queues have one welcome.
         ..UnitOptions::default()

@@ -189,7 +189,7 @@ fn an_interface_that_is_gone_comes_back() {
 fn a_bridge_at_a_host_hears_everything() {
     privileged("faults::a_bridge_at_a_host_hears_everything", || {
         let world = World::new(Way::Iwarp, 1);
-        let _unit = world.start_unit(&[]);
+        let _unit = world.start_unit(&["--allow-promiscuous"]);
         let _host = world.bring_up(1, "b");
         let hears = || world.status("unit", "lan0")["hosts"][0]["promiscuous"] == true;
         assert!(!hears());
@@ -208,6 +208,53 @@ fn a_bridge_at_a_host_hears_everything() {
         until("the unit knows", hears);
         space.ip("link set net1 nomaster");
         until("the unit knows", || !hears());
+    });
+}
+
+/// Unless the unit allows it, a host hears what is for it, and is told why.
+#[test]
+fn hearing_everything_is_opt_in() {
+    privileged("faults::hearing_everything_is_opt_in", || {
+        let world = World::new(Way::Iwarp, 1);
+        let _unit = world.start_unit(&[]);
+        let host = world.bring_up(1, "b");
+        world.host(1).ip("link set net1 promisc on");
+        until("the host says it", || {
+            let said = host.said();
+            said.contains("not-allowed to promiscuous") && said.contains("--allow-promiscuous")
+        });
+        assert_eq!(
+            world.status("unit", "lan0")["hosts"][0]["promiscuous"],
+            false
+        );
+        ping(world.host(1), LAN, 20);
+    });
+}
+
+/// A second host with the address of the first is refused, and the first goes on; when it is gone, the second has it.
+#[test]
+fn an_address_has_one_host() {
+    privileged("faults::an_address_has_one_host", || {
+        let world = World::new(Way::Udp, 2);
+        let mut unit = world.start_unit(&[]);
+        let mac = "02:00:00:00:77:01";
+        let mut first = world.bring_up_with(1, &["--mac", mac]);
+        let mut second = world.start_host(2, &["--mac", mac]);
+        until("its interface is there", || world.has_tap(2));
+        world.dress(2);
+        until("the second is told", || {
+            second.said().contains("another host has it")
+        });
+        until("the unit says it", || {
+            unit.said().contains("was refused an address")
+        });
+        assert!(!world.has_carrier(2));
+        ping(world.host(1), LAN, 20);
+        assert_eq!(world.status("host", "net1")["connections"], 1);
+        first.signal(Signal::INT);
+        first.end();
+        world.until_up(2);
+        assert!(!unit.is_over() && !second.is_over());
     });
 }
 

@@ -23,7 +23,7 @@ struct Entry {
 pub(super) enum Learnt {
     /// It is behind the port, now or since before.
     Known,
-    /// Another port owns it.
+    /// Another port owns it, or has it and is not to lose it to this one.
     Owned,
     /// The port has its share.
     Full,
@@ -71,8 +71,17 @@ impl Table {
         Ok(())
     }
 
-    pub(super) fn learn(&mut self, port: PortId, mac: Mac, most: usize, now: Duration) -> Learnt {
+    /// A frame came from `port` with this source address. `moves`: the address may have moved there from another port that was
+    /// heard with it a while ago.
+    pub(super) fn learn(
+        &mut self,
+        port: PortId,
+        mac: Mac,
+        (most, moves): (usize, bool),
+        now: Duration,
+    ) -> Learnt {
         let heard = Some(now);
+        let age = self.age;
         if let Some(entry) = self.entries.get_mut(&mac) {
             match entry.heard {
                 None if entry.port == port => return Learnt::Known,
@@ -81,6 +90,7 @@ impl Table {
                     entry.heard = heard;
                     return Learnt::Known;
                 }
+                Some(_) if !moves && is_fresh(entry, age, now) => return Learnt::Owned,
                 // It has moved: its place there is free, here it needs one.
                 Some(_) => {}
             }

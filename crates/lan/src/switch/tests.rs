@@ -77,8 +77,49 @@ fn a_free_host_is_learnt_and_moves() {
     assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Unknown, &[a, b][..]));
     w.pass(a, mac(9), mac(5));
     assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
+    // Not at once, or anybody could take it.
+    let spoofed = Verdict::Dropped(Dropped::Spoofed);
+    assert_eq!(w.pass(b, mac(9), mac(5)), (spoofed, &[][..]));
+    assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
+    w.now = Duration::from_secs(10);
     w.pass(b, mac(9), mac(5));
     assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[b][..]));
+}
+
+#[test]
+fn a_host_takes_no_address_of_the_lan() {
+    let mut w = World::new();
+    let (lan, free) = (w.lan(), w.host(None));
+    let bridge = w.host(Some(mac(1)));
+    w.switch.set_promiscuous(bridge, true).unwrap();
+    w.pass(lan, mac(1), mac(9));
+    let spoofed = Verdict::Dropped(Dropped::Spoofed);
+    for thief in [free, bridge] {
+        assert_eq!(w.pass(thief, mac(8), mac(9)), (spoofed, &[][..]));
+    }
+    assert_eq!(w.switch.behind(mac(9), w.now), Some(lan));
+    // A station that was carried from a host to the LAN is there when it speaks there.
+    w.pass(free, mac(9), mac(5));
+    w.pass(lan, mac(1), mac(5));
+    assert_eq!(w.switch.behind(mac(5), w.now), Some(lan));
+}
+
+#[test]
+fn a_bridge_owns_its_address_and_speaks_for_others() {
+    let mut w = World::new();
+    let (lan, bridge) = (w.lan(), w.host(Some(mac(1))));
+    w.switch.set_promiscuous(bridge, true).unwrap();
+    assert_eq!(w.pass(bridge, mac(9), mac(7)).1, &[lan]);
+    assert_eq!(w.pass(lan, mac(7), mac(9)), (Verdict::Known, &[bridge][..]));
+    let (m, port) = (mac(1), bridge);
+    let thief = w.switch.add(Role::Host { own: Some(m) });
+    assert_eq!(thief, Err(Misuse::Owned { mac: m, port }));
+    // When it is one no longer, what it spoke for goes.
+    w.switch.set_promiscuous(bridge, false).unwrap();
+    assert_eq!(w.switch.behind(mac(7), w.now), None);
+    let spoofed = Verdict::Dropped(Dropped::Spoofed);
+    assert_eq!(w.pass(bridge, mac(9), mac(7)).0, spoofed);
+    assert_eq!(w.pass(lan, mac(1), mac(9)), (Verdict::Known, &[bridge][..]));
 }
 
 #[test]
@@ -304,9 +345,14 @@ impl Model {
         self.owner(mac).or(fresh.map(|(id, _)| *id))
     }
 
-    fn forward(&self, at: PortId, to: Mac, from: Mac, now: Duration) -> Vec<PortId> {
-        let spoofed = self.ports[&at].own.is_some_and(|own| own != from)
-            || self.owner(from).is_some_and(|owner| owner != at);
+    fn spoofs(&self, at: PortId, from: Mac, now: Duration) -> bool {
+        let port = &self.ports[&at];
+        !port.promiscuous && port.own.is_some_and(|own| own != from)
+            || self.owner(from).is_some_and(|owner| owner != at)
+            || !port.lan && self.find(from, now).is_some_and(|has| has != at)
+    }
+
+    fn forward(&self, at: PortId, to: Mac, spoofed: bool, now: Duration) -> Vec<PortId> {
         let place = self.find(to, now);
         let takes = |id: &PortId, port: &Plain| {
             *id != at
@@ -378,6 +424,9 @@ proptest! {
                     w.switch.set_promiscuous(id, on).unwrap();
                     if let Some(port) = model.ports.get_mut(&id) {
                         port.promiscuous = on;
+                        if !on && port.own.is_some() {
+                            model.heard.retain(|_, (at, _)| *at != id);
+                        }
                     }
                 }
                 Event::Groups(at, group) => if let Some(id) = pick(at) {
@@ -398,11 +447,12 @@ proptest! {
                     let share = model.heard.values().filter(|(p, _)| *p == id).count();
                     let most = if model.ports[&id].lan { 6 } else { 3 };
                     prop_assert!(!full || share >= most);
-                    let spoofed = verdict == Verdict::Dropped(Dropped::Spoofed);
+                    let spoofed = model.spoofs(id, from, now);
+                    prop_assert_eq!(verdict == Verdict::Dropped(Dropped::Spoofed), spoofed);
                     if !spoofed && !full && model.owner(from).is_none() {
                         model.heard.insert(from, (id, now));
                     }
-                    let expected = model.forward(id, to, from, now);
+                    let expected = model.forward(id, to, spoofed, now);
                     prop_assert_eq!(&w.to, &expected, "{:?}", verdict);
                     for id in expected {
                         if let Some(port) = model.ports.get_mut(&id) {

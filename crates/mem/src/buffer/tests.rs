@@ -19,6 +19,29 @@ fn copies_stay_inside() {
     assert!(tpt.is_empty());
 }
 
+/// Registered and not used, it takes address space and no pages.
+#[test]
+fn sparse_memory_is_taken_when_it_is_written() {
+    const LEN: usize = 256 << 20;
+    let resident = || -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+        kib.parse::<usize>().unwrap() << 10
+    };
+    let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));
+    let before = resident();
+    let buffer = Buffer::sparse(&tpt, LEN, Pd(1), Access::ALL).unwrap();
+    let mut got = [1; 4];
+    assert!(buffer.write(LEN - 3, b"end") && !buffer.write(LEN - 2, b"end"));
+    assert!(buffer.read_into(LEN - 4, &mut got));
+    assert_eq!(&got, b"\0end");
+    assert!(resident() < before + LEN / 4);
+    assert_eq!(buffer.estate().unwrap_err(), Misuse::Private(buffer.stag()));
+    drop(buffer);
+    assert!(tpt.is_empty());
+}
+
 #[test]
 fn memory_under_a_window_is_not_freed() {
     let tpt = Arc::new(Tpt::new(1..100, Policy::Verbs, 1));

@@ -2,9 +2,10 @@
 //! It promises what [`Carrier`](super::Carrier) asks for, that a peer's place cannot be taken by others, and that no completion is lost.
 //! It refuses to wait, to start threads, and to carry anything for a peer that it is not connected to.
 //!
-//! Reading order: [`CellOptions`] → `line` (`udp` with its `routes`, `ethernet`) → `outgoing` → `turn` → `pairs`.
+//! Reading order: [`CellOptions`] → `line` (`udp` with its `routes`, `ethernet`) → `gate` → `outgoing` → `turn` → `pairs`.
 
 mod ethernet;
+mod gate;
 mod line;
 mod memory;
 mod options;
@@ -35,14 +36,15 @@ use verbena_wire::number::Qpn;
 
 use super::{CarrierError, News, Pair, Result, Ticket};
 use ethernet::Ethernet;
+use gate::Gate;
 use line::Line;
 use outgoing::Outgoing;
 use udp::Udp;
 
-/// Where requests for acknowledged channels go.
-const ACKNOWLEDGED: Qpn = Qpn::wrapping(1);
+/// Where requests for acknowledged channels go. The two numbers before were those of units that knew no cookies.
+const ACKNOWLEDGED: Qpn = Qpn::wrapping(3);
 /// Where requests for the other kind go.
-const UNACKNOWLEDGED: Qpn = Qpn::wrapping(2);
+const UNACKNOWLEDGED: Qpn = Qpn::wrapping(4);
 /// Numbers below are not given to pairs.
 const FIRST_PAIR: u32 = 16;
 /// Registrations of a carrier.
@@ -54,6 +56,8 @@ const FEW: usize = 64;
 #[derive(Debug)]
 pub struct CellCarrier {
     line: Line,
+    /// Of one that listens.
+    gate: Option<Gate>,
     port: Port,
     tpt: Arc<Tpt>,
     /// Of the memory and the pairs that are made now.
@@ -137,13 +141,16 @@ impl CellCarrier {
         options: &CellOptions,
     ) -> Result<CellCarrier> {
         let mut port = Port::new(address, options.config(cell))?;
+        let mut gate = None;
         if line.unit().is_none() {
+            gate = Some(Gate::new(address)?);
             port.listen(ACKNOWLEDGED, true)?;
             port.listen(UNACKNOWLEDGED, false)?;
         }
         let cq = Cq::new(0, 1).map_err(|error| memory_error(0, &error))?;
         Ok(CellCarrier {
             line,
+            gate,
             port,
             tpt: Arc::new(Tpt::new(1..REGISTRATIONS, Policy::Verbs, random()?)),
             domain: Pd(1),

@@ -19,7 +19,7 @@ use verbena::low::{BLANK, BareCq};
 use verbena::{Config, Device, Listener, Pd, Request, Status};
 use verbena_nic::{Wc, WcOp};
 
-use super::{Carrier, CarrierError, News, Pair, Result, Ticket};
+use super::{Carrier, CarrierError, News, Pair, Result, Source, Ticket};
 use bell::{Bell, Told};
 use seat::{Seat, Stage};
 
@@ -268,6 +268,7 @@ impl IwarpCarrier {
             self.news.push_back(News::Request {
                 ticket,
                 from: request.peer().to_string(),
+                source: Some(Source::of(request.peer().ip())),
                 private: request.private_data().to_vec(),
                 // Both kinds are the same here.
                 acknowledged: None,

@@ -89,7 +89,11 @@ impl Host {
 
     fn answered(&mut self, ask: &Ask, status: Status, data: &[u8], now: Instant) {
         if status != Status::Ok {
-            let what = format!("the unit answers {status} to {}", ask.parts().0);
+            let mut what = format!("the unit answers {status} to {}", ask.parts().0);
+            if !data.is_empty() {
+                let why = String::from_utf8_lossy(data);
+                what = format!("{what}: {}", why.escape_default());
+            }
             // Without these nothing can pass.
             return match ask {
                 Ask::Initialise(_) | Ask::GetMac | Ask::SetMac(_) => self.lose(&what),

@@ -57,7 +57,7 @@ impl Side {
                     let pair = self.link.pair(hello.channel).unwrap();
                     self.carrier.accept(ticket, pair, &[]).unwrap();
                 }
-                News::Refused { why, .. } => panic!("{why}"),
+                News::Refused { why, .. } | News::Rejected { why, .. } => panic!("{why}"),
                 News::Ended { .. } => self.ended = true,
             }
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::guest::Guest;
 use super::{GuestId, Unit};
-use crate::carrier::{News, Ticket};
+use crate::carrier::{News, Source, Ticket};
 use crate::hello::{Hello, channels};
 use crate::host::packet_size;
 use crate::lane::Lane;
@@ -20,19 +20,20 @@ impl Unit {
             News::Request {
                 ticket,
                 from,
+                source,
                 private,
                 acknowledged,
             } => {
-                let asked = self.asked(at, ticket, &from, (&private, acknowledged), now);
+                let who = (from.as_str(), source);
+                let asked = self.asked(at, ticket, who, (&private, acknowledged), now);
                 if let Err(why) = asked
                     && let Some(carrier) = self.carriers.get_mut(at)
                 {
                     carrier.reject(ticket, why.as_bytes());
-                    self.rejections.add();
-                    let sentence = format!("{from} was rejected: {why}");
-                    self.note_stranger(sentence, now);
+                    self.rejected(&from, &why, now);
                 }
             }
+            News::Rejected { from, why } => self.rejected(&from, &why, now),
             News::Connected { pair, .. } => {
                 if let Some(id) = of(&self.pairs, pair) {
                     self.with_guest(id, |guest, carrier| guest.link.connected(carrier, pair));
@@ -49,12 +50,19 @@ impl Unit {
         }
     }
 
+    /// Somebody was rejected, by us or by a carrier.
+    fn rejected(&mut self, from: &str, why: &str, now: Instant) {
+        self.rejections.add();
+        let sentence = format!("{from} was rejected: {why}");
+        self.note_stranger(sentence, now);
+    }
+
     /// Somebody asks for a channel: the first of a new host, or a further one of a host that is known.
     fn asked(
         &mut self,
         at: usize,
         ticket: Ticket,
-        from: &str,
+        who: (&str, Option<Source>),
         (private, acknowledged): (&[u8], Option<bool>),
         now: Instant,
     ) -> Result<(), String> {
@@ -73,7 +81,7 @@ impl Unit {
             .find(|(_, guest)| guest.carrier == at && guest.service == hello.service);
         let id = match known {
             Some((id, _)) => *id,
-            None => self.admit(at, from, &hello, now)?,
+            None => self.admit(at, who, &hello, now)?,
         };
         let guest = self.guests.get_mut(&id).ok_or("gone already")?;
         if guest.arrangement() != hello.arrangement || !guest.claim(hello.channel) {
@@ -111,10 +119,19 @@ impl Unit {
     fn admit(
         &mut self,
         at: usize,
-        from: &str,
+        (from, source): (&str, Option<Source>),
         hello: &Hello,
         now: Instant,
     ) -> Result<GuestId, String> {
+        let most = self.options.hosts_per_source;
+        let here = self.guests.values().filter(|guest| guest.source == source);
+        if here.count() >= most {
+            let source =
+                source.map_or("an address that is forgotten".to_owned(), |s| s.to_string());
+            return Err(format!(
+                "{most} hosts of {source} are here already: see --hosts-per-source of the unit"
+            ));
+        }
         if self.guests.len() >= self.options.hosts {
             return Err(format!("{} hosts are here already", self.options.hosts));
         }
@@ -133,7 +150,7 @@ impl Unit {
             }
         }
         self.guests
-            .insert(id, Guest::new(at, from, hello, link, now));
+            .insert(id, Guest::new((at, source), from, hello, link, now));
         Ok(id)
     }
 }

@@ -10,6 +10,7 @@ use verbena_lan::{Mac, Offloads, PortId, VNET, Vnet};
 use verbena_push::{Arrangement, Refused};
 
 use crate::awake::Awake;
+use crate::carrier::Source;
 use crate::hello::{Hello, channels};
 use crate::link::Link;
 use crate::service::Counts;
@@ -46,6 +47,7 @@ impl fmt::Display for Standing {
 pub(super) struct Guest {
     /// Which carrier it came by.
     pub(super) carrier: usize,
+    pub(super) source: Option<Source>,
     pub(super) from: String,
     pub(super) name: String,
     pub(super) service: u64,
@@ -69,7 +71,7 @@ pub(super) struct Guest {
 
 impl Guest {
     pub(super) fn new(
-        carrier: usize,
+        (carrier, source): (usize, Option<Source>),
         from: &str,
         hello: &Hello,
         link: Link,
@@ -77,6 +79,7 @@ impl Guest {
     ) -> Guest {
         Guest {
             carrier,
+            source,
             from: from.to_owned(),
             name: hello.name.clone(),
             service: hello.service,

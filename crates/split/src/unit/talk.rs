@@ -1,8 +1,10 @@
 //! The configuration service of a unit (P8): what hosts ask, and what they are told.
-//! It promises an answer to everything, and that a host which comes back gets its address even if the unit has not noticed
-//! that it was gone. It refuses what the LAN's interface cannot do.
+//! It promises an answer to everything, and that no host gets an address that another has, or a station of the LAN.
+//! It refuses what the LAN's interface cannot do.
 
-use verbena_lan::{Misuse, Multicast, Offloads, Role};
+use std::time::Instant;
+
+use verbena_lan::{Mac, Multicast, Offloads, PortId, Role};
 use verbena_wire::push::{Operation, Status};
 
 use super::guest::Standing;
@@ -15,7 +17,16 @@ use crate::service::{Ask, Terms};
 const LEAST_MTU: u32 = 68;
 
 /// How a request is answered.
-type Reply = Result<Vec<u8>, Status>;
+type Reply = Result<Vec<u8>, Refusal>;
+
+/// Why a request is refused, and a sentence about it for people at the host, or none.
+struct Refusal(Status, String);
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Refusal {
+        Refusal(status, String::new())
+    }
+}
 
 impl Unit {
     /// Answers what a host asks; true if it asked.
@@ -32,7 +43,7 @@ impl Unit {
             {
                 let (status, data) = match self.answer(id, operation, &data) {
                     Ok(data) => (Status::Ok, data),
-                    Err(status) => (status, Vec::new()),
+                    Err(Refusal(status, why)) => (status, why.into_bytes()),
                 };
                 self.with_guest(id, |guest, _| {
                     Ok(guest.link.reply(context, status, &data)?)
@@ -49,7 +60,7 @@ impl Unit {
             .get(&id)
             .is_some_and(|guest| guest.port.is_some());
         if !begun && !matches!(ask, Ask::Initialise(_) | Ask::Shutdown) {
-            return Err(Status::NotAllowed);
+            return Err(Status::NotAllowed.into());
         }
         match ask {
             Ask::Initialise(terms) => self.initialise(id, terms),
@@ -57,7 +68,7 @@ impl Unit {
             Ask::SetMac(mac) => self.set_mac(id, mac),
             Ask::GetLink => Ok(vec![u8::from(self.lan_up)]),
             // It is not ours to switch the LAN on or off.
-            Ask::SetLink(_) => Err(Status::NotAllowed),
+            Ask::SetLink(_) => Err(Status::NotAllowed.into()),
             Ask::Statistics => self.statistics(id),
             // What is counted for a port is counted for its life.
             Ask::ResetStatistics => self.reset_statistics(id),
@@ -77,7 +88,7 @@ impl Unit {
         let port = match guest.port {
             // Said again: where channels lose messages, the answer may have been lost.
             Some(port) if guest.standing == Standing::Starting => port,
-            Some(_) => return Err(Status::NotAllowed),
+            Some(_) => return Err(Status::NotAllowed.into()),
             None => {
                 let added = self.switch.add(Role::Host { own: None });
                 added.map_err(|_| Status::NotAllowed)?
@@ -95,26 +106,17 @@ impl Unit {
         Ok(Terms { takes, mtu }.to_bytes().to_vec())
     }
 
-    fn set_mac(&mut self, id: GuestId, mac: verbena_lan::Mac) -> Reply {
+    fn set_mac(&mut self, id: GuestId, mac: Mac) -> Reply {
         let guest = self.guests.get(&id).ok_or(Status::NotAllowed)?;
         let port = guest.port.ok_or(Status::NotAllowed)?;
-        let own = (!guest.promiscuous).then_some(mac);
-        let owner = match self.switch.set_own(port, Some(mac)) {
-            Err(Misuse::Owned { port, .. }) => self.ports.get(&port).copied(),
-            Err(_) => return Err(Status::BadData),
-            Ok(()) => None,
-        };
-        if let Some(owner) = owner {
-            // The newest has it: a host that died and came back is sooner here than its death is noticed.
-            self.lose(owner, &format!("another host has taken {mac}"));
-            let again = self.switch.set_own(port, Some(mac));
-            again.map_err(|_| Status::NotAllowed)?;
+        if let Some(holder) = self.holder(port, mac) {
+            let why = format!("{mac} is taken: {holder}");
+            let sentence = format!("{guest} was refused an address: {why}");
+            self.note_stranger(sentence, Instant::now());
+            return Err(Refusal(Status::NotAllowed, why));
         }
-        if own.is_none() {
-            self.switch
-                .set_own(port, None)
-                .map_err(|_| Status::NotAllowed)?;
-        }
+        let set = self.switch.set_own(port, Some(mac));
+        set.map_err(|_| Status::BadData)?;
         let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
         let first = guest.standing == Standing::Starting;
         guest.mac = Some(mac);
@@ -123,6 +125,30 @@ impl Unit {
             self.journal.note(&format!("{guest} is here with {mac}"));
         }
         Ok(Vec::new())
+    }
+
+    /// Who has an address, if it is not free for the host at this port.
+    fn holder(&self, port: PortId, mac: Mac) -> Option<String> {
+        if self.lan.interface().mac() == Ok(mac) {
+            return Some("it is that of the unit's own interface".to_owned());
+        }
+        let age = Instant::now().saturating_duration_since(self.start);
+        let behind = self.switch.behind(mac, age).filter(|at| *at != port)?;
+        if behind == self.lan_id {
+            return Some(format!(
+                "a station of the LAN was heard with it in the last {:?}",
+                self.options.mac_age
+            ));
+        }
+        let other = self.ports.get(&behind);
+        let other = other.and_then(|id| self.guests.get(id));
+        Some(match other {
+            Some(other) if other.mac == Some(mac) => {
+                "another host has it; one that is gone is noticed after --patience of the unit"
+                    .to_owned()
+            }
+            _ => "a station behind another host was heard with it".to_owned(),
+        })
     }
 
     fn statistics(&self, id: GuestId) -> Reply {
@@ -149,27 +175,25 @@ impl Unit {
         let most = self.most_mtu()?;
         match (LEAST_MTU..=most).contains(&mtu) {
             true => Ok(Vec::new()),
-            false => Err(Status::BadData),
+            false => Err(Status::BadData.into()),
         }
     }
 
     fn set_promiscuous(&mut self, id: GuestId, on: bool) -> Reply {
         if on && !self.options.promiscuous {
-            return Err(Status::NotAllowed);
+            let why = "the unit must be started with --allow-promiscuous";
+            return Err(Refusal(Status::NotAllowed, why.to_owned()));
         }
         let guest = self.guests.get_mut(&id).ok_or(Status::NotAllowed)?;
         let port = guest.port.ok_or(Status::NotAllowed)?;
-        // Who hears everything, as a bridge does, speaks for others, too. Its address may have got another owner meanwhile: then all
-        // stays as it is.
-        let own = guest.mac.filter(|_| !on);
-        let set = self.switch.set_own(port, own);
-        let set = set.and_then(|()| self.switch.set_promiscuous(port, on));
+        // Who hears everything, as a bridge does, speaks for others, too.
+        let set = self.switch.set_promiscuous(port, on);
         set.map_err(|_| Status::NotAllowed)?;
         guest.promiscuous = on;
         Ok(Vec::new())
     }
 
-    fn set_groups(&mut self, id: GuestId, groups: Option<Vec<verbena_lan::Mac>>) -> Reply {
+    fn set_groups(&mut self, id: GuestId, groups: Option<Vec<Mac>>) -> Reply {
         let guest = self.guests.get(&id).ok_or(Status::NotAllowed)?;
         let port = guest.port.ok_or(Status::NotAllowed)?;
         let multicast = groups.map_or(Multicast::All, Multicast::Groups);

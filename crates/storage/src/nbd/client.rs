@@ -7,7 +7,7 @@ mod understand;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbena::Memory;
 
@@ -80,7 +80,9 @@ pub(super) struct Client {
     pub(super) readable: bool,
     pub(super) writable: bool,
     /// When it must have chosen an export.
-    pub(super) deadline: Option<Instant>,
+    deadline: Option<Instant>,
+    /// When something was last sent, understood or read.
+    moved: Instant,
     /// Why it was hung up on.
     pub(super) why: Option<String>,
 }
@@ -106,6 +108,7 @@ impl Client {
             readable: true,
             writable: true,
             deadline: Some(deadline),
+            moved: Instant::now(),
             why: None,
         }
     }
@@ -126,6 +129,31 @@ impl Client {
             Phase::Leaving => idle && self.outbox.is_empty(),
             Phase::Greeting(_) | Phase::Serving => false,
         }
+    }
+
+    /// When it is to be hung up on if nothing moves, and why: while it chooses an export, in the middle of a request of its, and when it
+    /// takes no answers. Waiting for the disk is no fault of its.
+    pub(super) fn limit(&self, idle: Duration) -> Option<(Instant, &'static str)> {
+        if let Some(deadline) = self.deadline {
+            return Some((deadline, "it chose no export in time"));
+        }
+        let limit = self.moved.checked_add(idle)?;
+        let reads = self.stalled.is_none() && !self.is_full();
+        let begun = !matches!(self.incoming, Incoming::Head) || !self.stage.is_empty();
+        match self.phase {
+            Phase::Serving if !self.outbox.is_empty() => Some((limit, "it takes no answers")),
+            Phase::Serving if reads && begun => {
+                Some((limit, "it has stopped in the middle of a request"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Since when it has nothing under way.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let idle = self.free.len() == self.jobs.len() && self.outbox.is_empty();
+        let serving = matches!(self.phase, Phase::Serving);
+        (serving && idle).then_some(self.moved)
     }
 
     /// Takes no more requests, and answers those that it has.
@@ -183,12 +211,15 @@ impl Client {
         geometry: &Geometry,
         counts: &mut Counts,
     ) -> Result<bool, Error> {
-        for _ in 0..BUDGET {
+        for turn in 0..BUDGET {
             let sent = self.transmit()?;
             let understood = self.understand(facts, geometry, counts)?;
             let read = self.receive()?;
             if !(sent || understood || read) {
                 return Ok(false);
+            }
+            if turn == 0 {
+                self.moved = Instant::now();
             }
         }
         Ok(true)

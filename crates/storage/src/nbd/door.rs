@@ -6,13 +6,21 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use verbena::access::AccessList;
 
 use crate::error::Error;
+
+/// Clients that may wait at a Unix socket.
+const BACKLOG: i32 = 128;
 
 /// Where an export can be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +51,17 @@ struct Socket {
     path: PathBuf,
     /// Device and inode: what stands there later may be somebody else's.
     id: (u64, u64),
+    /// The user who made it.
+    owner: u32,
+}
+
+/// Who was at the door.
+#[derive(Debug)]
+pub(super) enum Visitor {
+    /// A client; its socket does not block.
+    Client(OwnedFd),
+    /// Another user, who has got past the permissions of the socket; it was sent away.
+    Stranger(u32),
 }
 
 impl Door {
@@ -85,12 +104,18 @@ impl Door {
         }
     }
 
-    /// A client that waits, without waiting for one. Its socket does not block.
-    pub(super) fn accept(&self) -> io::Result<Option<OwnedFd>> {
+    /// Who waits, without waiting for anybody.
+    pub(super) fn accept(&self) -> io::Result<Option<Visitor>> {
         let accepted = match &self.listener {
-            Listener::Unix(listener, _) => listener
-                .accept()
-                .and_then(|(stream, _)| stream.set_nonblocking(true).map(|()| stream.into())),
+            Listener::Unix(listener, socket) => listener.accept().and_then(|(stream, _)| {
+                // Root may do everything.
+                let user = socket_peercred(&stream)?.uid.as_raw();
+                if user != socket.owner && user != 0 {
+                    return Ok(Visitor::Stranger(user));
+                }
+                stream.set_nonblocking(true)?;
+                Ok(Visitor::Client(stream.into()))
+            }),
             Listener::Tcp(listener) => listener.accept().and_then(|(stream, source)| {
                 if !self.admits(source) {
                     // As for one that left: the next one may be admitted.
@@ -98,16 +123,28 @@ impl Door {
                 }
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
-                Ok(stream.into())
+                Ok(Visitor::Client(stream.into()))
             }),
         };
         match accepted {
-            Ok(stream) => Ok(Some(stream)),
+            Ok(visitor) => Ok(Some(visitor)),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => Ok(None),
                 _ => Err(error),
             },
         }
+    }
+}
+
+impl Door {
+    /// Somebody waits.
+    pub(super) fn is_wanted(&self) -> bool {
+        let none = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut on = [PollFd::new(self, PollFlags::IN)];
+        poll(&mut on, Some(&none)).is_ok_and(|ready| ready > 0)
     }
 }
 
@@ -123,16 +160,25 @@ impl AsFd for Door {
 fn unix(path: &Path) -> Result<Listener, Error> {
     clear(path)?;
     let io = |error| Error::io(format!("cannot listen on {}", path.display()))(error);
-    let listener = UnixListener::bind(path).map_err(io)?;
+    let listener = bind(path).map_err(|errno| io(errno.into()))?;
     let about = fs::symlink_metadata(path).map_err(io)?;
     let socket = Socket {
         path: path.to_owned(),
         id: (about.dev(), about.ino()),
+        owner: about.uid(),
     };
-    // Whoever can open the socket has the disk.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(io)?;
-    listener.set_nonblocking(true).map_err(io)?;
     Ok(Listener::Unix(listener, socket))
+}
+
+/// Whoever can open the socket has the disk: the file has its permissions from its first moment, since bind(2) takes those of the
+/// socket's own inode, less the umask.
+fn bind(path: &Path) -> Result<UnixListener, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 /// Removes the socket of a server that is no more, and nothing else.

@@ -10,7 +10,7 @@ use rustix::event::epoll;
 use verbena::Memory;
 
 use super::client::{Client, MAX_OUTSTANDING};
-use super::door::Door;
+use super::door::{Door, Visitor};
 use super::handshake::Facts;
 use super::job::{MAX_REQUEST, Material};
 use super::{Counts, Export, slots};
@@ -40,6 +40,7 @@ pub(super) struct Server<'a, B: Blocks> {
     door: &'a Door,
     geometry: Geometry,
     facts: Facts,
+    idle: Duration,
     zeroes: Memory,
     watch: OwnedFd,
     clients: Vec<Option<Client>>,
@@ -78,6 +79,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         let zeroes = ZEROES.max(geometry.block_size as usize);
         Ok(Server {
             facts: export.facts(&geometry),
+            idle: export.options.idle,
             zeroes: blocks.memory(zeroes)?,
             blocks,
             door: &export.door,
@@ -99,13 +101,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         while !stop.pulled() {
             let busy = self.turn(say)?;
             if !busy {
-                let first = self
-                    .clients
-                    .iter()
-                    .flatten()
-                    .filter_map(|c| c.deadline)
-                    .min();
-                self.sleep(first)?;
+                self.sleep(self.deadline())?;
             }
             self.expire();
         }
@@ -136,7 +132,11 @@ impl<'a, B: Blocks> Server<'a, B> {
         self.accept(say)?;
         let mut busy = false;
         for client in self.clients.iter_mut().flatten() {
-            busy |= client.turn(&self.facts, &self.geometry, &mut self.counts)?;
+            match client.turn(&self.facts, &self.geometry, &mut self.counts) {
+                Ok(more) => busy |= more,
+                // What is wrong with one is no reason to end the others.
+                Err(error) => client.hang_up(Some(error.to_string())),
+            }
         }
         busy |= self.start()?;
         busy |= self.land()?;
@@ -185,7 +185,11 @@ impl<'a, B: Blocks> Server<'a, B> {
     fn accept(&mut self, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
         while self.knocked && self.clients.iter().flatten().count() < MAX_CLIENTS {
             let socket = match self.door.accept() {
-                Ok(Some(socket)) => socket,
+                Ok(Some(Visitor::Client(socket))) => socket,
+                Ok(Some(Visitor::Stranger(user))) => {
+                    say(&format!("a client was sent away: it is of user {user}"));
+                    continue;
+                }
                 Ok(None) => {
                     self.knocked = false;
                     break;
@@ -200,8 +204,15 @@ impl<'a, B: Blocks> Server<'a, B> {
                 }
             };
             let memory = match self.spare.pop() {
-                Some(memory) => memory,
-                None => self.blocks.memory(slots::TOTAL)?,
+                Some(memory) => Ok(memory),
+                None => self.blocks.memory(slots::TOTAL),
+            };
+            let memory = match memory {
+                Ok(memory) => memory,
+                Err(error) => {
+                    say(&format!("a client could not be let in: {error}"));
+                    continue;
+                }
             };
             let at = match self.clients.iter().position(Option::is_none) {
                 Some(at) => at,
@@ -212,8 +223,11 @@ impl<'a, B: Blocks> Server<'a, B> {
             };
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
             let name = epoll::EventData::new_u64(at as u64);
-            epoll::add(&self.watch, &socket, name, flags)
-                .map_err(|error| Error::io("an epoll set")(error.into()))?;
+            if let Err(error) = epoll::add(&self.watch, &socket, name, flags) {
+                say(&format!("a client could not be let in: {error}"));
+                self.spare.push(memory);
+                continue;
+            }
             let client = Client::new(socket, memory, Instant::now() + PATIENCE);
             self.clients[at] = Some(client);
             self.counts.clients += 1;
@@ -271,7 +285,13 @@ impl<'a, B: Blocks> Server<'a, B> {
                     Ok(Start::Taken)
                 }
                 Err(Error::Full { .. }) if self.flying > 0 => Ok(Start::Full),
-                Err(error) => Err(error),
+                // The disk is gone for everybody.
+                Err(error @ (Error::Lost(_) | Error::Silent { .. } | Error::Link(_))) => Err(error),
+                // This request is not taken. Its client has no answer for that, and the others have nothing to do with it.
+                Err(error) => {
+                    client.hang_up(Some(error.to_string()));
+                    Ok(Start::Nothing)
+                }
             };
         }
         Ok(Start::Nothing)
@@ -307,14 +327,40 @@ impl<'a, B: Blocks> Server<'a, B> {
         any
     }
 
-    /// Hangs up on who takes too long to say what it wants.
+    /// Hangs up on who takes too long to say what it wants; and if another waits, on the one that has wanted nothing for longest.
     fn expire(&mut self) {
-        let now = Instant::now();
+        let (now, idle) = (Instant::now(), self.idle);
         for client in self.clients.iter_mut().flatten() {
-            if client.deadline.is_some_and(|deadline| deadline <= now) {
-                client.hang_up(Some("it chose no export in time".into()));
+            if let Some((limit, why)) = client.limit(idle)
+                && limit <= now
+            {
+                client.hang_up(Some(why.into()));
             }
         }
+        if self.gives_way().is_some_and(|at| at <= now) {
+            let clients = self.clients.iter_mut().flatten();
+            let longest = clients.filter(|client| client.idle_since().is_some());
+            if let Some(client) = longest.min_by_key(|client| client.idle_since()) {
+                client.hang_up(Some("it was idle, and another waited for its place".into()));
+            }
+        }
+    }
+
+    /// When the client that is idle for longest must give its place to one that waits.
+    fn gives_way(&self) -> Option<Instant> {
+        let full = self.clients.iter().flatten().count() >= MAX_CLIENTS;
+        if !full || !self.door.is_wanted() {
+            return None;
+        }
+        let idle = self.clients.iter().flatten().filter_map(Client::idle_since);
+        idle.min()?.checked_add(self.idle)
+    }
+
+    /// When somebody is to be hung up on, if nothing happens before.
+    fn deadline(&self) -> Option<Instant> {
+        let clients = self.clients.iter().flatten();
+        let limits = clients.filter_map(|client| client.limit(self.idle));
+        limits.map(|(at, _)| at).chain(self.gives_way()).min()
     }
 
     fn sleep(&mut self, until: Option<Instant>) -> Result<(), Error> {

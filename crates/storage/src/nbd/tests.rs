@@ -30,10 +30,14 @@ struct Host {
 }
 
 impl Host {
-    fn new(name: &str, mut ram: Ram) -> Host {
+    fn new(name: &str, ram: Ram) -> Host {
+        Host::with(name, ram, Options::default())
+    }
+
+    fn with(name: &str, mut ram: Ram, options: Options) -> Host {
         let id = std::process::id();
         let path = std::env::temp_dir().join(format!("verbena-nbd-{id}-{name}.sock"));
-        let export = Export::bind(&Place::Unix(path.clone()), Options::default()).unwrap();
+        let export = Export::bind(&Place::Unix(path.clone()), options).unwrap();
         let stop = Stop::new().unwrap();
         let pulled = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -437,4 +441,136 @@ fn more_clients_than_fit_wait_at_the_door() {
     late.read_exact(&mut [0; 18]).unwrap();
     drop((clients, late));
     host.end();
+}
+
+/// With so little patience that a test can wait for it.
+fn impatient() -> Options {
+    Options {
+        idle: Duration::from_secs(1),
+        ..Options::default()
+    }
+}
+
+#[test]
+fn an_idle_client_gives_way_to_one_that_waits() {
+    let host = Host::with("idle", Ram::new(64, 512), impatient());
+    let mut clients: Vec<Raw> = (0..16).map(|_| host.chosen()).collect();
+    assert!(clients.iter_mut().all(Raw::is_served));
+    // Nobody waits, so that nobody is hung up on.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(clients.iter_mut().all(Raw::is_served));
+    let mut late = host.chosen();
+    assert!(late.is_served());
+    assert!(clients[0].is_cut(), "the one that was idle for longest");
+    assert!(clients[1..].iter_mut().all(Raw::is_served));
+    drop((clients, late));
+    let (_, _, said) = host.end();
+    let idle = |text: &&String| text.contains("it was idle, and another waited");
+    assert_eq!(said.iter().filter(idle).count(), 1, "{said:?}");
+}
+
+#[test]
+fn half_a_request_has_a_limit() {
+    let host = Host::with("half", Ram::filled(16384, 512, 3), impatient());
+    let mut head = host.chosen();
+    head.0.write_all(&[0x25, 0x60]).unwrap();
+    let mut payload = host.chosen();
+    payload.ask(WRITE, 0, 1, 0, 4096);
+    payload.0.write_all(&[7; 100]).unwrap();
+    let mut greedy = host.chosen();
+    for cookie in 0..200 {
+        greedy.ask(READ, 0, cookie, 0, 64 << 10);
+    }
+    let mut good = host.chosen();
+    assert!(head.is_cut() && payload.is_cut());
+    assert!(good.is_served());
+    drop((head, payload));
+    let begun = std::time::Instant::now();
+    while !is_hung_up(&greedy.0) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not hung up on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop((greedy, good));
+    let (_, _, said) = host.end();
+    for (why, count) in [
+        ("in the middle of a request", 2),
+        ("it takes no answers", 1),
+    ] {
+        let of = said.iter().filter(|text| text.contains(why)).count();
+        assert_eq!(of, count, "{said:?}");
+    }
+}
+
+/// The other side has closed its socket, whatever waits to be read.
+fn is_hung_up(stream: &UnixStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut on = [PollFd::new(stream, PollFlags::empty())];
+    let none = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut on, Some(&none)).unwrap();
+    on[0].revents().contains(PollFlags::HUP)
+}
+
+/// A request that the disk does not take ends its client, and memory that is not there keeps one out; nobody else notices.
+#[test]
+fn what_fails_for_one_client_is_not_the_end_of_others() {
+    let mut ram = Ram::new(64, 512);
+    ram.untaken.push(32..33);
+    // The zeroes, and two clients.
+    ram.memories = Some(3);
+    let host = Host::new("alone", ram);
+    let (mut good, mut bad) = (host.chosen(), host.chosen());
+    let mut third = UnixStream::connect(&host.path).unwrap();
+    third
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    assert!(matches!(third.read(&mut [0; 1]), Ok(0)), "no memory for it");
+    assert!(bad.is_served());
+    bad.ask(READ, 0, 1, 32 * 512, 512);
+    assert!(bad.is_cut());
+    assert!(good.is_served());
+    // Its place, and its memory, are free.
+    assert!(host.chosen().is_served());
+    drop(good);
+    let (_, counts, said) = host.end();
+    assert_eq!(counts.clients, 3);
+    assert!(said.iter().any(|text| text.contains("no more memory")));
+    assert!(said.iter().any(|text| text.contains("it is not taken")));
+}
+
+/// Even if the socket's permissions let it in.
+#[test]
+fn another_user_is_sent_away() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: another_user_is_sent_away: needs root");
+        return;
+    }
+    let host = Host::new("other-user", Ram::new(64, 512));
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(&host.path, open).unwrap();
+    let code = format!(
+        "import socket; s = socket.socket(socket.AF_UNIX); s.connect('{}'); print(len(s.recv(18)))",
+        host.path.display()
+    );
+    let greeted = |user: &str| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args([
+            &format!("--reuid={user}"),
+            "--clear-groups",
+            "/usr/bin/python3",
+            "-c",
+        ]);
+        let ran = command.arg(&code).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(greeted("65534"), "0");
+    assert_eq!(greeted("0"), "18");
+    let (_, _, said) = host.end();
+    assert!(
+        said.iter().any(|text| text.contains("of user 65534")),
+        "{said:?}"
+    );
 }

@@ -26,6 +26,10 @@ pub(crate) struct Ram {
     pub(crate) bad: Vec<(Range<u64>, Failure)>,
     /// Requests after which the disk is lost.
     pub(crate) life: Option<usize>,
+    /// Requests that touch these blocks are not taken.
+    pub(crate) untaken: Vec<Range<u64>>,
+    /// How often it gives memory, if that is limited.
+    pub(crate) memories: Option<usize>,
     /// Takes no memory but its own.
     pub(crate) foreign: bool,
     /// What happened, for a look afterwards.
@@ -68,6 +72,8 @@ impl Ram {
             dice: 0,
             bad: Vec::new(),
             life: None,
+            untaken: Vec::new(),
+            memories: None,
             foreign: false,
             seen: Seen::default(),
             flying: Vec::new(),
@@ -164,6 +170,10 @@ impl Blocks for Ram {
     }
 
     fn memory(&mut self, len: usize) -> Result<Memory, Error> {
+        if let Some(left) = &mut self.memories {
+            let none = || Error::Setting("no more memory".to_owned());
+            *left = left.checked_sub(1).ok_or_else(none)?;
+        }
         Ok(DEVICE.memory(len, Access::ALL)?)
     }
 
@@ -175,6 +185,14 @@ impl Blocks for Ram {
         let depth = self.depth;
         if self.flying.len() >= depth {
             return Err(Error::Full { depth });
+        }
+        let lba = match &request {
+            Request::Read { at, .. } | Request::Write { at, .. } => Some(at.lba),
+            _ => None,
+        };
+        let untaken = |range: &Range<u64>| lba.is_some_and(|lba| range.contains(&lba));
+        if self.untaken.iter().any(untaken) {
+            return Err(Error::Setting("it is not taken".to_owned()));
         }
         assert!(self.flying.iter().all(|f| f.0 != id), "id {id} twice");
         self.flying.push((id, request, self.delay));

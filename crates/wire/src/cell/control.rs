@@ -5,17 +5,21 @@
 use core::fmt;
 
 use super::header::ACKNOWLEDGED;
-use super::{Body, Header, Kind, PacketSeq};
+use super::{Body, CRC_LEN, Header, Kind, PacketSeq};
 use crate::Malformed;
 
 /// Payload of a Nak: two bytes of zero and the reason.
 const NAK_LEN: usize = 4;
-/// Payload of a Connect before the private data: largest payload of a cell, two bytes of zero.
+/// Payload of a Connect before cookie and private data: largest payload of a cell, length of the cookie.
 const CONNECT_LEN: usize = 4;
 /// Of an Accept and a Reject: the same with the echo behind, or reason, two bytes of zero, echo.
 const ANSWER_LEN: usize = 8;
 /// Payload of a Disconnect: reason, two bytes of zero.
 const DISCONNECT_LEN: usize = 4;
+/// Payload of a Retry: echo, cookie.
+const RETRY_LEN: usize = 4 + Cookie::LEN;
+/// Bytes of a Retry: a datagram with a Connect is at least so long, or it may find no answer.
+pub const RETRY_CELL: usize = Header::LEN + RETRY_LEN + CRC_LEN;
 
 /// Most bytes that consumers may say to each other while they connect.
 pub const MAX_PRIVATE: usize = 512;
@@ -104,6 +108,15 @@ reason! {
     }
 }
 
+/// What a listener gives to the source address of a Connect, and wants to see again before it keeps anything of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie(pub [u8; Cookie::LEN]);
+
+impl Cookie {
+    /// Its bytes.
+    pub const LEN: usize = 16;
+}
+
 /// What one side of a connection can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms<'a> {
@@ -143,9 +156,19 @@ pub(super) fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Body<'a>, 
             Ok(Body::Nak(NakReason::from_code(code)))
         }
         Kind::Connect => {
-            let ([a, b, c, d], private) = front::<CONNECT_LEN>(kind, payload)?;
-            zero(c, d)?;
-            Ok(Body::Connect(terms(u16::from_be_bytes([a, b]), private)))
+            let ([a, b, c, d], rest) = front::<CONNECT_LEN>(kind, payload)?;
+            let (cookie, private) = match usize::from(u16::from_be_bytes([c, d])) {
+                Cookie::LEN => {
+                    let (cookie, private) = front::<{ Cookie::LEN }>(kind, rest)?;
+                    (Some(Cookie(cookie)), private)
+                }
+                _ => {
+                    zero(c, d)?;
+                    (None, rest)
+                }
+            };
+            let terms = terms(u16::from_be_bytes([a, b]), short(private)?);
+            Ok(Body::Connect { terms, cookie })
         }
         Kind::Accept => {
             let (number, echo, private) = answer(kind, payload)?;
@@ -167,6 +190,12 @@ pub(super) fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Body<'a>, 
             let code = u16::from_be_bytes([a, b]);
             Ok(Body::Disconnect(Ending::from_code(code)))
         }
+        Kind::Retry => {
+            let [a, b, c, d, cookie @ ..] = exact::<RETRY_LEN>(kind, payload)?;
+            let echo = PacketSeq::new(u32::from_be_bytes([a, b, c, d]));
+            let cookie = Cookie(cookie);
+            Ok(Body::Retry { echo, cookie })
+        }
         Kind::Send | Kind::Write => Err(Malformed::CellKind { got: kind as u8 }),
     }
 }
@@ -176,10 +205,13 @@ pub(super) fn payload_len(body: &Body<'_>) -> usize {
     match body {
         Body::Data(_) | Body::Ack => 0,
         Body::Nak(_) => NAK_LEN,
-        Body::Connect(terms) => CONNECT_LEN + cut(terms.private).len(),
+        Body::Connect { terms, cookie } => {
+            CONNECT_LEN + cookie.map_or(0, |_| Cookie::LEN) + cut(terms.private).len()
+        }
         Body::Accept { terms, .. } => ANSWER_LEN + cut(terms.private).len(),
         Body::Reject { private, .. } => ANSWER_LEN + cut(private).len(),
         Body::Disconnect(_) => DISCONNECT_LEN,
+        Body::Retry { .. } => RETRY_LEN,
     }
 }
 
@@ -189,8 +221,10 @@ pub(super) fn emit(body: &Body<'_>, out: &mut Vec<u8>) {
     match body {
         Body::Data(_) | Body::Ack => {}
         Body::Nak(reason) => out.extend_from_slice(&words(0, reason.code())),
-        Body::Connect(terms) => {
-            out.extend_from_slice(&words(terms.cell, 0));
+        Body::Connect { terms, cookie } => {
+            let cookie = cookie.as_ref().map_or(&[][..], |cookie| &cookie.0);
+            out.extend_from_slice(&words(terms.cell, cookie.len() as u16));
+            out.extend_from_slice(cookie);
             out.extend_from_slice(cut(terms.private));
         }
         Body::Accept { echo, terms } => {
@@ -208,6 +242,10 @@ pub(super) fn emit(body: &Body<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(cut(private));
         }
         Body::Disconnect(ending) => out.extend_from_slice(&words(ending.code(), 0)),
+        Body::Retry { echo, cookie } => {
+            out.extend_from_slice(&echo.get().to_be_bytes());
+            out.extend_from_slice(&cookie.0);
+        }
     }
 }
 
@@ -215,7 +253,7 @@ fn answer(kind: Kind, payload: &[u8]) -> Result<(u16, PacketSeq, &[u8]), Malform
     let ([a, b, c, d, e, f, g, h], private) = front::<ANSWER_LEN>(kind, payload)?;
     zero(c, d)?;
     let echo = PacketSeq::new(u32::from_be_bytes([e, f, g, h]));
-    Ok((u16::from_be_bytes([a, b]), echo, private))
+    Ok((u16::from_be_bytes([a, b]), echo, short(private)?))
 }
 
 fn zero(a: u8, b: u8) -> Result<(), Malformed> {
@@ -233,14 +271,19 @@ fn front<const N: usize>(kind: Kind, payload: &[u8]) -> Result<([u8; N], &[u8]),
         need: N,
         got: payload.len(),
     })?;
-    if rest.len() > MAX_PRIVATE {
+    Ok((*front, rest))
+}
+
+/// Private data that is not longer than it may be.
+fn short(private: &[u8]) -> Result<&[u8], Malformed> {
+    if private.len() > MAX_PRIVATE {
         return Err(Malformed::TooLong {
             what: "private data of a cell",
             limit: MAX_PRIVATE,
-            got: rest.len(),
+            got: private.len(),
         });
     }
-    Ok((*front, rest))
+    Ok(private)
 }
 
 /// What is sent of private data: surplus bytes are not.

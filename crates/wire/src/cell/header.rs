@@ -131,11 +131,13 @@ pub enum Kind {
     Reject = 6,
     /// Ends one.
     Disconnect = 7,
+    /// Asks for the Connect again, with a cookie.
+    Retry = 8,
 }
 
 impl Kind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Send,
         Kind::Write,
         Kind::Ack,
@@ -144,6 +146,7 @@ impl Kind {
         Kind::Accept,
         Kind::Reject,
         Kind::Disconnect,
+        Kind::Retry,
     ];
 
     /// It carries a piece of a packet.
@@ -156,7 +159,7 @@ impl Kind {
         match self {
             Kind::Send | Kind::Write => !RESERVED,
             Kind::Connect | Kind::Accept => CONNECTED | ACKNOWLEDGED,
-            Kind::Ack | Kind::Nak | Kind::Reject | Kind::Disconnect => CONNECTED,
+            Kind::Ack | Kind::Nak | Kind::Reject | Kind::Disconnect | Kind::Retry => CONNECTED,
         }
     }
 
@@ -164,7 +167,9 @@ impl Kind {
     const fn needs(self) -> u8 {
         match self {
             Kind::Send | Kind::Write | Kind::Ack | Kind::Nak => 0,
-            Kind::Connect | Kind::Accept | Kind::Reject | Kind::Disconnect => CONNECTED,
+            Kind::Connect | Kind::Accept | Kind::Reject | Kind::Disconnect | Kind::Retry => {
+                CONNECTED
+            }
         }
     }
 }
@@ -180,6 +185,7 @@ impl fmt::Display for Kind {
             Kind::Accept => "accept",
             Kind::Reject => "reject",
             Kind::Disconnect => "disconnect",
+            Kind::Retry => "retry",
         })
     }
 }

@@ -33,6 +33,8 @@ fn data<'a>(place: Place, tail: Tail, payload: &'a [u8]) -> Data<'a> {
     }
 }
 
+const COOKIE: Cookie = Cookie([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+
 /// The header behind its first four bytes, with packet 5.
 const WAY: &str = "020000000002 020000000001 000a0b0c 00000007 00000005";
 
@@ -86,8 +88,25 @@ fn golden() -> Vec<(String, Cell<'static>)> {
             body(false, Body::Nak(NakReason::NoBuffer))
         }),
         row("14180006", "0000 0000 01000000 6869", {
-            body(true, Body::Connect(terms(true)))
+            body(
+                true,
+                Body::Connect {
+                    terms: terms(true),
+                    cookie: None,
+                },
+            )
         }),
+        row(
+            "14180016",
+            "0000 0000 01000010 000102030405060708090a0b0c0d0e0f 6869",
+            body(
+                true,
+                Body::Connect {
+                    terms: terms(true),
+                    cookie: Some(COOKIE),
+                },
+            ),
+        ),
         row("1510000a", "0000 0000 01000000 01020304 6869", {
             let terms = terms(false);
             body(true, Body::Accept { echo, terms })
@@ -106,6 +125,14 @@ fn golden() -> Vec<(String, Cell<'static>)> {
         row("17100004", "0000 0000 00020000", {
             body(true, Body::Disconnect(Ending::Failed))
         }),
+        row(
+            "18100014",
+            "0000 0000 01020304 000102030405060708090a0b0c0d0e0f",
+            {
+                let cookie = COOKIE;
+                body(true, Body::Retry { echo, cookie })
+            },
+        ),
     ]
 }
 
@@ -191,7 +218,7 @@ fn lies_under_a_good_checksum_are_refused() {
             lie("20010000", "0000 0000"),
             Malformed::CellVersion { got: 2 },
         ),
-        (lie("18100000", "0000 0000"), Malformed::CellKind { got: 8 }),
+        (lie("19100000", "0000 0000"), Malformed::CellKind { got: 9 }),
         (
             lie("1f100000", "0000 0000"),
             Malformed::CellKind { got: 15 },
@@ -274,6 +301,27 @@ fn lies_under_a_good_checksum_are_refused() {
             lie("13100004", "0000 0000 00010001"),
             Malformed::CellReserved { got: 1 },
         ),
+        // A cookie of another length, and half of one.
+        (
+            lie("14180006", "0000 0000 01000002 6869"),
+            Malformed::CellReserved { got: 2 },
+        ),
+        (
+            lie("14180006", "0000 0000 01000010 6869"),
+            Malformed::CellPayload {
+                kind: 4,
+                need: 16,
+                got: 2,
+            },
+        ),
+        (
+            lie("18100004", "0000 0000 01020304"),
+            Malformed::CellPayload {
+                kind: 8,
+                need: 20,
+                got: 4,
+            },
+        ),
     ];
     for (bytes, error) in cases {
         assert_eq!(Cell::parse(&bytes), Err(error));
@@ -294,10 +342,24 @@ fn private_data_has_a_limit() {
         private,
     };
     let long = [7; MAX_PRIVATE + 1];
-    let fits = cell(true, 0, Body::Connect(terms(&long[1..])));
+    let fits = cell(
+        true,
+        0,
+        Body::Connect {
+            terms: terms(&long[1..]),
+            cookie: None,
+        },
+    );
     assert_eq!(Cell::parse(&emitted(&fits)).map(|(cell, _)| cell), Ok(fits));
     // Surplus bytes are not sent, and refused when they come.
-    let cut = cell(true, 0, Body::Connect(terms(&long)));
+    let cut = cell(
+        true,
+        0,
+        Body::Connect {
+            terms: terms(&long),
+            cookie: None,
+        },
+    );
     assert_eq!(emitted(&cut), emitted(&fits));
     let mut bytes = emitted(&fits);
     bytes.truncate(bytes.len() - CRC_LEN);
@@ -364,7 +426,11 @@ fn prints_one_line() {
     );
     assert_eq!(lines[5], format!("nak {way} reason=no-buffer"));
     assert_eq!(
-        lines[8],
+        lines[7],
+        format!("connect {way} connected cell=256 private=2 acknowledged cookie")
+    );
+    assert_eq!(
+        lines[9],
         format!("reject {way} connected echo=16909060 reason=busy private=1")
     );
 }

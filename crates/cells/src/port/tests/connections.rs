@@ -3,7 +3,9 @@
 use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
 use verbena_stream::Time;
-use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, PortAddress, RejectReason, Terms, Way};
+use verbena_wire::cell::{
+    Body, Cell, Cells, Cookie, Ending, PacketSeq, PortAddress, RejectReason, Terms, Way,
+};
 use verbena_wire::number::Qpn;
 
 use crate::testing::*;
@@ -199,7 +201,7 @@ fn nobody_answers_for_ever() {
     let mut asked = 0;
     while pair.a.state() == State::Connecting {
         pair.carry_but(|_, cell| {
-            asked += usize::from(matches!(cell.body, Body::Connect(_)));
+            asked += usize::from(matches!(cell.body, Body::Connect { .. }));
             false
         });
         assert!(pair.wait());
@@ -207,6 +209,66 @@ fn nobody_answers_for_ever() {
     assert_eq!(asked, 9, "once, and eight times again");
     assert_eq!(pair.a.notices(), [Notice::Unanswered { wqp: WQP }]);
     assert!(!pair.wait());
+}
+
+/// A listener that keeps nothing says Retry: the Connect goes again at once, with the cookie, and once for each cookie.
+#[test]
+fn a_retry_repeats_the_connect_with_its_cookie() {
+    let mut pair = Pair::apart(kind(true, true), Config::default());
+    pair.ask();
+    let said = |pair: &mut Pair| -> Vec<Option<Cookie>> {
+        let mut said = Vec::new();
+        while let Some(datagram) = pair.a.transmit(pair.now) {
+            said.extend(Cells::new(&datagram).map(|cell| match cell.unwrap().body {
+                Body::Connect { cookie, terms } => {
+                    assert_eq!(terms.private, b"hello");
+                    cookie
+                }
+                other => panic!("{other:?}"),
+            }));
+        }
+        said
+    };
+    assert_eq!(said(&mut pair), [None]);
+    let retry = |pair: &mut Pair, listener, echo, cookie| {
+        let way = Way {
+            to: address(1),
+            from: address(2),
+            to_wqp: WQP,
+            from_wqp: listener,
+        };
+        let bytes = bytes(way, PacketSeq::default(), Body::Retry { echo, cookie });
+        pair.a.port.handle_cells(&bytes, pair.now, &mut pair.a.out);
+    };
+    let (one, other) = (Cookie([1; 16]), Cookie([2; 16]));
+    retry(&mut pair, LISTENER, FIRST.next(), one);
+    retry(&mut pair, Qpn::wrapping(1), FIRST, one);
+    assert_eq!(said(&mut pair), [], "not what was asked");
+    for cookie in [one, other] {
+        retry(&mut pair, LISTENER, FIRST, cookie);
+        retry(&mut pair, LISTENER, FIRST, cookie);
+        assert_eq!(said(&mut pair), [Some(cookie)]);
+    }
+    // Lost on the way: it is said again in time, and with the cookie.
+    assert!(pair.wait());
+    assert_eq!(said(&mut pair), [Some(other)]);
+}
+
+/// Of a sender that has proven nothing everything is taken but requests.
+#[test]
+fn an_unproven_request_leaves_nothing() {
+    let mut pair = Pair::apart(kind(true, true), Config::default());
+    pair.b.port.listen(LISTENER, true).unwrap();
+    pair.ask();
+    let datagram = pair.a.transmit(pair.now).unwrap();
+    let (from, now) = (address(1), pair.now);
+    let b = &mut pair.b;
+    b.port
+        .handle_cells_unproven(from, &datagram, now, &mut b.out);
+    assert_eq!(b.notices(), []);
+    assert_eq!((b.port.counters().unproven, b.port.deadline()), (1, None));
+    b.port.handle_cells_from(from, &datagram, now, &mut b.out);
+    assert_eq!(b.notices().len(), 1);
 }
 
 /// The Accept is lost twice: the Connect that comes again is answered again, and nobody is asked twice.
@@ -353,7 +415,14 @@ fn a_flood_of_requests_stays_within_its_limits() {
     };
     for from in 10..20 {
         for wqp in 0..100 {
-            let bytes = bytes(way(from, wqp, LISTENER), FIRST, Body::Connect(terms));
+            let bytes = bytes(
+                way(from, wqp, LISTENER),
+                FIRST,
+                Body::Connect {
+                    terms,
+                    cookie: None,
+                },
+            );
             pair.b.port.handle_cells(&bytes, pair.now, &mut pair.b.out);
         }
     }

@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use verbena::Config;
@@ -33,6 +34,10 @@ pub(super) struct Nbd {
     /// Refuse writes, even if the disk does not
     #[arg(long)]
     read_only: bool,
+    /// Seconds after which a client that has stopped in the middle of a request, or takes no answers, is hung up on; one that wants
+    /// nothing, if another waits for its place
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    idle: u64,
     /// Say nothing but the address and errors
     #[arg(long, short)]
     quiet: bool,
@@ -51,6 +56,7 @@ pub(super) fn nbd(args: &Nbd) -> Result<(), Fault> {
     let options = Options {
         name: args.name.clone(),
         read_only: args.read_only,
+        idle: Duration::from_secs(args.idle),
     };
     let mut export = Export::bind(&place, options)?;
     let config = Config::load()?;

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use verbena_lan::{Ether, Inbox, Mac, Sent};
 use verbena_wire::cell::PortAddress;
 
+use super::gate::Gate;
 use super::line::{Passed, Place};
 use super::options::CellOptions;
 use super::outgoing::Datagram;
@@ -55,15 +56,27 @@ impl Ethernet {
         self.unit
     }
 
-    pub(super) fn receive(&mut self, mut take: impl FnMut(PortAddress, &[u8])) -> Result<Passed> {
+    pub(super) fn receive(
+        &mut self,
+        mut gate: Option<&mut Gate>,
+        mut take: impl FnMut(PortAddress, bool, &[u8]),
+    ) -> Result<Passed> {
         let came = self.socket.receive(&mut self.inbox)?;
         let mut passed = Passed {
             more: came == self.inbox.rooms(),
             ..Passed::default()
         };
         for (from, datagram) in self.inbox.frames() {
+            let port = PortAddress(from.octets());
+            // One that dials hears nobody but the unit.
+            if self.unit.is_some_and(|unit| unit != port) {
+                continue;
+            }
             passed.datagrams += 1;
-            take(PortAddress(from.octets()), datagram);
+            let place = Place::Ethernet(from);
+            let judge = |gate: &mut &mut Gate| gate.judge(place, port, datagram);
+            let proven = gate.as_mut().is_some_and(judge);
+            take(port, proven, datagram);
         }
         passed.strangers = (came as u64).saturating_sub(passed.datagrams);
         Ok(passed)

@@ -2,7 +2,8 @@
 //! It promises to know who sent a datagram before its cells are looked at, and never to wait.
 //! It refuses to look at cells, but for who asks for a connection.
 
-use std::net::SocketAddr;
+use core::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
@@ -10,15 +11,49 @@ use verbena_lan::{Mac, Sent};
 use verbena_wire::cell::PortAddress;
 
 use super::ethernet::Ethernet;
+use super::gate::Gate;
 use super::outgoing::Datagram;
 use super::udp::Udp;
-use crate::carrier::Result;
+use crate::carrier::{Result, Source};
 
 /// Where a datagram goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Udp(SocketAddr),
     Ethernet(Mac),
+}
+
+impl Place {
+    /// Its address, by which cookies know it.
+    pub(super) fn source(self) -> Vec<u8> {
+        match self {
+            Place::Udp(place) => {
+                let ip = match place.ip() {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                    IpAddr::V6(ip) => ip,
+                };
+                [&ip.octets()[..], &place.port().to_be_bytes()].concat()
+            }
+            Place::Ethernet(mac) => mac.octets().to_vec(),
+        }
+    }
+
+    /// Whom limits count it for.
+    pub(super) fn counts_for(self) -> Source {
+        match self {
+            Place::Udp(place) => Source::of(place.ip()),
+            Place::Ethernet(mac) => Source::Mac(mac),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Udp(place) => place.fmt(f),
+            Place::Ethernet(mac) => mac.fmt(f),
+        }
+    }
 }
 
 /// What the line did with what came.
@@ -42,15 +77,17 @@ pub(super) enum Line {
 }
 
 impl Line {
-    /// Takes what came, up to a batch, and hands each datagram on with the port that sent it.
+    /// Takes what came, up to a batch, and hands each datagram on with the port that sent it, and whether its requests for
+    /// connections may be taken.
     pub(super) fn receive(
         &mut self,
         now: Instant,
-        take: impl FnMut(PortAddress, &[u8]),
+        gate: Option<&mut Gate>,
+        take: impl FnMut(PortAddress, bool, &[u8]),
     ) -> Result<Passed> {
         match self {
-            Line::Udp(udp) => udp.receive(now, take),
-            Line::Ethernet(ethernet) => ethernet.receive(take),
+            Line::Udp(udp) => udp.receive(now, gate, take),
+            Line::Ethernet(ethernet) => ethernet.receive(gate, take),
         }
     }
 

@@ -84,6 +84,8 @@ pub struct CellCounters {
     pub strangers: u64,
     /// Requests for a connection in the name of somebody who is connected from elsewhere.
     pub diverted: u64,
+    /// Datagrams of senders that asked for a connection without a good cookie, and were answered.
+    pub retries: u64,
     /// Datagrams that the system would not send, or that nobody knows the way for any more.
     pub lost: u64,
 }

@@ -144,7 +144,7 @@ struct What {
 /// The pair that news is about.
 fn of(news: &News) -> Option<Pair> {
     match news {
-        News::Request { .. } => None,
+        News::Request { .. } | News::Rejected { .. } => None,
         News::Connected { pair, .. } | News::Refused { pair, .. } | News::Ended { pair, .. } => {
             Some(*pair)
         }
@@ -171,7 +171,8 @@ impl Carrier for CellCarrier {
     }
 
     fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
-        let buffer = Buffer::new(&self.tpt, len, self.domain, access(reach));
+        // How much of it is used is the peer's choice, so it is taken as it is used.
+        let buffer = Buffer::sparse(&self.tpt, len, self.domain, access(reach));
         let buffer = buffer.map_err(|misuse| memory_error(len, &misuse))?;
         Ok(Box::new(CellMemory(buffer)))
     }

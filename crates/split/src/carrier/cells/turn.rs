@@ -18,6 +18,9 @@ const RECEIVES: usize = 8;
 /// Bytes that leave per turn, and then one batch more at most.
 const BYTES: usize = 1 << 20;
 
+/// What is said of those who ask as hosts did before there were cookies.
+const TOO_OLD: &str = "the host is too old: it knows no cookies (docs/cells.md); take the same version of Verbena on both sides";
+
 impl CellCarrier {
     pub(super) fn take_turn(&mut self, now: Instant, done: &mut Vec<Wc>) -> Result<()> {
         let time = self.time(now);
@@ -35,13 +38,21 @@ impl CellCarrier {
     }
 
     fn receive(&mut self, now: Instant, time: Time) -> Result<()> {
+        if let Some(gate) = &mut self.gate {
+            gate.begin(time)?;
+        }
         for _ in 0..RECEIVES {
             let (port, outbox) = (&mut self.port, &mut self.outbox);
             let (cq, scratch, done) = (&self.cq, &mut self.scratch, &mut self.done);
-            let passed = self.line.receive(now, |from, datagram| {
-                port.handle_cells_from(from, datagram, time, outbox);
+            let gate = self.gate.as_mut();
+            let passed = self.line.receive(now, gate, |from, proven, datagram| {
+                match proven {
+                    true => port.handle_cells_from(from, datagram, time, outbox),
+                    false => port.handle_cells_unproven(from, datagram, time, outbox),
+                }
                 super::pairs::collect(cq, scratch, done);
             })?;
+            self.answer_strangers()?;
             self.counters.datagrams_in += passed.datagrams;
             self.counters.strangers += passed.strangers;
             self.counters.diverted += passed.diverted;
@@ -50,6 +61,24 @@ impl CellCarrier {
             }
         }
         self.busy = true;
+        Ok(())
+    }
+
+    /// Sends what the gate has to say to those who asked without a cookie, as far as the system takes it now.
+    fn answer_strangers(&mut self) -> Result<()> {
+        let Some(gate) = &mut self.gate else {
+            return Ok(());
+        };
+        if !gate.answers().is_empty() {
+            self.counters.retries += gate.answers().len() as u64;
+            self.line.send(gate.answers())?;
+        }
+        for place in gate.answered() {
+            self.news.push_back(News::Rejected {
+                from: place.to_string(),
+                why: TOO_OLD.to_owned(),
+            });
+        }
         Ok(())
     }
 
@@ -87,6 +116,9 @@ impl CellCarrier {
                 self.outgoing.keep(datagram);
                 break;
             };
+            if self.gate.is_none() {
+                verbena_cells::cookie::pad(&mut datagram);
+            }
             bytes += datagram.len();
             match self.line.place(port) {
                 Some(place) => self.outgoing.push(port, place, datagram),
@@ -132,6 +164,7 @@ impl CellCarrier {
                     News::Request {
                         ticket,
                         from: self.line.describe(from.port),
+                        source: self.line.place(from.port).map(|place| place.counts_for()),
                         private,
                         acknowledged: Some(listener == ACKNOWLEDGED),
                     }
@@ -184,7 +217,9 @@ impl CellCarrier {
 fn rejected(reason: RejectReason) -> &'static str {
     match reason {
         RejectReason::Consumer => "the other side does not agree",
-        RejectReason::NoListener => "nobody listens there",
+        RejectReason::NoListener => {
+            "nobody listens there: the unit is too old, and knows no cookies (docs/cells.md); take the same version of Verbena on both sides"
+        }
         RejectReason::Busy => "too many requests wait there",
         RejectReason::Attributes => "the other side wants another kind of channel",
         _ => "the other side says no for a reason that is not known here",

@@ -1,6 +1,7 @@
 //! Cells in UDP datagrams: many cells each, and where the system has it many datagrams per message.
 //! It promises that cells are taken only from where their port is: one that listens learns that from a request for a
-//! connection, one that dials hears nobody but the unit. It refuses to die of what the network says about single datagrams.
+//! connection with a good cookie, one that dials hears nobody but the unit. It refuses to die of what the network says about
+//! single datagrams.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,8 +9,9 @@ use std::time::Instant;
 
 use verbena::access::AccessList;
 use verbena_lan::{Datagrams, Inbox, Sent, longest_unbroken};
-use verbena_wire::cell::{Body, Cell, Cells, PortAddress};
+use verbena_wire::cell::PortAddress;
 
+use super::gate::Gate;
 use super::line::{Passed, Place};
 use super::options::CellOptions;
 use super::outgoing::Datagram;
@@ -112,7 +114,8 @@ impl Udp {
     pub(super) fn receive(
         &mut self,
         now: Instant,
-        mut take: impl FnMut(PortAddress, &[u8]),
+        mut gate: Option<&mut Gate>,
+        mut take: impl FnMut(PortAddress, bool, &[u8]),
     ) -> Result<Passed> {
         let came = self.socket.receive(&mut self.inbox);
         let came = came.map_err(refused("recvmmsg"))?;
@@ -130,10 +133,12 @@ impl Udp {
                 passed.strangers += 1;
                 continue;
             };
-            match self.peers.judge(port, from, datagram, now) {
+            let judge = |gate: &mut &mut Gate| gate.judge(Place::Udp(from), port, datagram);
+            let proven = gate.as_mut().is_some_and(judge);
+            match self.peers.judge(port, from, proven, now) {
                 Ok(()) => {
                     passed.datagrams += 1;
-                    take(port, datagram);
+                    take(port, proven, datagram);
                 }
                 Err(Stranger::Unknown) => passed.strangers += 1,
                 Err(Stranger::Diverts) => passed.diverted += 1,
@@ -195,7 +200,7 @@ impl Peers {
         &mut self,
         port: PortAddress,
         from: SocketAddr,
-        datagram: &[u8],
+        proven: bool,
         now: Instant,
     ) -> core::result::Result<(), Stranger> {
         let Peers::Learnt(routes) = self else {
@@ -205,7 +210,7 @@ impl Peers {
         if routes.get(port).is_some_and(|route| route.to == from) {
             return Ok(());
         }
-        if !asks(datagram, port) {
+        if !proven {
             return Err(Stranger::Unknown);
         }
         let room = || longest_unbroken(from).unwrap_or(SAFE);
@@ -221,16 +226,6 @@ impl Peers {
 fn sender(datagram: &[u8]) -> Option<PortAddress> {
     let bytes = datagram.get(FROM)?.first_chunk::<6>()?;
     Some(PortAddress(*bytes))
-}
-
-/// Is there a whole request for a connection of this port in here?
-fn asks(datagram: &[u8], port: PortAddress) -> bool {
-    let is = |cell: Cell<'_>| cell.way.from == port && matches!(cell.body, Body::Connect(_));
-    // Requests stand at the front, at most behind what ends other connections.
-    Cells::new(datagram)
-        .map_while(core::result::Result::ok)
-        .take_while(|cell| !matches!(cell.body, Body::Data(_)))
-        .any(is)
 }
 
 impl AsFd for Udp {

@@ -236,7 +236,7 @@ impl IwarpCarrier {
 /// The news is of this pair.
 fn about(news: &News, of: Pair) -> bool {
     match news {
-        News::Request { .. } => false,
+        News::Request { .. } | News::Rejected { .. } => false,
         News::Connected { pair, .. } | News::Refused { pair, .. } | News::Ended { pair, .. } => {
             *pair == of
         }

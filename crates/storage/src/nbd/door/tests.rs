@@ -1,5 +1,8 @@
 //! Whose place a socket takes, and what is left of it.
 
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 
 /// A folder of this test, gone afterwards.
@@ -35,9 +38,37 @@ fn a_socket_is_for_its_user_and_goes_with_its_server() {
     );
     assert!(door.accept().unwrap().is_none());
     let _client = UnixStream::connect(&path).unwrap();
-    assert!(door.accept().unwrap().is_some());
+    assert!(door.is_wanted());
+    assert!(matches!(door.accept(), Ok(Some(Visitor::Client(_)))));
+    assert!(!door.is_wanted());
     drop(door);
     assert!(!path.exists());
+}
+
+/// Not even between two calls of the system.
+#[test]
+fn a_socket_is_never_for_others() {
+    let folder = Folder::new("never");
+    let path = folder.0.join("socket");
+    let over = AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut seen = std::collections::BTreeSet::new();
+            while !over.load(Ordering::Relaxed) {
+                if let Ok(about) = fs::symlink_metadata(&path) {
+                    seen.insert(about.permissions().mode() & 0o777);
+                }
+            }
+            seen
+        });
+        for _ in 0..5000 {
+            drop(Door::open(&folder.socket()).unwrap());
+        }
+        over.store(true, Ordering::Relaxed);
+        watch.join().unwrap()
+    });
+    let others = seen.iter().find(|mode| **mode & 0o177 != 0);
+    assert_eq!(others, None, "{seen:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use verbena_nic::wr::Remote;
 
 use super::world::{Side, connected, during, join, pair_options, until};
 use crate::carrier::cells::CellOptions;
-use crate::carrier::{Carrier, News, Pair, PairOptions, Reach};
+use crate::carrier::{Carrier, News, Pair, PairOptions, Reach, Source};
 
 #[test]
 fn both_kinds_connect_and_send_both_ways() {
@@ -50,9 +50,11 @@ fn a_request_says_who_what_and_of_which_kind() {
                     from,
                     private,
                     acknowledged: kind,
+                    source,
                 },
             ] => {
                 assert!(from.contains(&place), "{from}");
+                assert_eq!(*source, Some(Source::of(host.place().ip())));
                 assert_eq!(
                     (&private[..], *kind),
                     (&b"who I am"[..], Some(acknowledged))

@@ -5,22 +5,26 @@ use std::net::UdpSocket;
 
 use verbena::access::AccessList;
 use verbena_nic::wc::Status;
-use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, PortAddress, Terms, Way};
+use verbena_wire::cell::{Body, Cell, Cookie, Ending, PacketSeq, PortAddress, Terms, Way};
 use verbena_wire::number::Qpn;
 
 use super::world::{HERE, Side, connected, during, join, until};
 use crate::carrier::News;
 use crate::carrier::cells::CellOptions;
 
-const LISTENER: Qpn = Qpn::wrapping(1);
+const LISTENER: Qpn = Qpn::wrapping(3);
 
 fn connect(to: PortAddress, from: PortAddress, wqp: u32) -> Vec<u8> {
+    connect_with(to, from, wqp, None)
+}
+
+fn connect_with(to: PortAddress, from: PortAddress, wqp: u32, cookie: Option<Cookie>) -> Vec<u8> {
     let terms = Terms {
         acknowledged: true,
         cell: 256,
         private: b"I am somebody else",
     };
-    emit(to, from, wqp, 77, Body::Connect(terms))
+    emit(to, from, wqp, 77, Body::Connect { terms, cookie })
 }
 
 fn emit(to: PortAddress, from: PortAddress, wqp: u32, packet: u32, body: Body<'_>) -> Vec<u8> {
@@ -38,6 +42,80 @@ fn emit(to: PortAddress, from: PortAddress, wqp: u32, packet: u32, body: Body<'_
     let mut bytes = Vec::new();
     cell.emit(&mut bytes);
     bytes
+}
+
+/// A request with the cookie that the unit gives for it.
+fn proven(
+    stranger: &UdpSocket,
+    unit: &mut Side,
+    (to, from, wqp): (PortAddress, PortAddress, u32),
+) -> Vec<u8> {
+    stranger
+        .send_to(&connect(to, from, wqp), unit.place())
+        .unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let mut room = [0; 200];
+    let mut cookie = None;
+    until(&mut [unit], "a cookie", |_| {
+        let Ok((len, _)) = stranger.recv_from(&mut room) else {
+            return false;
+        };
+        match Cell::parse(&room[..len]).unwrap().0.body {
+            Body::Retry { cookie: got, .. } => cookie = Some(got),
+            // The answer to an earlier one.
+            Body::Reject { .. } => {}
+            other => panic!("{other:?}"),
+        }
+        cookie.is_some()
+    });
+    stranger.set_nonblocking(false).unwrap();
+    connect_with(to, from, wqp, cookie)
+}
+
+/// Nothing is kept of it but counts: no request, no place, nothing to wait for.
+#[test]
+fn a_request_without_a_cookie_leaves_nothing() {
+    let mut unit = Side::unit(CellOptions::default());
+    let stranger = UdpSocket::bind(HERE).unwrap();
+    let name = PortAddress([2, 9, 9, 9, 9, 9]);
+    let whoever = PortAddress::WHOEVER;
+    for _ in 0..3 {
+        proven(&stranger, &mut unit, (whoever, name, 20));
+    }
+    assert_eq!(unit.carrier.line.place(name), None);
+    assert_eq!(crate::carrier::Carrier::deadline(&unit.carrier), None);
+    let counters = unit.carrier.counters();
+    assert_eq!((counters.retries, counters.strangers), (3, 3));
+    assert_eq!((counters.datagrams_in, counters.datagrams_out), (0, 0));
+    assert!(unit.news.is_empty());
+    // Another address than the one that got the cookie does not profit.
+    let ask = proven(&stranger, &mut unit, (whoever, name, 20));
+    let other = UdpSocket::bind(HERE).unwrap();
+    other.send_to(&ask, unit.place()).unwrap();
+    until(&mut [&mut unit], "counted", |sides| {
+        sides[0].carrier.counters().strangers == 5
+    });
+    assert!(unit.news.is_empty());
+    stranger.send_to(&ask, unit.place()).unwrap();
+    until(&mut [&mut unit], "a request", |sides| {
+        !sides[0].news.is_empty()
+    });
+}
+
+/// Not even of somebody who is connected: its address may be somebody else's by now.
+#[test]
+fn a_further_request_of_a_peer_needs_a_cookie() {
+    let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
+    let from = host.carrier.port_address();
+    let ask = connect(unit.carrier.port_address(), from, 21);
+    // From the host's own place: its socket is borrowed for once.
+    use std::os::fd::AsFd;
+    let socket = host.carrier.line.as_fd();
+    rustix::net::send(socket, &ask, rustix::net::SendFlags::empty()).unwrap();
+    until(&mut [&mut unit, &mut host], "counted", |sides| {
+        sides[0].carrier.counters().port.unproven >= 1
+    });
+    assert!(unit.news.is_empty());
 }
 
 #[test]
@@ -115,10 +193,11 @@ fn nobody_takes_the_place_of_somebody_who_is_connected() {
     stranger.set_nonblocking(true).unwrap();
     let (here, victim) = (unit.carrier.port_address(), host.carrier.port_address());
     for to in [here, PortAddress::WHOEVER] {
-        stranger
-            .send_to(&connect(to, victim, 20), unit.place())
-            .unwrap();
+        let ask = proven(&stranger, &mut unit, (to, victim, 20));
+        stranger.send_to(&ask, unit.place()).unwrap();
     }
+    stranger.set_nonblocking(true).unwrap();
+    let strangers = unit.carrier.counters().strangers;
     // It would end the connection if it came from the right place: numbers of the host's pair are known to this stranger.
     let first = host.carrier.view(pair).unwrap();
     assert!(first.peer.is_some());
@@ -126,7 +205,7 @@ fn nobody_takes_the_place_of_somebody_who_is_connected() {
     stranger.send_to(&bye, unit.place()).unwrap();
     until(&mut [&mut unit, &mut host], "counted", |sides| {
         let counters = sides[0].carrier.counters();
-        (counters.diverted, counters.strangers) == (2, 1)
+        (counters.diverted, counters.strangers) == (2, strangers + 1)
     });
     unit.send(served, 4, b"to the host");
     until(&mut [&mut unit, &mut host], "a message", |sides| {
@@ -138,7 +217,7 @@ fn nobody_takes_the_place_of_somebody_who_is_connected() {
     assert!(stranger.recv_from(&mut room).is_err(), "nothing went there");
     // Nor does anybody speak for another behind its own request.
     let own = PortAddress([2, 9, 9, 9, 9, 9]);
-    let mut both = connect(here, own, 21);
+    let mut both = proven(&stranger, &mut unit, (here, own, 21));
     both.extend(emit(
         here,
         victim,
@@ -168,7 +247,7 @@ fn a_place_that_nobody_uses_any_more_is_free() {
     unit.take_news();
     // The same port from elsewhere, as behind a router that forgot.
     let elsewhere = UdpSocket::bind(HERE).unwrap();
-    let ask = connect(PortAddress::WHOEVER, name, 30);
+    let ask = proven(&elsewhere, &mut unit, (PortAddress::WHOEVER, name, 30));
     elsewhere.send_to(&ask, unit.place()).unwrap();
     until(&mut [&mut unit], "a request", |sides| {
         !sides[0].news.is_empty()
@@ -196,11 +275,14 @@ fn a_place_that_nobody_uses_any_more_is_free() {
 fn a_flood_of_requests_has_its_limits() {
     let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
     let stranger = UdpSocket::bind(HERE).unwrap();
-    for n in 0..1000_u32 {
-        let [a, b, c, d] = n.to_be_bytes();
-        let name = PortAddress([2, 1, a, b, c, d]);
-        let ask = connect(PortAddress::WHOEVER, name, 20);
-        stranger.send_to(&ask, unit.place()).unwrap();
+    let asks: Vec<Vec<u8>> = (0..200)
+        .map(|n| {
+            let name = PortAddress([2, 1, 0, 0, 0, n]);
+            proven(&stranger, &mut unit, (PortAddress::WHOEVER, name, 20))
+        })
+        .collect();
+    for (n, ask) in asks.iter().enumerate() {
+        stranger.send_to(ask, unit.place()).unwrap();
         if n % 50 == 0 {
             during(&mut [&mut unit, &mut host], Duration::from_millis(1));
         }

@@ -1,0 +1,212 @@
+//! Cookies: a listener lets the source address of a request prove that it receives answers, before anything of the request is kept.
+//! A cookie is a keyed hash of the source address, the time and the request, so nothing is remembered of those that were given.
+//! Answers to a datagram are never longer than the datagram. Randomness and the time come from the caller.
+
+use core::time::Duration;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use verbena_stream::Time;
+use verbena_wire::cell::{
+    Body, Cell, Cells, Cookie, Kind, PacketSeq, PortAddress, RETRY_CELL, RejectReason, Terms,
+};
+use verbena_wire::number::Qpn;
+
+use crate::descriptor::Peer;
+use crate::port::back;
+
+/// A cookie is good in the span in which it was made, and in the next.
+pub const SPAN: Duration = Duration::from_secs(10);
+/// A key makes cookies for so long; the one before it still checks them.
+pub const KEY_LIFE: Duration = Duration::from_secs(600);
+
+/// What a peer is told that asks as peers did before there were cookies. With it the answer is not longer than the request of
+/// a host of the split driver.
+const TOO_OLD: &[u8] = b"host too old";
+
+/// A secret.
+pub type Key = [u8; 32];
+
+/// What a datagram asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// A request has a good cookie: the source address receives what is sent to it.
+    pub proven: bool,
+    /// A request comes from a peer that knows no cookies; it was rejected.
+    pub too_old: bool,
+}
+
+/// Makes and checks cookies.
+#[derive(Debug)]
+pub struct Cookies {
+    key: Key,
+    last: Option<Key>,
+    since: Time,
+}
+
+impl Cookies {
+    /// With a random key.
+    pub fn new(key: Key, now: Time) -> Cookies {
+        Cookies {
+            key,
+            last: None,
+            since: now,
+        }
+    }
+
+    /// The key is old: [`renew`](Cookies::renew).
+    pub fn is_old(&self, now: Time) -> bool {
+        now.since(self.since) >= KEY_LIFE
+    }
+
+    /// Another random key from now on.
+    pub fn renew(&mut self, key: Key, now: Time) {
+        self.last = Some(core::mem::replace(&mut self.key, key));
+        self.since = now;
+    }
+
+    /// Looks for requests at the front of a datagram of `port` from `source`, and appends an answer to `answer` for each that has no
+    /// good cookie: a Retry, or a Reject at a number that `is_old` names. What does not fit the datagram's length is not answered.
+    pub fn judge(
+        &self,
+        (source, port): (&[u8], PortAddress),
+        here: PortAddress,
+        is_old: impl Fn(Qpn) -> bool,
+        datagram: &[u8],
+        now: Time,
+        answer: &mut Vec<u8>,
+    ) -> Asked {
+        let mut asked = Asked::default();
+        if !begins_with_control(datagram) {
+            return asked;
+        }
+        let limit = answer.len() + datagram.len();
+        // Requests stand at the front, at most behind what ends other connections.
+        let cells = Cells::new(datagram).map_while(Result::ok);
+        for cell in cells.take_while(|cell| !cell.body.kind().is_data()) {
+            let ours = cell.way.to == here || cell.way.to == PortAddress::WHOEVER;
+            let Body::Connect { terms, cookie } = &cell.body else {
+                continue;
+            };
+            if !ours || cell.way.from != port {
+                continue;
+            }
+            let good = |cookie: &Cookie| self.is_good(source, &cell, terms, cookie, now);
+            let old = cookie.is_none() && is_old(cell.way.to_wqp);
+            if cookie.as_ref().is_some_and(good) {
+                asked.proven = true;
+                continue;
+            }
+            asked.too_old |= old;
+            let (reason, private) = (RejectReason::Consumer, TOO_OLD);
+            let echo = cell.packet;
+            let body = match old {
+                true => Body::Reject {
+                    echo,
+                    reason,
+                    private,
+                },
+                false => Body::Retry {
+                    echo,
+                    cookie: make(&self.key, source, &cell, terms, span(now)),
+                },
+            };
+            let peer = Peer {
+                port,
+                wqp: cell.way.from_wqp,
+            };
+            let said = Cell {
+                way: back(here, peer, cell.way.to_wqp),
+                connected: true,
+                packet: PacketSeq::default(),
+                body,
+            };
+            if answer.len() + said.len() <= limit {
+                said.emit(answer);
+            }
+        }
+        asked
+    }
+
+    fn is_good(
+        &self,
+        source: &[u8],
+        cell: &Cell<'_>,
+        terms: &Terms<'_>,
+        cookie: &Cookie,
+        now: Time,
+    ) -> bool {
+        let spans = [Some(span(now)), span(now).checked_sub(1)];
+        let keys = [Some(&self.key), self.last.as_ref()];
+        let mut good = false;
+        for key in keys.into_iter().flatten() {
+            for span in spans.into_iter().flatten() {
+                let mac = hash(key, source, cell, terms, span);
+                // In constant time: a guess learns nothing of how much of it was right.
+                good |= mac.is_some_and(|mac| mac.verify_truncated_left(&cookie.0).is_ok());
+            }
+        }
+        good
+    }
+}
+
+/// Makes a datagram with requests that have no cookie long enough for the answers to it, by zeros behind its last cell.
+pub fn pad(datagram: &mut Vec<u8>) {
+    if !begins_with_control(datagram) {
+        return;
+    }
+    let asks = |cell: &Cell<'_>| matches!(cell.body, Body::Connect { cookie: None, .. });
+    let cells = Cells::new(datagram).map_while(Result::ok);
+    let needed = cells.filter(asks).count() * RETRY_CELL;
+    if datagram.len() < needed {
+        datagram.resize(needed, 0);
+    }
+}
+
+/// Cheap, since most datagrams are data: the first cell is no piece of a packet.
+fn begins_with_control(datagram: &[u8]) -> bool {
+    let first = datagram.first().map(|byte| byte & 0x0f);
+    first.is_some_and(|kind| kind > Kind::Write as u8)
+}
+
+fn span(now: Time) -> u64 {
+    now.since(Time::ZERO).as_secs() / SPAN.as_secs()
+}
+
+/// Everything that the request says, and where it comes from.
+fn hash(
+    key: &Key,
+    source: &[u8],
+    cell: &Cell<'_>,
+    terms: &Terms<'_>,
+    span: u64,
+) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
+    let way = &cell.way;
+    mac.update(&span.to_be_bytes());
+    // Sources of one kind have one length, and the two kinds differ in it.
+    mac.update(&[source.len() as u8, u8::from(terms.acknowledged)]);
+    mac.update(source);
+    mac.update(&way.from.0);
+    mac.update(&way.from_wqp.get().to_be_bytes());
+    mac.update(&way.to_wqp.get().to_be_bytes());
+    mac.update(&cell.packet.get().to_be_bytes());
+    mac.update(&terms.cell.to_be_bytes());
+    mac.update(terms.private);
+    Some(mac)
+}
+
+fn make(key: &Key, source: &[u8], cell: &Cell<'_>, terms: &Terms<'_>, span: u64) -> Cookie {
+    let mut cookie = Cookie([0; Cookie::LEN]);
+    // A key of any length is one (RFC 2104, section 2).
+    if let Some(mac) = hash(key, source, cell, terms, span) {
+        let bytes = mac.finalize().into_bytes();
+        for (to, from) in cookie.0.iter_mut().zip(bytes) {
+            *to = from;
+        }
+    }
+    cookie
+}
+
+#[cfg(test)]
+mod tests;

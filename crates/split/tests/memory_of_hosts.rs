@@ -1,0 +1,129 @@
+//! What a host costs its unit before it has sent a frame. One test, alone in its process: it reads the memory of the whole process.
+
+#[path = "../../lan/tests/common/space.rs"]
+mod space;
+
+use std::time::{Duration, Instant};
+
+use space::{Space, privileged, until};
+use verbena_split::carrier::address::Address;
+use verbena_split::carrier::{Carrier, News, open};
+use verbena_split::hello::{Hello, channels};
+use verbena_split::lane::Lane;
+use verbena_split::link::{Link, LinkOptions};
+use verbena_split::stop::Stop;
+use verbena_split::unit::{LanPort, Unit, UnitOptions};
+use verbena_split::{Arrangement, Journal};
+
+/// Hosts of each arrangement.
+const HOSTS: u64 = 10;
+/// Most KiB of a host that has sent nothing.
+const MOST: u64 = 2048;
+
+struct Caller {
+    carrier: Box<dyn Carrier>,
+    link: Link,
+}
+
+impl Caller {
+    fn dial(unit: &Address, arrangement: Arrangement, service: u64) -> Caller {
+        let mut carrier = open::dial(unit, None).unwrap();
+        let options = LinkOptions {
+            arrangement,
+            elements: 4,
+            size: 2048,
+        };
+        let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
+        for channel in 0..channels(arrangement) {
+            let hello = Hello {
+                service,
+                arrangement,
+                channel,
+                lane: Lane::ONLY,
+                name: String::new(),
+            };
+            let pair = link.pair(channel).unwrap();
+            carrier.connect(pair, &hello.to_bytes()).unwrap();
+        }
+        Caller { carrier, link }
+    }
+
+    fn turn(&mut self) {
+        let (now, mut done) = (Instant::now(), Vec::new());
+        self.carrier.turn(now, &mut done).unwrap();
+        for wc in done {
+            self.link.handle(&mut *self.carrier, &wc, now).unwrap();
+        }
+        while let Some(news) = self.carrier.news() {
+            match news {
+                News::Connected { pair, .. } => {
+                    self.link.connected(&mut *self.carrier, pair).unwrap();
+                }
+                news => panic!("{news:?}"),
+            }
+        }
+        self.link.tick(&mut *self.carrier, now).unwrap();
+    }
+}
+
+/// KiB of memory that this process has now.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let words = line.unwrap().split_whitespace().nth(1);
+    words.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_host_without_frames_takes_little_memory() {
+    privileged("a_host_without_frames_takes_little_memory", || {
+        let at: Address = "udp://127.0.0.1".parse().unwrap();
+        Space::new().run(|| {
+            let stop = Stop::new().unwrap();
+            let unit = || {
+                let lan = LanPort::tap_named(&format!("mem{}", std::process::id()), 1);
+                let carriers = vec![open::listen(&at, None).unwrap()];
+                let options = UnitOptions {
+                    hosts_per_source: 64,
+                    ..UnitOptions::default()
+                };
+                let lan = lan.unwrap().remove(0);
+                let mut unit = Unit::new(options, lan, carriers, Journal::silent()).unwrap();
+                unit.run(&stop).unwrap();
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(unit);
+                let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| measure(&at)));
+                stop.wish();
+                if let Err(panic) = told {
+                    std::panic::resume_unwind(panic);
+                }
+            });
+        });
+    });
+}
+
+fn measure(at: &Address) {
+    // Twice: memory of hosts that were here before is used again, and must not be taken at once either.
+    for round in 0..2 {
+        for arrangement in Arrangement::ALL {
+            let before = resident();
+            let service = |n| u64::from(arrangement as u8) << 16 | round << 8 | n;
+            let dial = |n| Caller::dial(at, arrangement, service(n));
+            let mut callers: Vec<Caller> = (0..HOSTS).map(dial).collect();
+            until("all are connected", || {
+                callers.iter_mut().for_each(Caller::turn);
+                callers.iter().all(|caller| caller.link.has_room())
+            });
+            let each = resident().saturating_sub(before) / HOSTS;
+            eprintln!("{arrangement:?}, round {round}: {each} KiB per host");
+            assert!(each < MOST, "{arrangement:?}: {each} KiB per host");
+            for caller in callers {
+                let Caller { mut carrier, link } = caller;
+                link.close(&mut *carrier);
+                carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
