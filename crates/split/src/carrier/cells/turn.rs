@@ -10,6 +10,7 @@ use verbena_nic::{Outbox, Wc};
 use verbena_stream::Time;
 use verbena_wire::cell::{Ending, RejectReason};
 
+use super::line::Place;
 use super::{ACKNOWLEDGED, CellCarrier};
 use crate::carrier::{News, Pair, Result, Sleeper, Ticket};
 
@@ -164,7 +165,7 @@ impl CellCarrier {
                     News::Request {
                         ticket,
                         from: self.line.describe(from.port),
-                        source: self.line.place(from.port).map(|place| place.counts_for()),
+                        source: self.line.place(from.port).map(Place::counts_for),
                         private,
                         acknowledged: Some(listener == ACKNOWLEDGED),
                     }
