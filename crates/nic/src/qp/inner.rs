@@ -151,7 +151,9 @@ pub(super) struct Inner {
     pub(super) psns: Option<Psns>,
     /// What the peer's capabilities must prove; none once they have.
     pub(super) proof: Option<u64>,
-    /// The same for a stream that fails if they do not, as any other stream fails.
+    /// The same for a stream that fails if they do not, as any other stream fails. Not moved: a peer that has yet to prove it
+    /// keeps its queue pair where it is.
+    #[serde(skip)]
     pub(super) demanded: Option<u64>,
     /// The consumer's word on receivers that are not ready, and on reads at once.
     pub(super) rnr_retry: Option<RnrRetry>,
