@@ -89,7 +89,7 @@ enum Command {
     Unit(command::unit::UnitArgs),
     /// Use disks of iSCSI targets: find, read, write, copy and measure them, or offer them as network block devices
     #[command(after_help = command::iscsi::EXAMPLE)]
-    Iscsi(command::iscsi::Iscsi),
+    Iscsi(Box<command::iscsi::Iscsi>),
     /// Compare pushing packets with pulling them: latency, messages and bytes of each way
     ///
     /// Two adapters of this process exchange packets over loopback, one at a time and by turns, by each model in each round.

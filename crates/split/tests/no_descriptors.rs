@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use verbena_split::status::{Desk, directory};
+use verbena::runtime;
+use verbena_split::status::Desk;
 
 #[test]
 fn who_cannot_be_let_in_is_not_waited_for() {
@@ -14,7 +15,8 @@ fn who_cannot_be_let_in_is_not_waited_for() {
     let desk = Desk::open(&name).unwrap();
     let now = Instant::now();
     assert!(desk.sleeper(now).is_some());
-    let mut who = UnixStream::connect(directory().join(format!("{name}.sock"))).unwrap();
+    let mut who =
+        UnixStream::connect(runtime::directory().unwrap().join(format!("{name}.sock"))).unwrap();
     let limit = getrlimit(Resource::Nofile);
     // No new descriptor is below it.
     let none = Rlimit {
