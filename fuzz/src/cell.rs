@@ -47,7 +47,7 @@ pub fn sealed(data: &[u8]) -> Vec<u8> {
     let mut at = 0;
     while let Some(cell) = bytes.get_mut(at..).filter(|rest| rest.len() >= Header::LEN) {
         // The nine kinds.
-        cell[0] = 0x10 | (cell[0] & 0x0f) % 9;
+        cell[0] = 0x10 | ((cell[0] & 0x0f) % 9);
         let (kind, flags) = (cell[0] & 0x0f, cell[1]);
         let payload = usize::from(u16::from_be_bytes([cell[2], cell[3]]));
         let optional = [

@@ -164,7 +164,10 @@ impl CellCarrier {
                     News::Request {
                         ticket,
                         from: self.line.describe(from.port),
-                        source: self.line.place(from.port).map(|place| place.counts_for()),
+                        source: self
+                            .line
+                            .place(from.port)
+                            .map(super::line::Place::counts_for),
                         private,
                         acknowledged: Some(listener == ACKNOWLEDGED),
                     }
