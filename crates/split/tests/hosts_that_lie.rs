@@ -132,7 +132,7 @@ impl Liar {
 }
 
 /// Runs a unit with a LAN of its own, and two hosts of each arrangement.
-fn with_unit(options: UnitOptions, what: impl Fn(Liar, Liar) + Sync) {
+fn with_unit(options: &UnitOptions, what: impl Fn(Liar, Liar) + Sync) {
     let at: Address = "udp://127.0.0.1".parse().unwrap();
     Space::new().run(|| {
         let stop = Stop::new().unwrap();
@@ -214,7 +214,7 @@ fn frames_pass_when_there_is_an_address_and_from_that_only() {
     privileged(
         "frames_pass_when_there_is_an_address_and_from_that_only",
         || {
-            with_unit(UnitOptions::default(), |mut liar, _| {
+            with_unit(&UnitOptions::default(), |mut liar, _| {
                 let (own, others) = (liar.mac(1), liar.mac(2));
                 assert_eq!(liar.ask(&begin()).0, Status::Ok);
                 let counts = liar.send(others);
@@ -234,7 +234,7 @@ fn frames_pass_when_there_is_an_address_and_from_that_only() {
 #[test]
 fn who_begins_twice_is_answered_twice() {
     privileged("who_begins_twice_is_answered_twice", || {
-        with_unit(UnitOptions::default(), |mut liar, _| {
+        with_unit(&UnitOptions::default(), |mut liar, _| {
             let first = liar.ask(&begin());
             assert_eq!(first.0, Status::Ok);
             assert_eq!(liar.ask(&begin()), first);
@@ -249,7 +249,7 @@ fn who_begins_twice_is_answered_twice() {
 #[test]
 fn nobody_vouches_for_checksums() {
     privileged("nobody_vouches_for_checksums", || {
-        with_unit(UnitOptions::default(), |mut liar, mut other| {
+        with_unit(&UnitOptions::default(), |mut liar, mut other| {
             let (from, to) = (liar.mac(1), liar.mac(2));
             for (host, mac) in [(&mut liar, from), (&mut other, to)] {
                 assert_eq!(host.ask(&begin()).0, Status::Ok);
@@ -278,16 +278,16 @@ fn nobody_vouches_for_checksums() {
 }
 
 /// Says why it is refused.
-fn refused(answer: (Status, Vec<u8>), why: &str) {
-    let said = String::from_utf8_lossy(&answer.1).into_owned();
-    assert_eq!(answer.0, Status::NotAllowed, "{said}");
+fn refused((status, data): &(Status, Vec<u8>), why: &str) {
+    let said = String::from_utf8_lossy(data);
+    assert_eq!(*status, Status::NotAllowed, "{said}");
     assert!(said.contains(why), "{said}");
 }
 
 #[test]
 fn an_address_that_another_host_has_is_refused() {
     privileged("an_address_that_another_host_has_is_refused", || {
-        with_unit(bridges(), |mut liar, mut other| {
+        with_unit(&bridges(), |mut liar, mut other| {
             for host in [&mut liar, &mut other] {
                 assert_eq!(host.ask(&begin()).0, Status::Ok);
             }
@@ -295,7 +295,7 @@ fn an_address_that_another_host_has_is_refused() {
             assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
             for hears_all in [false, true] {
                 assert_eq!(liar.ask(&Ask::Promiscuous(hears_all)).0, Status::Ok);
-                refused(other.ask(&Ask::SetMac(mac)), "another host has it");
+                refused(&other.ask(&Ask::SetMac(mac)), "another host has it");
             }
             // It has lost nothing, and keeps what it has when it says it again.
             assert_eq!(liar.ask(&Ask::Promiscuous(false)).0, Status::Ok);
@@ -312,14 +312,14 @@ fn an_address_that_another_host_has_is_refused() {
 #[test]
 fn an_address_of_the_lan_is_refused() {
     privileged("an_address_of_the_lan_is_refused", || {
-        with_unit(bridges(), |mut liar, mut other| {
+        with_unit(&bridges(), |mut liar, mut other| {
             for host in [&mut liar, &mut other] {
                 assert_eq!(host.ask(&begin()).0, Status::Ok);
             }
             let own = liar.mac(1);
             assert_eq!(liar.ask(&Ask::SetMac(own)).0, Status::Ok);
             let (lan, lan_mac) = lan();
-            refused(liar.ask(&Ask::SetMac(lan_mac)), "the unit's own interface");
+            refused(&liar.ask(&Ask::SetMac(lan_mac)), "the unit's own interface");
             let station = liar.mac(9);
             speak(&lan, station);
             // The host hears it, so that the unit has.
@@ -333,7 +333,7 @@ fn an_address_of_the_lan_is_refused() {
                 (came == Some(station)).then_some(())
             });
             for host in [&mut liar, &mut other] {
-                refused(host.ask(&Ask::SetMac(station)), "a station of the LAN");
+                refused(&host.ask(&Ask::SetMac(station)), "a station of the LAN");
             }
             // Nor does it come to who speaks with it, even as a bridge.
             assert_eq!(liar.ask(&Ask::Promiscuous(true)).0, Status::Ok);
@@ -347,11 +347,11 @@ fn an_address_of_the_lan_is_refused() {
 #[test]
 fn hearing_everything_must_be_allowed() {
     privileged("hearing_everything_must_be_allowed", || {
-        with_unit(UnitOptions::default(), |mut liar, _| {
+        with_unit(&UnitOptions::default(), |mut liar, _| {
             assert_eq!(liar.ask(&begin()).0, Status::Ok);
             let mac = liar.mac(1);
             assert_eq!(liar.ask(&Ask::SetMac(mac)).0, Status::Ok);
-            refused(liar.ask(&Ask::Promiscuous(true)), "--allow-promiscuous");
+            refused(&liar.ask(&Ask::Promiscuous(true)), "--allow-promiscuous");
             assert_eq!(liar.ask(&Ask::Promiscuous(false)).0, Status::Ok);
             let others = liar.mac(2);
             assert_eq!(liar.send(others).refused, 1);

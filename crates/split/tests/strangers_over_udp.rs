@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 type Said = Arc<Mutex<Vec<String>>>;
 
 /// Runs a unit on two addresses of one machine, and something beside it.
-fn with_unit(options: UnitOptions, what: impl Fn(&Said) + Sync) {
+fn with_unit(options: &UnitOptions, what: impl Fn(&Said) + Sync) {
     let space = Space::new();
     for address in ["10.9.0.1", "10.9.0.2"] {
         space.ip(&format!("addr add {address}/32 dev lo"));
@@ -165,7 +165,7 @@ fn stranger() -> UdpSocket {
 #[test]
 fn a_request_draws_no_more_bytes_than_it_brought() {
     privileged("a_request_draws_no_more_bytes_than_it_brought", || {
-        with_unit(UnitOptions::default(), |_| {
+        with_unit(&UnitOptions::default(), |_| {
             is_up();
             for listener in [LISTENER, OLD_LISTENER] {
                 let stranger = stranger();
@@ -182,7 +182,7 @@ fn a_request_draws_no_more_bytes_than_it_brought() {
 #[test]
 fn requests_without_a_cookie_take_no_place() {
     privileged("requests_without_a_cookie_take_no_place", || {
-        with_unit(UnitOptions::default(), |said| {
+        with_unit(&UnitOptions::default(), |said| {
             is_up();
             let stranger = stranger();
             for service in 0..256 {
@@ -199,7 +199,7 @@ fn requests_without_a_cookie_take_no_place() {
 #[test]
 fn a_host_that_knows_no_cookies_is_told_so() {
     privileged("a_host_that_knows_no_cookies_is_told_so", || {
-        with_unit(UnitOptions::default(), |said| {
+        with_unit(&UnitOptions::default(), |said| {
             is_up();
             let stranger = stranger();
             stranger.send(&connect(OLD_LISTENER, 5)).unwrap();
@@ -229,7 +229,7 @@ fn one_address_has_its_share_of_places() {
             patience: Duration::from_secs(60),
             ..UnitOptions::default()
         };
-        with_unit(options, |_| {
+        with_unit(&options, |_| {
             is_up();
             let dial = |service| Caller::dial("udp://10.9.0.1", service);
             let here: Vec<Caller> = (10..13).map(|service| dial(service).unwrap()).collect();
