@@ -106,7 +106,7 @@ pub struct HostStatus {
     pub link: bool,
     /// What the interface leaves to the unit: names of offloads.
     pub offloads: Vec<String>,
-    /// Times that a connection was made.
+    /// Times that a connection was made and agreed on.
     pub connections: u64,
     /// Frames from the interface.
     pub frames_out: u64,

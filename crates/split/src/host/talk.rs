@@ -15,7 +15,6 @@ impl Host {
     /// All channels are there.
     pub(super) fn begin(&mut self, now: Instant) {
         self.phase = self.phase.after(Happening::Opened);
-        self.connections += 1;
         self.probed = now;
         let takes = match self.options.offloads {
             true => Offloads::ALL,
@@ -157,6 +156,7 @@ impl Host {
     fn agreed(&mut self, now: Instant) {
         if self.phase == Phase::Starting {
             self.phase = self.phase.after(Happening::Agreed);
+            self.connections += 1;
             self.again = (now, AGAIN);
             self.why = None;
             self.journal.note(&format!("connected to {}", self.unit));
