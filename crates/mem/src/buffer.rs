@@ -34,12 +34,12 @@ pub struct Buffer {
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: *mut [u8],
-    lies: Lies,
+    backing: Backing,
 }
 
 /// What the bytes of our own memory lie in.
 #[derive(Debug)]
-enum Lies {
+enum Backing {
     /// The allocator's.
     Heap,
     /// What another process can map as well.
@@ -60,7 +60,7 @@ impl Memory {
     fn zeroed(len: usize) -> Memory {
         Memory {
             bytes: Box::into_raw(vec![0_u8; len].into_boxed_slice()),
-            lies: Lies::Heap,
+            backing: Backing::Heap,
         }
     }
 
@@ -68,7 +68,7 @@ impl Memory {
         let start = mapping.start().as_ptr();
         Memory {
             bytes: core::ptr::slice_from_raw_parts_mut(start, mapping.len()),
-            lies: Lies::Shared(mapping),
+            backing: Backing::Shared(mapping),
         }
     }
 
@@ -76,7 +76,7 @@ impl Memory {
         let start = pages.start().as_ptr();
         Memory {
             bytes: core::ptr::slice_from_raw_parts_mut(start, pages.len()),
-            lies: Lies::Sparse { _pages: pages },
+            backing: Backing::Sparse { _pages: pages },
         }
     }
 
@@ -92,7 +92,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // The others unmap themselves.
-        if matches!(self.lies, Lies::Heap) {
+        if matches!(self.backing, Backing::Heap) {
             // SAFETY: made by `into_raw` in `zeroed`; whoever could reach it held it, and nobody does.
             drop(unsafe { Box::from_raw(self.bytes) });
         }
@@ -130,7 +130,7 @@ impl Buffer {
     /// Refused if the memory is not [shared](Buffer::shared), if its registration is pending, is good for one touch or is not
     /// the buffer's own, and while windows are bound to it.
     pub fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Misuse> {
-        let Lies::Shared(mapping) = &self.memory.lies else {
+        let Backing::Shared(mapping) = &self.memory.backing else {
             return Err(Misuse::Private(self.stag));
         };
         Ok((self.tpt.estate(self.stag)?, mapping.fd()))
@@ -174,7 +174,7 @@ impl Buffer {
         (pd, access, one_touch): (Pd, Access, bool),
     ) -> Result<Buffer, Misuse> {
         let memory = Arc::new(memory);
-        let is_sparse = matches!(memory.lies, Lies::Sparse { .. });
+        let is_sparse = matches!(memory.backing, Backing::Sparse { .. });
         let region = Region {
             att: Att::owned(memory.clone()),
             start: To::new(at),
