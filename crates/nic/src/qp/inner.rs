@@ -171,9 +171,12 @@ pub(super) struct Inner {
     pub(super) ending: Option<bool>,
     /// A frame was begun that cannot be finished: the connection can only be broken off.
     pub(super) severed: bool,
-    /// What the connection of a stream that was emptied (RESET) carries before it is closed.
+    /// What the connection of a stream that is over carries before it is closed.
     #[serde(skip)]
     pub(super) parting: Vec<u8>,
+    /// Those are the stream's last words: nothing is framed behind them.
+    #[serde(skip)]
+    pub(super) parted: bool,
     /// The queue pair is destroyed; whoever still holds it can do nothing with it.
     pub(super) retired: bool,
 }
@@ -226,6 +229,7 @@ impl Inner {
             ending: None,
             severed: false,
             parting: Vec::new(),
+            parted: false,
             retired: false,
         }
     }

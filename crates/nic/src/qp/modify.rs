@@ -130,7 +130,7 @@ impl Inner {
                 };
                 self.give_back(init, out);
                 self.renew();
-                self.parting = parting;
+                self.part(parting);
                 // In here, where nothing else can complete work of this queue pair.
                 init.remove_completions();
             }
@@ -179,6 +179,7 @@ impl Inner {
             .get_or_insert_with(|| "the consumer disconnected".to_owned());
         self.state = QpState::Err;
         self.flush(init, out);
+        self.part(last.clone());
         Some(last)
     }
 
@@ -249,7 +250,7 @@ impl Inner {
         };
         self.state = next;
         self.demanded = None;
-        self.parting = Vec::new();
+        (self.parting, self.parted) = (Vec::new(), false);
         self.gone = false;
         (self.mourns_until, self.stays) = (None, false);
         self.last_wqe_told = false;

@@ -120,6 +120,7 @@ impl Qp {
             let last = inner.last_words(init);
             inner.give_back(init, out);
             inner.renew();
+            inner.part(last.clone());
             inner.retired = true;
             Some(last)
         })

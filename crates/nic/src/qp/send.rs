@@ -44,19 +44,31 @@ impl Inner {
         }
     }
 
-    /// What the connection carries before it is closed: what a stream said that was emptied, or that it closes now.
+    /// What the connection carries before it is closed: what a stream said that was emptied, or that it closes now. The same
+    /// words if it is asked again: whoever closes the connection first sends them, and nothing follows them.
     pub(super) fn closing_words(&mut self) -> Vec<u8> {
-        let mut last = core::mem::take(&mut self.parting);
         // Another stream may have begun meanwhile, and goes on.
-        if self.stream.is_some() && self.wants_close() && !self.severed {
+        let closes = self.stream.is_some() && self.wants_close() && !self.severed;
+        if closes && !self.parted {
+            self.frame_acks();
             self.announce_close();
-            last.append(&mut self.outgo.take());
+            let last = self.outgo.take();
+            self.part(last);
         }
-        last
+        self.parting.clone()
+    }
+
+    /// These are the stream's last words.
+    pub(super) fn part(&mut self, last: Vec<u8>) {
+        self.parting.extend(last);
+        self.parted = true;
     }
 
     /// Acknowledgements that could have waited.
     pub(super) fn frame_acks(&mut self) {
+        if self.parted {
+            return;
+        }
         if let Some(Ok(ack)) = self.stream.as_mut().map(|s| s.poll_ack(true)) {
             self.put_ack(ack);
             return;
@@ -76,7 +88,7 @@ impl Inner {
 
     /// One more frame, or one more step towards it; false when there is nothing to do.
     pub(super) fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.parted) else {
             return false;
         };
         match stream.poll_ack(false) {

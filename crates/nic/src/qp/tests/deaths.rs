@@ -112,6 +112,23 @@ fn an_orderly_close_acknowledges_nothing_more() {
     }
 }
 
+/// Two threads may find at the same time that the connection has to be closed: the first one sends the words that both were
+/// told, and an acknowledgement that became due in between must not overtake them.
+#[test]
+fn nothing_follows_closing_words_and_they_do_not_change() {
+    let (mut pair, _) = executed(Setup::default(), 3);
+    pair.b.qp.modify(QpState::Err, &mut pair.b.out);
+    let words = pair.b.qp.closing_words(&mut pair.b.out);
+    assert!(!words.is_empty());
+    assert!(transmit(&pair.b.qp, 777, pair.now, &mut pair.b.out).is_empty());
+    assert_eq!(pair.b.qp.closing_words(&mut pair.b.out), words);
+    let connection = Closed {
+        came: words,
+        ..closed(None)
+    };
+    assert_eq!(end(&mut pair, connection), SUCCESS);
+}
+
 #[test]
 fn a_reset_queue_pair_acknowledges_what_it_executed() {
     let (mut pair, _) = executed(Setup::default(), 3);
