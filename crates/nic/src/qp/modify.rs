@@ -249,8 +249,7 @@ impl Inner {
             return false;
         };
         self.state = next;
-        self.demanded = None;
-        (self.parting, self.parted) = (Vec::new(), false);
+        (self.demanded, self.parting, self.parted) = (None, Vec::new(), false);
         self.gone = false;
         (self.mourns_until, self.stays) = (None, false);
         self.last_wqe_told = false;
