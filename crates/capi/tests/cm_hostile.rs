@@ -437,6 +437,9 @@ fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHand
             raw.set_nonblocking(false).unwrap();
             let mut asked = [0; 20];
             let _ = raw.read_exact(&mut asked);
+            // All of it: who goes with bytes unread goes by a reset, which may overtake the answer.
+            let private_data = u16::from_be_bytes([asked[18], asked[19]]);
+            let _ = raw.read_exact(&mut vec![0; private_data.into()]);
             let _ = raw.write_all(&bytes);
             go(raw, rudely);
             last = Some(Instant::now());

@@ -163,11 +163,15 @@ fn refused_sources_are_not_heard() {
         sides[0].carrier.counters().strangers == 1
     });
     assert!(unit.news.is_empty());
+    // Whoever is heard gets a cookie.
+    let answered = |who: &UdpSocket| who.recv(&mut [0; 2048]).is_ok();
     let other = UdpSocket::bind(HERE).unwrap();
+    for who in [&denied, &other] {
+        who.set_nonblocking(true).unwrap();
+    }
     other.send_to(&request, unit.place()).unwrap();
-    until(&mut [&mut unit], "a request", |sides| {
-        !sides[0].news.is_empty()
-    });
+    until(&mut [&mut unit], "a cookie", |_| answered(&other));
+    assert!(!answered(&denied));
 }
 
 /// Damage on the way of somebody who is connected is counted by the port.
