@@ -4,8 +4,8 @@
 //! An address that a network in `deny` holds is refused; of the others, an empty `allow` admits all, and one that is not empty
 //! those that it holds. Listeners ask before they read from a connection, datagram sockets before they look at a datagram.
 //!
-//! Every refusal is counted. Each source is told of once in [`PERIOD`]: its first refusal at once, and later ones, with their
-//! number, when one of them comes after that time. At most [`SOURCES`] sources are known at a time; further ones are told of
+//! Every refusal is counted. Each source is told of once in a minute: its first refusal at once, and later ones, with their
+//! number, when one of them comes after that time. At most 256 sources are known at a time; further ones are told of
 //! together, as often as one source.
 
 use core::fmt;
