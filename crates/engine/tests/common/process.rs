@@ -105,6 +105,9 @@ impl Drop for Peer {
     }
 }
 
+/// How many receives a target has posted before it accepts.
+pub const RECEIVES: u64 = 256;
+
 /// Plays the target: listens, accepts one connection, keeps receives posted, until it is ended.
 pub fn target(settings: &[(String, String)]) {
     let settings: Vec<_> = settings.iter().map(|(k, v)| (&**k, &**v)).collect();
@@ -113,7 +116,7 @@ pub fn target(settings: &[(String, String)]) {
     let (at, stag) = (side.memory.at(), side.memory.stag());
     say(&format!("{} {} {at}", door.local().unwrap(), stag.get()));
     assert!(side.qp.modify(verbena_nic::QpState::Init));
-    for id in 0..256 {
+    for id in 0..RECEIVES {
         side.receive(id, &[side.sge(3 << 20, 64 << 10)]);
     }
     std::thread::spawn(|| {
