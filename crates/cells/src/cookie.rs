@@ -77,9 +77,6 @@ impl Cookies {
         answer: &mut Vec<u8>,
     ) -> Asked {
         let mut asked = Asked::default();
-        if !begins_with_control(datagram) {
-            return asked;
-        }
         let limit = answer.len() + datagram.len();
         // Requests stand at the front, at most behind what ends other connections.
         let cells = Cells::new(datagram).map_while(Result::ok);
@@ -152,7 +149,7 @@ impl Cookies {
 
 /// Makes a datagram with requests that have no cookie long enough for the answers to it, by zeros behind its last cell.
 pub fn pad(datagram: &mut Vec<u8>) {
-    if !begins_with_control(datagram) {
+    if !may_ask(datagram) {
         return;
     }
     let asks = |cell: &Cell<'_>| matches!(cell.body, Body::Connect { cookie: None, .. });
@@ -163,8 +160,8 @@ pub fn pad(datagram: &mut Vec<u8>) {
     }
 }
 
-/// Cheap, since most datagrams are data: the first cell is no piece of a packet.
-fn begins_with_control(datagram: &[u8]) -> bool {
+/// A datagram may have a request in it. Cheap, since most datagrams are data: the first cell is no piece of a packet.
+pub fn may_ask(datagram: &[u8]) -> bool {
     let first = datagram.first().map(|byte| byte & 0x0f);
     first.is_some_and(|kind| kind > Kind::Write as u8)
 }

@@ -10,8 +10,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::Mode;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use verbena::runtime;
 
@@ -23,8 +21,6 @@ const LONGEST: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long nobody is let in after the system refused one. Drivers look by themselves as often.
 const SHUT: Duration = Duration::from_millis(100);
-/// Who waits to be let in.
-const BACKLOG: i32 = 128;
 /// Who asks at once; the rest waits for the next round.
 const AT_ONCE: usize = 4;
 
@@ -213,8 +209,7 @@ impl Desk {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
             _ => {}
         }
-        let listener = listen(&path).map_err(at(&path))?;
-        listener.set_nonblocking(true)?;
+        let listener = runtime::listen(&path).map_err(at(&path))?;
         let shut = Cell::new(None);
         Ok(Desk {
             listener,
@@ -246,24 +241,10 @@ impl Desk {
     }
 }
 
-/// A socket at this path that only its owner can open, from its first moment on.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let fd = net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
-    net::bind(&fd, &SocketAddrUnix::new(path)?)?;
-    net::listen(&fd, BACKLOG)?;
-    Ok(UnixListener::from(fd))
-}
-
 /// The process at the other end is this user's or root's.
 fn is_trusted(stream: &UnixStream) -> bool {
-    let ours = rustix::process::geteuid();
-    net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == ours || peer.uid.is_root())
+    let user = rustix::process::geteuid().as_raw();
+    matches!(runtime::stranger(stream, user), Ok(None))
 }
 
 impl Drop for Desk {

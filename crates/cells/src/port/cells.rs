@@ -30,7 +30,7 @@ impl Port {
         self.take_cells(Some(port), true, datagram, now, out);
     }
 
-    /// The same, without its requests for connections: nobody knows whether the sender receives what is sent to it
+    /// The same, without its requests for connections: the sender has not returned a cookie, so its address may be forged
     /// ([`Cookies`](crate::Cookies)).
     pub fn handle_cells_unproven(
         &mut self,

@@ -8,12 +8,19 @@
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::{is_privileged, user};
 
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Where the directory can be, the best first.
 pub fn candidates() -> Vec<PathBuf> {
@@ -42,6 +49,23 @@ pub fn directories() -> Vec<PathBuf> {
     let mut all = candidates();
     all.retain(|path| check(path, user()).is_ok());
     all
+}
+
+/// Listens at `path` with a socket that does not block. Only its owner can open it, from its first moment on: bind(2) takes the
+/// permissions of the socket's own inode, less the umask.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&fd, &SocketAddrUnix::new(path)?)?;
+    net::listen(&fd, BACKLOG)?;
+    Ok(UnixListener::from(fd))
+}
+
+/// The user at the other end, if it is neither `owner` nor root, who may do everything.
+pub fn stranger(stream: &UnixStream, owner: u32) -> io::Result<Option<u32>> {
+    let user = socket_peercred(stream)?.uid.as_raw();
+    Ok((user != owner && user != 0).then_some(user))
 }
 
 fn first_of(candidates: &[PathBuf], user: u32) -> io::Result<PathBuf> {

@@ -11,16 +11,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, fchmod};
-use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use verbena::access::AccessList;
+use verbena::runtime;
 
 use crate::error::Error;
-
-/// Clients that may wait at a Unix socket.
-const BACKLOG: i32 = 128;
 
 /// Where an export can be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,9 +102,7 @@ impl Door {
     pub(super) fn accept(&self) -> io::Result<Option<Visitor>> {
         let accepted = match &self.listener {
             Listener::Unix(listener, socket) => listener.accept().and_then(|(stream, _)| {
-                // Root may do everything.
-                let user = socket_peercred(&stream)?.uid.as_raw();
-                if user != socket.owner && user != 0 {
+                if let Some(user) = runtime::stranger(&stream, socket.owner)? {
                     return Ok(Visitor::Stranger(user));
                 }
                 stream.set_nonblocking(true)?;
@@ -160,7 +152,8 @@ impl AsFd for Door {
 fn unix(path: &Path) -> Result<Listener, Error> {
     clear(path)?;
     let io = |error| Error::io(format!("cannot listen on {}", path.display()))(error);
-    let listener = bind(path).map_err(|errno| io(errno.into()))?;
+    // Whoever can open the socket has the disk.
+    let listener = runtime::listen(path).map_err(io)?;
     let about = fs::symlink_metadata(path).map_err(io)?;
     let socket = Socket {
         path: path.to_owned(),
@@ -168,17 +161,6 @@ fn unix(path: &Path) -> Result<Listener, Error> {
         owner: about.uid(),
     };
     Ok(Listener::Unix(listener, socket))
-}
-
-/// Whoever can open the socket has the disk: the file has its permissions from its first moment, since bind(2) takes those of the
-/// socket's own inode, less the umask.
-fn bind(path: &Path) -> Result<UnixListener, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    net::listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
 }
 
 /// Removes the socket of a server that is no more, and nothing else.

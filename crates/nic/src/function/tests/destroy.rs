@@ -5,14 +5,9 @@ use verbena_stream::{Role, Time};
 
 use super::*;
 use crate::event::Event;
-use crate::testing::{Setup, feed, poll, stream, transmit};
+use crate::testing::{SEND, Setup, feed, poll, stream, transmit};
 use crate::wc::Status;
-use crate::wr::{Data, Flags, ReceiveWr, SendOp, SendWr};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
+use crate::wr::{Data, Flags, ReceiveWr, SendWr};
 
 /// Connections between two functions: clients on one, servers with one shared receive queue on the other.
 struct World {

@@ -10,28 +10,9 @@ use crate::carrier::Hand;
 use crate::event::Event;
 use crate::qp::{Acks, Enabled};
 use crate::state::{Personality, QpState, QpType};
-use crate::testing::{PD, Pair, SIZE, Setup, Side, feed, transmit};
+use crate::testing::{PD, Pair, SEND, SIZE, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Remote, SendOp, Sge};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
-
-fn write(remote: Remote) -> SendOp {
-    SendOp::Write {
-        remote,
-        immediate: None,
-    }
-}
-
-fn read(remote: Remote) -> SendOp {
-    SendOp::Read {
-        remote,
-        local_invalidate: None,
-    }
-}
 
 /// A good write, the bad request, another write: the first succeeds, the second gets the status, the rest is flushed.
 fn struck(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {

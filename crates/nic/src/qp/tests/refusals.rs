@@ -4,20 +4,8 @@ use verbena_wire::{Stag, To};
 
 use crate::event::Event;
 use crate::state::{QpState, QpType};
-use crate::testing::{Pair, Setup};
-use crate::wr::{Remote, SendOp};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
-
-fn write(remote: Remote) -> SendOp {
-    SendOp::Write {
-        remote,
-        immediate: None,
-    }
-}
+use crate::testing::{Pair, SEND, Setup, write};
+use crate::wr::Remote;
 
 /// A peer that tries STags one after the other gets sixteen of them wrong, not all of them.
 #[test]

@@ -6,14 +6,9 @@ use verbena_stream::{RnrRetry, Time};
 
 use crate::event::Event;
 use crate::state::{Personality, QpState, QpType};
-use crate::testing::{Pair, Setup};
+use crate::testing::{Pair, SEND, Setup};
 use crate::wc::Status;
 use crate::wr::{ReceiveWr, SendOp};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
 
 fn success(ids: core::ops::Range<u64>) -> Vec<(u64, Status)> {
     ids.map(|id| (id, Status::Success)).collect()

@@ -6,7 +6,7 @@ use verbena_wire::Stag;
 use crate::event::Event;
 use crate::qp::Enabled;
 use crate::state::{Personality, QpState};
-use crate::testing::{PD, Pair, Setup, feed, transmit};
+use crate::testing::{PD, Pair, SEND, Setup, feed, transmit};
 use crate::wc::Status;
 use crate::wr::{SendOp, Sge};
 
@@ -22,11 +22,6 @@ enum Row {
     Checksum,
     Lost,
 }
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
 
 /// A story, told to the end; the request that goes wrong is the last one posted.
 fn tell(row: Row, personality: Personality) -> Pair {

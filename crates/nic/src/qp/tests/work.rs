@@ -8,14 +8,9 @@ use crate::Arm;
 use crate::event::Event;
 use crate::qp::PostError;
 use crate::state::{Personality, QpState};
-use crate::testing::{PD, Pair, Setup, feed, transmit, write};
+use crate::testing::{PD, Pair, SEND, Setup, feed, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr};
-
-const SEND: SendOp = SendOp::Send {
-    invalidate: None,
-    immediate: None,
-};
 
 fn every_setup(test: impl Fn(&mut Pair, Setup)) {
     for personality in [Personality::Roce, Personality::Iwarp] {

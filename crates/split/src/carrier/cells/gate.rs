@@ -3,7 +3,7 @@
 //! leaves with it, or not at all: who asks asks again.
 
 use verbena_cells::Cookies;
-use verbena_cells::cookie::{Asked, Key};
+use verbena_cells::cookie::{Asked, Key, may_ask};
 use verbena_stream::Time;
 use verbena_wire::cell::PortAddress;
 use verbena_wire::number::Qpn;
@@ -53,6 +53,9 @@ impl Gate {
 
     /// May requests in this datagram be taken? If not, an answer waits.
     pub(super) fn judge(&mut self, place: Place, port: PortAddress, datagram: &[u8]) -> bool {
+        if !may_ask(datagram) {
+            return false;
+        }
         let mut bytes = Vec::new();
         let source = place.source();
         let from = (source.as_slice(), port);
