@@ -60,7 +60,7 @@ fn clippy(workspace: &Workspace) -> Tool {
 fn tests(workspace: &Workspace, long: bool) -> Tool {
     let tool = workspace
         .cargo()
-        .args(["test", "--workspace"])
+        .args(["test", "--workspace", "--no-fail-fast"])
         // They were made in the step before: a test that misses them must not pass for want of them.
         .env("DROPIN_REQUIRED", "1");
     if long {
