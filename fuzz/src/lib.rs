@@ -10,20 +10,29 @@ pub mod control;
 pub mod ddp;
 pub mod decode;
 pub mod fpdu;
+pub mod handover;
+pub mod inquiry;
 pub mod iscsi;
 pub mod iscsi_qp;
+pub mod lan;
 pub mod login;
+pub mod nbd;
 pub mod pair;
 pub mod push;
 pub mod rdmap;
 pub mod roce_ud;
+pub mod rsocket;
 pub mod rx;
 pub mod scsi;
 pub mod session;
 pub mod source;
+pub mod split;
 pub mod startup;
 pub mod startup_frame;
 pub mod terminate;
+
+#[path = "../../crates/storage/tests/common/ram.rs"]
+mod ram;
 
 /// A target, as the tests find it.
 #[derive(Debug, Clone, Copy)]
@@ -42,16 +51,22 @@ pub const TARGETS: &[Target] = &[
     target("ddp", ddp::target),
     target("decode", decode::target),
     target("fpdu", fpdu::target),
+    target("handover", handover::target),
+    target("inquiry", inquiry::target),
     target("iscsi", iscsi::target),
-    target("login", login::target),
     target("iscsi_qp", iscsi_qp::target),
+    target("lan", lan::target),
+    target("login", login::target),
+    target("nbd", nbd::target),
     target("pair", pair::target),
     target("push", push::target),
     target("rdmap", rdmap::target),
     target("roce_ud", roce_ud::target),
+    target("rsocket", rsocket::target),
     target("rx", rx::target),
     target("scsi", scsi::target),
     target("session", session::target),
+    target("split", split::target),
     target("startup", startup::target),
     target("startup_frame", startup_frame::target),
     target("terminate", terminate::target),

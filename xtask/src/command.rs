@@ -84,6 +84,18 @@ impl Tool {
         Ok(())
     }
 
+    /// Run it with everything that it prints in a file; whether it succeeded.
+    pub(crate) fn run_into(mut self, file: &Path) -> Result<bool> {
+        eprintln!("$ {} > {}", self.shown(), file.display());
+        let create = || std::fs::File::create(file);
+        let out = create().with_context(|| format!("cannot create {}", file.display()))?;
+        let err = out.try_clone().context("cannot clone a descriptor")?;
+        let status = self.command.stdout(out).stderr(err).status();
+        let status =
+            status.with_context(|| format!("cannot start `{}`", self.program.to_string_lossy()))?;
+        Ok(status.success())
+    }
+
     /// Run it and return what it printed.
     pub(crate) fn output(mut self) -> Result<String> {
         let output = self

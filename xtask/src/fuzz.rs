@@ -61,6 +61,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         bail!("--replay needs one target, not `{wanted}`");
     }
     let builder = Builder::new(workspace)?;
+    if wanted == "all" && !options.minimise {
+        return fuzz_all(workspace, &builder, &chosen, options);
+    }
     for target in chosen {
         let folders = Folders::of(workspace, target);
         let binary = builder.build(target)?;
@@ -69,6 +72,60 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Each target for its time, whatever the others find; a table at the end. What libFuzzer prints goes to a file for each.
+fn fuzz_all(
+    workspace: &Workspace,
+    builder: &Builder<'_>,
+    targets: &[&String],
+    options: &Options,
+) -> Result<()> {
+    let logs = workspace.target.join("fuzz-logs");
+    std::fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+    let binaries: Vec<PathBuf> = targets
+        .iter()
+        .map(|target| builder.build(target))
+        .collect::<Result<_>>()?;
+    let (mut table, mut failed) = (Vec::new(), Vec::new());
+    for (target, binary) in targets.iter().zip(&binaries) {
+        let folders = Folders::of(workspace, target);
+        folders.create(&workspace.root)?;
+        let log = logs.join(format!("{target}.log"));
+        let clean = fuzzer(workspace, binary, &folders, options).run_into(&log)?;
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let mut row = summary(target, &text);
+        if !clean {
+            row.push_str(&format!("  FIND, see {}", folders.artifacts));
+            failed.push(target.as_str());
+        }
+        eprintln!("{row}");
+        table.push(row);
+    }
+    println!(
+        "{:16} {:>12} {:>6} {:>7}",
+        "target", "executions", "cov", "ft"
+    );
+    table.iter().for_each(|row| println!("{row}"));
+    if !failed.is_empty() {
+        bail!("fuzz targets with finds: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// A row of the table: executions, edges and features, as libFuzzer printed them last.
+fn summary(target: &str, log: &str) -> String {
+    let after = |key: &str| {
+        let (_, rest) = log.rsplit_once(key)?;
+        rest.split_whitespace().next()
+    };
+    let of = |key| after(key).unwrap_or("-");
+    format!(
+        "{target:16} {:>12} {:>6} {:>7}",
+        of("number_of_executed_units:"),
+        of("cov: "),
+        of("ft: ")
+    )
 }
 
 /// The binaries behind the feature.
@@ -121,6 +178,8 @@ impl Builder<'_> {
             .args(["--target", &self.triple])
             .env("CARGO_TARGET_DIR", &self.target_dir)
             .env("CARGO_ENCODED_RUSTFLAGS", RUSTFLAGS.join("\x1f"))
+            // Link-time optimisation takes minutes for each binary.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env_remove("RUSTFLAGS")
             .run()?;
         let folder = self.target_dir.join(&self.triple).join("release");
@@ -174,27 +233,31 @@ fn fuzz(workspace: &Workspace, binary: &Path, folders: &Folders, options: &Optio
         let file = std::path::absolute(file)?;
         return tool().args(&options.rest).arg(file).run();
     }
-    let artifacts = format!("-artifact_prefix={}", folders.artifacts);
     if options.minimise {
         // The first folder receives those inputs of the second that add coverage.
         return tool()
             .arg("-merge=1")
-            .arg(artifacts)
+            .arg(format!("-artifact_prefix={}", folders.artifacts))
             .args(&options.rest)
             .args([&folders.corpus, &folders.finds])
             .run();
     }
-    let mut tool = tool();
+    fuzzer(workspace, binary, folders, options).run()
+}
+
+/// libFuzzer, for the time that was asked for.
+fn fuzzer(workspace: &Workspace, binary: &Path, folders: &Folders, options: &Options) -> Tool {
+    let mut tool = Tool::new(binary).current_dir(&workspace.root);
     if workspace.root.join(&folders.dictionary).is_file() {
         tool = tool.arg(format!("-dict={}", folders.dictionary));
     }
     tool.arg(format!("-max_total_time={}", options.seconds))
         // Compares of less than four bytes are solved by the value profile alone.
         .arg("-use_value_profile=1")
-        .args(["-print_final_stats=1", &artifacts])
+        .arg("-print_final_stats=1")
+        .arg(format!("-artifact_prefix={}", folders.artifacts))
         .args(&options.rest)
         .args([&folders.finds, &folders.corpus])
-        .run()
 }
 
 #[cfg(test)]
@@ -234,6 +297,18 @@ mod tests {
         let error = choose(&known, "tx").unwrap_err().to_string();
         assert!(error.contains("rx, startup"), "{error}");
         assert!(choose(&[], "all").is_err());
+    }
+
+    #[test]
+    fn a_summary_has_the_last_counts() {
+        let log = "#2 INITED cov: 5 ft: 6 corp: 1\n#9 DONE   cov: 71 ft: 802 corp: 3/9b\n\
+                   stat::number_of_executed_units: 900\n";
+        let row: Vec<String> = summary("rx", log)
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(row, ["rx", "900", "71", "802"]);
+        assert!(summary("rx", "").ends_with('-'));
     }
 
     #[test]

@@ -34,6 +34,8 @@
 mod alarm;
 mod credit;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 mod link;
 mod net;

@@ -7,6 +7,7 @@ mod codecs;
 mod iscsi;
 mod logins;
 mod machines;
+mod peers;
 mod sessions;
 mod storage;
 
@@ -37,6 +38,11 @@ fn main() -> io::Result<()> {
         ("scsi", storage::answers()),
         ("login", logins::logins()),
         ("iscsi_qp", iscsi::conversations()),
+        ("inquiry", peers::inquiries()),
+        ("split", peers::services()),
+        ("rsocket", peers::sockets()),
+        ("lan", peers::frames()),
+        ("nbd", peers::clients()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

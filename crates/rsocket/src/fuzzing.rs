@@ -1,0 +1,75 @@
+//! The checks of the fuzz target `rsocket` (docs/fuzzing.md): parsers and credits have no public form.
+
+use crate::credit::{Incoming, Outgoing};
+use crate::hello::{Hello, RING_MOST};
+use crate::word::{MOST, Word};
+
+/// Ring and messages of the model: small, so that all limits are reached.
+const RING: u64 = 100;
+const SLOTS: u16 = 7;
+
+/// Runs one input.
+pub fn check(data: &[u8]) {
+    check_hello(data);
+    check_hello(&[b"VRS1".as_slice(), data].concat());
+    check_word(data);
+    check_word(&data[..data.len().min(MOST)]);
+    check_credits(data);
+}
+
+fn check_hello(bytes: &[u8]) {
+    let hello = match Hello::from_bytes(bytes) {
+        Ok(hello) => hello,
+        Err(error) => return drop(error.to_string()),
+    };
+    assert_eq!(hello.to_bytes(), bytes[..Hello::BYTES]);
+    assert!((1..=RING_MOST).contains(&hello.ring.len()) && hello.messages > 0);
+    assert!(Hello::from_bytes(&bytes[..Hello::BYTES - 1]).is_err());
+}
+
+fn check_word(bytes: &[u8]) {
+    let Some(word) = Word::from_bytes(bytes) else {
+        return;
+    };
+    let (again, len) = word.to_bytes();
+    assert_eq!(&again[..len], bytes);
+}
+
+/// Two sides that obey each other's counts never offend; a peer's invented counts are refused or stay within the ring.
+fn check_credits(data: &[u8]) {
+    let (mut out, mut inc) = (Outgoing::new(RING, SLOTS), Incoming::new(RING, SLOTS));
+    let mut hostile = (out, inc);
+    for pair in data.chunks_exact(2) {
+        let (op, value) = (pair[0] % 4, u64::from(pair[1]));
+        match op {
+            0 if out.room() > 0 => {
+                let len = 1 + value % out.room();
+                assert!(out.send(len) + len <= RING);
+                assert_eq!(inc.arrive(len), Ok(()));
+            }
+            1 => inc.consume(value.min(inc.waiting())),
+            2 => {
+                let (read, messages) = inc.tell();
+                assert_eq!(out.credit(read, messages), Ok(()));
+            }
+            _ => {
+                let (out, inc) = &mut hostile;
+                let _ = out.credit(value, value / 3);
+                let _ = inc.arrive(value);
+                let room = out.room();
+                if room > 0 {
+                    out.send(room.min(value.max(1)));
+                }
+                inc.consume(inc.waiting().min(value / 2));
+                if inc.owes() {
+                    inc.tell();
+                }
+            }
+        }
+        for inc in [&inc, &hostile.1] {
+            let (at, len) = inc.piece(0);
+            assert!(inc.waiting() <= RING && at + len <= RING);
+        }
+        assert!(out.room() <= RING && hostile.0.room() <= RING);
+    }
+}

@@ -1,0 +1,5 @@
+//! The libFuzzer binary of the target `handover`: images of queue pairs.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| verbena_fuzz::handover::target(data));

@@ -1,0 +1,5 @@
+//! The libFuzzer binary of the target `nbd`: clients of an exported disk.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| verbena_fuzz::nbd::target(data));

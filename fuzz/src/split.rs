@@ -1,0 +1,63 @@
+//! What host and unit of the split driver exchange outside of its messages: the request for a channel, the answer to it, and the
+//! data of the configuration service. What parses is written back as it came where the format ignores nothing.
+
+use verbena_split::hello::{Hello, MAX_NAME};
+use verbena_split::lane::Lane;
+use verbena_split::service::{Ask, Counts, Terms};
+use verbena_split::welcome::Welcome;
+use verbena_wire::push::Operation;
+
+use crate::source::Source;
+
+/// Runs one input: everything once as it came, the hello also with a valid head.
+pub fn target(data: &[u8]) {
+    hello(data);
+    let mut framed = [b"VSPL\x01".as_slice(), data].concat();
+    hello(&framed);
+    framed.truncate(16 + MAX_NAME);
+    hello(&framed);
+    if let Some(welcome) = Welcome::parse(data) {
+        assert_eq!(welcome.to_bytes(), data[..8]);
+    }
+    let mut source = Source::new(data);
+    let operation = Operation::from_code(u16::from(source.byte()));
+    ask(operation, source.rest());
+    if let Some(counts) = Counts::parse(data) {
+        let bytes = counts.to_bytes();
+        assert!(data.starts_with(&bytes));
+        let mut none = counts;
+        none.subtract(&counts);
+        assert_eq!(none, Counts::default());
+    }
+    if let Some(terms) = Terms::parse(data) {
+        assert_eq!(Terms::parse(&terms.to_bytes()), Some(terms));
+    }
+}
+
+fn hello(bytes: &[u8]) {
+    let hello = match Hello::parse(bytes) {
+        Ok(hello) => hello,
+        Err(error) => return drop(error.to_string()),
+    };
+    assert!(bytes.len() <= 16 + MAX_NAME);
+    assert!(!hello.name.chars().any(char::is_control));
+    assert!(hello.lane.queue() < hello.lane.of());
+    assert_eq!(Lane::from_byte(hello.lane.to_byte()), Ok(hello.lane));
+    let emitted = hello.to_bytes();
+    assert_eq!(emitted[..16], bytes[..16]);
+    if hello.name.is_ascii() && hello.name.len() <= MAX_NAME {
+        assert_eq!(Hello::parse(&emitted), Ok(hello));
+    }
+}
+
+fn ask(operation: Operation, data: &[u8]) {
+    let Ok(ask) = Ask::parse(operation, data) else {
+        return;
+    };
+    let (again, bytes) = ask.parts();
+    assert_eq!(again, operation);
+    if !matches!(ask, Ask::Initialise(_)) {
+        assert_eq!(bytes, data);
+    }
+    assert_eq!(Ask::parse(operation, &bytes), Ok(ask));
+}
