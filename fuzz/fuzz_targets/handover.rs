@@ -1,4 +1,5 @@
 //! The libFuzzer binary of the target `handover`: images of queue pairs.
+//! What is checked is in the library.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
 //! The libFuzzer binary of the target `inquiry`: inquiries of datagram queue pairs.
+//! What is checked is in the library.
 
 #![no_main]
 

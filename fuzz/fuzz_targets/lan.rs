@@ -1,4 +1,5 @@
 //! The libFuzzer binary of the target `lan`: frames, offloads and the switch.
+//! What is checked is in the library.
 
 #![no_main]
 

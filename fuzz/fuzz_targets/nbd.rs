@@ -1,4 +1,5 @@
 //! The libFuzzer binary of the target `nbd`: clients of an exported disk.
+//! What is checked is in the library.
 
 #![no_main]
 

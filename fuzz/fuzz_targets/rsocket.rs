@@ -1,4 +1,5 @@
 //! The libFuzzer binary of the target `rsocket`: hellos and control messages of stream sockets.
+//! What is checked is in the library.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
 //! The libFuzzer binary of the target `split`: hellos and the configuration service of the split driver.
+//! What is checked is in the library.
 
 #![no_main]
 

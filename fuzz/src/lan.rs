@@ -1,5 +1,6 @@
 //! Frames of the split driver as hosts send them: the offload header, completing checksums, cutting super-frames, recognising pure
-//! acknowledgements, and the I/O unit's switch under a script of ports and frames.
+//! acknowledgements, and the I/O unit's switch under a script of ports and frames. Checksums are verified by a computation of its own,
+//! and the switch against the addresses that its ports own.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The checks of the fuzz target `rsocket` (docs/fuzzing.md): parsers and credits have no public form.
+//! The checks of the fuzz target `rsocket` (docs/fuzzing.md). They are here since parsers and credits have no public form.
 
 use crate::credit::{Incoming, Outgoing};
 use crate::hello::{Hello, RING_MOST};
