@@ -232,3 +232,27 @@ fn unread(local: SocketAddr) -> usize {
     });
     rows.sum()
 }
+
+/// The adapter is not closed: the error names the peer, whether it left before `accept` or after.
+#[test]
+fn accept_after_the_peer_left_names_it() {
+    let side = Side::new(&[]);
+    let door = side.engine.listen(loopback(), 16).unwrap();
+    for pause in [0, 1, 20, 100] {
+        let mut raw = connect_from(NEAR, door.local().unwrap()).unwrap();
+        raw.write_all(REQUEST).unwrap();
+        let request = door.next().unwrap().unwrap();
+        drop(raw);
+        std::thread::sleep(Duration::from_millis(pause));
+        let qp = make_qp(&side.engine, &side.cq, side.pd);
+        let (done, told) = std::sync::mpsc::channel();
+        let accepted = request.accept(&qp, b"", move |r| done.send(r).unwrap());
+        let accepted = accepted.and_then(|()| told.recv_timeout(PATIENCE).unwrap());
+        if let Err(error) = accepted {
+            assert!(
+                matches!(error, verbena_engine::Error::Startup { .. }),
+                "after {pause} ms: {error}"
+            );
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use verbena_nic::{Outbox, Qp};
+use verbena_stream::startup::Failure;
 use verbena_stream::{Agreement, Endpoint, Terms, Time};
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
@@ -253,10 +254,21 @@ impl Connection {
                 starting.accept(options, done);
                 starting.advance(self.line.socket(), self.peer)
             }
-            _ => return Err(Error::Closed),
+            _ => return Err(self.why_no_request()),
         };
         self.go_on(after);
         Ok(())
+    }
+
+    /// Why there is no request to accept: the peer left, unless the adapter is closed.
+    fn why_no_request(&self) -> Error {
+        if !self.core.lives() {
+            return Error::Closed;
+        }
+        Error::Startup {
+            peer: self.peer,
+            cause: Failure::Closed,
+        }
     }
 
     /// The program said no.
