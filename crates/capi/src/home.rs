@@ -327,6 +327,15 @@ pub(crate) fn running(number: usize) -> Option<Arc<Home>> {
     homes.get(&number).and_then(Weak::upgrade)
 }
 
+/// All functions of the adapter that this process uses now; none while another thread opens one, which a process that ends does
+/// not wait for.
+pub(crate) fn all_running() -> Vec<Arc<Home>> {
+    let homes = place().homes.try_lock();
+    homes.map_or_else(Vec::new, |homes| {
+        homes.values().filter_map(Weak::upgrade).collect()
+    })
+}
+
 /// A context and a domain that all identifiers of the connection manager share; opened once, and never closed.
 pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
     let mut common = place().common.lock();

@@ -1,5 +1,5 @@
 //! From `rsocket` to `rclose`.
-//! It promises that a number is given back only when its socket has said all it had to. It refuses families and types that
+//! A number is given back when its socket is closed; what the socket sent before leaves in the background. It refuses families and types that
 //! are not IPv4 or IPv6, stream or datagram.
 
 use core::ffi::c_int;
@@ -153,7 +153,7 @@ pub(super) unsafe extern "C" fn verbena_rshutdown(socket: c_int, how: c_int) -> 
     }))
 }
 
-/// Closes a socket; what was sent still reaches the peer, if that takes no longer than it lingers.
+/// Closes a socket; what was sent still reaches the peer. Waits only where `SO_LINGER` says so.
 ///
 /// # Safety
 /// None is needed.
@@ -161,7 +161,7 @@ pub(super) unsafe extern "C" fn verbena_rshutdown(socket: c_int, how: c_int) -> 
 pub(super) unsafe extern "C" fn verbena_rclose(socket: c_int) -> c_int {
     answer(table::remove(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            own.stream.close();
+            own.stream.close_keeping(Some(own.home.clone()));
             Ok(0)
         }
         // SAFETY: the descriptor is the socket's own.
