@@ -7,6 +7,7 @@ mod complete;
 mod deliver;
 pub(crate) mod fed;
 mod foreseen;
+mod holding;
 mod image;
 mod in_order;
 mod inner;

@@ -233,6 +233,8 @@ settings! {
     dead_after: Duration = Duration::from_secs(2), millis(100, 3_600_000);
     /// How long a peer without the extensions is kept waiting for a missing receive before its connection ends.
     receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
+    /// How long a peer may hold a receive of a shared receive queue, by half a message or after READY, without going on before its connection ends.
+    shared_receive_wait: Duration = Duration::from_secs(60), millis(100, 3_600_000);
     /// How long a channel of a shared send queue may hold up the others without moving before it fails, where the program does not say.
     send_stall: Duration = Duration::from_secs(1), millis(10, 600_000);
     /// How long a peer's access waits for memory whose registration is not done before it is refused.
