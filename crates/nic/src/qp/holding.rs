@@ -13,6 +13,7 @@ use verbena_wire::rdmap::{Cause, RdmapError};
 use super::QpInit;
 use super::inner::Inner;
 use crate::event::{Event, Outbox};
+use crate::srq::Srq;
 use crate::state::QpEvent;
 
 /// How often progress is compared within the time that the peer has.
@@ -59,10 +60,11 @@ impl Inner {
         }
     }
 
-    /// The shared queue has promised a receive.
+    /// The shared queue may have promised a receive: it did when it woke us, and we may have left the line since.
     pub(super) fn hold_promise(&mut self, init: &QpInit) {
-        if init.srq.is_some() {
-            self.promised = true;
+        let promises = |srq: &Srq| srq.is_promised(init.number);
+        self.promised = init.srq.as_deref().is_some_and(promises);
+        if self.promised {
             self.holding = None;
             self.begin_holding(init, self.now);
         }

@@ -313,7 +313,6 @@ impl Inner {
         {
             self.claimed = Some(receive);
             self.receive_is_there(init, out);
-            self.promised = false;
         }
         if self.claimed.is_some() {
             self.begin_holding(init, self.now);

@@ -166,6 +166,15 @@ fn receives_of_dropped_messages_return() {
 }
 
 #[test]
+fn a_wake_without_a_promise_holds_nothing() {
+    let mut pair = Pair::new(setup(true));
+    let scatter = [pair.b.sge(0, 8)];
+    pair.b.receive(7, &scatter);
+    pair.b.qp.receive_ready(&mut pair.b.out);
+    assert_eq!(pair.b.qp.deadline(), None);
+}
+
+#[test]
 fn own_receives_are_held_without_limit() {
     let mut pair = Pair::new(Setup {
         shared: false,
