@@ -138,22 +138,22 @@ impl Background {
         let over: Vec<_> = links.into_iter().filter(over).collect();
         let mut inner = self.0.lock();
         let is_over = |one: &Closing| over.iter().any(|(link, _)| Arc::ptr_eq(link, &one.link));
-        let (gone, left) = core::mem::take(&mut inner.closing)
-            .into_iter()
-            .partition(is_over);
+        let all = core::mem::take(&mut inner.closing).into_iter();
+        let (gone, left): (VecDeque<Closing>, _) = all.partition(is_over);
         inner.closing = left;
         let next = inner.closing.front().map(|one| one.until);
-        if next.is_none() && now >= *idle_since + IDLE {
-            inner.alarm = None;
-            return None;
-        }
-        drop(inner);
-        let gone: VecDeque<Closing> = gone;
-        drop((gone, over));
-        if next.is_some() {
+        if next.is_some() || !gone.is_empty() {
             *idle_since = now;
         }
-        Some(next.unwrap_or(*idle_since + IDLE))
+        let ends = *idle_since + IDLE;
+        let is_idle = next.is_none() && now >= ends;
+        if is_idle {
+            inner.alarm = None;
+        }
+        // Without the lock, too: this ends connections.
+        drop(inner);
+        drop((gone, over));
+        (!is_idle).then_some(next.unwrap_or(ends))
     }
 }
 
