@@ -194,7 +194,7 @@ impl Home {
             Event::Disconnected { qp } => return self.disconnected(qp),
             // Adapters raise it only for a queue pair that is not told to send yet, and programs take it for trouble
             // otherwise.
-            Event::Established { .. } | Event::Completion { .. } => return,
+            Event::Established { .. } | Event::Completion { .. } | Event::Missed { .. } => return,
         };
         let ear = self.ears.read().get(&subject).cloned();
         if let Some(ear) = ear {

@@ -44,6 +44,25 @@ impl<E> Mailbox<E> {
         }
     }
 
+    /// The same, with at most `most` events unread: a further one is dropped and `overflow` added in its place, once until
+    /// there is room again. True if that was done now.
+    pub(crate) fn put_within(
+        &self,
+        most: usize,
+        event: E,
+        wanted: impl FnOnce() -> bool,
+        overflow: impl FnOnce() -> E,
+    ) -> bool {
+        let mut waiting = self.waiting.lock();
+        let unread = waiting.len();
+        if unread > most || !wanted() {
+            return false;
+        }
+        waiting.push_back(if unread < most { event } else { overflow() });
+        self.channel.ring();
+        unread == most
+    }
+
     /// Takes the oldest event. `seen` runs under the lock, before anybody could remove it.
     pub(crate) fn take(&self, seen: impl Fn(&E)) -> Result<E, Errno> {
         self.take_by(|channel| channel.take().map_err(|e| Errno(e.code())), seen)

@@ -68,6 +68,11 @@ pub enum Event {
         /// The queue pair.
         qp: u32,
     },
+    /// Events that nobody has read filled their queue: so many later ones were dropped.
+    Missed {
+        /// How many.
+        count: u32,
+    },
 }
 
 /// Why a queue pair is woken.

@@ -8,7 +8,8 @@ use verbena_nic::Event;
 use super::Device;
 
 impl Device {
-    /// What happened to objects of the low layer, oldest first; connections see to their own events.
+    /// What happened to objects of the low layer, oldest first; connections see to their own events. So many may be unread:
+    /// 65,536. Later ones are dropped, and [`Event::Missed`] says how many.
     ///
     /// ```
     /// let device = verbena::Device::open()?;

@@ -85,7 +85,8 @@ impl Bell {
             | Event::SrqLimit { .. }
             | Event::Established { .. }
             | Event::SqDrained { .. }
-            | Event::LastWqe { .. } => {}
+            | Event::LastWqe { .. }
+            | Event::Missed { .. } => {}
         }
     }
 
