@@ -70,13 +70,13 @@ impl Inner {
 
 impl Background {
     /// Takes a connection over. Returns at once, unless no thread can be started.
-    pub(crate) fn finish(&self, net: &Arc<Net>, link: Arc<Link>, kept: Kept) {
+    pub(crate) fn finish(&self, net: &Arc<Net>, link: &Arc<Link>, kept: Kept) {
         let mut broken = Vec::new();
-        let added = self.add(net, &link, kept, &mut broken);
+        let added = self.add(net, link, kept, &mut broken);
         // Outside the lock: ending a connection calls the adapter.
         drop(broken);
         if added.is_err() {
-            settle(&link, Instant::now() + WITHOUT_THREAD);
+            settle(link, Instant::now() + WITHOUT_THREAD);
         }
     }
 

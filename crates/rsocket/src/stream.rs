@@ -280,7 +280,7 @@ impl Stream {
             Linger::For(time) => settle(&link, Instant::now() + time),
         };
         if !left {
-            self.net.closing.finish(&self.net, link, kept);
+            self.net.closing.finish(&self.net, &link, kept);
         }
     }
 

@@ -95,7 +95,7 @@ impl Inner {
             .filter(|(_, before)| !mark.is_progress_from(*before));
         match unchanged {
             Some((then, before)) if now.since(then) >= wait => {
-                self.holding_overdue(init, before, out)
+                self.holding_overdue(init, before, out);
             }
             unchanged => {
                 let since = unchanged.unwrap_or((now, mark));
