@@ -68,7 +68,7 @@ pub enum Event {
         /// The queue pair.
         qp: u32,
     },
-    /// Events that nobody has read filled their queue: so many later ones were dropped.
+    /// Unread events filled their queue: so many later ones were dropped.
     Missed {
         /// How many.
         count: u32,

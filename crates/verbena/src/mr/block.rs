@@ -105,8 +105,8 @@ impl Block {
             };
             let function = domain.function()?;
             let register = |tpt: &Tpt| {
-                // SAFETY: the memory is ours, mapped and writable, and is freed only after it was deregistered; that others write
-                // it is what everybody who uses a block reckons with.
+                // SAFETY: the memory is ours, mapped and writable, and is freed only after it was deregistered; every user of a
+                // block allows for others that write it.
                 unsafe {
                     match stag {
                         None => tpt.register_unprobed(region),

@@ -84,8 +84,8 @@ impl Drop for Bytes {
             // SAFETY: pages of this length, made in `allocate` and left to us; not used any more, as below.
             drop(unsafe { Pages::from_raw(self.start, self.len) });
         } else if let (None, Some(layout)) = (&self.mapped, layout(self.len)) {
-            // SAFETY: allocated with this layout so far before the start; whoever drops this has seen to it that nobody uses
-            // the bytes any more.
+            // SAFETY: allocated with this layout so far before the start; the caller has deregistered the bytes, and uses them
+            // no more.
             unsafe { dealloc(self.start.as_ptr().sub(usize::from(self.lead)), layout) };
         }
     }
