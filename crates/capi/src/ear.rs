@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use crate::abi::{ibv_async_event, ibv_async_event__element};
+use crate::abi::{IBV_EVENT_DEVICE_FATAL, ibv_async_event, ibv_async_event__element};
 use crate::mailbox::{Acks, Mailbox};
 
 /// An event on its way to a program.
@@ -69,6 +69,13 @@ impl Ear {
 }
 
 impl Events {
+    /// The device itself has failed: the context is told, and nothing more will come.
+    pub(crate) fn fail(self: &Arc<Events>) {
+        let ear = Ear::new(self, ibv_async_event__element { port_num: 0 });
+        ear.tell(IBV_EVENT_DEVICE_FATAL);
+        self.end();
+    }
+
     /// The next event of a context, as its program wants to see it.
     pub(crate) fn next(&self) -> Result<ibv_async_event, crate::errno::Errno> {
         let told = self.take(|told| told.ear.acks.given())?;

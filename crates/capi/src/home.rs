@@ -14,9 +14,11 @@ use verbena::{Config, Device, Event, FunctionOptions, Handler, HandlerOptions};
 use verbena_rsocket::Net;
 
 use crate::abi::*;
-use crate::cm::{Link, Timewait};
-use crate::ear::Ear;
+use crate::channel::Bell;
+use crate::cm::{Link, Param, Timewait};
+use crate::ear::{Ear, Events};
 use crate::errno::Errno;
+use crate::mailbox::Mailbox;
 use crate::{context, device, log, pd};
 
 /// Completion vectors that programs are offered at most, if no setting says how many handlers there shall be: some stay free
@@ -39,6 +41,15 @@ pub(crate) enum Subject {
     Srq(u32),
 }
 
+/// What is told when the device fails: contexts, completion channels, and identifiers of the connection manager.
+#[derive(Default)]
+struct Bound {
+    failed: bool,
+    contexts: Vec<Weak<Events>>,
+    channels: Vec<Weak<Mailbox<Arc<Bell>>>>,
+    identifiers: Vec<Weak<Link>>,
+}
+
 /// The adapter and what the C face knows of it.
 pub(crate) struct Home {
     pub(crate) device: Device,
@@ -55,6 +66,8 @@ pub(crate) struct Home {
     links: RwLock<HashMap<u32, Weak<Link>>>,
     /// Those whose connections have ended not long ago.
     timewait: Arc<Timewait>,
+    /// Who is told that the device has failed.
+    bound: Mutex<Bound>,
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
 }
 
@@ -89,6 +102,7 @@ impl Home {
             pairs: RwLock::default(),
             links: RwLock::default(),
             timewait: Arc::default(),
+            bound: Mutex::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
         });
         home.device.access().on_refusal(|refusal| {
@@ -123,6 +137,69 @@ impl Home {
         let handler = Arc::new(self.device.set_handler(&HandlerOptions::default())?);
         *slot = Some(handler.clone());
         Ok(handler)
+    }
+
+    /// A context that is told when the device fails; refused if it has.
+    pub(crate) fn bind_context(&self, events: &Arc<Events>) -> Result<(), Errno> {
+        self.bind(|bound| &mut bound.contexts, events)
+    }
+
+    /// The same for a completion channel.
+    pub(crate) fn bind_channel(&self, rung: &Arc<Mailbox<Arc<Bell>>>) -> Result<(), Errno> {
+        self.bind(|bound| &mut bound.channels, rung)
+    }
+
+    /// The same for an identifier.
+    pub(crate) fn bind_identifier(&self, link: &Arc<Link>) -> Result<(), Errno> {
+        if link.bound.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.bind(|bound| &mut bound.identifiers, link)
+    }
+
+    fn bind<T>(
+        &self,
+        list: impl FnOnce(&mut Bound) -> &mut Vec<Weak<T>>,
+        one: &Arc<T>,
+    ) -> Result<(), Errno> {
+        let mut bound = self.bound.lock();
+        if bound.failed {
+            return Err(Errno(libc::EIO));
+        }
+        let list = list(&mut bound);
+        // Those that are gone are forgotten whenever the list would grow.
+        if list.len() == list.capacity() {
+            list.retain(|one| one.strong_count() > 0);
+        }
+        list.push(Arc::downgrade(one));
+        Ok(())
+    }
+
+    /// The device has failed: every context and channel is told, and no call waits any more.
+    fn fail(&self) {
+        if let Some(why) = self.device.failure() {
+            log::error(|| format!("{}: {why}", self.device.config().name));
+        }
+        let bound = {
+            let mut bound = self.bound.lock();
+            let failed = true;
+            core::mem::replace(
+                &mut *bound,
+                Bound {
+                    failed,
+                    ..Bound::default()
+                },
+            )
+        };
+        for link in bound.identifiers.iter().filter_map(Weak::upgrade) {
+            link.tell(RDMA_CM_EVENT_DEVICE_REMOVAL, 0, Param::NONE);
+        }
+        for events in bound.contexts.iter().filter_map(Weak::upgrade) {
+            events.fail();
+        }
+        for rung in bound.channels.iter().filter_map(Weak::upgrade) {
+            rung.end();
+        }
     }
 
     /// Events about this object go to `ear` from now on.
@@ -190,6 +267,7 @@ impl Home {
             Event::QpFatal { qp } => (Subject::Qp(qp), IBV_EVENT_QP_FATAL),
             Event::SqDrained { qp } => (Subject::Qp(qp), IBV_EVENT_SQ_DRAINED),
             Event::LastWqe { qp } => (Subject::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
+            Event::DeviceFatal => return self.fail(),
             // The connection manager's to tell.
             Event::Disconnected { qp } => return self.disconnected(qp),
             // Adapters raise it only for a queue pair that is not told to send yet, and programs take it for trouble

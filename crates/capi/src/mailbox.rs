@@ -2,6 +2,7 @@
 //! It promises that one event is one read, that reading waits or not as the descriptor's flags say, and that events of an
 //! object which is destroyed are taken out again. It refuses to hold a lock while it waits: the waiting thread may be cancelled.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
@@ -14,6 +15,8 @@ use crate::errno::Errno;
 pub(crate) struct Mailbox<E> {
     channel: Channel,
     waiting: Mutex<VecDeque<E>>,
+    /// The device has failed: once the mailbox is empty, taking fails.
+    ended: AtomicBool,
 }
 
 impl<E> Mailbox<E> {
@@ -22,7 +25,14 @@ impl<E> Mailbox<E> {
         Ok(Mailbox {
             channel,
             waiting: Mutex::default(),
+            ended: AtomicBool::new(false),
         })
+    }
+
+    /// Every wait ends from now on: with what waits, and then with `EIO`, as the kernel's channels of a removed device do.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.channel.ring_for_good();
     }
 
     /// The descriptor that programs wait on.
@@ -63,6 +73,9 @@ impl<E> Mailbox<E> {
             // The event of this ring may have been removed meanwhile: then another one's turn comes, or none's.
             if let Some(event) = self.pop(&seen) {
                 return Ok(event);
+            }
+            if self.ended.load(Ordering::Acquire) {
+                return Err(Errno(libc::EIO));
             }
         }
     }

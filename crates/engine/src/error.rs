@@ -11,6 +11,7 @@ use verbena_nic::vector::VectorError;
 use verbena_stream::startup::Failure;
 
 use crate::config::Problems;
+use crate::failing::EngineFailure;
 pub use crate::keys::KeyFileError;
 use crate::sys;
 
@@ -201,6 +202,9 @@ pub enum Error {
     /// The notification pipeline refuses.
     #[error("notification: {0}")]
     Interrupts(Box<InterruptError>),
+    /// The engine failed: one of its threads panicked.
+    #[error("the adapter failed: {0}")]
+    Failed(Box<EngineFailure>),
     /// The engine was closed, or its process was forked and this is the child.
     #[error("the adapter is closed")]
     Closed,

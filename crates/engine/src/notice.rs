@@ -14,6 +14,11 @@ use crate::sys::{self, Channel};
 pub trait Notify: Send + Sync {
     /// Once per arming.
     fn notify(&self);
+
+    /// The adapter has ended: what waits for a notification now, or later, must not wait.
+    fn end(&self) {
+        self.notify();
+    }
 }
 
 impl<F: Fn() + Send + Sync> Notify for F {
@@ -25,6 +30,10 @@ impl<F: Fn() + Send + Sync> Notify for F {
 impl Notify for Channel {
     fn notify(&self) {
         self.ring();
+    }
+
+    fn end(&self) {
+        self.ring_for_good();
     }
 }
 
@@ -51,9 +60,9 @@ impl Inbox {
         self.channel.ring();
     }
 
-    /// Wakes whoever waits, although nothing came.
-    pub(crate) fn ring(&self) {
-        self.channel.ring();
+    /// Every wait for an event ends from now on, although nothing came.
+    pub(crate) fn end(&self) {
+        self.channel.ring_for_good();
     }
 
     /// The oldest event, if one waits.

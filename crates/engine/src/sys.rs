@@ -6,6 +6,7 @@
 
 pub mod bell;
 pub mod beside;
+mod cancel;
 pub mod carry;
 pub mod channel;
 pub mod claims;

@@ -68,6 +68,8 @@ pub enum Event {
         /// The queue pair.
         qp: u32,
     },
+    /// The adapter failed or was shut down: its queue pairs are in the error state, and nothing new is taken.
+    DeviceFatal,
 }
 
 /// Why a queue pair is woken.

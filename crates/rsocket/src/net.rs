@@ -29,6 +29,11 @@ pub struct Net {
     links: Mutex<HashMap<u32, Weak<News>>>,
 }
 
+fn lose(news: Arc<News>) {
+    news.lost.store(true, Ordering::Release);
+    news.waiters.ring();
+}
+
 impl Net {
     /// On a device whose events somebody hands to [`tell`](Net::tell).
     pub fn new(device: Device) -> Arc<Net> {
@@ -57,13 +62,17 @@ impl Net {
             | Event::QpFatal { qp }
             | Event::QpAccess { qp }
             | Event::QpRequest { qp } => qp,
+            Event::DeviceFatal => {
+                let all: Vec<_> = self.links.lock().values().cloned().collect();
+                all.iter().filter_map(Weak::upgrade).for_each(lose);
+                return false;
+            }
             _ => return false,
         };
         let found = self.links.lock().get(&qp).cloned();
         let Some(news) = found else { return false };
         if let Some(news) = news.upgrade() {
-            news.lost.store(true, Ordering::Release);
-            news.waiters.ring();
+            lose(news);
         }
         true
     }

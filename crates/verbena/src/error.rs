@@ -203,6 +203,7 @@ impl Error {
             Error::Engine(error) => match error {
                 E::System(_) => Fault::System,
                 E::TooManyHandlers { .. } => Fault::Limit,
+                E::Failed(_) => Fault::System,
                 E::Adapter(error) => match error.kind() {
                     Kind::Exhausted => Fault::Limit,
                     _ => Fault::Caller,

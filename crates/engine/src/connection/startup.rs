@@ -233,7 +233,7 @@ impl Connection {
         self.finish(&mut out);
         self.core.deliver(&mut out);
         if let Some(done) = done {
-            shield(|| done(Err(Error::Closed)));
+            shield(|| done(Err(self.core.closed())));
         }
     }
 

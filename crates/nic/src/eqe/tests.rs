@@ -19,6 +19,7 @@ fn causes(number: u32) -> Vec<Cause> {
             Event::SqDrained { qp: number },
             Event::LastWqe { qp: number },
             Event::Disconnected { qp: number },
+            Event::DeviceFatal,
         ]
         .map(Cause::Rdma),
     );
