@@ -59,8 +59,12 @@ pub(crate) struct Connection {
     distrust: AtomicU32,
     /// Polls that found the socket full.
     polls: AtomicU32,
-    /// A timer runs that watches for a dead peer.
+    /// A timer runs that watches for a dead or stalled peer.
     watched: AtomicBool,
+    /// Bytes that were sent when it last ended, because nothing was owed.
+    settled: AtomicU64,
+    /// What that timer saw last.
+    progress: Mutex<Progress>,
     /// When the last words of a queue pair that failed must have left, in nanoseconds; 0 while it lives.
     last_moment: AtomicU64,
     /// When a peer that has said nothing gets its nudge, in nanoseconds; 0 if it gets none.
@@ -69,6 +73,16 @@ pub(crate) struct Connection {
     is_standard: AtomicBool,
     /// The earliest time that the shard was asked for, in nanoseconds.
     due: AtomicU64,
+}
+
+/// How far a connection had come, and when that was.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Bytes that the peer's TCP has taken and those that came, together.
+    bytes: u64,
+    since: Time,
+    /// The system asks the peer for signs of life more often than usual.
+    probes: bool,
 }
 
 /// What a running connection serves.

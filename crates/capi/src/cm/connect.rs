@@ -61,7 +61,7 @@ impl Id {
             manners.ord = Some(asked.outbound.into());
             manners.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);
             if let Some(timeout) = timeout {
-                manners.patience = patience(timeout, RETRIES, None);
+                manners.patience = patience(timeout, RETRIES, manners.patience);
             }
         });
         if !own {

@@ -227,10 +227,12 @@ settings! {
     key: Option<Key> = None, Or("none", Secret);
     /// A file of such keys, one per line, that only its owner can read: the first is used, all are accepted (docs/connections.md).
     key_file: Option<PathBuf> = None, Or("none", FileName);
-    /// Silence after which an rdma_cm peer is asked for a sign of life; 0s never asks.
+    /// Silence after which a peer is asked for a sign of life; 0s never asks.
     keep_alive: Duration = Duration::from_secs(60), seconds(0, 32_767);
-    /// The least silence, with an acknowledgement owed, after which an out-of-band peer counts as dead.
-    dead_after: Duration = Duration::from_secs(2), millis(100, 3_600_000);
+    /// The least silence, with an answer owed, after which a peer counts as dead (docs/connections.md); pauses of the network of half as long are survived.
+    dead_after: Duration = Duration::from_secs(10), millis(100, 3_600_000);
+    /// How long a peer whose machine answers may neither read nor answer, as a stopped program does, before its connection ends; `0s` is for ever.
+    stalled_after: Duration = Duration::from_secs(600), seconds(0, 86_400);
     /// How long a peer without the extensions is kept waiting for a missing receive before its connection ends.
     receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
     /// How long a channel of a shared send queue may hold up the others without moving before it fails, where the program does not say.

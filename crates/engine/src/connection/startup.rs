@@ -100,6 +100,8 @@ impl Connection {
             distrust: AtomicU32::new(PROBATION),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
+            settled: AtomicU64::new(0),
+            progress: Mutex::default(),
             last_moment: AtomicU64::new(0),
             nudge: AtomicU64::new(0),
             is_standard: AtomicBool::new(false),

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use verbena_nic::qp::{Future, Outlook};
 use verbena_nic::qp::{Received, Wants};
-use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
+use verbena_nic::{Acks, Hand, Outbox, Qp, QpType, Receiving, Sending};
 use verbena_stream::Time;
 
 use super::line::Turn;
-use super::{Bound, Connection, Phase};
+use super::{Bound, Connection, Phase, Progress};
 use crate::sys;
 
 /// Reads of one turn, before others have theirs.
@@ -288,9 +288,13 @@ impl Connection {
             self.shard.at(last, self.token);
         }
         // Looked at before it is exchanged: it is nearly always set.
-        let watch = outlook.awaits_peer && !self.watched.load(Ordering::Acquire);
+        // Also of one that only receives: its own acknowledgements may stay unanswered, and TCP repeats them for a quarter of an hour.
+        let owes = || outlook.awaits_peer || outlook.sent != self.settled.load(Ordering::Relaxed);
+        let watch = !self.watched.load(Ordering::Acquire) && owes();
         if watch && bound.slot.patience().is_some() && !self.watched.swap(true, Ordering::AcqRel) {
-            self.shard.at(sys::now() + WATCH, self.token);
+            let now = sys::now();
+            self.progress.lock().since = now;
+            self.shard.at(now + WATCH, self.token);
         }
     }
 
@@ -334,22 +338,62 @@ impl Connection {
         self.core.deliver(&mut out);
     }
 
-    /// docs/connections.md: a peer is dead when it owes acknowledgements and its TCP is silent, not when it merely does
-    /// not read.
+    /// docs/connections.md, "Peers that die, stall or fall silent": a peer is dead when it owes an answer and its TCP is
+    /// silent; one that merely does not read, or answer, has stalled, and is waited for much longer.
     fn watch_peer(&self, bound: &Bound, now: Time, out: &mut Outbox) {
         if !self.watched.load(Ordering::Acquire) {
             return;
         }
+        let socket = self.line.socket();
+        // Before the rest: what is sent meanwhile is watched for again.
+        let sent = bound.qp.counters().bytes_out;
+        let (awaits, unsent) = (bound.qp.awaits_peer(), socket.unsent());
         let patience = bound.slot.patience();
-        let Some(patience) = patience.filter(|_| bound.qp.awaits_peer()) else {
+        let Some(patience) = patience.filter(|_| awaits || unsent > 0) else {
+            self.settled.store(sent, Ordering::Relaxed);
             self.watched.store(false, Ordering::Release);
+            self.probe(&mut self.progress.lock(), false, Duration::ZERO);
             return;
         };
-        let silence = self.line.socket().silence();
-        if silence.is_some_and(|silent| silent > patience) {
-            bound.qp.handle_peer_dead(out);
+        let dead = socket.silence().is_some_and(|silent| silent > patience);
+        if dead || self.has_stalled(bound, unsent, patience, now) {
+            if awaits && bound.qp.init().qp_type == QpType::Rc {
+                bound.qp.handle_peer_dead(out);
+            } else {
+                // Requests have completed, or notice nothing: the end of the connection tells.
+                bound.qp.handle_eof(true, out);
+                return self.abort(out);
+            }
         }
         self.shard.at(now + WATCH, self.token);
+    }
+
+    /// Nothing has moved for as long as the settings allow, although something should: a peer without a receive has said so.
+    fn has_stalled(&self, bound: &Bound, unsent: u64, patience: Duration, now: Time) -> bool {
+        let counters = bound.qp.counters();
+        let bytes = counters.bytes_in + counters.bytes_out.saturating_sub(unsent);
+        let mut progress = self.progress.lock();
+        if progress.bytes != bytes || bound.qp.waits_for_receive() {
+            (progress.bytes, progress.since) = (bytes, now);
+            self.probe(&mut progress, false, patience);
+            return false;
+        }
+        let still = now.since(progress.since);
+        // Its TCP may owe nothing, and its machine be gone all the same.
+        self.probe(&mut progress, still >= patience / 2, patience);
+        let limit = self.core.config.stalled_after;
+        !limit.is_zero() && still >= limit
+    }
+
+    /// Has the system ask for signs of life more often, or as often as usual.
+    fn probe(&self, progress: &mut Progress, often: bool, patience: Duration) {
+        let usual = self.core.config.keep_alive;
+        if progress.probes == often || usual.is_zero() {
+            return;
+        }
+        progress.probes = often;
+        let idle = if often { usual.min(patience) } else { usual };
+        let _ = self.line.socket().keep_alive(idle);
     }
 }
 
