@@ -14,12 +14,14 @@ use verbena::{Config, Device, Event, FunctionOptions, Handler, HandlerOptions};
 use verbena_rsocket::Net;
 
 use crate::abi::*;
-use crate::channel::Bell;
-use crate::cm::{Link, Param, Timewait};
-use crate::ear::{Ear, Events};
+use crate::cm::{Link, Timewait};
+use crate::ear::Ear;
 use crate::errno::Errno;
-use crate::mailbox::Mailbox;
 use crate::{context, device, log, pd};
+
+mod failing;
+
+use failing::Bound;
 
 /// Completion vectors that programs are offered at most, if no setting says how many handlers there shall be: some stay free
 /// for queues that ask for moderation of their own.
@@ -39,15 +41,6 @@ pub(crate) enum Subject {
     Qp(u32),
     Cq(u32),
     Srq(u32),
-}
-
-/// What is told when the device fails: contexts, completion channels, and identifiers of the connection manager.
-#[derive(Default)]
-struct Bound {
-    failed: bool,
-    contexts: Vec<Weak<Events>>,
-    channels: Vec<Weak<Mailbox<Arc<Bell>>>>,
-    identifiers: Vec<Weak<Link>>,
 }
 
 /// The adapter and what the C face knows of it.
@@ -137,69 +130,6 @@ impl Home {
         let handler = Arc::new(self.device.set_handler(&HandlerOptions::default())?);
         *slot = Some(handler.clone());
         Ok(handler)
-    }
-
-    /// A context that is told when the device fails; refused if it has.
-    pub(crate) fn bind_context(&self, events: &Arc<Events>) -> Result<(), Errno> {
-        self.bind(|bound| &mut bound.contexts, events)
-    }
-
-    /// The same for a completion channel.
-    pub(crate) fn bind_channel(&self, rung: &Arc<Mailbox<Arc<Bell>>>) -> Result<(), Errno> {
-        self.bind(|bound| &mut bound.channels, rung)
-    }
-
-    /// The same for an identifier.
-    pub(crate) fn bind_identifier(&self, link: &Arc<Link>) -> Result<(), Errno> {
-        if link.bound.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        self.bind(|bound| &mut bound.identifiers, link)
-    }
-
-    fn bind<T>(
-        &self,
-        list: impl FnOnce(&mut Bound) -> &mut Vec<Weak<T>>,
-        one: &Arc<T>,
-    ) -> Result<(), Errno> {
-        let mut bound = self.bound.lock();
-        if bound.failed {
-            return Err(Errno(libc::EIO));
-        }
-        let list = list(&mut bound);
-        // Those that are gone are forgotten whenever the list would grow.
-        if list.len() == list.capacity() {
-            list.retain(|one| one.strong_count() > 0);
-        }
-        list.push(Arc::downgrade(one));
-        Ok(())
-    }
-
-    /// The device has failed: every context and channel is told, and no call waits any more.
-    fn fail(&self) {
-        if let Some(why) = self.device.failure() {
-            log::error(|| format!("{}: {why}", self.device.config().name));
-        }
-        let bound = {
-            let mut bound = self.bound.lock();
-            let failed = true;
-            core::mem::replace(
-                &mut *bound,
-                Bound {
-                    failed,
-                    ..Bound::default()
-                },
-            )
-        };
-        for link in bound.identifiers.iter().filter_map(Weak::upgrade) {
-            link.tell(RDMA_CM_EVENT_DEVICE_REMOVAL, 0, Param::NONE);
-        }
-        for events in bound.contexts.iter().filter_map(Weak::upgrade) {
-            events.fail();
-        }
-        for rung in bound.channels.iter().filter_map(Weak::upgrade) {
-            rung.end();
-        }
     }
 
     /// Events about this object go to `ear` from now on.

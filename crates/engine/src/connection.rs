@@ -5,6 +5,7 @@
 mod close;
 mod join;
 mod line;
+mod liveness;
 mod moving;
 mod permit;
 mod slot;
@@ -34,6 +35,7 @@ use crate::introduction::Introduction;
 use crate::shard::{Served, Shard};
 use crate::sys::{Ready, Socket};
 use crate::watch::Watch;
+use liveness::Progress;
 use starting::Starting;
 
 /// A connection.
@@ -73,16 +75,6 @@ pub(crate) struct Connection {
     is_standard: AtomicBool,
     /// The earliest time that the shard was asked for, in nanoseconds.
     due: AtomicU64,
-}
-
-/// How far a connection had come, and when that was.
-#[derive(Debug, Default)]
-struct Progress {
-    /// Bytes that the peer's TCP has taken and those that came, together.
-    bytes: u64,
-    since: Time,
-    /// The system asks the peer for signs of life more often than usual.
-    probes: bool,
 }
 
 /// What a running connection serves.

@@ -21,6 +21,10 @@ use crate::pipeline::shield;
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys;
 
+mod answer;
+
+use answer::Answer;
+
 /// Learns how a request ended, on the control thread and without any lock. If it panics, that is its own affair.
 pub type Told = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
@@ -211,25 +215,6 @@ fn step(core: &Core, queued: &Queued) -> bool {
         queued.give_up();
     }
     more
-}
-
-/// A callback that is called once, also if doing its request panics.
-struct Answer(Option<Told>);
-
-impl Answer {
-    fn give(mut self, outcome: Result<(), Error>) {
-        if let Some(told) = self.0.take() {
-            shield(|| told(outcome));
-        }
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        if let Some(told) = self.0.take() {
-            shield(|| told(Err(Error::Closed)));
-        }
-    }
 }
 
 /// The connection of a queue pair that was destroyed says its last words.

@@ -221,6 +221,7 @@ struct Panics;
 impl Served for Panics {
     fn ready(self: Arc<Self>, _: Ready) {}
 
+    #[allow(clippy::panic, reason = "it is what a test asked for")]
     fn expire(self: Arc<Self>, _: verbena_stream::Time) {
         panic!("provoked by a test");
     }

@@ -29,7 +29,7 @@ pub struct Net {
     links: Mutex<HashMap<u32, Weak<News>>>,
 }
 
-fn lose(news: Arc<News>) {
+fn lose(news: &News) {
     news.lost.store(true, Ordering::Release);
     news.waiters.ring();
 }
@@ -64,7 +64,9 @@ impl Net {
             | Event::QpRequest { qp } => qp,
             Event::DeviceFatal => {
                 let all: Vec<_> = self.links.lock().values().cloned().collect();
-                all.iter().filter_map(Weak::upgrade).for_each(lose);
+                all.iter()
+                    .filter_map(Weak::upgrade)
+                    .for_each(|news| lose(&news));
                 return false;
             }
             _ => return false,
@@ -72,7 +74,7 @@ impl Net {
         let found = self.links.lock().get(&qp).cloned();
         let Some(news) = found else { return false };
         if let Some(news) = news.upgrade() {
-            lose(news);
+            lose(&news);
         }
         true
     }

@@ -66,8 +66,8 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecvfrom(
             }
             Ok(n)
         }
-        // SAFETY: the program's word, to the C library.
         Entry::Datagram => {
+            // SAFETY: the program's word, to the C library.
             checked(unsafe { cancel::recvfrom(socket, buf, len, how, addr, addrlen) })
         }
     }))

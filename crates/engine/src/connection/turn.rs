@@ -2,18 +2,17 @@
 //! Each promises to end with sending what may be sent, so that whoever found somebody at work can rely on it,
 //! and leaves what must wait until no lock is held in the outbox. It refuses to wait for anything.
 
-use core::time::Duration;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use verbena_nic::qp::{Future, Outlook};
 use verbena_nic::qp::{Received, Wants};
-use verbena_nic::{Acks, Hand, Outbox, Qp, QpType, Receiving, Sending};
+use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
 use super::line::Turn;
-use super::{Bound, Connection, Phase, Progress};
+use super::{Bound, Connection, Phase};
 use crate::sys;
 
 /// Reads of one turn, before others have theirs.
@@ -33,8 +32,6 @@ const DISTRUST: u32 = 256;
 /// Turns of a new connection whose acknowledgements leave at once. A process that is killed with unread messages in its socket
 /// takes along what it put off, and short conversations must not depend on it (docs/connections.md).
 pub(super) const PROBATION: u32 = 64;
-/// How often a peer that owes an answer is looked at.
-const WATCH: Duration = Duration::from_millis(500);
 
 thread_local! {
     /// None while it is lent.
@@ -287,15 +284,7 @@ impl Connection {
             self.last_moment.store(last.nanos(), Ordering::Release);
             self.shard.at(last, self.token);
         }
-        // Looked at before it is exchanged: it is nearly always set.
-        // Also of one that only receives: its own acknowledgements may stay unanswered, and TCP repeats them for a quarter of an hour.
-        let owes = || outlook.awaits_peer || outlook.sent != self.settled.load(Ordering::Relaxed);
-        let watch = !self.watched.load(Ordering::Acquire) && owes();
-        if watch && bound.slot.patience().is_some() && !self.watched.swap(true, Ordering::AcqRel) {
-            let now = sys::now();
-            self.progress.lock().since = now;
-            self.shard.at(now + WATCH, self.token);
-        }
+        self.watch_for(bound, outlook);
     }
 
     fn wake_at(&self, when: Time) {
@@ -316,84 +305,34 @@ impl Connection {
             && self.is_running()
         {
             self.due.store(0, Ordering::Release);
-            if now >= self.startup && bound.qp.is_unproven() {
+            let unproven = now >= self.startup && bound.qp.is_unproven();
+            if unproven {
                 // Its time to say who it is is over.
                 bound.qp.handle_eof(true, &mut out);
             }
-            if bound.qp.deadline().is_some_and(|when| when <= now) {
+            let timeout = bound.qp.deadline().is_some_and(|when| when <= now);
+            if timeout {
                 bound.qp.handle_timeout(now, &mut out);
             }
-            self.watch_peer(bound, now, &mut out);
             let nudge = self.nudge.load(Ordering::Acquire);
-            if nudge != 0 && now.nanos() >= nudge {
+            let nudged = nudge != 0 && now.nanos() >= nudge;
+            if nudged {
                 self.nudge.store(0, Ordering::Release);
                 bound.qp.nudge(&mut out);
             }
-            self.send_now(&mut out);
-            // What was waited for in vain may have been dropped, and the stream goes on.
-            self.resume(&mut out);
+            // A mere look at the peer sends nothing: acknowledgements that were put off would leave unnoticed.
+            let ends = self.watch_peer(bound, now, &mut out);
+            if unproven || timeout || nudged || ends {
+                self.send_now(&mut out);
+                // What was waited for in vain may have been dropped, and the stream goes on.
+                self.resume(&mut out);
+            } else if let Some(when) = bound.qp.deadline() {
+                self.wake_at(when);
+            }
         } else {
             self.linger(&mut out);
         }
         self.core.deliver(&mut out);
-    }
-
-    /// docs/connections.md, "Peers that die, stall or fall silent": a peer is dead when it owes an answer and its TCP is
-    /// silent; one that merely does not read, or answer, has stalled, and is waited for much longer.
-    fn watch_peer(&self, bound: &Bound, now: Time, out: &mut Outbox) {
-        if !self.watched.load(Ordering::Acquire) {
-            return;
-        }
-        let socket = self.line.socket();
-        // Before the rest: what is sent meanwhile is watched for again.
-        let sent = bound.qp.counters().bytes_out;
-        let (awaits, unsent) = (bound.qp.awaits_peer(), socket.unsent());
-        let patience = bound.slot.patience();
-        let Some(patience) = patience.filter(|_| awaits || unsent > 0) else {
-            self.settled.store(sent, Ordering::Relaxed);
-            self.watched.store(false, Ordering::Release);
-            self.probe(&mut self.progress.lock(), false, Duration::ZERO);
-            return;
-        };
-        let dead = socket.silence().is_some_and(|silent| silent > patience);
-        if dead || self.has_stalled(bound, unsent, patience, now) {
-            if awaits && bound.qp.init().qp_type == QpType::Rc {
-                bound.qp.handle_peer_dead(out);
-            } else {
-                // Requests have completed, or notice nothing: the end of the connection tells.
-                bound.qp.handle_eof(true, out);
-                return self.abort(out);
-            }
-        }
-        self.shard.at(now + WATCH, self.token);
-    }
-
-    /// Nothing has moved for as long as the settings allow, although something should: a peer without a receive has said so.
-    fn has_stalled(&self, bound: &Bound, unsent: u64, patience: Duration, now: Time) -> bool {
-        let counters = bound.qp.counters();
-        let bytes = counters.bytes_in + counters.bytes_out.saturating_sub(unsent);
-        let mut progress = self.progress.lock();
-        if progress.bytes != bytes || bound.qp.waits_for_receive() {
-            (progress.bytes, progress.since) = (bytes, now);
-            self.probe(&mut progress, false, patience);
-            return false;
-        }
-        let still = now.since(progress.since);
-        // Its TCP may owe nothing, and its machine be gone all the same.
-        self.probe(&mut progress, still >= patience / 2, patience);
-        let limit = self.core.config.stalled_after;
-        !limit.is_zero() && still >= limit
-    }
-
-    /// Has the system ask for signs of life more often, or as often as usual.
-    fn probe(&self, progress: &mut Progress, often: bool, patience: Duration) {
-        let usual = self.core.config.keep_alive;
-        if progress.probes == often || usual.is_zero() {
-            return;
-        }
-        progress.probes = often;
-        let idle = if often { usual.min(patience) } else { usual };
-        let _ = self.line.socket().keep_alive(idle);
     }
 }
 

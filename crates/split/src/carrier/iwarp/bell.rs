@@ -86,6 +86,8 @@ impl Bell {
             | Event::Established { .. }
             | Event::SqDrained { .. }
             | Event::LastWqe { .. } => {}
+            // Its queue pairs are flushed; the completions say so.
+            Event::DeviceFatal => self.ring(),
         }
     }
 
