@@ -1,5 +1,5 @@
-//! A device that has failed: every context, completion channel and identifier of the connection manager is told, and no call
-//! waits for it any more (docs/events.md, "When the adapter ends").
+//! A device that has failed (docs/events.md, "When the adapter ends"). Every context, completion channel and identifier of the
+//! connection manager is told once, and no call waits for it any more. Contexts and channels of a failed device are refused.
 
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! The answer to a request of a control queue pair, which its maker gets even if doing the request panics.
+//! The answer to a request of a control queue pair. The callback is called exactly once, also if doing the request panics.
 
 use super::Told;
 use crate::error::Error;
