@@ -7,6 +7,7 @@ mod join;
 mod line;
 mod moving;
 mod permit;
+mod secure;
 mod slot;
 mod starting;
 mod startup;
@@ -23,8 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use verbena_mem::{Sources, Targets};
-use verbena_nic::{Carrier, Moved, Outbox, Qp};
+use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
 
 use crate::core::Core;
@@ -174,18 +174,4 @@ impl core::fmt::Debug for Connection {
             .field("peer", &self.peer)
             .finish_non_exhaustive()
     }
-}
-
-/// Reads into a buffer of our own.
-fn read_into(socket: &Socket, bytes: &mut [u8]) -> Moved {
-    let mut targets = Targets::new();
-    targets.stage(bytes);
-    Carrier::read(&mut &*socket, &mut targets)
-}
-
-/// Writes from a buffer of our own.
-fn write_from(socket: &Socket, bytes: &[u8]) -> Moved {
-    let mut sources = Sources::new();
-    sources.own(bytes);
-    Carrier::write(&mut &*socket, &sources)
 }

@@ -34,6 +34,7 @@ use crate::sharer::Sharers;
 use crate::signals::{Signals, Ticker};
 use crate::station::Stations;
 use crate::sys;
+use crate::tls::Tls;
 
 /// Is shown an event; true if nobody else needs to hear of it.
 pub(crate) type Watcher = Arc<dyn Fn(Event) -> bool + Send + Sync>;
@@ -75,6 +76,8 @@ pub(crate) struct Core {
     pub(crate) access: AccessList,
     /// What peers must prove.
     pub(crate) keys: Keys,
+    /// What connections are encrypted with.
+    pub(crate) tls: Option<Tls>,
     /// Set once, when the engine is shut down.
     pub(crate) closing: AtomicBool,
     /// The process it was made in, by the forks that lie before it.
@@ -112,6 +115,7 @@ impl Core {
         let half_open = Permits::new(config.half_open);
         let access = AccessList::new(&config);
         let keys = Keys::load(&config).map_err(Box::new)?;
+        let tls = Tls::new(&config, &keys).map_err(Box::new)?;
         let home = Arc::new(OnceLock::new());
         let signals = Signals(home.clone());
         let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
@@ -137,6 +141,7 @@ impl Core {
             half_open,
             access,
             keys,
+            tls,
             closing: AtomicBool::new(false),
             forks: sys::forks(),
             controls: Controls::default(),

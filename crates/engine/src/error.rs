@@ -13,6 +13,7 @@ use verbena_stream::startup::Failure;
 use crate::config::Problems;
 pub use crate::keys::KeyFileError;
 use crate::sys;
+pub use crate::tls::TlsError;
 
 /// Why the notification pipeline refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +128,17 @@ pub enum Error {
         /// Who.
         peer: SocketAddr,
     },
+    /// There is no TLS with the peer, or TLS where none is wanted (setting `tls`).
+    #[error("TLS with {peer}: {cause}")]
+    Tls {
+        /// With whom.
+        peer: SocketAddr,
+        /// Why.
+        cause: TlsError,
+    },
+    /// Datagrams would not be encrypted.
+    #[error("datagrams cannot be encrypted, and the setting `tls` demands it of this adapter")]
+    NoDatagrams,
     /// The keys of a file cannot be used.
     #[error(transparent)]
     KeyFile(#[from] Box<KeyFileError>),

@@ -10,7 +10,8 @@
 //! `control` (what is done later, by a thread of its own);
 //! `mailbox` (a UDP socket), `residents`, `ud_pair` (queue pairs for datagrams), `desk`, `asking` (where those are);
 //! `iscsi_dial`, `iscsi_stream`, `iscsi_pair` (queue pairs of the iSCSI initiator);
-//! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
+//! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand);
+//! `tls` (encryption between a socket and its stream).
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -70,6 +71,7 @@ mod station;
     reason = "system calls on raw spans, signal masks and fork handlers"
 )]
 pub mod sys;
+mod tls;
 mod ud_pair;
 mod watch;
 

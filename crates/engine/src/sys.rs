@@ -33,6 +33,7 @@ pub mod thread;
 
 pub use bell::Bell;
 pub use beside::Beside;
+pub use carry::{read_into, write_from};
 pub use channel::{Channel, Double};
 pub use claims::{Claims, Missed};
 pub use clock::{now, wait};

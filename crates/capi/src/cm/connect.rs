@@ -166,6 +166,7 @@ fn refused(link: &Arc<Link>, error: &Error) {
             // Nobody listens: a service that does not exist.
             Some(libc::ECONNREFUSED) => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, Vec::new()),
             Some(code) => (RDMA_CM_EVENT_UNREACHABLE, -code, Vec::new()),
+            None if error.is_tls() => (RDMA_CM_EVENT_REJECTED, -libc::EPROTO, Vec::new()),
             None => (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT, Vec::new()),
         }
     };

@@ -68,7 +68,7 @@ impl Connection {
         }
         let mut left = READS;
         let again = |_| {
-            left -= 1;
+            left = usize::saturating_sub(left, 1);
             left > 0
         };
         let (_, wants) = self.read(bound, again, sys::now(), out);
@@ -105,7 +105,7 @@ impl Connection {
             if wants == Wants::Send && self.may_find_room() {
                 self.send(out);
             }
-        } else if wants != Wants::Nothing && self.may_find_room() {
+        } else if (wants != Wants::Nothing || self.line.has_unsent()) && self.may_find_room() {
             // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
         }
@@ -175,6 +175,10 @@ impl Connection {
                 return next.transmit(acks, out);
             }
             match sending {
+                // What TLS has taken leaves as soon as there is room, too.
+                Sending::Idle | Sending::Ended if self.line.is_backed_up() => {
+                    self.want_room(bound, true);
+                }
                 // Room that is watched for in vain wakes us once, and is watched for no longer.
                 Sending::Blocked => {
                     if carrier.is_over() {
@@ -220,7 +224,7 @@ impl Connection {
                         any |= n > 0;
                         // Also when the turn ends here: what is left must be told of.
                         self.listen(bound, true);
-                        if !again(n) {
+                        if !again(n) && !self.line.has_unread() {
                             break;
                         }
                     }
