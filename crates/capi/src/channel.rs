@@ -140,8 +140,10 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     // SAFETY: the program's word.
     let own = unsafe { context::of(context) };
     pointer(own.and_then(|own| {
+        let rung = Arc::new(Mailbox::new()?);
+        own.home.bind_channel(&rung)?;
         let channel = Channel {
-            rung: Arc::new(Mailbox::new()?),
+            rung,
             queues: Arc::default(),
             uses: Uses::default(),
             _context: own.uses.begin(),
@@ -182,7 +184,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 /// # Safety
 /// `channel` was made here; the others are the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,

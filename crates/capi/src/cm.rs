@@ -25,5 +25,5 @@ mod resolve;
 mod timewait;
 mod words;
 
-pub(crate) use link::Link;
+pub(crate) use link::{Link, Param};
 pub(crate) use timewait::Timewait;

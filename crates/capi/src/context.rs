@@ -50,6 +50,7 @@ pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> Result<&'a Context, 
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     let home = home_of(device::number(device).ok_or(Errno::NODEV)?)?;
     let events = Arc::new(Events::new()?);
+    home.bind_context(&events)?;
     let mut verbs = verbs_context::zeroed();
     verbs.sz = size_of::<verbs_context>();
     verbs.query_port = Some(port::query_port);
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
 /// # Safety
 /// `context` was opened here; `event` is the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_async_event(
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {

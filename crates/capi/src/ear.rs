@@ -5,13 +5,25 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use crate::abi::{ibv_async_event, ibv_async_event__element};
+use crate::abi::*;
+use crate::log;
 use crate::mailbox::{Acks, Mailbox};
+
+/// Events of a context that its program may leave unread. Peers cause them, and many programs never read any.
+const MOST: usize = 1 << 16;
 
 /// An event on its way to a program.
 pub(crate) struct Told {
-    ear: Arc<Ear>,
+    /// None if it is about the device.
+    ear: Option<Arc<Ear>>,
     what: u32,
+}
+
+impl Told {
+    const DEVICE_FATAL: Told = Told {
+        ear: None,
+        what: IBV_EVENT_DEVICE_FATAL,
+    };
 }
 
 /// The mailbox of a context.
@@ -46,11 +58,14 @@ impl Ear {
     /// Something happened to the object.
     pub(crate) fn tell(self: &Arc<Ear>, what: u32) {
         let told = Told {
-            ear: self.clone(),
+            ear: Some(self.clone()),
             what,
         };
-        self.events
-            .put_if(told, || !self.gone.load(Ordering::Relaxed));
+        // As for an adapter whose event queue overflows: what the program knows of its objects is not all any more.
+        let lives = || !self.gone.load(Ordering::Relaxed);
+        if self.events.put_within(MOST, told, lives, || Told::DEVICE_FATAL) {
+            log::warn(|| format!("{MOST} asynchronous events are unread: later ones are dropped"));
+        }
     }
 
     /// The program has acknowledged one; by its own count, since whoever destroys the object may go on before this returns.
@@ -61,7 +76,11 @@ impl Ear {
     /// The object goes: waits until what the program was given is acknowledged.
     pub(crate) fn close(&self) {
         self.events.remove(
-            |told| core::ptr::eq(&raw const *told.ear, self),
+            |told| {
+                told.ear
+                    .as_ref()
+                    .is_some_and(|ear| core::ptr::eq(&raw const **ear, self))
+            },
             || self.gone.store(true, Ordering::Relaxed),
         );
         self.acks.wait();
@@ -69,12 +88,56 @@ impl Ear {
 }
 
 impl Events {
+    /// The device itself has failed: the context is told, and nothing more will come.
+    pub(crate) fn fail(&self) {
+        self.put_within(MOST, Told::DEVICE_FATAL, || true, || Told::DEVICE_FATAL);
+        self.end();
+    }
+
     /// The next event of a context, as its program wants to see it.
     pub(crate) fn next(&self) -> Result<ibv_async_event, crate::errno::Errno> {
-        let told = self.take(|told| told.ear.acks.given())?;
+        let told = self.take(|told| {
+            if let Some(ear) = &told.ear {
+                ear.acks.given();
+            }
+        })?;
         Ok(ibv_async_event {
-            element: told.ear.element.0,
+            element: match &told.ear {
+                Some(ear) => ear.element.0,
+                None => ibv_async_event__element { port_num: 0 },
+            },
             event_type: told.what,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unread_events_are_bounded() {
+        let events = Arc::new(Events::new().unwrap());
+        // SAFETY: sets a flag of a descriptor that the mailbox keeps open, as programs do.
+        let refused = unsafe { libc::fcntl(events.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        assert_eq!(refused, 0);
+        let element = || ibv_async_event__element { port_num: 0 };
+        let (one, other) = (Ear::new(&events, element()), Ear::new(&events, element()));
+        for _ in 0..MOST + 50 {
+            one.tell(IBV_EVENT_QP_FATAL);
+        }
+        other.tell(IBV_EVENT_QP_FATAL);
+        for _ in 0..MOST {
+            assert_eq!(events.next().unwrap().event_type, IBV_EVENT_QP_FATAL);
+            one.clone().acknowledged();
+        }
+        assert_eq!(events.next().unwrap().event_type, IBV_EVENT_DEVICE_FATAL);
+        assert!(events.next().is_err(), "nothing more");
+        // Neither the dropped ones nor the overflow are waited for.
+        one.close();
+        other.tell(IBV_EVENT_QP_FATAL);
+        assert_eq!(events.next().unwrap().event_type, IBV_EVENT_QP_FATAL);
+        other.clone().acknowledged();
+        other.close();
     }
 }

@@ -45,6 +45,8 @@ impl From<Error> for Errno {
             Fault::Limit => Errno::NOMEM,
             Fault::System => Errno(libc::EIO),
             Fault::Caller | Fault::Peer if error.is_busy() => Errno::BUSY,
+            Fault::Caller if error.is_tls() => Errno::NOSUPP,
+            Fault::Peer if error.is_tls() => Errno(libc::EPROTO),
             Fault::Caller | Fault::Peer => Errno::INVAL,
         }
     }

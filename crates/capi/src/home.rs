@@ -19,6 +19,10 @@ use crate::ear::Ear;
 use crate::errno::Errno;
 use crate::{context, device, log, pd};
 
+mod failing;
+
+use failing::Bound;
+
 /// Completion vectors that programs are offered at most, if no setting says how many handlers there shall be: some stay free
 /// for queues that ask for moderation of their own.
 const VECTORS: u16 = 16;
@@ -55,6 +59,8 @@ pub(crate) struct Home {
     links: RwLock<HashMap<u32, Weak<Link>>>,
     /// Those whose connections have ended not long ago.
     timewait: Arc<Timewait>,
+    /// Who is told that the device has failed.
+    bound: Mutex<Bound>,
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
 }
 
@@ -89,6 +95,7 @@ impl Home {
             pairs: RwLock::default(),
             links: RwLock::default(),
             timewait: Arc::default(),
+            bound: Mutex::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
         });
         home.device.access().on_refusal(|refusal| {
@@ -190,11 +197,12 @@ impl Home {
             Event::QpFatal { qp } => (Subject::Qp(qp), IBV_EVENT_QP_FATAL),
             Event::SqDrained { qp } => (Subject::Qp(qp), IBV_EVENT_SQ_DRAINED),
             Event::LastWqe { qp } => (Subject::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
+            Event::DeviceFatal => return self.fail(),
             // The connection manager's to tell.
             Event::Disconnected { qp } => return self.disconnected(qp),
             // Adapters raise it only for a queue pair that is not told to send yet, and programs take it for trouble
             // otherwise.
-            Event::Established { .. } | Event::Completion { .. } => return,
+            Event::Established { .. } | Event::Completion { .. } | Event::Missed { .. } => return,
         };
         let ear = self.ears.read().get(&subject).cloned();
         if let Some(ear) = ear {
@@ -325,6 +333,15 @@ pub(crate) fn home_of(number: usize) -> Result<Arc<Home>, Errno> {
 pub(crate) fn running(number: usize) -> Option<Arc<Home>> {
     let homes = place().homes.lock();
     homes.get(&number).and_then(Weak::upgrade)
+}
+
+/// All functions of the adapter that this process uses now; none while another thread opens one, which a process that ends does
+/// not wait for.
+pub(crate) fn all_running() -> Vec<Arc<Home>> {
+    let homes = place().homes.try_lock();
+    homes.map_or_else(Vec::new, |homes| {
+        homes.values().filter_map(Weak::upgrade).collect()
+    })
 }
 
 /// A context and a domain that all identifiers of the connection manager share; opened once, and never closed.

@@ -44,6 +44,8 @@ mod scatter;
 mod srq;
 mod stubs;
 mod sysfs;
+#[doc(hidden)]
+pub mod testing;
 mod uses;
 pub mod verbs;
 mod words;

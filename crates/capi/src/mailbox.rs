@@ -2,6 +2,7 @@
 //! It promises that one event is one read, that reading waits or not as the descriptor's flags say, and that events of an
 //! object which is destroyed are taken out again. It refuses to hold a lock while it waits: the waiting thread may be cancelled.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
@@ -14,6 +15,8 @@ use crate::errno::Errno;
 pub(crate) struct Mailbox<E> {
     channel: Channel,
     waiting: Mutex<VecDeque<E>>,
+    /// The device has failed: once the mailbox is empty, taking fails.
+    ended: AtomicBool,
 }
 
 impl<E> Mailbox<E> {
@@ -22,7 +25,14 @@ impl<E> Mailbox<E> {
         Ok(Mailbox {
             channel,
             waiting: Mutex::default(),
+            ended: AtomicBool::new(false),
         })
+    }
+
+    /// Every wait ends from now on: with what waits, and then with `EIO`, as the kernel's channels of a removed device do.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.channel.ring_for_good();
     }
 
     /// The descriptor that programs wait on.
@@ -44,6 +54,25 @@ impl<E> Mailbox<E> {
         }
     }
 
+    /// The same, with at most `most` events unread: a further one is dropped and `overflow` added in its place, once until
+    /// there is room again. True if that was done now.
+    pub(crate) fn put_within(
+        &self,
+        most: usize,
+        event: E,
+        wanted: impl FnOnce() -> bool,
+        overflow: impl FnOnce() -> E,
+    ) -> bool {
+        let mut waiting = self.waiting.lock();
+        let unread = waiting.len();
+        if unread > most || !wanted() {
+            return false;
+        }
+        waiting.push_back(if unread < most { event } else { overflow() });
+        self.channel.ring();
+        unread == most
+    }
+
     /// Takes the oldest event. `seen` runs under the lock, before anybody could remove it.
     pub(crate) fn take(&self, seen: impl Fn(&E)) -> Result<E, Errno> {
         self.take_by(|channel| channel.take().map_err(|e| Errno(e.code())), seen)
@@ -63,6 +92,9 @@ impl<E> Mailbox<E> {
             // The event of this ring may have been removed meanwhile: then another one's turn comes, or none's.
             if let Some(event) = self.pop(&seen) {
                 return Ok(event);
+            }
+            if self.ended.load(Ordering::Acquire) {
+                return Err(Errno(libc::EIO));
             }
         }
     }

@@ -5,6 +5,7 @@
 //! Reading order: `table` (numbers) → `address` → `life` → `name` → `outgoing`, `incoming` → `ready` → `option` → `mapping`.
 
 mod address;
+mod cancel;
 mod defaults;
 mod incoming;
 mod life;

@@ -4,8 +4,12 @@
 mod common;
 
 use common::*;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 use verbena_capi::abi::*;
+use verbena_capi::cm::calls::*;
+use verbena_capi::testing;
 use verbena_capi::verbs::*;
 
 fn new_cq(context: *mut ibv_context) -> *mut ibv_cq {
@@ -76,5 +80,131 @@ fn functions_are_devices_that_share_nothing() {
         let again = ibv_open_device(devices[1]);
         assert!(!again.is_null(), "{}", errno());
         assert_eq!(ibv_close_device(again), 0);
+        fails_alone(&devices);
+        identifiers_hear_of_removal();
+    }
+}
+
+/// A device whose adapter fails: a thread of it panics, or it is shut down (N8). All its contexts are told, no call waits,
+/// and other devices go on.
+///
+/// # Safety
+/// Devices of a list.
+unsafe fn fails_alone(devices: &[*mut ibv_device]) {
+    let ends: [(fn(usize) -> bool, c_int); 2] = [
+        (testing::provoke_panic, libc::EIO),
+        (testing::shut_down, libc::EINVAL),
+    ];
+    for (end, code) in ends {
+        // SAFETY: as the manual says; what is made is destroyed once.
+        unsafe {
+            let open = |at: usize| ibv_open_device(devices[at]);
+            let (first, second, other) = (open(1), open(1), open(2));
+            let (pd, channel) = (ibv_alloc_pd(first), ibv_create_comp_channel(first));
+            let cq = ibv_create_cq(first, 8, core::ptr::null_mut(), channel, 0);
+            let qp = new_qp(pd, cq, cq);
+            assert!(!qp.is_null(), "{}", errno());
+            assert_eq!(req_notify_cq(cq, 0), 0);
+            let waits = [
+                waiting(Addr(first.cast()), async_event),
+                waiting(Addr(second.cast()), async_event),
+                waiting(Addr(channel.cast()), cq_event),
+            ];
+            assert!(end(1));
+            let told = waits.map(|told| told.recv_timeout(PATIENCE).expect("it waits on"));
+            let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
+            assert_eq!(told, [fatal, fatal, 0]);
+            // Nothing more will come, and no call waits for it.
+            for context in [first, second] {
+                assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
+            }
+            assert_eq!(cq_event(Addr(channel.cast())), -libc::EIO);
+            refused(new_cq(first), code, "a queue of a failed device");
+            refused(open(1), libc::EIO, "another context");
+            let alive = new_cq(other);
+            assert!(!alive.is_null(), "{}", errno());
+            assert_eq!(ibv_destroy_cq(alive), 0);
+            ibv_ack_cq_events(cq, 1);
+            assert_eq!((ibv_destroy_qp(qp), ibv_destroy_cq(cq)), (0, 0));
+            assert_eq!(ibv_destroy_comp_channel(channel), 0);
+            assert_eq!(ibv_dealloc_pd(pd), 0);
+            for context in [first, second, other] {
+                assert_eq!(ibv_close_device(context), 0);
+            }
+            // A program that closes all of it can begin anew.
+            let again = open(1);
+            assert!(!again.is_null(), "{}", errno());
+            assert_eq!(ibv_close_device(again), 0);
+        }
+    }
+}
+
+/// Identifiers of the connection manager that have the device get `RDMA_CM_EVENT_DEVICE_REMOVAL`.
+fn identifiers_hear_of_removal() {
+    // SAFETY: as the manual says; what is made is destroyed once.
+    unsafe {
+        let channel = rdma_create_event_channel();
+        let mut id = core::ptr::null_mut();
+        let null = core::ptr::null_mut();
+        assert_eq!(rdma_create_id(channel, &raw mut id, null, RDMA_PS_TCP), 0);
+        let here = parties::address("127.0.0.1:0");
+        assert_eq!(rdma_bind_addr(id, parties::at(&here)), 0);
+        assert_eq!(rdma_listen(id, 4), 0);
+        let told = waiting(Addr(channel.cast()), cm_event);
+        assert!(testing::provoke_panic(0));
+        let event = told.recv_timeout(PATIENCE).expect("it waits on");
+        assert_eq!(event, RDMA_CM_EVENT_DEVICE_REMOVAL as c_int);
+        assert_eq!(rdma_destroy_id(id), 0);
+        rdma_destroy_event_channel(channel);
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An address of an object that any thread may use.
+struct Addr(*mut c_void);
+
+// SAFETY: only passed on to calls that may be made by any thread.
+unsafe impl Send for Addr {}
+
+/// Makes a blocking call on a thread of its own.
+fn waiting(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(call(of)).unwrap());
+    // It should be asleep by then; the result is the same if it is not.
+    std::thread::sleep(Duration::from_millis(20));
+    told
+}
+
+/// The type of the next event, or the negative error number.
+fn async_event(context: Addr) -> c_int {
+    let mut event = ibv_async_event::zeroed();
+    // SAFETY: an open context, and an event of ours.
+    unsafe {
+        if ibv_get_async_event(context.0.cast(), &raw mut event) != 0 {
+            return -errno();
+        }
+        ibv_ack_async_event(&raw mut event);
+    }
+    event.event_type as c_int
+}
+
+fn cq_event(channel: Addr) -> c_int {
+    let (mut cq, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
+    // SAFETY: a channel that is there.
+    let told = unsafe { ibv_get_cq_event(channel.0.cast(), &raw mut cq, &raw mut context) };
+    if told == 0 { 0 } else { -errno() }
+}
+
+fn cm_event(channel: Addr) -> c_int {
+    let mut event = core::ptr::null_mut();
+    // SAFETY: a channel that is there; the event is acknowledged once.
+    unsafe {
+        if rdma_get_cm_event(channel.0.cast(), &raw mut event) != 0 {
+            return -errno();
+        }
+        let kind = (*event).event as c_int;
+        rdma_ack_cm_event(event);
+        kind
     }
 }

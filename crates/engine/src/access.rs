@@ -36,6 +36,12 @@ pub enum RefusedBy {
     Allow,
     /// It did not prove that it knows the `key`.
     Key,
+    /// It speaks no TLS, which `tls` demands.
+    NoTls,
+    /// It speaks TLS, and `tls` is off.
+    TlsOff,
+    /// Its TLS handshake failed: another key or certificate, or another protocol.
+    Tls,
 }
 
 impl fmt::Display for RefusedBy {
@@ -44,6 +50,9 @@ impl fmt::Display for RefusedBy {
             RefusedBy::Deny => "deny",
             RefusedBy::Allow => "allow",
             RefusedBy::Key => "key",
+            RefusedBy::NoTls => "no-tls",
+            RefusedBy::TlsOff => "tls-off",
+            RefusedBy::Tls => "tls",
         })
     }
 }
@@ -69,6 +78,13 @@ impl fmt::Display for Refusal {
             RefusedBy::Deny => f.write_str(": the setting `deny` names it")?,
             RefusedBy::Allow => f.write_str(": the setting `allow` does not name it")?,
             RefusedBy::Key => f.write_str(": it does not have the same `key` as this adapter")?,
+            RefusedBy::NoTls => f.write_str(": the peer speaks no TLS (setting `tls`)")?,
+            RefusedBy::TlsOff => {
+                f.write_str(": the peer speaks TLS, and the setting `tls` is off here")?;
+            }
+            RefusedBy::Tls => {
+                f.write_str(": its TLS handshake failed, as with another key or certificate")?;
+            }
         }
         if self.count > 1 {
             write!(f, " ({} times)", self.count)?;

@@ -275,7 +275,7 @@ impl Served for Errand {
     }
 
     fn stop(self: Arc<Self>) {
-        self.finish(Err(Error::Closed));
+        self.finish(Err(self.core.closed()));
     }
 }
 

@@ -28,7 +28,7 @@ pub use networks::Networks;
 pub use peers::Peers;
 pub use problem::{Origin, Problem, Problems};
 pub use settings::Settings;
-pub use words::{Choice, Fpdu, Log, Profile};
+pub use words::{Choice, Fpdu, Log, Profile, TlsMode};
 
 use settings::KEYS;
 

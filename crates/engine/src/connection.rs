@@ -5,8 +5,10 @@
 mod close;
 mod join;
 mod line;
+mod liveness;
 mod moving;
 mod permit;
+mod secure;
 mod slot;
 mod starting;
 mod startup;
@@ -23,8 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use verbena_mem::{Sources, Targets};
-use verbena_nic::{Carrier, Moved, Outbox, Qp};
+use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
 
 use crate::core::Core;
@@ -34,6 +35,7 @@ use crate::introduction::Introduction;
 use crate::shard::{Served, Shard};
 use crate::sys::{Ready, Socket};
 use crate::watch::Watch;
+use liveness::Progress;
 use starting::Starting;
 
 /// A connection.
@@ -59,8 +61,12 @@ pub(crate) struct Connection {
     distrust: AtomicU32,
     /// Polls that found the socket full.
     polls: AtomicU32,
-    /// A timer runs that watches for a dead peer.
+    /// A timer runs that watches for a dead or stalled peer.
     watched: AtomicBool,
+    /// Bytes that were sent when it last ended, because nothing was owed.
+    settled: AtomicU64,
+    /// What that timer saw last.
+    progress: Mutex<Progress>,
     /// When the last words of a queue pair that failed must have left, in nanoseconds; 0 while it lives.
     last_moment: AtomicU64,
     /// When a peer that has said nothing gets its nudge, in nanoseconds; 0 if it gets none.
@@ -174,18 +180,4 @@ impl core::fmt::Debug for Connection {
             .field("peer", &self.peer)
             .finish_non_exhaustive()
     }
-}
-
-/// Reads into a buffer of our own.
-fn read_into(socket: &Socket, bytes: &mut [u8]) -> Moved {
-    let mut targets = Targets::new();
-    targets.stage(bytes);
-    Carrier::read(&mut &*socket, &mut targets)
-}
-
-/// Writes from a buffer of our own.
-fn write_from(socket: &Socket, bytes: &[u8]) -> Moved {
-    let mut sources = Sources::new();
-    sources.own(bytes);
-    Carrier::write(&mut &*socket, &sources)
 }

@@ -16,9 +16,14 @@ use verbena_wire::{Stag, To};
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::failing;
 use crate::pipeline::shield;
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys;
+
+mod answer;
+
+use answer::Answer;
 
 /// Learns how a request ended, on the control thread and without any lock. If it panics, that is its own affair.
 pub type Told = Box<dyn FnOnce(Result<(), Error>) + Send>;
@@ -55,7 +60,11 @@ struct State {
     thread: Option<JoinHandle<()>>,
     /// For requests whose makers have no control queue pair of their own.
     common: Option<Arc<ControlQueue>>,
+    /// The queue whose request is being done.
+    current: Option<Arc<Queued>>,
     stopping: bool,
+    /// For tests: the thread panics.
+    panics: bool,
 }
 
 impl Controls {
@@ -67,7 +76,11 @@ impl Controls {
         }
         if state.thread.is_none() {
             let core = core.clone();
-            let thread = sys::spawn("verbena-control", move || core.controls.run(&core))?;
+            let thread = sys::spawn("verbena-control", move || {
+                failing::guard(|| Some(core.clone()), || core.controls.run(&core));
+                // A callback may have ended the engine from here, or a panic: what was not done is given up.
+                core.controls.give_up(&core);
+            })?;
             state.thread = Some(thread);
         }
         Ok(())
@@ -106,6 +119,7 @@ impl Controls {
         while let Some(queued) = self.next() {
             let more = step(core, &queued);
             let mut state = self.state.lock();
+            state.current = None;
             // Whoever posted after our look found it scheduled and did not ring.
             if more || queued.control.outstanding() > 0 {
                 state.ready.push_back(queued);
@@ -113,14 +127,16 @@ impl Controls {
                 queued.scheduled.store(false, Ordering::Release);
             }
         }
-        // One who was told may have ended the engine from here: what it did not see is given up as well.
-        self.give_up(core);
     }
 
     /// What waits will not be done.
     fn give_up(&self, core: &Core) {
-        let left = core::mem::take(&mut self.state.lock().ready);
-        for queued in left {
+        let (left, current) = {
+            let mut state = self.state.lock();
+            state.stopping = true;
+            (core::mem::take(&mut state.ready), state.current.take())
+        };
+        for queued in left.into_iter().chain(current) {
             end(core, &queued);
         }
     }
@@ -132,11 +148,28 @@ impl Controls {
             if state.stopping {
                 return None;
             }
+            assert!(!state.panics, "provoked by a test");
             if let Some(queued) = state.ready.pop_front() {
+                state.current = Some(queued.clone());
                 return Some(queued);
             }
             self.rung.wait(&mut state);
         }
+    }
+
+    /// The thread ends after the request that it is doing, and then gives up what waits.
+    pub(crate) fn begin_stop(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        self.rung.notify_all();
+    }
+
+    /// For tests: the thread panics, now or when it has done its request.
+    pub(crate) fn provoke_panic(&self, core: &Arc<Core>) -> Result<(), Error> {
+        self.start(core)?;
+        self.state.lock().panics = true;
+        self.rung.notify_all();
+        Ok(())
     }
 
     /// Ends the thread, after the request that it is doing, and gives up what waits.
@@ -165,6 +198,7 @@ fn step(core: &Core, queued: &Queued) -> bool {
     let Some(told) = queued.told.lock().pop_front() else {
         return false;
     };
+    let told = Answer(told);
     let done = core.function.run_control(queued.control.number(), &mut out);
     if let Ok(Some(done)) = &done {
         part(core, done, &mut out);
@@ -176,9 +210,7 @@ fn step(core: &Core, queued: &Queued) -> bool {
         // It was destroyed before we came.
         Ok(None) | Err(_) => (Err(Error::Closed), false),
     };
-    if let Some(told) = told {
-        shield(|| told(outcome));
-    }
+    told.give(outcome);
     if queued.control.has_ended() {
         queued.give_up();
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
 use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
@@ -18,8 +18,9 @@ use crate::claims::Claims;
 use crate::config::{Config, Device};
 use crate::connection::Connection;
 use crate::control::Controls;
-use crate::door::Permits;
+use crate::door::{Permits, Waiting};
 use crate::error::{Error, InterruptError};
+use crate::failing::EngineFailure;
 use crate::handler::{Handlers, Listeners};
 use crate::iscsi_stream::IscsiStreams;
 use crate::keys::Keys;
@@ -34,6 +35,7 @@ use crate::sharer::Sharers;
 use crate::signals::{Signals, Ticker};
 use crate::station::Stations;
 use crate::sys;
+use crate::tls::Tls;
 
 /// Is shown an event; true if nobody else needs to hear of it.
 pub(crate) type Watcher = Arc<dyn Fn(Event) -> bool + Send + Sync>;
@@ -75,8 +77,16 @@ pub(crate) struct Core {
     pub(crate) access: AccessList,
     /// What peers must prove.
     pub(crate) keys: Keys,
-    /// Set once, when the engine is shut down.
+    /// What connections are encrypted with.
+    pub(crate) tls: Option<Tls>,
+    /// Set once, when the engine is shut down or fails.
     pub(crate) closing: AtomicBool,
+    /// Why it failed.
+    pub(crate) failure: OnceLock<Box<EngineFailure>>,
+    /// `DeviceFatal` was raised, and waits were ended.
+    pub(crate) over: AtomicBool,
+    /// Listeners whose threads wait for requests.
+    pub(crate) acceptors: Mutex<Vec<Weak<Waiting>>>,
     /// The process it was made in, by the forks that lie before it.
     forks: u64,
     /// The thread that does what is queued to control queue pairs.
@@ -107,12 +117,13 @@ impl Core {
         let events = Inbox::new()?;
         let function = seat.function().clone();
         function.tpt().limit_room(config.max_pages.into());
-        let shards = Shards::new(config.shards);
+        let home = Arc::new(OnceLock::new());
+        let shards = Shards::new(config.shards, home.clone());
         let handlers = Handlers::new(config.handlers());
         let half_open = Permits::new(config.half_open);
         let access = AccessList::new(&config);
         let keys = Keys::load(&config).map_err(Box::new)?;
-        let home = Arc::new(OnceLock::new());
+        let tls = Tls::new(&config, &keys).map_err(Box::new)?;
         let signals = Signals(home.clone());
         let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
         let core = Arc::new_cyclic(|this| Core {
@@ -137,7 +148,11 @@ impl Core {
             half_open,
             access,
             keys,
+            tls,
             closing: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            over: AtomicBool::new(false),
+            acceptors: Mutex::default(),
             forks: sys::forks(),
             controls: Controls::default(),
             connections: RwLock::default(),
@@ -162,8 +177,11 @@ impl Core {
 
     /// It lives and takes new things, as an answer.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if !self.lives() || self.is_closing() {
+        if !self.lives() {
             return Err(Error::Closed);
+        }
+        if self.is_closing() {
+            return Err(self.closed());
         }
         match self.interrupts.down() {
             // E2: nobody would be told how it ends.

@@ -126,6 +126,12 @@ impl Waiting {
         }
     }
 
+    /// The adapter has ended: nothing will come.
+    pub(crate) fn end(&self) {
+        self.channel.ring_for_good();
+        self.tell();
+    }
+
     /// The oldest request that waits; its ring has been taken.
     pub(crate) fn next(&self) -> Option<Decision> {
         self.requests.lock().pop_front()
@@ -155,6 +161,12 @@ impl Door {
         });
         listener.begin()?;
         let door = Door::new(core, listener, Hears::Program(waiting.clone()))?;
+        let mut acceptors = core.acceptors.lock();
+        acceptors.retain(|one| one.strong_count() > 0);
+        acceptors.push(Arc::downgrade(&waiting));
+        drop(acceptors);
+        // One that came too late for the end of all waits.
+        core.check_waits()?;
         Ok((door, waiting))
     }
 

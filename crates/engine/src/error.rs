@@ -11,8 +11,10 @@ use verbena_nic::vector::VectorError;
 use verbena_stream::startup::Failure;
 
 use crate::config::Problems;
+use crate::failing::EngineFailure;
 pub use crate::keys::KeyFileError;
 use crate::sys;
+pub use crate::tls::TlsError;
 
 /// Why the notification pipeline refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +129,17 @@ pub enum Error {
         /// Who.
         peer: SocketAddr,
     },
+    /// There is no TLS with the peer, or TLS where none is wanted (setting `tls`).
+    #[error("TLS with {peer}: {cause}")]
+    Tls {
+        /// With whom.
+        peer: SocketAddr,
+        /// Why.
+        cause: TlsError,
+    },
+    /// Datagrams would not be encrypted.
+    #[error("datagrams cannot be encrypted, and the setting `tls` demands it of this adapter")]
+    NoDatagrams,
     /// The keys of a file cannot be used.
     #[error(transparent)]
     KeyFile(#[from] Box<KeyFileError>),
@@ -201,6 +214,9 @@ pub enum Error {
     /// The notification pipeline refuses.
     #[error("notification: {0}")]
     Interrupts(Box<InterruptError>),
+    /// The engine failed: one of its threads panicked.
+    #[error("the adapter failed: {0}")]
+    Failed(Box<EngineFailure>),
     /// The engine was closed, or its process was forked and this is the child.
     #[error("the adapter is closed")]
     Closed,

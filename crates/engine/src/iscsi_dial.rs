@@ -90,6 +90,8 @@ impl IscsiDial {
         }
         // A target that vanished without a word is noticed even if nobody asks it for anything.
         let _ = socket.keep_alive(core.config.keep_alive);
+        // And one that vanished with requests on their way to it; without this TCP repeats them for a quarter of an hour.
+        let _ = socket.give_up_after(core.config.keep_alive * 2);
         IscsiPair::new(&core, socket, to, queues, options)
     }
 }

@@ -77,6 +77,12 @@ impl IscsiStream {
         }
     }
 
+    /// Requests have not completed, or commands have no response.
+    pub(crate) fn is_busy(&self) -> bool {
+        let view = self.qp.view();
+        view.sends > 0 || view.commands > 0
+    }
+
     /// Goes on reading if that was stopped for a receive that is there now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
         if self.watch.is_deaf() {
@@ -190,10 +196,14 @@ impl IscsiStreams {
         }
     }
 
+    /// Those that are open.
+    pub(crate) fn all(&self) -> Vec<Arc<IscsiStream>> {
+        self.0.read().values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Has those whose queue pair ended closed.
     pub(crate) fn sweep(&self, out: &mut Outbox) {
-        let all: Vec<_> = self.0.read().values().filter_map(Weak::upgrade).collect();
-        for stream in all.iter().filter(|stream| stream.qp.wants_close()) {
+        for stream in self.all().iter().filter(|stream| stream.qp.wants_close()) {
             stream.send(out);
         }
     }

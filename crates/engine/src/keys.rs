@@ -16,11 +16,27 @@ const MAX_KEYS: usize = 16;
 /// Bits that give others than its owner any right to a file.
 const OTHERS: u32 = 0o077;
 
-/// Why the keys of a file cannot be used.
+/// Why a file with keys or certificates cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFileError {
+    setting: &'static str,
     path: PathBuf,
     why: Why,
+}
+
+impl KeyFileError {
+    /// What the file has in it is wrong.
+    pub(crate) fn content(
+        setting: &'static str,
+        path: &Path,
+        error: impl fmt::Display,
+    ) -> KeyFileError {
+        KeyFileError {
+            setting,
+            path: path.to_owned(),
+            why: Why::Content(error.to_string()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +48,14 @@ enum Why {
     Length(usize),
     Empty,
     TooMany,
+    TooLong(usize),
+    Content(String),
 }
 
 impl fmt::Display for KeyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        write!(f, "setting `key_file`: {path} ")?;
+        let (setting, path) = (self.setting, self.path.display());
+        write!(f, "setting `{setting}`: {path} ")?;
         match &self.why {
             Why::Unreadable(error) => write!(f, "cannot be read: {error}"),
             Why::NoFile => f.write_str("is no ordinary file"),
@@ -57,6 +75,8 @@ impl fmt::Display for KeyFileError {
             ),
             Why::Empty => f.write_str("has no key in it: wanted is one key per line"),
             Why::TooMany => write!(f, "has more than {MAX_KEYS} keys in it"),
+            Why::TooLong(most) => write!(f, "has more than {most} bytes"),
+            Why::Content(error) => write!(f, "cannot be used: {error}"),
         }
     }
 }
@@ -73,6 +93,7 @@ impl Keys {
         let of_settings = settings.key.iter().cloned();
         let of_file = match &settings.key_file {
             Some(path) => read(path).map_err(|why| KeyFileError {
+                setting: "key_file",
                 path: path.clone(),
                 why,
             })?,
@@ -103,17 +124,10 @@ impl From<Vec<Key>> for Keys {
 }
 
 fn read(path: &Path) -> Result<Vec<Key>, Why> {
-    let unreadable = |error: std::io::Error| Why::Unreadable(error.to_string());
-    let mut file = File::open(path).map_err(unreadable)?;
-    // Of the open file: what the name stands for may change.
-    judge(&file.metadata().map_err(unreadable)?)?;
-    let most = MAX_KEYS * (MAX_KEY + 2);
-    let mut bytes = Vec::new();
-    let read = file.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(unreadable)?;
-    if bytes.len() > most {
-        return Err(Why::TooMany);
-    }
+    let bytes = contents(path, MAX_KEYS * (MAX_KEY + 2), true).map_err(|why| match why {
+        Why::TooLong(_) => Why::TooMany,
+        why => why,
+    })?;
     let mut keys = Vec::new();
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -126,6 +140,39 @@ fn read(path: &Path) -> Result<Vec<Key>, Why> {
         n if n > MAX_KEYS => Err(Why::TooMany),
         _ => Ok(keys),
     }
+}
+
+/// What is in a file of this setting: at most so many bytes, and if it is secret, only if nobody else can read it.
+pub(crate) fn read_file(
+    setting: &'static str,
+    path: &Path,
+    most: usize,
+    secret: bool,
+) -> Result<Vec<u8>, KeyFileError> {
+    contents(path, most, secret).map_err(|why| KeyFileError {
+        setting,
+        path: path.to_owned(),
+        why,
+    })
+}
+
+fn contents(path: &Path, most: usize, secret: bool) -> Result<Vec<u8>, Why> {
+    let unreadable = |error: std::io::Error| Why::Unreadable(error.to_string());
+    let mut file = File::open(path).map_err(unreadable)?;
+    // Of the open file: what the name stands for may change.
+    let told = file.metadata().map_err(unreadable)?;
+    if secret {
+        judge(&told)?;
+    } else if !told.is_file() {
+        return Err(Why::NoFile);
+    }
+    let mut bytes = Vec::new();
+    let read = file.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(unreadable)?;
+    if bytes.len() > most {
+        return Err(Why::TooLong(most));
+    }
+    Ok(bytes)
 }
 
 fn judge(file: &Metadata) -> Result<(), Why> {

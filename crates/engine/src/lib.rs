@@ -10,7 +10,8 @@
 //! `control` (what is done later, by a thread of its own);
 //! `mailbox` (a UDP socket), `residents`, `ud_pair` (queue pairs for datagrams), `desk`, `asking` (where those are);
 //! `iscsi_dial`, `iscsi_stream`, `iscsi_pair` (queue pairs of the iSCSI initiator);
-//! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand).
+//! `numbers`, `calls`, `life`, `introduction`, `proof` (queue pairs that are connected by hand);
+//! `tls` (encryption between a socket and its stream).
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -35,6 +36,7 @@ mod door;
 mod doze;
 mod engine;
 pub mod error;
+mod failing;
 mod group;
 mod habit;
 pub mod handler;
@@ -70,6 +72,7 @@ mod station;
     reason = "system calls on raw spans, signal masks and fork handlers"
 )]
 pub mod sys;
+mod tls;
 mod ud_pair;
 mod watch;
 
@@ -81,6 +84,7 @@ pub use desk::{Desk, DeskCounts, Question, Whereabouts};
 pub use doze::Watched;
 pub use engine::Engine;
 pub use error::Error;
+pub use failing::{EngineFailure, OwnThread};
 pub use habit::Habit;
 pub use handler::{HandlerId, HandlerOptions};
 pub use handling::Observation;

@@ -62,6 +62,7 @@ impl Listening {
             if let Some(decision) = self.waiting.next() {
                 return Ok(Some(Incoming(decision)));
             }
+            self.door.check()?;
         }
         Ok(None)
     }

@@ -11,8 +11,8 @@ use verbena_nic::eq::Settings;
 use verbena_nic::eqe::{Cause, Eqe};
 use verbena_nic::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
 use verbena_nic::message_map::Duty;
-use verbena_nic::vector::{Shutdown, Signal};
-use verbena_nic::{Event, Function, Outbox, QpState, Raise, Reason};
+use verbena_nic::vector::Signal;
+use verbena_nic::{Event, Function, Raise, Reason};
 use verbena_stream::Time;
 
 use crate::config::Config;
@@ -131,7 +131,7 @@ impl Core {
         handler.map_or(Class::Normal, |handler| handler.class())
     }
 
-    fn tell(&self, entry: Eqe) {
+    pub(crate) fn tell(&self, entry: Eqe) {
         let Ok(cause) = entry.cause() else {
             return;
         };
@@ -181,25 +181,6 @@ impl Core {
         if let Some(notify) = notify {
             shield(|| notify.notify());
             shield(|| drop(notify));
-        }
-    }
-
-    /// E2: an event could not be told. Whoever relies on events cannot go on; connections end.
-    pub(crate) fn go_down(&self, _: Shutdown) {
-        for qp in self.function.all_qps() {
-            self.act(&qp, |qp, out| {
-                qp.modify(QpState::Err, out);
-            });
-        }
-        for qp in self.function.all_uds() {
-            let mut out = Outbox::new();
-            qp.modify(QpState::Err, &mut out);
-            self.deliver(&mut out);
-        }
-        // Nothing is told any more, so nobody may go on sleeping.
-        self.events.ring();
-        for notify in self.listeners.everybody() {
-            shield(|| notify.notify());
         }
     }
 }

@@ -6,13 +6,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use verbena_stream::Time;
 
+use crate::core::Core;
 use crate::error::Error;
+use crate::failing::{self, EngineFailure, Home};
+use crate::pipeline::shield;
 use crate::sys::{self, Bell, Interest, Poller, Ready};
 
 /// The token of a shard's own bell.
@@ -68,16 +71,18 @@ pub(crate) struct Shards {
     /// Held while a shard starts: two threads may need the same one at once.
     /// True when none may start any more.
     starting: Mutex<bool>,
+    home: Home,
 }
 
 impl Shards {
     /// So many, or one per processor.
-    pub(crate) fn new(count: Option<u16>) -> Shards {
+    pub(crate) fn new(count: Option<u16>, home: Home) -> Shards {
         let count = count.map_or_else(sys::parallelism, usize::from);
         Shards {
             all: (0..count.max(1)).map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
             starting: Mutex::new(false),
+            home,
         }
     }
 
@@ -95,21 +100,29 @@ impl Shards {
         if let Some(shard) = slot.get() {
             return Ok(shard.clone());
         }
-        let shard = Shard::start(at)?;
+        let shard = Shard::start(at, self.home.clone())?;
         Ok(slot.get_or_init(|| shard).clone())
     }
 
     /// Ends all threads and lets go of everything they serve.
     pub(crate) fn stop(&self) {
+        self.begin_stop();
+        for shard in self.running() {
+            shard.join();
+        }
+    }
+
+    /// The same, without waiting for them.
+    pub(crate) fn begin_stop(&self) {
         *self.starting.lock() = true;
-        let running = self.all.iter().filter_map(OnceLock::get);
-        for shard in running.clone() {
+        for shard in self.running() {
             shard.stopping.store(true, Ordering::Release);
             shard.bell.ring();
         }
-        for shard in running {
-            shard.join();
-        }
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        self.all.iter().filter_map(OnceLock::get)
     }
 }
 
@@ -132,7 +145,7 @@ struct Timers {
 }
 
 impl Shard {
-    fn start(number: usize) -> sys::Result<Arc<Shard>> {
+    fn start(number: usize, home: Home) -> sys::Result<Arc<Shard>> {
         let shard = Arc::new(Shard {
             poller: Poller::new()?,
             bell: Bell::new()?,
@@ -146,7 +159,9 @@ impl Shard {
         let thread = sys::spawn(&format!("verbena-{number}"), move || {
             // A program that spins on memory never calls us: this thread must come in between. Without it, it comes late.
             let _ = sys::be_prompt();
-            ours.run();
+            let core = || home.get().and_then(Weak::upgrade);
+            failing::guard(core, || ours.run(core));
+            ours.end();
         })?;
         *shard.thread.lock() = Some(thread);
         Ok(shard)
@@ -206,7 +221,7 @@ impl Shard {
         self.timers.lock().times.remove(&(when, token));
     }
 
-    fn run(&self) {
+    fn run(&self, core: impl Fn() -> Option<Arc<Core>>) {
         let mut ready = Vec::new();
         // Looked at after the bell is cleared, never between its ring and that: one clearing takes all rings.
         while !self.stopping.load(Ordering::Acquire) {
@@ -216,7 +231,11 @@ impl Shard {
                 break;
             }
             let timeout = wakes.map(|wakes| wakes.since(sys::now()));
-            if self.poller.wait(&mut ready, timeout).is_err() {
+            if let Err(cause) = self.poller.wait(&mut ready, timeout) {
+                let thread = failing::thread_name();
+                if let Some(core) = core() {
+                    core.fail(EngineFailure::Wait { thread, cause });
+                }
                 break;
             }
             for one in ready.drain(..) {
@@ -227,9 +246,13 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Serves nothing any more. A panic in one does not keep the others from being ended.
+    fn end(&self) {
         let served = self.served.lock().take();
         for one in served.into_iter().flat_map(ByToken::into_values) {
-            one.stop();
+            shield(|| one.stop());
         }
     }
 

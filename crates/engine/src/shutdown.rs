@@ -3,10 +3,8 @@
 //! It refuses to take anything away that the program still holds: queues can be polled as long as they are there.
 
 use core::time::Duration;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::{Outbox, Qp, QpState, UdQp};
 use verbena_stream::Time;
 
 use crate::engine::Engine;
@@ -34,34 +32,26 @@ impl Engine {
         core.numbers.close();
         core.residents.close();
         let until = sys::now() + patience;
-        let busy = |all: &[Arc<Qp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();
-        let full = |all: &[Arc<UdQp>]| all.iter().filter(|qp| qp.outstanding().0 > 0).count();
-        sys::wait(until, || {
-            busy(&core.function.all_qps()) == 0 && full(&core.function.all_uds()) == 0
-        });
-        // Of the same ones: requests that were queued before may still make others.
-        let (all, uds) = (core.function.all_qps(), core.function.all_uds());
-        let flushed = busy(&all) + full(&uds);
-        for qp in uds.iter().filter(|qp| qp.state() != QpState::Reset) {
-            let mut out = Outbox::new();
-            qp.modify(QpState::Err, &mut out);
-            core.deliver(&mut out);
-        }
-        for qp in &all {
-            core.act(qp, |qp, out| {
-                if qp.state() != QpState::Reset {
-                    qp.modify(QpState::Err, out);
-                }
-            });
-        }
+        // Queue pairs that have sends outstanding, of every kind.
+        let busy = || {
+            let qps = core.function.all_qps();
+            let uds = core.function.all_uds();
+            qps.iter().filter(|qp| qp.outstanding().0 > 0).count()
+                + uds.iter().filter(|qp| qp.outstanding().0 > 0).count()
+                + core.iscsi.all().iter().filter(|s| s.is_busy()).count()
+        };
+        sys::wait(until, || busy() == 0);
+        let (all, flushed) = (core.pair_count(), busy());
+        core.flush_all();
         // Last words need somebody who sends them.
         sys::wait(sys::now() + core.config.linger, || core.is_quiet());
         core.shards.stop();
         // Held signals are not held any more, and whoever is told on another thread is told before it ends.
         core.tick(Time::MAX);
         core.stations.stop(core.config.linger);
+        core.end_waits();
         Ok(Shutdown {
-            finished: all.len() + uds.len() - flushed,
+            finished: all.saturating_sub(flushed),
             flushed,
         })
     }

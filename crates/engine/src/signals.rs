@@ -91,6 +91,8 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     if !first {
         return;
     }
+    // After a panic this thread must serve again, if only to say that it failed.
+    let round = Round;
     core.serve(signal);
     while let Some((core, signal)) = ROUND.with(|round| {
         let mut round = round.borrow_mut();
@@ -101,6 +103,17 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
         next
     }) {
         core.serve(signal);
+    }
+    core::mem::forget(round);
+}
+
+/// Ends a round whose serving panicked; what was left of it is given up.
+struct Round;
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        let left = ROUND.with(|round| round.borrow_mut().take());
+        drop(left);
     }
 }
 

@@ -13,6 +13,7 @@ use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::failing;
 use crate::handler::Class;
 use crate::sys::{self, Courtesy};
 
@@ -83,6 +84,16 @@ impl Stations {
         self.roll.lock().all.get(usize::from(at)).cloned()
     }
 
+    /// For tests: one of the threads panics.
+    pub(crate) fn provoke_panic(&self) -> Result<(), Error> {
+        let roll = self.roll.lock();
+        let mut lanes = roll.all.iter().flat_map(|s| &s.lanes);
+        let lane = lanes.find_map(OnceLock::get).ok_or(Error::NoProcessors)?;
+        lane.desk.queue.lock().panics = true;
+        lane.desk.bell.notify_one();
+        Ok(())
+    }
+
     /// Ends all threads, when they have served what was signalled.
     pub(crate) fn stop(&self, patience: Duration) {
         let until = sys::now() + patience;
@@ -126,6 +137,8 @@ struct Desk {
 struct Pending {
     signals: VecDeque<Signal>,
     stopped: bool,
+    /// For tests: the thread panics.
+    panics: bool,
 }
 
 impl Station {
@@ -180,7 +193,9 @@ impl Lane {
             // Whoever started us waits for it.
             let _ = settled.send(missing);
             if stays {
-                ours.run(&core);
+                failing::guard(|| core.upgrade(), || ours.run(&core));
+                // After a panic: what is signalled from now on is served by the thread that signals.
+                ours.queue.lock().stopped = true;
             }
         })?;
         told.recv().map_err(|_| Error::Closed)??;
@@ -219,6 +234,7 @@ impl Desk {
         loop {
             let mut pending = self.queue.lock();
             let signal = loop {
+                assert!(!pending.panics, "provoked by a test");
                 if let Some(signal) = pending.signals.pop_front() {
                     break signal;
                 }

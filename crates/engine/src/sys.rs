@@ -6,6 +6,7 @@
 
 pub mod bell;
 pub mod beside;
+mod cancel;
 pub mod carry;
 pub mod channel;
 pub mod claims;
@@ -33,6 +34,7 @@ pub mod thread;
 
 pub use bell::Bell;
 pub use beside::Beside;
+pub use carry::{read_into, write_from};
 pub use channel::{Channel, Double};
 pub use claims::{Claims, Missed};
 pub use clock::{now, wait};

@@ -60,6 +60,9 @@ impl UdPair {
     ) -> Result<UdPair, Error> {
         core.check_own(send.0.core())?;
         core.check_own(recv.0.core())?;
+        if core.tls.is_some() {
+            return Err(Error::NoDatagrams);
+        }
         let qpn = core.numbers.take(core)?;
         let resident = Self::settle_in(core, send, recv, options, qpn);
         let resident = resident.inspect_err(|_| {

@@ -3,18 +3,18 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{MutexGuard, mpsc};
+use std::sync::{Arc, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, SEND, Side, admit, descriptors, join, loopback, make_qp, meet, mix, resident,
-    see_the_end, wait,
+    LIMITS, PATIENCE, SEND, Side, admit, complete, descriptors, join, loopback, make_qp, meet, mix,
+    resident, see_the_end, wait,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use verbena_engine::Listening;
-use verbena_nic::{QpState, ReceiveWr, Status};
+use verbena_engine::{Listening, QueuePair, QueuePairOptions, SharedReceiveQueue};
+use verbena_nic::{QpState, ReceiveWr, Status, Wc};
 
 /// Times that make a test short; the limits are what is tested.
 const BRIEF: &[(&str, &str)] = &[
@@ -335,4 +335,126 @@ fn requests_of_one_peer_are_shown_in_the_order_of_its_connections() {
     }
     drop(silent);
     house.welcomes();
+}
+
+/// A queue pair whose receives come from a shared queue, and what a stalled peer may do with them.
+struct Shared {
+    // Goes before the queue that it uses.
+    qp: QueuePair,
+    srq: SharedReceiveQueue,
+    cq: verbena_engine::CompletionQueue,
+    house: House,
+}
+
+impl Shared {
+    fn new(wait: &str) -> Shared {
+        let (a, b) = (Side::new(&[]), Side::new(&[("shared_receive_wait", wait)]));
+        join(&a, &b);
+        let door = b.engine.listen(loopback(), 16).unwrap();
+        let srq = b.engine.create_srq(b.pd, 16, 1).unwrap();
+        let cq = b.engine.create_cq(64).unwrap();
+        let options = QueuePairOptions {
+            limits: LIMITS,
+            srq: Some(srq.number()),
+            ..QueuePairOptions::new(b.pd)
+        };
+        let qp = b.engine.create_qp(&cq, &cq, options).unwrap();
+        let house = House { a, b, door };
+        Shared { qp, srq, cq, house }
+    }
+
+    fn receive(&self, id: u64) {
+        let scatter = &[self.house.b.sge(0, 64)];
+        self.srq.post(&[ReceiveWr { id, scatter }]).unwrap();
+    }
+
+    fn fails(&self, cause: &str) {
+        wait("the connection fails", || self.qp.state() == QpState::Err);
+        let said = self.qp.view().cause.unwrap();
+        assert!(said.contains(cause), "{said}");
+    }
+}
+
+/// A Send of 64 bytes of a standard peer, the first of its connection.
+fn send_frame() -> Vec<u8> {
+    let head = b"\0\x52\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0";
+    let mut frame = head.to_vec();
+    frame.extend([7; 64 + 4]);
+    frame
+}
+
+#[test]
+fn a_half_sent_message_frees_its_shared_receive() {
+    let shared = Shared::new("300ms");
+    let mut raw = standard(&shared.house, &shared.qp);
+    shared.receive(1);
+    raw.write_all(&send_frame()[..40]).unwrap();
+    wait("it is taken", || shared.srq.query().unwrap().waiting == 0);
+    shared.fails("began a message for a shared receive");
+    let ended = complete(&shared.cq, 1)[0];
+    assert_eq!((ended.id, ended.status), (1, Status::WrFlushErr));
+    see_the_end(&raw);
+    shared.house.lives();
+}
+
+#[test]
+fn a_slow_message_keeps_its_shared_receive() {
+    let shared = Shared::new("2s");
+    let mut raw = standard(&shared.house, &shared.qp);
+    shared.receive(1);
+    for part in send_frame().chunks(18) {
+        raw.write_all(part).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    let ended = complete(&shared.cq, 1)[0];
+    assert_eq!(
+        (ended.id, ended.status, ended.len),
+        (1, Status::Success, 64)
+    );
+}
+
+/// Forwards one connection to `to` and back; bytes of its initiator only while `open`.
+fn relay(to: SocketAddr, open: Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut from, _) = listener.accept().unwrap();
+        let mut into = TcpStream::connect(to).unwrap();
+        let (mut back, mut home) = (into.try_clone().unwrap(), from.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back, &mut home));
+        let mut some = [0; 4096];
+        while let Ok(n @ 1..) = from.read(&mut some) {
+            while !open.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if into.write_all(&some[..n]).is_err() {
+                return;
+            }
+        }
+    });
+    at
+}
+
+#[test]
+fn a_peer_that_does_not_resume_frees_its_shared_receive() {
+    let shared = Shared::new("300ms");
+    let open = Arc::new(AtomicBool::new(true));
+    let at = relay(shared.house.at(), open.clone());
+    let peer = Side::new(&[]);
+    let (done, told) = mpsc::channel();
+    let dialled = move |r| done.send(r).unwrap();
+    peer.qp.connect(at, b"", dialled).unwrap();
+    admit(&shared.house.door, &shared.qp);
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    // It finds no receive, and is told so.
+    peer.post(1, SEND, &[peer.sge(0, 64)]);
+    wait("RNR", || peer.qp.view().counters.rnr_received > 0);
+    open.store(false, Ordering::Relaxed);
+    shared.receive(7);
+    shared.fails("did not resume");
+    // The receive is for the next queue pair that shares the queue.
+    assert_eq!(shared.srq.query().unwrap().waiting, 1);
+    let mut some = [Wc::BLANK; 4];
+    assert_eq!(shared.cq.poll(&mut some), 0, "nothing had taken it");
+    open.store(true, Ordering::Relaxed);
 }

@@ -1,6 +1,10 @@
 //! Peers that die, stop, and go on, at any moment under traffic (docs/connections.md, "Failures").
 
 mod common;
+#[path = "peers/network.rs"]
+mod network;
+#[path = "../../lan/tests/common/space.rs"]
+mod space;
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +13,7 @@ use common::{SEND, Side, dial, mix, read_from, write_to};
 use rustix::process::Signal;
 use verbena_nic::Wc;
 use verbena_nic::wr::Remote;
-use verbena_nic::{QpState, Status};
+use verbena_nic::{QpState, QpType, Status};
 
 /// Work that is never more than this before the peer.
 const AHEAD: usize = 48;
@@ -156,5 +160,65 @@ fn a_peer_that_is_stopped_and_continued_loses_nothing() {
             .collect();
         assert!(lost.is_empty(), "{lost:?} {:?}", side.qp.view());
         assert_eq!(side.qp.state(), QpState::Rts);
+    }
+}
+
+/// docs/connections.md: a program that is stopped is not dead, but it is not waited for without an end either. Here its window
+/// is shut, or it has taken a small request and does not answer it.
+#[test]
+fn a_peer_that_stays_stopped_has_stalled() {
+    let small = |side: &Side, remote| side.post(0, read_from(remote), &[side.sge(0, 8)]);
+    let large = |side: &Side, remote| {
+        (0..40).for_each(|id| side.post(id, write_to(remote), &[side.sge(0, 4 << 20)]));
+    };
+    let posts: [fn(&Side, Remote); 2] = [small, large];
+    for personality in ["roce", "iwarp"] {
+        for post in posts {
+            let settings = [("stalled_after", "1s"), ("personality", personality)];
+            let (peer, side, remote) = meet(&settings);
+            peer.signal(Signal::STOP);
+            let status = format!("/proc/{}/status", peer.id());
+            common::wait("the stop", || {
+                let status = std::fs::read_to_string(&status).unwrap();
+                status.contains("State:\tT")
+            });
+            let began = Instant::now();
+            post(&side, remote);
+            let status = side.complete(1)[0].status;
+            while side.qp.state() == QpState::Rts {
+                assert!(began.elapsed() < Duration::from_secs(30), "not noticed");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let expected: &[Status] = match personality {
+                "roce" => &[Status::RetryExcErr],
+                _ => &[Status::RetryExcErr, Status::WrFlushErr, Status::Success],
+            };
+            assert!(expected.contains(&status), "{personality}: {status:?}");
+            assert!(began.elapsed() >= Duration::from_secs(1), "too early");
+        }
+    }
+}
+
+/// A queue pair that only receives, or does nothing, has no request that could fail.
+#[test]
+fn a_killed_peer_is_noticed_by_receivers() {
+    for (personality, qp_type) in [
+        ("roce", QpType::Rc),
+        ("iwarp", QpType::Rc),
+        ("roce", QpType::Uc),
+    ] {
+        let settings = [("personality", personality)];
+        let mut peer = Peer::start("target", &settings);
+        let side = network::side(&settings, qp_type);
+        let (at, _) = peer.whereabouts();
+        dial(&side.qp, at).unwrap();
+        side.receive(1, &[side.sge(0, 64)]);
+        peer.signal(Signal::KILL);
+        common::wait("the end", || network::is_told(&side));
+        if personality == "iwarp" {
+            assert_eq!(side.statuses(1), [(1, Status::WrFlushErr)]);
+        } else {
+            assert_eq!(side.qp.view().receives, 1, "receives stay");
+        }
     }
 }

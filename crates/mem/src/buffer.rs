@@ -174,7 +174,6 @@ impl Buffer {
         (pd, access, one_touch): (Pd, Access, bool),
     ) -> Result<Buffer, Misuse> {
         let memory = Arc::new(memory);
-        let is_sparse = matches!(memory.backing, Backing::Sparse { .. });
         let region = Region {
             att: Att::owned(memory.clone()),
             start: To::new(at),
@@ -182,11 +181,10 @@ impl Buffer {
             access,
             one_touch,
         };
-        // SAFETY: the memory is ours, and every entry that translates to it holds it.
+        // SAFETY: the memory is ours, mapped and writable, and every entry that translates to it holds it.
         let stag = unsafe {
             match stag {
-                None if is_sparse => tpt.register_unprobed(region),
-                None => tpt.register(region),
+                None => tpt.register_unprobed(region),
                 Some(stag) => tpt.register_at(stag, region),
             }
         }?;

@@ -34,7 +34,7 @@ pub use buffer::Buffer;
 pub use check::{Policy, Reach};
 pub use entry::{Entry, Kind, Pd};
 pub use grant::{Gather, Placement};
-pub use mapping::Mapping;
+pub use mapping::{Mapping, Pages};
 pub use refusal::{Misuse, Refusal, Unfit};
 pub use sources::Sources;
 pub use span::{Span, Spans};

@@ -110,7 +110,7 @@ impl Drop for Mapping {
 
 /// Private zero bytes of our own in pages of their own. None is taken before it is touched, and all go back at the end.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub struct Pages {
     start: NonNull<u8>,
     len: usize,
 }
@@ -121,7 +121,8 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    pub(crate) fn new(len: usize) -> Result<Pages, Unfit> {
+    /// `len` zero bytes.
+    pub fn new(len: usize) -> Result<Pages, Unfit> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping wherever the kernel likes, which nobody else knows.
         let start = unsafe { mmap_anonymous(core::ptr::null_mut(), len.max(1), rights, flags) };
@@ -134,12 +135,32 @@ impl Pages {
         Ok(Pages { start, len })
     }
 
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    /// Its first byte, which begins a page.
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Bytes.
+    pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Leaves the pages to the caller; [`from_raw`](Pages::from_raw) takes them back.
+    pub fn into_raw(self) -> NonNull<u8> {
+        ManuallyDrop::new(self).start
+    }
+
+    /// Pages that were left to the caller.
+    ///
+    /// # Safety
+    /// `start` came from [`into_raw`](Pages::into_raw) of pages of this length, and is given back once.
+    pub unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Pages {
+        Pages { start, len }
     }
 }
 

@@ -1,6 +1,10 @@
-//! Is this memory really there? Registration asks before it promises anything to a peer.
-//! It faults the pages in, for reading or for writing, so that unmapped or read-only memory is an error now and not a crash later.
-//! It refuses to keep them there: what the program unmaps afterwards is the program's fault.
+//! Checks of memory before registration: mapped, readable and, where the rights ask for it, writable.
+//! The check reads the process's list of mappings and leaves the pages as they are: registering takes no memory. Unmapped or
+//! read-only memory is an error here instead of a fault in the middle of a transfer; memory that is unmapped afterwards is not checked again.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
@@ -10,6 +14,46 @@ use crate::refusal::Misuse;
 use crate::span::Span;
 
 const PAGE: usize = 4096;
+const MAPS: &str = "/proc/self/maps";
+
+/// `PROCMAP_QUERY` of `linux/fs.h` (Linux 6.11): `_IOWR('f', 17, struct procmap_query)`.
+const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
+const VMA_READABLE: u64 = 1;
+const VMA_WRITABLE: u64 = 2;
+
+/// `struct procmap_query`, without the name and the build ID that it can also return.
+#[repr(C)]
+#[derive(Default)]
+struct ProcmapQuery {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev: [u32; 2],
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// One mapping of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Vma {
+    start: usize,
+    end: usize,
+    read: bool,
+    write: bool,
+    /// It maps a file, which may be shorter than the mapping.
+    file: bool,
+}
+
+/// The list of mappings cannot be read this way.
+struct Unreadable;
 
 /// Checks that a span is mapped, and writable if `write`.
 pub fn mapped(span: &Span, write: bool) -> Result<(), Misuse> {
@@ -18,8 +62,102 @@ pub fn mapped(span: &Span, write: bool) -> Result<(), Misuse> {
     if len == 0 {
         return Ok(());
     }
-    let start = at & !(PAGE - 1);
     let end = at.checked_add(len).ok_or(unmapped)?;
+    let is_mapped = queried(at, end, write)
+        .or_else(|Unreadable| listed(at, end, write))
+        // Neither a descriptor nor /proc: the pages themselves are all that can be asked.
+        .unwrap_or_else(|Unreadable| populated(at, end, write));
+    is_mapped.then_some(()).ok_or(unmapped)
+}
+
+/// The same for all that a translation leads to.
+pub fn all_mapped(att: &Att, write: bool) -> Result<(), Misuse> {
+    att.runs().try_for_each(|span| mapped(&span, write))
+}
+
+/// Asks the kernel for each mapping in `start..end`.
+fn queried(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
+    // Opened each time: a descriptor that is kept would show a forked child its parent's mappings.
+    let maps = File::open(MAPS).map_err(|_| Unreadable)?;
+    covered(start, end, write, |at| {
+        let mut query = ProcmapQuery {
+            size: size_of::<ProcmapQuery>() as u64,
+            query_addr: at as u64,
+            ..ProcmapQuery::default()
+        };
+        // SAFETY: `maps` is open, and the kernel writes within the `size` bytes of `query`.
+        let done = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
+        match done {
+            0 => Ok(Some(Vma {
+                start: query.vma_start as usize,
+                end: query.vma_end as usize,
+                read: query.vma_flags & VMA_READABLE != 0,
+                write: query.vma_flags & VMA_WRITABLE != 0,
+                file: query.inode != 0,
+            })),
+            _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            _ => Err(Unreadable),
+        }
+    })
+}
+
+/// The same on kernels before 6.11, by reading the list up to `end`.
+fn listed(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
+    let maps = File::open(MAPS).map_err(|_| Unreadable)?;
+    let mut lines = BufReader::new(maps).lines();
+    covered(start, end, write, |at| {
+        for line in lines.by_ref() {
+            match parsed(&line.map_err(|_| Unreadable)?) {
+                Some(vma) if vma.end <= at => {}
+                // In the order of their addresses.
+                Some(vma) => return Ok(Some(vma)),
+                None => return Err(Unreadable),
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// A line of the list: `start-end rights offset device inode name`.
+fn parsed(line: &str) -> Option<Vma> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let rights = fields.next()?.as_bytes();
+    let inode = fields.nth(2)?;
+    Some(Vma {
+        start: usize::from_str_radix(start, 16).ok()?,
+        end: usize::from_str_radix(end, 16).ok()?,
+        read: rights.first() == Some(&b'r'),
+        write: rights.get(1) == Some(&b'w'),
+        file: inode != "0",
+    })
+}
+
+/// Mappings cover `start..end`; `find` returns the first that ends behind an address.
+fn covered(
+    start: usize,
+    end: usize,
+    write: bool,
+    mut find: impl FnMut(usize) -> Result<Option<Vma>, Unreadable>,
+) -> Result<bool, Unreadable> {
+    let mut at = start;
+    while at < end {
+        let Some(vma) = find(at)?.filter(|vma| vma.start <= at && at < vma.end) else {
+            return Ok(false);
+        };
+        at = vma.end.min(end);
+        // A file ends once: if it has the last page, it has those before.
+        if !vma.read || (write && !vma.write) || (vma.file && !populated(at - 1, at, false)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The pages of `start..end` can be faulted in, for reading or for writing; unknown before Linux 5.14 and for mappings of devices, and
+/// then yes.
+fn populated(start: usize, end: usize, write: bool) -> bool {
+    let start = start & !(PAGE - 1);
     let advice = if write {
         Advice::LinuxPopulateWrite
     } else {
@@ -28,52 +166,7 @@ pub fn mapped(span: &Span, write: bool) -> Result<(), Misuse> {
     // SAFETY: populating changes no byte and frees nothing; for an address that is not ours to touch the kernel
     // answers with an error.
     let answer = unsafe { madvise(start as *mut _, end - start, advice) };
-    match answer {
-        Ok(()) => Ok(()),
-        // A kernel before 5.14 does not know the advice: ask the list of mappings instead.
-        Err(Errno::INVAL) => listed(start, end, write).then_some(()).ok_or(unmapped),
-        Err(_) => Err(unmapped),
-    }
-}
-
-/// The same for all that a translation leads to.
-pub fn all_mapped(att: &Att, write: bool) -> Result<(), Misuse> {
-    att.runs().try_for_each(|span| mapped(&span, write))
-}
-
-/// Does the list of this process's mappings cover `start..end` with the right to read, or to write?
-fn listed(start: usize, end: usize, write: bool) -> bool {
-    match std::fs::read_to_string("/proc/self/maps") {
-        Ok(maps) => covers(&maps, start, end, write),
-        Err(_) => false,
-    }
-}
-
-fn covers(maps: &str, start: usize, end: usize, write: bool) -> bool {
-    let mut at = start;
-    for line in maps.lines() {
-        let Some((range, rest)) = line.split_once(' ') else {
-            continue;
-        };
-        let Some((low, high)) = range.split_once('-') else {
-            continue;
-        };
-        let (Ok(low), Ok(high)) = (
-            usize::from_str_radix(low, 16),
-            usize::from_str_radix(high, 16),
-        ) else {
-            continue;
-        };
-        let rights = rest.as_bytes();
-        let allowed = rights.first() == Some(&b'r') && (!write || rights.get(1) == Some(&b'w'));
-        if low <= at && at < high && allowed {
-            at = high;
-        }
-        if at >= end {
-            return true;
-        }
-    }
-    false
+    matches!(answer, Ok(()) | Err(Errno::INVAL))
 }
 
 #[cfg(test)]

@@ -59,12 +59,21 @@ impl<'a> Targets<'a> {
 
     /// Copies `bytes` to the places, in order, as far as they fit; returns how many.
     pub fn fill(&mut self, bytes: &[u8]) -> usize {
-        let mut rest = bytes;
+        self.fill_at(0, bytes)
+    }
+
+    /// The same behind the first `skip` bytes of the places.
+    #[inline]
+    pub fn fill_at(&mut self, skip: usize, bytes: &[u8]) -> usize {
+        let (mut skip, mut rest) = (skip, bytes);
         for span in self.spans.as_slice() {
-            let (now, later) = rest.split_at(span.len().min(rest.len()));
-            // SAFETY: the span is granted to us or borrowed by us for 'a, and nobody else can have a reference to
-            // either: registered memory gets none, and a borrowed stage has only ours.
-            unsafe { span.copy_in(now) };
+            let before = skip.min(span.len());
+            skip -= before;
+            let part = Span::new(span.as_ptr().wrapping_add(before), span.len() - before);
+            let (now, later) = rest.split_at(part.len().min(rest.len()));
+            // SAFETY: the span, of which this is the end, is granted to us or borrowed by us for 'a, and nobody else can
+            // have a reference to either: registered memory gets none, and a borrowed stage has only ours.
+            unsafe { part.copy_in(now) };
             rest = later;
         }
         bytes.len() - rest.len()

@@ -121,10 +121,11 @@ impl Tpt {
         self.install(verified(region)?)
     }
 
-    /// The same without asking the system whether the memory is mapped, which takes its pages.
+    /// The same for memory of our own, which needs no check that it is mapped.
+    ///
     /// # Safety
     /// As for [`register`](Tpt::register), and the memory is mapped now, readable and writable.
-    pub(crate) unsafe fn register_unprobed(&self, region: Region) -> Result<Stag, Misuse> {
+    pub unsafe fn register_unprobed(&self, region: Region) -> Result<Stag, Misuse> {
         check_region(region.access, region.start, region.att.len())?;
         self.install(entry(region))
     }

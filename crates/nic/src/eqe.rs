@@ -145,6 +145,8 @@ impl Cause {
             Cause::Rdma(Event::SqDrained { qp }) => (0x14, qp),
             Cause::Rdma(Event::LastWqe { qp }) => (0x15, qp),
             Cause::Rdma(Event::Disconnected { qp }) => (0x16, qp),
+            Cause::Rdma(Event::Missed { count }) => (0x17, count),
+            Cause::Rdma(Event::DeviceFatal) => (0x18, 0),
             Cause::Channel {
                 channel,
                 what,
@@ -295,6 +297,8 @@ impl Eqe {
             0x14 => Cause::Rdma(Event::SqDrained { qp: number }),
             0x15 => Cause::Rdma(Event::LastWqe { qp: number }),
             0x16 => Cause::Rdma(Event::Disconnected { qp: number }),
+            0x17 => Cause::Rdma(Event::Missed { count: number }),
+            0x18 if number == 0 => Cause::Rdma(Event::DeviceFatal),
             0x40..0x60 => channel(code, OnChannel::BuffersLow, number),
             0x60..0x80 => channel(code, OnChannel::Returned, number),
             0x80..0xa0 => channel(code, OnChannel::IllegalPost, number),

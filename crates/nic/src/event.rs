@@ -68,6 +68,13 @@ pub enum Event {
         /// The queue pair.
         qp: u32,
     },
+    /// Unread events filled their queue: so many later ones were dropped.
+    Missed {
+        /// How many.
+        count: u32,
+    },
+    /// The adapter failed or was shut down: its queue pairs are in the error state, and nothing new is taken.
+    DeviceFatal,
 }
 
 /// Why a queue pair is woken.

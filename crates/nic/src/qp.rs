@@ -7,6 +7,7 @@ mod complete;
 mod deliver;
 pub(crate) mod fed;
 mod foreseen;
+mod holding;
 mod image;
 mod in_order;
 mod inner;
@@ -49,7 +50,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
-use verbena_stream::{Stream, Time};
+use verbena_stream::{Stream, Time, requester};
 use verbena_wire::ext::RnrTimer;
 
 use crate::carrier::Carrier;
@@ -323,7 +324,15 @@ impl Qp {
 
     /// Requests wait for an answer of the peer, so that its silence counts.
     pub fn awaits_peer(&self) -> bool {
-        self.desk.look(|inner| inner.begun > 0)
+        self.desk.look(Inner::awaits_peer)
+    }
+
+    /// The peer has said that it has no receive, and its word that there is one is waited for.
+    pub fn waits_for_receive(&self) -> bool {
+        self.desk.look(|inner| {
+            let stream = inner.stream.as_ref();
+            stream.is_some_and(|s| s.ledger().requester.state() == requester::State::Paused)
+        })
     }
 
     /// When [`handle_timeout`](Qp::handle_timeout) wants to be called.

@@ -183,6 +183,11 @@ impl Srq {
         heir
     }
 
+    /// A receive is kept for this queue pair.
+    pub(crate) fn is_promised(&self, qpn: u32) -> bool {
+        self.inner.lock().promised.contains(&qpn)
+    }
+
     /// Most receives that may wait.
     pub fn depth(&self) -> usize {
         self.inner.lock().queue.depth()

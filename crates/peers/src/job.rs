@@ -22,6 +22,10 @@ pub(crate) enum Kind {
     Framed,
     /// TCP: one write per message, large reads
     Messages,
+    /// TLS over TCP: a message to and fro, both sides polling
+    TlsPingpong,
+    /// TLS over TCP: a stream of writes of one size, read in pieces of 64 KiB
+    TlsPlain,
     /// TCP: throughput of many connections
     TcpMany,
     /// Verbena: a message to and fro, or a read
@@ -67,6 +71,9 @@ pub(crate) struct Job {
     /// Verbena's frames: auto, mss or large
     #[arg(long, default_value = "auto")]
     pub(crate) fpdu: String,
+    /// Encrypt what Verbena sends
+    #[arg(long)]
+    pub(crate) tls: bool,
     /// Connections, where there are many
     #[arg(long, default_value_t = 1)]
     pub(crate) connections: usize,

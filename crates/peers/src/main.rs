@@ -11,6 +11,7 @@ mod many;
 mod rdma;
 mod sockets;
 mod tcp;
+mod tls;
 mod usage;
 
 use anyhow::Result;
@@ -48,6 +49,8 @@ fn serve(job: &Job) -> Result<Figures> {
         Kind::Pingpong | Kind::Blocking => tcp::answer(job),
         Kind::Plain | Kind::Messages => tcp::take_plain(job),
         Kind::Framed => tcp::take_framed(job),
+        Kind::TlsPingpong => tls::answer(job),
+        Kind::TlsPlain => tls::take(job),
         Kind::Latency | Kind::Stream => rdma::serve(job),
         Kind::Many => many::serve(job),
         Kind::TcpMany => sockets::serve(job),
@@ -60,6 +63,8 @@ fn call(job: &Job) -> Result<Figures> {
         Kind::Pingpong | Kind::Blocking => tcp::ask(job),
         Kind::Plain | Kind::Messages => tcp::give_plain(job),
         Kind::Framed => tcp::give_framed(job),
+        Kind::TlsPingpong => tls::ask(job),
+        Kind::TlsPlain => tls::give(job),
         Kind::Latency | Kind::Stream => rdma::call(job),
         Kind::Many => many::call(job),
         Kind::TcpMany => sockets::call(job),

@@ -20,10 +20,17 @@ const LAST: usize = 1;
 /// Empty polls after which it is asked whether the peer is there, which costs more than a poll.
 const IDLE: u32 = 4096;
 
+/// What both sides know where Verbena encrypts.
+const KEY: &str = "a key that only measurements use";
+
 pub(crate) fn device(job: &Job) -> Result<Device> {
     let mut config = Config::load()?;
     config.set("crc", &job.crc)?;
     config.set("fpdu", &job.fpdu)?;
+    if job.tls {
+        config.set("key", KEY)?;
+        config.set("tls", "psk")?;
+    }
     Ok(Device::with(config)?)
 }
 

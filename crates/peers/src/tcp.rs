@@ -17,14 +17,14 @@ const CHUNK: usize = 64 << 10;
 /// Bytes before the payload of a frame: its length, and what a protocol would say.
 const HEAD: usize = 16;
 
-fn accept(job: &Job) -> Result<TcpStream> {
+pub(crate) fn accept(job: &Job) -> Result<TcpStream> {
     let listener = TcpListener::bind(job.at).with_context(|| format!("cannot bind {}", job.at))?;
     let (socket, _) = listener.accept()?;
     tune(&socket)?;
     Ok(socket)
 }
 
-fn connect(job: &Job) -> Result<TcpStream> {
+pub(crate) fn connect(job: &Job) -> Result<TcpStream> {
     let socket =
         TcpStream::connect(job.at).with_context(|| format!("cannot connect to {}", job.at))?;
     tune(&socket)?;
@@ -44,9 +44,14 @@ fn tune(socket: &TcpStream) -> Result<()> {
 pub(crate) fn answer(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     socket.set_nonblocking(job.kind == Kind::Pingpong)?;
+    answer_on(job, &mut socket)
+}
+
+/// The same on any stream.
+pub(crate) fn answer_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
     let (mut bytes, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
-    while read_all(&mut socket, &mut bytes)? {
-        write_all(&mut socket, &bytes)?;
+    while read_all(stream, &mut bytes)? {
+        write_all(stream, &bytes)?;
     }
     Ok(spent(before))
 }
@@ -55,6 +60,11 @@ pub(crate) fn answer(job: &Job) -> Result<Figures> {
 pub(crate) fn ask(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     socket.set_nonblocking(job.kind == Kind::Pingpong)?;
+    ask_on(job, &mut socket)
+}
+
+/// The same on any stream.
+pub(crate) fn ask_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
     let mut bytes = vec![7; job.size.max(1) as usize];
     let (mut times, timer) = (Vec::new(), Timer::start(job));
     loop {
@@ -63,8 +73,8 @@ pub(crate) fn ask(job: &Job) -> Result<Figures> {
         if timer.is_over(start) && !times.is_empty() {
             break;
         }
-        write_all(&mut socket, &bytes)?;
-        if !read_all(&mut socket, &mut bytes)? {
+        write_all(stream, &bytes)?;
+        if !read_all(stream, &mut bytes)? {
             bail!("the server went");
         }
         if timer.counts(start) {
@@ -184,7 +194,7 @@ fn scatter(socket: &mut impl Read, target: &mut [u8], head: &mut [u8]) -> Result
 }
 
 /// Fills the bytes, polling if the socket does not block; false if the stream ends before the first.
-fn read_all(socket: &mut TcpStream, bytes: &mut [u8]) -> Result<bool> {
+fn read_all(socket: &mut impl Read, bytes: &mut [u8]) -> Result<bool> {
     let mut at = 0;
     while at < bytes.len() {
         match socket.read(&mut bytes[at..]) {
@@ -192,16 +202,19 @@ fn read_all(socket: &mut TcpStream, bytes: &mut [u8]) -> Result<bool> {
             Ok(0) => bail!("the stream ended within a message"),
             Ok(n) => at += n,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset && at == 0 => {
-                return Ok(false);
-            }
+            Err(error) if is_end(error.kind()) && at == 0 => return Ok(false),
             Err(error) => return Err(error.into()),
         }
     }
     Ok(true)
 }
 
-fn write_all(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
+/// The peer ended the stream, perhaps without close_notify.
+fn is_end(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)
+}
+
+fn write_all(socket: &mut impl Write, bytes: &[u8]) -> Result<()> {
     let mut at = 0;
     while at < bytes.len() {
         match socket.write(&bytes[at..]) {

@@ -44,6 +44,8 @@ fn times_are_positive_and_in_order() {
     for words in [
         "pingpong",
         "blocking --size 70000",
+        "tls-pingpong",
+        "latency --tls",
         "latency",
         "latency --events",
         "latency --op write --size 64",
@@ -65,6 +67,8 @@ fn streams_carry_bytes() {
         "framed --size 65536",
         "framed --size 1",
         "messages --size 64",
+        "tls-plain --size 65536",
+        "stream --op write --size 65536 --tls",
         "stream --size 64 --depth 128",
         "stream --size 64 --depth 128 --list 1",
         "stream --op write --size 65536 --crc on",

@@ -24,6 +24,15 @@ thread_local! {
 }
 
 impl Alarm {
+    pub(crate) fn new() -> Result<Alarm, Error> {
+        let channel = Channel::new().map_err(verbena::Error::from)?;
+        Ok(Alarm(Arc::new(channel)))
+    }
+
+    pub(crate) fn ring(&self) {
+        self.0.ring();
+    }
+
     /// This thread's.
     pub fn mine() -> Result<Alarm, Error> {
         let process = std::process::id();
@@ -33,8 +42,7 @@ impl Alarm {
         {
             return Ok(alarm);
         }
-        let channel = Channel::new().map_err(verbena::Error::from)?;
-        let alarm = Alarm(Arc::new(channel));
+        let alarm = Alarm::new()?;
         // A thread in the middle of `exit` keeps nothing any more; then this one is for a single wait.
         let _ = MINE.try_with(|mine| mine.replace(Some((process, alarm.clone()))));
         Ok(alarm)

@@ -3,7 +3,8 @@
 //! It refuses descriptors and C's numbers: the C face gives a socket its descriptor and an error its number.
 //!
 //! Reading order: `hello` (what both sides say first) → `word` (control messages) → `credit` (who may send how much) →
-//! `link` (one connection on one queue pair) → [`Stream`] (the socket) → [`Alarm`] (how a thread waits for several).
+//! `link` (one connection on one queue pair) → [`Stream`] (the socket) → `closing` (what a closed socket leaves) → [`Alarm`]
+//! (how a thread waits for several).
 //!
 //! ```
 //! use verbena_rsocket::{Flags, Net, Stream};
@@ -32,6 +33,7 @@
 )]
 
 mod alarm;
+mod closing;
 mod credit;
 mod error;
 #[doc(hidden)]

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use verbena::low::{Arm, BareCq, Enabled, Limits, QpState, RecvWr};
 use verbena::{Access, Memory, Pd, Qp, QpOptions, RemoteMemory, Request};
 
+use crate::alarm::{Alarm, Watch};
 use crate::credit::{Incoming, Outgoing, RESERVE};
 use crate::error::Error;
 use crate::hello::Hello;
@@ -279,11 +280,26 @@ impl Link {
         }
     }
 
-    /// All that was sent has left, or never will.
-    pub(crate) fn is_drained(&self) -> bool {
+    /// Ends the stream as far as that goes now: true when all that was sent has left, or never will. Otherwise a
+    /// [`watch`](Link::watch) tells when to call again.
+    pub(crate) fn finish(&self) -> bool {
+        self.arm();
+        if matches!(self.end(), Err(Error::WouldBlock)) {
+            return false;
+        }
         let mut flow = self.hold();
         self.turn(&mut flow);
         self.is_done(&flow)
+    }
+
+    /// Rings `alarm` when there may be news, as long as the watch lives.
+    pub(crate) fn watch(&self, alarm: &Alarm) -> Watch {
+        self.news.waiters.add(alarm)
+    }
+
+    /// Bytes of its buffers.
+    pub(crate) fn buffers(&self) -> usize {
+        self.ring.len() + self.stock.len()
     }
 
     fn is_done(&self, flow: &Flow) -> bool {

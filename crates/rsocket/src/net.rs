@@ -5,11 +5,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use verbena::{Device, Event};
 
 use crate::alarm::Waiters;
+use crate::closing::Background;
 
 /// What others leave for a connection; never locked while the adapter is called.
 #[derive(Debug, Default)]
@@ -27,6 +29,13 @@ pub struct Net {
     pub(crate) device: Device,
     /// Connections by queue pair.
     links: Mutex<HashMap<u32, Weak<News>>>,
+    /// Connections of sockets that were closed.
+    pub(crate) closing: Background,
+}
+
+fn lose(news: &News) {
+    news.lost.store(true, Ordering::Release);
+    news.waiters.ring();
 }
 
 impl Net {
@@ -35,6 +44,7 @@ impl Net {
         Arc::new(Net {
             device,
             links: Mutex::default(),
+            closing: Background::default(),
         })
     }
 
@@ -57,13 +67,36 @@ impl Net {
             | Event::QpFatal { qp }
             | Event::QpAccess { qp }
             | Event::QpRequest { qp } => qp,
+            Event::DeviceFatal => {
+                let all: Vec<_> = self.links.lock().values().cloned().collect();
+                all.iter()
+                    .filter_map(Weak::upgrade)
+                    .for_each(|news| lose(&news));
+                return false;
+            }
             _ => return false,
         };
         let found = self.links.lock().get(&qp).cloned();
         let Some(news) = found else { return false };
         if let Some(news) = news.upgrade() {
-            news.lost.store(true, Ordering::Release);
-            news.waiters.ring();
+            lose(&news);
+        }
+        true
+    }
+
+    /// Closed sockets whose last bytes have not all reached their peers.
+    pub fn closing(&self) -> usize {
+        self.closing.len()
+    }
+
+    /// Waits until there are none, at most until then; false if there still are. What is left when the process ends is lost.
+    pub fn wait_closed(&self, until: Instant) -> bool {
+        // Polls: it may be called by a process that ends in the middle of anything.
+        while !self.closing.is_empty() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
         }
         true
     }

@@ -14,9 +14,9 @@ const INLINE: usize = 1024;
 /// What closing does about data that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// Waits for it a few seconds.
+    /// Returns at once; it leaves in the background.
     Usual,
-    /// Waits as long as this; no time at all breaks the connection off.
+    /// Waits as long as this, then leaves the rest to the background; no time at all breaks the connection off.
     For(Duration),
 }
 

@@ -5,6 +5,7 @@
 mod connecting;
 mod transfer;
 
+use core::any::Any;
 use core::net::SocketAddr;
 use std::fmt;
 use std::sync::Arc;
@@ -16,15 +17,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena::{Berth, Listener};
 
 use crate::alarm::{Alarm, Waiters, Watch};
+use crate::closing::settle;
 use crate::error::Error;
 use crate::link::{Link, Phase};
 use crate::net::Net;
 use crate::options::{Linger, Options};
 
 pub use transfer::Flags;
-
-/// How long closing waits for what is under way, unless the program says.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// A half of a connection, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,18 +262,25 @@ impl Stream {
         Ok(())
     }
 
-    /// Closes it: what was sent still reaches the peer, if that takes no longer than the socket lingers.
+    /// Closes it: what was sent still reaches the peer. Waits only as long as the socket lingers; the rest is done in the
+    /// background ([`Net::closing`]).
     pub fn close(&self) {
+        self.close_keeping(None);
+    }
+
+    /// The same; `kept` lives until the background is done with the connection.
+    pub fn close_keeping(&self, kept: Option<Arc<dyn Any + Send + Sync>>) {
         let before = core::mem::replace(&mut *self.state.lock(), State::Closed);
         self.waiters.ring();
         let State::Linked(link) = before else { return };
-        let most = match self.options.lock().linger {
-            Linger::Usual => LINGER,
-            Linger::For(time) => time,
+        let left = match self.options.lock().linger {
+            _ if !matches!(link.phase(), Phase::Joined) => true,
+            Linger::Usual => link.finish(),
+            Linger::For(Duration::ZERO) => true,
+            Linger::For(time) => settle(&link, Instant::now() + time),
         };
-        if !most.is_zero() && matches!(link.phase(), Phase::Joined) {
-            let until = Instant::now() + most;
-            settle(&link, &self.waiters, until);
+        if !left {
+            self.net.closing.finish(&self.net, &link, kept);
         }
     }
 
@@ -307,23 +313,6 @@ fn has_request(listener: &Listener) -> bool {
         tv_nsec: 0,
     };
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&now)).is_ok_and(|n| n > 0)
-}
-
-/// Ends the stream and waits until all has left; signals do not shorten it.
-fn settle(link: &Link, waiters: &Arc<Waiters>, until: Instant) {
-    let Ok(alarm) = Alarm::mine() else { return };
-    let _watch = waiters.add(&alarm);
-    let mut ended = false;
-    while Instant::now() < until {
-        alarm.silence();
-        link.arm();
-        ended = ended || !matches!(link.end(), Err(Error::WouldBlock));
-        if ended && link.is_drained() {
-            return;
-        }
-        // However it ends, there is another look.
-        let _ = alarm.wait(Some(until));
-    }
 }
 
 impl Drop for Stream {

@@ -35,7 +35,7 @@ pub use frame::{Frame, Plain};
 pub use outgoing::{Message, Outgoing};
 pub use requester::RnrRetry;
 pub use responder::AckPolicy;
-pub use rx::{Foreseen, What};
+pub use rx::{Foreseen, SendProgress, What};
 pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
 pub use stream::{Held, Settings, Stream};
 pub use terminate::Offender;

@@ -96,6 +96,11 @@ impl Order {
         });
     }
 
+    /// The unfinished Send: its number, and bytes of the segments that have begun.
+    pub(crate) fn open_send(&self) -> Option<(Msn, u32)> {
+        self.send.map(|open| (open.msn, open.next.get()))
+    }
+
     /// A message is unfinished.
     pub fn mid_message(&self) -> bool {
         self.open().is_some()

@@ -13,7 +13,7 @@ pub use moment::{Event as MomentEvent, Moment};
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::Header;
 use verbena_wire::mpa::enhanced::RtrKinds;
-use verbena_wire::{Msn, Rsn};
+use verbena_wire::{Msn, Qn, Rsn};
 
 use crate::deframe::{Deframer, Next};
 use crate::delivery::{Claim, Place, Run, Step};
@@ -75,6 +75,24 @@ pub struct Rx {
     /// The segment being received.
     segment: Segment,
     messages: Messages,
+}
+
+/// How much of a Send has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendProgress {
+    msn: Msn,
+    /// Bytes of segments whose heads have come.
+    begun: u32,
+    /// Bytes before the next that is placed; none between segments.
+    placed: u32,
+}
+
+impl SendProgress {
+    /// Another message, or more bytes of it.
+    pub fn is_beyond(self, before: SendProgress) -> bool {
+        let bytes = |progress: SendProgress| (progress.begun, progress.placed);
+        self.msn != before.msn || bytes(self) > bytes(before)
+    }
 }
 
 /// The segment being received, as its head described it.
@@ -247,6 +265,24 @@ impl Rx {
             Header::Untagged(h) if self.moment == Moment::Claim => Some(h.msn),
             _ => None,
         }
+    }
+
+    /// How much of the Send that is under way has come, if one is.
+    pub(crate) fn send_progress(&self) -> Option<SendProgress> {
+        let in_segment = matches!(self.moment, Moment::Payload | Moment::Trailer);
+        let placed = match self.segment.place {
+            Place::Receive { offset } if in_segment => offset,
+            _ => 0,
+        };
+        let lone = || match self.segment.header {
+            Header::Untagged(h) if in_segment && h.qn == Qn::SEND => {
+                let end = self.segment.offset.saturating_add(self.segment.len);
+                Some((h.msn, end))
+            }
+            _ => None,
+        };
+        let (msn, begun) = self.order.open_send().or_else(lone)?;
+        Some(SendProgress { msn, begun, placed })
     }
 
     fn claim_step(&self) -> Step {

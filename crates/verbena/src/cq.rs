@@ -60,6 +60,7 @@ impl Cq {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn take_notification(&self) -> Result<bool, Error> {
+        self.bare.device.engine.check_waits()?;
         Ok(self.bare.queue.wait(&self.channel)?)
     }
 
@@ -78,6 +79,7 @@ impl Cq {
         others: &mut [Beside<'_>],
         timeout: Option<Duration>,
     ) -> Result<bool, Error> {
+        self.bare.device.engine.check_waits()?;
         let cq = || [self.watched()];
         Ok(Watched::wait_beside(&self.channel, cq, others, timeout)?)
     }

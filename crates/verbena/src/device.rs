@@ -83,9 +83,11 @@ impl Inner {
             | Event::SqDrained { qp }
             | Event::LastWqe { qp }
             | Event::Disconnected { qp } => qp,
-            Event::Completion { .. } | Event::CqOverflow { .. } | Event::SrqLimit { .. } => {
-                return false;
-            }
+            Event::Completion { .. }
+            | Event::CqOverflow { .. }
+            | Event::SrqLimit { .. }
+            | Event::Missed { .. }
+            | Event::DeviceFatal => return false,
         };
         let Some(shared) = self.connections.lock().get(&qp).cloned() else {
             return false;

@@ -203,6 +203,7 @@ impl Error {
             Error::Engine(error) => match error {
                 E::System(_) => Fault::System,
                 E::TooManyHandlers { .. } => Fault::Limit,
+                E::Failed(_) => Fault::System,
                 E::Adapter(error) => match error.kind() {
                     Kind::Exhausted => Fault::Limit,
                     _ => Fault::Caller,
@@ -211,12 +212,14 @@ impl Error {
                 | E::Startup { .. }
                 | E::Rejected { .. }
                 | E::Timeout { .. }
-                | E::Unproven { .. } => Fault::Peer,
+                | E::Unproven { .. }
+                | E::Tls { .. } => Fault::Peer,
                 E::NotConnectable { .. }
                 | E::PrivateData { .. }
                 | E::NoDevice
                 | E::NotOurs { .. }
                 | E::KeyFile(_)
+                | E::NoDatagrams
                 | E::Owned(_)
                 | E::NotMulticast { .. }
                 | E::NotCallable { .. }
@@ -290,6 +293,16 @@ impl Error {
             }
             _ => None,
         }
+    }
+
+    /// The setting `tls` is the reason: there is no TLS with the peer, or what was asked for cannot be encrypted.
+    ///
+    /// ```
+    /// assert!(!verbena::Error::Timeout.is_tls());
+    /// ```
+    pub fn is_tls(&self) -> bool {
+        use verbena_engine::Error as E;
+        matches!(self, Error::Engine(E::Tls { .. } | E::NoDatagrams))
     }
 
     /// Somebody still uses what was to go, such as a window the memory under it.

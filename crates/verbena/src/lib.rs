@@ -108,6 +108,8 @@ pub use srq::Srq;
 pub use ssq::{Ssq, SsqOptions};
 pub use ud::{Ud, UdOptions};
 
+#[doc(hidden)]
+pub use verbena_engine::OwnThread;
 #[doc(inline)]
 pub use verbena_engine::access;
 pub use verbena_engine::config::{Origin, Problem, Problems, Source};
@@ -115,7 +117,9 @@ pub use verbena_engine::config::{Origin, Problem, Problems, Source};
 pub use verbena_engine::monitor;
 /// Where sockets of this user are.
 pub use verbena_engine::sys::runtime;
-pub use verbena_engine::{Config, DeskCounts, FunctionOptions, HandlerOptions, Whereabouts};
+pub use verbena_engine::{
+    Config, DeskCounts, EngineFailure, FunctionOptions, HandlerOptions, Whereabouts,
+};
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};
 

@@ -9,6 +9,7 @@
 
 mod block;
 mod buf;
+mod bytes;
 mod estate;
 mod foreign;
 mod lent;

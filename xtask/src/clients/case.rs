@@ -210,6 +210,16 @@ impl Case {
         self
     }
 
+    /// Both sides encrypt by TLS, with a key that they share.
+    pub(crate) fn encrypted(mut self) -> Case {
+        for side in &mut self.sides {
+            side.env.push(("VERBENA_TLS", "psk".to_owned()));
+            side.env
+                .push(("VERBENA_KEY", "a key of both sides".to_owned()));
+        }
+        self
+    }
+
     pub(crate) fn at(mut self, place: Place) -> Case {
         self.place = place;
         self

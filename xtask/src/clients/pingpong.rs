@@ -64,8 +64,19 @@ fn other_gids() -> Vec<Case> {
     ["rc", "ud"].map(case).into()
 }
 
+/// Connected by number, and encrypted.
+fn encrypted() -> Case {
+    let side = |peer: &[&str]| {
+        let words = ["ibv_rc_pingpong", "-g", "0", "-p", PORT, "-c"];
+        Side::new(words.iter().chain(peer).map(|word| (*word).to_owned()))
+    };
+    let client = side(&[PEER]).says("usec/iter");
+    Case::pair("pingpong/rc/tls", side(&[]), client).encrypted()
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = other_gids();
+    cases.push(encrypted());
     for tool in TOOLS {
         for &size in tool.sizes {
             let quick = tool.quick.contains(&size);

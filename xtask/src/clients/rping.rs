@@ -42,6 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(pair("rping/own-qp", &options, PEER, "rdma-ping-999"));
     let honest = pair("rping/iwarp", &rounds, PEER, "rdma-ping-999");
     cases.push(honest.personality("iwarp"));
+    cases.push(pair("rping/tls", &rounds, PEER, "rdma-ping-999").encrypted());
     let near = pair("rping/address", &few, PEER, "rdma-ping-9");
     cases.push(near.at(Place::Own).quick_if(false));
     for (word, peer) in [("ipv4", PEER), ("ipv6", PEER6)] {

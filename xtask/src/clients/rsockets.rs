@@ -32,6 +32,8 @@ pub(crate) fn cases() -> Vec<Case> {
         let few = ["-S", "64", "-C", "1", "-I", "100"];
         cases.push(streams(&name, program, &few));
     }
+    let few = ["-T", "v", "-I", "20", "-C", "5", "-S", "65536"];
+    cases.push(streams("rstream/tls", "rstream", &few).encrypted());
     // Small sends that leave together.
     let small = ["-T", "v", "-S", "64", "-C", "20000", "-I", "1"];
     cases.push(streams("rstream/small", "rstream", &small));

@@ -64,13 +64,27 @@ impl<'a> Linker<'a> {
         self.workspace
             .cargo()
             .args(["build", "--profile", self.profile])
-            .args(["--package", "verbena-capi", "--package", "verbena-shim"])
-            .args(["--package", "verbena-preload", "--package", "verbena-audit"])
+            .args(["--package", "verbena-capi"])
+            .run()?;
+        self.workspace
+            .cargo()
+            .args(["build", "--profile", &self.preload_profile()])
+            .args(["--package", "verbena-shim", "--package", "verbena-preload"])
+            .args(["--package", "verbena-audit"])
             .run()
     }
 
+    /// Of the libraries without an adapter: panics abort.
+    fn preload_profile(&self) -> String {
+        format!("{}-preload", self.profile)
+    }
+
     fn archive(&self, crate_name: &str) -> PathBuf {
-        let folder = self.workspace.target.join(self.profile);
+        let profile = match crate_name {
+            "verbena_capi" => self.profile.to_owned(),
+            _ => self.preload_profile(),
+        };
+        let folder = self.workspace.target.join(profile);
         folder.join(format!("lib{crate_name}.a"))
     }
 

@@ -70,6 +70,10 @@ const SEND_CRC: &[&str] = &["stream", "--op", "send", "--fpdu", "large", "--crc"
 const MSS: &[&str] = &["stream", "--op", "write", "--fpdu", "mss"];
 const ASLEEP: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--events"];
 
+const LATENCY_TLS: &[&str] = &["latency", "--op", "send", "--tls"];
+const SEND_TLS: &[&str] = &["stream", "--op", "send", "--fpdu", "large", "--tls"];
+const WRITE_TLS: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--tls"];
+
 const SEND_SINGLE: &[&str] = &["stream", "--op", "send", "--list", "1"];
 const WRITE_SINGLE: &[&str] = &["stream", "--op", "write", "--list", "1"];
 
@@ -97,6 +101,8 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         Worker(Latency, &["latency", "--op", "read"]),
     ),
     second("verbena-send-events", Worker(Latency, EVENTS)),
+    near("tls-polling", Worker(Latency, &["tls-pingpong"])),
+    near("verbena-send-tls", Worker(Latency, LATENCY_TLS)),
     first(
         "verbena-send",
         Worker(Bandwidth, &["stream", "--op", "send", "--fpdu", "large"]),
@@ -112,6 +118,9 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     second("verbena-write-events", Worker(Bandwidth, ASLEEP)),
     near("verbena-send-crc", Worker(Bandwidth, SEND_CRC)),
     second("verbena-write-crc", Worker(Bandwidth, CRC)),
+    near("tls-plain", Worker(Bandwidth, &["tls-plain"])),
+    near("verbena-send-tls", Worker(Bandwidth, SEND_TLS)),
+    near("verbena-write-tls", Worker(Bandwidth, WRITE_TLS)),
     far("verbena-write-mss", Worker(Bandwidth, MSS)),
     first("verbena-send", Worker(Rate, &["stream", "--op", "send"])),
     first("verbena-write", Worker(Rate, &["stream", "--op", "write"])),
@@ -176,6 +185,7 @@ impl Contender {
             Worker(own, words) => {
                 let special = matches!(self.name, "verbena-write-events" | "verbena-send-crc");
                 let special = special || words.contains(&"--crc");
+                let special = special || (own == Bandwidth && self.name.contains("tls"));
                 own == measure && (!special || bulk)
             }
             Iperf3 => measure == Bandwidth && bulk && size <= 1 << 20,

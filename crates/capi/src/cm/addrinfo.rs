@@ -16,7 +16,7 @@ use crate::errno::{Errno, minus_one};
 /// # Safety
 /// All are null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_getaddrinfo(
+pub unsafe extern "C-unwind" fn verbena_rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
@@ -195,7 +195,7 @@ fn copy(address: Option<SocketAddr>) -> (*mut sockaddr, socklen_t) {
 /// # Safety
 /// `res` came from [`verbena_rdma_getaddrinfo`] and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
+pub unsafe extern "C-unwind" fn verbena_rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
     while !res.is_null() {
         // SAFETY: the program's word: boxed above, with their addresses.
         unsafe {

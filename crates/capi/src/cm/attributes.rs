@@ -20,7 +20,7 @@ pub(super) const RNR_TIMER: u8 = 12;
 /// # Safety
 /// `id` was made here; the others are the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_init_qp_attr(
+pub unsafe extern "C-unwind" fn verbena_rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,

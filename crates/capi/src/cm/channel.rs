@@ -47,7 +47,7 @@ pub(crate) unsafe fn of<'a>(channel: *const rdma_event_channel) -> Result<&'a Ch
 
 /// Makes a channel.
 #[unsafe(no_mangle)]
-pub extern "C" fn verbena_rdma_create_event_channel() -> *mut rdma_event_channel {
+pub extern "C-unwind" fn verbena_rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer(create())
 }
 
@@ -56,7 +56,9 @@ pub extern "C" fn verbena_rdma_create_event_channel() -> *mut rdma_event_channel
 /// # Safety
 /// `channel` was made here, and the program does not use it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+pub unsafe extern "C-unwind" fn verbena_rdma_destroy_event_channel(
+    channel: *mut rdma_event_channel,
+) {
     // SAFETY: the program's word.
     if unsafe { Held::of(channel) }.is_some() {
         // SAFETY: as above.
@@ -193,7 +195,7 @@ fn length(data: &[u8]) -> u8 {
 /// # Safety
 /// `channel` was made here; `event` is the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_get_cm_event(
+pub unsafe extern "C-unwind" fn verbena_rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
@@ -213,7 +215,7 @@ pub unsafe extern "C" fn verbena_rdma_get_cm_event(
 /// # Safety
 /// `event` came from here, and the program does not use it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+pub unsafe extern "C-unwind" fn verbena_rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     // SAFETY: the program's word.
     if unsafe { HeldEvent::of(event) }.is_none() {
         return minus_one(Err(Errno::INVAL));

@@ -61,7 +61,7 @@ impl Id {
             manners.ord = Some(asked.outbound.into());
             manners.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);
             if let Some(timeout) = timeout {
-                manners.patience = patience(timeout, RETRIES, None);
+                manners.patience = patience(timeout, RETRIES, manners.patience);
             }
         });
         if !own {
@@ -78,7 +78,7 @@ impl Id {
 /// # Safety
 /// `id` was made here; `param` is null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_connect(
+pub unsafe extern "C-unwind" fn verbena_rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
@@ -166,6 +166,7 @@ fn refused(link: &Arc<Link>, error: &Error) {
             // Nobody listens: a service that does not exist.
             Some(libc::ECONNREFUSED) => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, Vec::new()),
             Some(code) => (RDMA_CM_EVENT_UNREACHABLE, -code, Vec::new()),
+            None if error.is_tls() => (RDMA_CM_EVENT_REJECTED, -libc::EPROTO, Vec::new()),
             None => (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT, Vec::new()),
         }
     };
@@ -177,7 +178,7 @@ fn refused(link: &Arc<Link>, error: &Error) {
 /// # Safety
 /// `id` was made here; `param` is null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_accept(
+pub unsafe extern "C-unwind" fn verbena_rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
@@ -221,7 +222,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(
 /// # Safety
 /// `id` was made here; `data` has `len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_reject(
+pub unsafe extern "C-unwind" fn verbena_rdma_reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
     len: u8,
@@ -246,7 +247,7 @@ pub unsafe extern "C" fn verbena_rdma_reject(
 /// # Safety
 /// As of [`verbena_rdma_reject`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_reject_ece(
+pub unsafe extern "C-unwind" fn verbena_rdma_reject_ece(
     id: *mut rdma_cm_id,
     data: *const c_void,
     len: u8,
@@ -260,7 +261,7 @@ pub unsafe extern "C" fn verbena_rdma_reject_ece(
 /// # Safety
 /// `id` was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+pub unsafe extern "C-unwind" fn verbena_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program's word.
     minus_one(unsafe { disconnect(id) })
 }
@@ -299,7 +300,7 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
 /// # Safety
 /// `id` was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c_int {
+pub unsafe extern "C-unwind" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program's word. An identifier with a queue pair of its own is connected without this.
     let known = unsafe { id::of(id).map(|own| own.inner.lock().own.is_some()) };
     minus_one(known.and_then(|known| known.then_some(()).ok_or(Errno::INVAL)))
@@ -310,19 +311,25 @@ pub unsafe extern "C" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// # Safety
 /// `id` was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
+pub unsafe extern "C-unwind" fn verbena_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
     // SAFETY: the program's word.
     minus_one(unsafe { id::of(id) }.map(|_| ()))
 }
 
 /// Options of a connection's makers: there are none.
 #[unsafe(no_mangle)]
-pub extern "C" fn verbena_rdma_set_local_ece(_id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
+pub extern "C-unwind" fn verbena_rdma_set_local_ece(
+    _id: *mut rdma_cm_id,
+    _ece: *mut ibv_ece,
+) -> c_int {
     minus_one(Err(Errno::NOSUPP))
 }
 
 /// Options of the peer's maker: there are none.
 #[unsafe(no_mangle)]
-pub extern "C" fn verbena_rdma_get_remote_ece(_id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
+pub extern "C-unwind" fn verbena_rdma_get_remote_ece(
+    _id: *mut rdma_cm_id,
+    _ece: *mut ibv_ece,
+) -> c_int {
     minus_one(Err(Errno::NOSUPP))
 }

@@ -19,7 +19,9 @@ pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
 /// # Safety
 /// `count` is null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+pub unsafe extern "C-unwind" fn verbena_rdma_get_devices(
+    count: *mut c_int,
+) -> *mut *mut ibv_context {
     let all = common().map(|(context, _)| {
         let list = Box::new([context, ptr::null_mut()]);
         Box::into_raw(list).cast::<*mut ibv_context>()
@@ -36,7 +38,7 @@ pub unsafe extern "C" fn verbena_rdma_get_devices(count: *mut c_int) -> *mut *mu
 /// # Safety
 /// `list` came from [`verbena_rdma_get_devices`] and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_free_devices(list: *mut *mut ibv_context) {
+pub unsafe extern "C-unwind" fn verbena_rdma_free_devices(list: *mut *mut ibv_context) {
     if !list.is_null() {
         // SAFETY: the program's word: an array of two, made above.
         drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_context; 2]>()) });

@@ -13,7 +13,7 @@ use crate::errno::{Errno, minus_one};
 /// # Safety
 /// `res` is a result of `rdma_getaddrinfo`; the others are null or the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_create_ep(
+pub unsafe extern "C-unwind" fn verbena_rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     res: *mut rdma_addrinfo,
     pd: *mut ibv_pd,
@@ -77,7 +77,7 @@ unsafe fn furnish(
 /// # Safety
 /// `id` was made here, and the program does not use it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_destroy_ep(id: *mut rdma_cm_id) {
+pub unsafe extern "C-unwind" fn verbena_rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the program's word.
     unsafe {
         qp::verbena_rdma_destroy_qp(id);
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn verbena_rdma_destroy_ep(id: *mut rdma_cm_id) {
 /// # Safety
 /// `listen` was made here; `id` is the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_get_request(
+pub unsafe extern "C-unwind" fn verbena_rdma_get_request(
     listen: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {

@@ -17,6 +17,7 @@ use super::link::{Comer, Link};
 use super::options::Options;
 use super::{channel, devices};
 use crate::abi::*;
+use crate::context;
 use crate::errno::{Errno, minus_one};
 use crate::object::Object;
 use crate::port::{PORT, gid_of};
@@ -227,6 +228,8 @@ impl Id {
         // SAFETY: the caller's word.
         unsafe {
             if (*id).verbs.is_null() {
+                // SAFETY: the common context is never closed.
+                context::of(verbs)?.home.bind_identifier(&self.link)?;
                 (*id).verbs = verbs;
                 (*id).port_num = PORT;
                 (*id).pd = pd;
@@ -249,6 +252,7 @@ impl Id {
             let event = channel::next((*id).channel)?;
             (*id).event = event;
             match ((*event).event, (*event).status) {
+                (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => Err(Errno(libc::EIO)),
                 (_, 0) => Ok(()),
                 (RDMA_CM_EVENT_REJECTED, _) | (_, 1..) => Err(Errno(libc::ECONNREFUSED)),
                 (_, status) => Err(Errno(status.abs())),
@@ -287,7 +291,7 @@ impl Id {
 /// # Safety
 /// `channel` is null or was made here; `id` is the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_create_id(
+pub unsafe extern "C-unwind" fn verbena_rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
     context: *mut c_void,
@@ -306,7 +310,7 @@ pub unsafe extern "C" fn verbena_rdma_create_id(
 /// # Safety
 /// `id` was made here, and the program does not use it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+pub unsafe extern "C-unwind" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program's word.
     let own = match unsafe { of(id) } {
         Ok(own) => own,
@@ -336,7 +340,7 @@ pub unsafe extern "C" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// # Safety
 /// `id` was made here; `channel` is null or was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_migrate_id(
+pub unsafe extern "C-unwind" fn verbena_rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {

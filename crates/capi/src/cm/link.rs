@@ -120,6 +120,8 @@ pub(crate) struct Link {
     /// Changed when the identifier moves to another channel.
     events: Mutex<Arc<Events>>,
     gone: AtomicBool,
+    /// It is told when the device fails.
+    pub(crate) bound: AtomicBool,
     pub(crate) acks: Acks,
     told: Mutex<Told>,
     /// Where the time after an end is kept, if it is.
@@ -139,6 +141,7 @@ impl Link {
             id: Address(id),
             events: Mutex::new(events),
             gone: AtomicBool::new(false),
+            bound: AtomicBool::new(false),
             acks: Acks::default(),
             told: Mutex::new(Told::Nothing),
             after: OnceLock::new(),

@@ -26,7 +26,7 @@ const MOST: usize = 4096;
 /// # Safety
 /// `id` was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn verbena_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the program's word.
     minus_one(unsafe { listen(id, backlog) })
 }

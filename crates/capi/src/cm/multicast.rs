@@ -30,7 +30,7 @@ pub(crate) struct Group {
 /// # Safety
 /// `id` was made here; `addr` is an address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_join_multicast(
+pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
     context: *mut c_void,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn verbena_rdma_join_multicast(
 /// # Safety
 /// As of [`verbena_rdma_join_multicast`]; `attr` is the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_join_multicast_ex(
+pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
@@ -155,7 +155,7 @@ impl Id {
 /// # Safety
 /// `id` was made here; `addr` is an address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_leave_multicast(
+pub unsafe extern "C-unwind" fn verbena_rdma_leave_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
 ) -> c_int {

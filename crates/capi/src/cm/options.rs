@@ -35,7 +35,7 @@ impl Options {
 /// # Safety
 /// `id` was made here; `value` has `len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_set_option(
+pub unsafe extern "C-unwind" fn verbena_rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
     name: c_int,

@@ -18,7 +18,7 @@ use crate::srq::{ibv_create_srq, ibv_destroy_srq};
 /// # Safety
 /// `id` was made here; `pd` is null or was made here; `attr` is the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_create_qp(
+pub unsafe extern "C-unwind" fn verbena_rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn verbena_rdma_create_qp(
 /// # Safety
 /// As of [`verbena_rdma_create_qp`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_create_qp_ex(
+pub unsafe extern "C-unwind" fn verbena_rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
@@ -227,7 +227,7 @@ unsafe fn prepare(qp: *mut ibv_qp) -> Result<(), Errno> {
 /// # Safety
 /// `id` was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_destroy_qp(id: *mut rdma_cm_id) {
+pub unsafe extern "C-unwind" fn verbena_rdma_destroy_qp(id: *mut rdma_cm_id) {
     if id.is_null() {
         return;
     }
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn verbena_rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// # Safety
 /// `id` was made here; `pd` is null or was made here; `attr` is the program's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_create_srq(
+pub unsafe extern "C-unwind" fn verbena_rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn verbena_rdma_create_srq(
 /// # Safety
 /// As of [`verbena_rdma_create_srq`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_create_srq_ex(
+pub unsafe extern "C-unwind" fn verbena_rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn verbena_rdma_create_srq_ex(
 /// # Safety
 /// `id` was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_destroy_srq(id: *mut rdma_cm_id) {
+pub unsafe extern "C-unwind" fn verbena_rdma_destroy_srq(id: *mut rdma_cm_id) {
     if id.is_null() {
         return;
     }

@@ -11,6 +11,7 @@ use super::devices;
 use super::id::{self, Id};
 use super::link::Param;
 use crate::abi::*;
+use crate::context;
 use crate::errno::{Errno, minus_one};
 use crate::home::{config, home};
 use crate::{log, port};
@@ -57,7 +58,10 @@ pub(super) fn taken(kind: &str, at: SocketAddr, error: Error) -> Errno {
 /// # Safety
 /// `id` was made here; `addr` is an address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+pub unsafe extern "C-unwind" fn verbena_rdma_bind_addr(
+    id: *mut rdma_cm_id,
+    addr: *mut sockaddr,
+) -> c_int {
     // SAFETY: the program's word.
     minus_one(unsafe { bind(id, addr) })
 }
@@ -71,7 +75,12 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
         return Err(Errno::INVAL);
     }
     // The adapter must be the one that identifiers share and stay: what is told of a connection goes where its listener is.
-    devices::common()?;
+    let (context, _) = devices::common()?;
+    // Also one that is not shown a device, because its address names none.
+    // SAFETY: the common context is never closed.
+    unsafe { context::of(context)? }
+        .home
+        .bind_identifier(&own.link)?;
     // SAFETY: the program's word.
     let (at, everywhere) = match unsafe { (*id).ps } {
         // Linux counts the loopback among the addresses that name no device, and libfabric tells from it that a name is
@@ -133,7 +142,7 @@ impl Id {
 /// # Safety
 /// `id` was made here; `src` is null or an address, `dst` an address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_resolve_addr(
+pub unsafe extern "C-unwind" fn verbena_rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src: *mut sockaddr,
     dst: *mut sockaddr,
@@ -181,7 +190,7 @@ pub(crate) unsafe fn resolve_addr(
 /// # Safety
 /// `id` was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_resolve_route(
+pub unsafe extern "C-unwind" fn verbena_rdma_resolve_route(
     id: *mut rdma_cm_id,
     _timeout_ms: c_int,
 ) -> c_int {

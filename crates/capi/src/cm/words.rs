@@ -8,7 +8,7 @@ use crate::abi::*;
 
 /// An event.
 #[unsafe(no_mangle)]
-pub extern "C" fn verbena_rdma_event_str(event: u32) -> *const c_char {
+pub extern "C-unwind" fn verbena_rdma_event_str(event: u32) -> *const c_char {
     let word = match event {
         RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
         RDMA_CM_EVENT_ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
@@ -46,7 +46,7 @@ unsafe fn port(at: *const libc::sockaddr) -> u16 {
 /// # Safety
 /// `id` is null or was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+pub unsafe extern "C-unwind" fn verbena_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
         return 0;
     }
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn verbena_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
 /// # Safety
 /// `id` is null or was made here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn verbena_rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+pub unsafe extern "C-unwind" fn verbena_rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
         return 0;
     }

@@ -26,6 +26,25 @@ fn events_come_in_order_and_then_try_again() {
 }
 
 #[test]
+fn a_full_mailbox_overflows_once() {
+    let mailbox = Mailbox::new().unwrap();
+    non_blocking(&mailbox);
+    let all = || core::iter::from_fn(|| mailbox.take(|_| ()).ok()).collect::<Vec<_>>();
+    let put = |event| mailbox.put_within(3, event, || true, || -1);
+    let told: Vec<_> = (0..6).map(put).collect();
+    assert_eq!(told, [false, false, false, true, false, false]);
+    assert_eq!(mailbox.take(|_| ()), Ok(0));
+    assert!(
+        put(6),
+        "there is room for no event, but for the next overflow"
+    );
+    assert!(!put(7));
+    assert_eq!(all(), [1, 2, -1, -1]);
+    assert!(!put(8));
+    assert_eq!(all(), [8]);
+}
+
+#[test]
 fn what_is_removed_is_not_rung_for() {
     let mailbox = Mailbox::new().unwrap();
     non_blocking(&mailbox);

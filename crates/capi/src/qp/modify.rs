@@ -233,17 +233,19 @@ fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_a
     }
 }
 
-/// The least silence that makes a peer dead, whatever a program asks for: what is usual on a network of adapters is short for one of processes.
-const LEAST: Duration = Duration::from_secs(2);
+/// The least silence that makes a peer dead, where a program asked for none before: the default of the setting `dead_after`.
+const LEAST: Duration = Duration::from_secs(10);
+/// The longest that a request waits for a peer that is lost.
+const MOST_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a silent peer is waited for (RC.md): 4.096 µs · 2^timeout · 4 · (retries + 1); 0 is for ever.
+/// How long a silent peer is waited for: 4.096 µs · 2^timeout · 4 · (retries + 1); 0 is for ever. Not less than the setting
+/// `dead_after`: what is usual on a network of adapters is short for one of processes, and does not survive a pause of two seconds.
 pub(crate) fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Option<Duration> {
     if timeout == 0 {
         return None;
     }
     let nanos = (4096_u64 << timeout) * 4 * (u64::from(tries) + 1);
-    let least = least.unwrap_or(LEAST).max(LEAST);
-    Some(Duration::from_nanos(nanos).max(least))
+    Some(Duration::from_nanos(nanos).max(least.unwrap_or(LEAST)))
 }
 
 /// How long a request waits for a peer that is lost, as it would if nobody but a timer told of it; not longer than
@@ -253,7 +255,7 @@ pub(crate) fn grace(timeout: u8, tries: u8) -> Duration {
         0 => u64::MAX,
         _ => (4096_u64 << timeout) * (u64::from(tries) + 1),
     };
-    Duration::from_nanos(nanos).min(LEAST)
+    Duration::from_nanos(nanos).min(MOST_GRACE)
 }
 
 /// Names the peer, and makes the queue pair ready to receive.

@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, sockaddr, socklen_t};
 use verbena_rsocket::Flags;
 
+use super::cancel;
 use super::table::{Entry, Socket};
 use super::{address, checked, count, room, table};
 use crate::errno::Errno;
@@ -28,7 +29,7 @@ fn flags(flags: c_int) -> Result<Flags, Errno> {
 /// # Safety
 /// There is room for `len` bytes at `buf`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rrecv(
+pub(super) unsafe extern "C-unwind" fn verbena_rrecv(
     socket: c_int,
     buf: *mut c_void,
     len: usize,
@@ -38,7 +39,7 @@ pub(super) unsafe extern "C" fn verbena_rrecv(
         // SAFETY: the program's word.
         Entry::Stream(own) => Ok(own.stream.recv(unsafe { room(buf, len) }?, flags(how)?)?),
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => checked(unsafe { libc::recv(socket, buf, len, how) }),
+        Entry::Datagram => checked(unsafe { cancel::recv(socket, buf, len, how) }),
     }))
 }
 
@@ -47,7 +48,7 @@ pub(super) unsafe extern "C" fn verbena_rrecv(
 /// # Safety
 /// There is room for `len` bytes at `buf`; the others are null or the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rrecvfrom(
+pub(super) unsafe extern "C-unwind" fn verbena_rrecvfrom(
     socket: c_int,
     buf: *mut c_void,
     len: usize,
@@ -65,8 +66,10 @@ pub(super) unsafe extern "C" fn verbena_rrecvfrom(
             }
             Ok(n)
         }
-        // SAFETY: the program's word, to the C library.
-        Entry::Datagram => checked(unsafe { libc::recvfrom(socket, buf, len, how, addr, addrlen) }),
+        Entry::Datagram => {
+            // SAFETY: the program's word, to the C library.
+            checked(unsafe { cancel::recvfrom(socket, buf, len, how, addr, addrlen) })
+        }
     }))
 }
 
@@ -75,7 +78,7 @@ pub(super) unsafe extern "C" fn verbena_rrecvfrom(
 /// # Safety
 /// There is room for `len` bytes at `buf`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rread(
+pub(super) unsafe extern "C-unwind" fn verbena_rread(
     socket: c_int,
     buf: *mut c_void,
     len: usize,
@@ -89,7 +92,7 @@ pub(super) unsafe extern "C" fn verbena_rread(
 /// # Safety
 /// `iov` begins `iovcnt` pieces, which are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rreadv(
+pub(super) unsafe extern "C-unwind" fn verbena_rreadv(
     socket: c_int,
     iov: *const iovec,
     iovcnt: c_int,
@@ -101,7 +104,7 @@ pub(super) unsafe extern "C" fn verbena_rreadv(
             unsafe { recv_all(&own, iov, pieces, Flags::default()) }
         }
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => checked(unsafe { libc::readv(socket, iov, iovcnt) }),
+        Entry::Datagram => checked(unsafe { cancel::readv(socket, iov, iovcnt) }),
     }))
 }
 
@@ -110,7 +113,7 @@ pub(super) unsafe extern "C" fn verbena_rreadv(
 /// # Safety
 /// `msg` and all it names are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rrecvmsg(
+pub(super) unsafe extern "C-unwind" fn verbena_rrecvmsg(
     socket: c_int,
     msg: *mut msghdr,
     how: c_int,
@@ -125,7 +128,7 @@ pub(super) unsafe extern "C" fn verbena_rrecvmsg(
             Ok(n)
         }
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => checked(unsafe { libc::recvmsg(socket, msg, how) }),
+        Entry::Datagram => checked(unsafe { cancel::recvmsg(socket, msg, how) }),
     }))
 }
 

@@ -1,5 +1,5 @@
 //! From `rsocket` to `rclose`.
-//! It promises that a number is given back only when its socket has said all it had to. It refuses families and types that
+//! A number is given back when its socket is closed; what the socket sent before leaves in the background. It refuses families and types that
 //! are not IPv4 or IPv6, stream or datagram.
 
 use core::ffi::c_int;
@@ -7,6 +7,7 @@ use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use verbena_rsocket::{Half, Stream};
 
+use super::cancel;
 use super::table::Entry;
 use super::{address, answer, checked, defaults, table};
 use crate::errno::{Errno, minus_one};
@@ -17,7 +18,7 @@ use crate::home::home;
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rsocket(
+pub(super) unsafe extern "C-unwind" fn verbena_rsocket(
     domain: c_int,
     kind: c_int,
     protocol: c_int,
@@ -54,7 +55,7 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
 /// # Safety
 /// `addr` begins `addrlen` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rbind(
+pub(super) unsafe extern "C-unwind" fn verbena_rbind(
     socket: c_int,
     addr: *const sockaddr,
     addrlen: socklen_t,
@@ -78,7 +79,7 @@ pub(super) unsafe extern "C" fn verbena_rbind(
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rlisten(socket: c_int, backlog: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn verbena_rlisten(socket: c_int, backlog: c_int) -> c_int {
     minus_one(table::stream(socket).and_then(|own| {
         // As the system: less than nothing is a lot.
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
@@ -91,7 +92,7 @@ pub(super) unsafe extern "C" fn verbena_rlisten(socket: c_int, backlog: c_int) -
 /// # Safety
 /// `addr` and `addrlen` are null or the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_raccept(
+pub(super) unsafe extern "C-unwind" fn verbena_raccept(
     socket: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
@@ -111,7 +112,7 @@ pub(super) unsafe extern "C" fn verbena_raccept(
 /// # Safety
 /// `addr` begins `addrlen` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rconnect(
+pub(super) unsafe extern "C-unwind" fn verbena_rconnect(
     socket: c_int,
     addr: *const sockaddr,
     addrlen: socklen_t,
@@ -125,7 +126,7 @@ pub(super) unsafe extern "C" fn verbena_rconnect(
         }
         Entry::Datagram => {
             // SAFETY: the program's word, to the C library.
-            let done = unsafe { libc::connect(socket, addr, addrlen) };
+            let done = unsafe { cancel::connect(socket, addr, addrlen) };
             Ok(checked(done as isize)? as c_int)
         }
     }))
@@ -136,7 +137,7 @@ pub(super) unsafe extern "C" fn verbena_rconnect(
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rshutdown(socket: c_int, how: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn verbena_rshutdown(socket: c_int, how: c_int) -> c_int {
     answer(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let half = match how {
@@ -153,18 +154,18 @@ pub(super) unsafe extern "C" fn verbena_rshutdown(socket: c_int, how: c_int) -> 
     }))
 }
 
-/// Closes a socket; what was sent still reaches the peer, if that takes no longer than it lingers.
+/// Closes a socket; what was sent still reaches the peer. Waits only where `SO_LINGER` says so.
 ///
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rclose(socket: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn verbena_rclose(socket: c_int) -> c_int {
     answer(table::remove(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            own.stream.close();
+            own.stream.close_keeping(Some(own.home.clone()));
             Ok(0)
         }
         // SAFETY: the descriptor is the socket's own.
-        Entry::Datagram => Ok(checked(unsafe { libc::close(socket) } as isize)? as c_int),
+        Entry::Datagram => Ok(checked(unsafe { cancel::close(socket) } as isize)? as c_int),
     }))
 }

@@ -15,7 +15,7 @@ use crate::errno::{Errno, minus_one};
 /// # Safety
 /// There are `len` bytes at `buf` that stay mapped until they are unmapped here or the socket is closed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_riomap(
+pub(super) unsafe extern "C-unwind" fn verbena_riomap(
     socket: c_int,
     buf: *mut c_void,
     len: usize,
@@ -65,7 +65,7 @@ unsafe fn map(
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_riounmap(
+pub(super) unsafe extern "C-unwind" fn verbena_riounmap(
     socket: c_int,
     buf: *mut c_void,
     len: usize,
@@ -86,7 +86,7 @@ pub(super) unsafe extern "C" fn verbena_riounmap(
 /// # Safety
 /// `buf` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_riowrite(
+pub(super) unsafe extern "C-unwind" fn verbena_riowrite(
     socket: c_int,
     buf: *const c_void,
     len: usize,

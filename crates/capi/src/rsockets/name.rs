@@ -14,7 +14,7 @@ use super::{address, answer, checked, table};
 /// # Safety
 /// `addr` and `addrlen` are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rgetpeername(
+pub(super) unsafe extern "C-unwind" fn verbena_rgetpeername(
     socket: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn verbena_rgetpeername(
 /// # Safety
 /// `addr` and `addrlen` are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rgetsockname(
+pub(super) unsafe extern "C-unwind" fn verbena_rgetsockname(
     socket: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,

@@ -77,7 +77,7 @@ unsafe fn value<T: Copy>(at: *const c_void, len: socklen_t) -> Result<T, Errno> 
 /// # Safety
 /// `at` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rsetsockopt(
+pub(super) unsafe extern "C-unwind" fn verbena_rsetsockopt(
     socket: c_int,
     level: c_int,
     name: c_int,
@@ -168,7 +168,7 @@ unsafe fn set(
 /// # Safety
 /// `len` points to how many bytes there are at `at`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rgetsockopt(
+pub(super) unsafe extern "C-unwind" fn verbena_rgetsockopt(
     socket: c_int,
     level: c_int,
     name: c_int,
@@ -281,7 +281,7 @@ unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result
 /// # Safety
 /// None is needed.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rfcntl(
+pub(super) unsafe extern "C-unwind" fn verbena_rfcntl(
     socket: c_int,
     command: c_int,
     argument: c_long,

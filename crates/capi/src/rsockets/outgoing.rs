@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, sockaddr, socklen_t};
 use verbena_rsocket::Flags;
 
+use super::cancel;
 use super::table::{Entry, Socket};
 use super::{bytes, checked, count, table};
 use crate::errno::Errno;
@@ -30,7 +31,7 @@ fn flags(flags: c_int) -> Result<Flags, Errno> {
 /// # Safety
 /// `buf` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rsend(
+pub(super) unsafe extern "C-unwind" fn verbena_rsend(
     socket: c_int,
     buf: *const c_void,
     len: usize,
@@ -40,7 +41,7 @@ pub(super) unsafe extern "C" fn verbena_rsend(
         // SAFETY: the program's word.
         Entry::Stream(own) => Ok(own.stream.send(unsafe { bytes(buf, len) }?, flags(how)?)?),
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => checked(unsafe { libc::send(socket, buf, len, how) }),
+        Entry::Datagram => checked(unsafe { cancel::send(socket, buf, len, how) }),
     }))
 }
 
@@ -49,7 +50,7 @@ pub(super) unsafe extern "C" fn verbena_rsend(
 /// # Safety
 /// `buf` begins `len` bytes, `addr` is null or begins `addrlen`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rsendto(
+pub(super) unsafe extern "C-unwind" fn verbena_rsendto(
     socket: c_int,
     buf: *const c_void,
     len: usize,
@@ -59,7 +60,7 @@ pub(super) unsafe extern "C" fn verbena_rsendto(
 ) -> isize {
     match table::get(socket) {
         // SAFETY: the program's word, to the C library.
-        Ok(Entry::Datagram) => unsafe { libc::sendto(socket, buf, len, how, addr, addrlen) },
+        Ok(Entry::Datagram) => unsafe { cancel::sendto(socket, buf, len, how, addr, addrlen) },
         // SAFETY: the program's word.
         _ => unsafe { verbena_rsend(socket, buf, len, how) },
     }
@@ -70,7 +71,7 @@ pub(super) unsafe extern "C" fn verbena_rsendto(
 /// # Safety
 /// `buf` begins `len` bytes.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rwrite(
+pub(super) unsafe extern "C-unwind" fn verbena_rwrite(
     socket: c_int,
     buf: *const c_void,
     len: usize,
@@ -84,7 +85,7 @@ pub(super) unsafe extern "C" fn verbena_rwrite(
 /// # Safety
 /// `iov` begins `iovcnt` pieces, which are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rwritev(
+pub(super) unsafe extern "C-unwind" fn verbena_rwritev(
     socket: c_int,
     iov: *const iovec,
     iovcnt: c_int,
@@ -96,7 +97,7 @@ pub(super) unsafe extern "C" fn verbena_rwritev(
             unsafe { send_all(&own, iov, pieces, Flags::default()) }
         }
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => checked(unsafe { libc::writev(socket, iov, iovcnt) }),
+        Entry::Datagram => checked(unsafe { cancel::writev(socket, iov, iovcnt) }),
     }))
 }
 
@@ -105,7 +106,7 @@ pub(super) unsafe extern "C" fn verbena_rwritev(
 /// # Safety
 /// `msg` and all it names are the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rsendmsg(
+pub(super) unsafe extern "C-unwind" fn verbena_rsendmsg(
     socket: c_int,
     msg: *const msghdr,
     how: c_int,
@@ -118,7 +119,7 @@ pub(super) unsafe extern "C" fn verbena_rsendmsg(
             unsafe { send_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }
         }
         // SAFETY: the program's word, to the C library.
-        Entry::Datagram => checked(unsafe { libc::sendmsg(socket, msg, how) }),
+        Entry::Datagram => checked(unsafe { cancel::sendmsg(socket, msg, how) }),
     }))
 }
 

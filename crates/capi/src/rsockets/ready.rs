@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, timeval};
 use verbena_rsocket::{Alarm, Readiness, Stream};
 
+use super::cancel;
 use super::table::{Entry, Socket};
 use super::{answer, defaults, last, table};
 use crate::errno::Errno;
@@ -19,14 +20,14 @@ use crate::errno::Errno;
 /// # Safety
 /// `fds` begins `nfds` entries.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rpoll(
+pub(super) unsafe extern "C-unwind" fn verbena_rpoll(
     fds: *mut pollfd,
     nfds: nfds_t,
     timeout: c_int,
 ) -> c_int {
     if fds.is_null() || nfds == 0 {
         // SAFETY: the program's word, to the C library.
-        return unsafe { libc::poll(fds, nfds, timeout) };
+        return unsafe { cancel::poll(fds, nfds, timeout) };
     }
     // SAFETY: the program's word.
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, nfds as usize) };
@@ -137,7 +138,7 @@ impl Wanted<'_> {
 
 fn poll(fds: &mut [pollfd], timeout: c_int) -> Result<c_int, Errno> {
     // SAFETY: as many entries as it says.
-    let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) };
+    let n = unsafe { cancel::poll(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) };
     if n < 0 { Err(last()) } else { Ok(n) }
 }
 
@@ -175,7 +176,7 @@ fn events(ready: Readiness, wanted: i16) -> i16 {
 /// # Safety
 /// The sets and the time are null or the program's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn verbena_rselect(
+pub(super) unsafe extern "C-unwind" fn verbena_rselect(
     nfds: c_int,
     readfds: *mut fd_set,
     writefds: *mut fd_set,

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use verbena_rsocket::Stream;
 
 use crate::errno::Errno;
-use crate::home::Home;
+use crate::home::{self, Home};
 
 /// A socket.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::de
 /// The end of the program is seen to.
 static LEAVING: Once = Once::new();
 
-/// How long the end of the program waits for all its sockets together, as closing does for one.
+/// How long the end of the program waits for all its sockets together, those that were closed among them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The program ends. The system would close its sockets in good order: so the peers of ours get what was sent, and the end.
@@ -64,6 +64,9 @@ extern "C" fn leave() {
     // Without it the system would break connections off that have acknowledgements to read.
     while !streams().all(Stream::has_left) && Instant::now() < until {
         std::thread::sleep(Duration::from_micros(200));
+    }
+    for home in home::all_running() {
+        home.net.wait_closed(until);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Threads that wait at rsockets are interrupted, cancelled, and left alone by peers that are killed or exit without closing. */
+/* Threads that wait at rsockets are interrupted, cancelled, and left alone by peers that are killed, stopped or exit without closing. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -251,12 +251,12 @@ static void send_and_leave(int socket)
 }
 
 /* Small sends may still wait to leave together: they do when the program ends, and the peer reads the end behind them. */
-static void a_peer_that_leaves(void)
+static void a_peer_that_leaves(void (*how)(int socket))
 {
 	char bytes[1000];
 	int socket, all = 0;
 	ssize_t got;
-	pid_t pid = child(send_and_leave, &socket);
+	pid_t pid = child(how, &socket);
 	while ((got = rrecv(socket, bytes, sizeof bytes, 0)) > 0) {
 		for (ssize_t at = 0; at < got; at++)
 			CHECK(bytes[at] == '0' + (all + at) % 10);
@@ -267,10 +267,45 @@ static void a_peer_that_leaves(void)
 	CHECK(!rclose(socket));
 }
 
+static void send_close_and_leave(int socket)
+{
+	send_and_leave(socket);
+	CHECK(!rclose(socket));
+}
+
+#define LONG_SEND (1 << 20)
+
+static void stop_and_read(int socket)
+{
+	static char bytes[LONG_SEND + 1];
+	CHECK(!raise(SIGSTOP));
+	CHECK(rrecv(socket, bytes, sizeof bytes, MSG_WAITALL) == LONG_SEND);
+	CHECK(bytes[0] == 1 && bytes[LONG_SEND - 1] == 2);
+}
+
+/* rclose does not wait for a peer that is stopped, and the peer reads everything when it goes on. */
+static void a_stopped_peer(void)
+{
+	static char bytes[LONG_SEND] = { [0] = 1, [LONG_SEND - 1] = 2 };
+	struct timespec before, after;
+	int socket, status;
+	pid_t pid = child(stop_and_read, &socket);
+	CHECK(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+	CHECK(rsend(socket, bytes, sizeof bytes, 0) == sizeof bytes);
+	CHECK(!clock_gettime(CLOCK_MONOTONIC, &before));
+	CHECK(!rclose(socket));
+	CHECK(!clock_gettime(CLOCK_MONOTONIC, &after));
+	CHECK(after.tv_sec - before.tv_sec < 4);
+	CHECK(!kill(pid, SIGCONT));
+	CHECK(joined(pid) == 0);
+}
+
 int main(void)
 {
+	a_stopped_peer();
 	for (int round = 0; round < 3; round++) {
-		a_peer_that_leaves();
+		a_peer_that_leaves(send_and_leave);
+		a_peer_that_leaves(send_close_and_leave);
 		a_killed_peer(0);
 		a_killed_peer(1);
 	}

@@ -80,6 +80,7 @@ impl Settings {
             batch: self.batch,
             receive_wait: self.receive_wait,
             memory_wait: self.memory_wait,
+            shared_receive_wait: self.shared_receive_wait,
             ..Transfer::default()
         }
     }

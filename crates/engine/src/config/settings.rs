@@ -21,7 +21,7 @@ use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
 use super::problem::Problem;
-use super::words::{Choice, Fpdu, Log, Profile};
+use super::words::{Choice, Fpdu, Log, Profile, TlsMode};
 
 /// What the list says about one setting.
 pub(super) struct Entry {
@@ -88,6 +88,11 @@ pub(super) const PROFILES: &[(&str, Profile)] = &[
     ("standard", Profile::Standard),
 ];
 const REVISIONS: &[(&str, Revision)] = &[("1", Revision::One), ("2", Revision::Two)];
+const TLS_MODES: &[(&str, TlsMode)] = &[
+    ("off", TlsMode::Off),
+    ("psk", TlsMode::Psk),
+    ("cert", TlsMode::Cert),
+];
 const LOGS: &[(&str, Log)] = &[
     ("off", Log::Off),
     ("error", Log::Error),
@@ -227,12 +232,24 @@ settings! {
     key: Option<Key> = None, Or("none", Secret);
     /// A file of such keys, one per line, that only its owner can read: the first is used, all are accepted (docs/connections.md).
     key_file: Option<PathBuf> = None, Or("none", FileName);
-    /// Silence after which an rdma_cm peer is asked for a sign of life; 0s never asks.
+    /// Encrypt all connections by TLS 1.3: `psk` with peers that have the same `key`, `cert` with peers that have a certificate of the same authority. Peers without TLS are refused then (docs/connections.md).
+    tls: TlsMode = TlsMode::Off, Words(TLS_MODES);
+    /// A PEM file with our certificate for `tls = cert`, and the certificates between it and the authority.
+    tls_cert: Option<PathBuf> = None, Or("none", FileName);
+    /// A PEM file with the private key of that certificate, that only its owner can read.
+    tls_key: Option<PathBuf> = None, Or("none", FileName);
+    /// A PEM file with the certificate of the authority: peers need one that it has signed, whatever names it has.
+    tls_ca: Option<PathBuf> = None, Or("none", FileName);
+    /// Silence after which a peer is asked for a sign of life; 0s never asks.
     keep_alive: Duration = Duration::from_secs(60), seconds(0, 32_767);
-    /// The least silence, with an acknowledgement owed, after which an out-of-band peer counts as dead.
-    dead_after: Duration = Duration::from_secs(2), millis(100, 3_600_000);
+    /// The least silence, with an answer owed, after which a peer counts as dead (docs/connections.md); pauses of the network of half as long are survived.
+    dead_after: Duration = Duration::from_secs(10), millis(100, 3_600_000);
+    /// How long a peer whose machine answers may neither read nor answer, as a stopped program does, before its connection ends; `0s` is for ever.
+    stalled_after: Duration = Duration::from_secs(600), seconds(0, 86_400);
     /// How long a peer without the extensions is kept waiting for a missing receive before its connection ends.
     receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
+    /// How long a peer may hold a receive of a shared receive queue, by half a message or after READY, without going on before its connection ends.
+    shared_receive_wait: Duration = Duration::from_secs(60), millis(100, 3_600_000);
     /// How long a channel of a shared send queue may hold up the others without moving before it fails, where the program does not say.
     send_stall: Duration = Duration::from_secs(1), millis(10, 600_000);
     /// How long a peer's access waits for memory whose registration is not done before it is refused.
@@ -293,8 +310,30 @@ impl Settings {
                 "wanted is on, since they carry the proof of key and key_file".to_owned(),
             ));
         }
+        found.extend(self.tls_problem());
         found.extend(self.profile_problem());
         found
+    }
+}
+
+impl Settings {
+    /// What `tls` needs and does not have.
+    fn tls_problem(&self) -> Option<Problem> {
+        let needs = match self.tls {
+            TlsMode::Off => None,
+            TlsMode::Psk => {
+                let none = self.key.is_none() && self.key_file.is_none();
+                none.then_some("key or key_file")
+            }
+            TlsMode::Cert => {
+                let files = [&self.tls_cert, &self.tls_key, &self.tls_ca];
+                let missing = files.iter().any(|file| file.is_none());
+                missing.then_some("tls_cert, tls_key and tls_ca")
+            }
+        };
+        let shown = Words(TLS_MODES).show(&self.tls);
+        let problem = |needs| Problem::together("tls", shown, format!("wanted is {needs} with it"));
+        needs.map(problem)
     }
 }
 

@@ -46,6 +46,17 @@ pub enum Profile {
     Standard,
 }
 
+/// How connections between adapters are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Not at all.
+    Off,
+    /// By TLS; both sides know the shared key.
+    Psk,
+    /// By TLS; both sides have a certificate of the same authority.
+    Cert,
+}
+
 /// What is worth a line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Log {

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use verbena_nic::{Moved, Outbox};
 use verbena_stream::Time;
 
-use super::{Bound, Connection, Phase, read_into, write_from};
-use crate::sys;
+use super::{Bound, Connection, Phase};
+use crate::sys::{self, read_into};
 
 /// Reads of one turn, before others have theirs: a peer may send as fast as it likes.
 const READS: usize = 16;
@@ -139,13 +139,19 @@ impl Connection {
 
     fn farewell(&self, unsent: &mut Vec<u8>, shut: Time, until: Time) -> Farewell {
         while !unsent.is_empty() {
-            match write_from(self.line.socket(), unsent) {
+            match self.line.put(unsent) {
                 Moved::Bytes(n) => drop(unsent.drain(..n)),
                 Moved::Nothing => break,
                 Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
             }
         }
-        let shuts = unsent.is_empty() && sys::now() >= shut;
+        let mut shuts = unsent.is_empty() && sys::now() >= shut;
+        if shuts {
+            match self.line.close_tls() {
+                Ok(all_sent) => shuts = all_sent,
+                Err(()) => return Farewell::Over,
+            }
+        }
         if shuts && self.line.socket().shutdown_write().is_err() {
             return Farewell::Over;
         }
@@ -161,7 +167,7 @@ impl Connection {
             return Farewell::Over;
         }
         Farewell::Waits {
-            unsent: !unsent.is_empty(),
+            unsent: self.line.wants_room(!unsent.is_empty()),
         }
     }
 

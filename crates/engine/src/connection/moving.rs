@@ -48,6 +48,9 @@ impl Connection {
             // Its peer knows it by a number that stays here, and may call it again.
             return Err(Stays::Called);
         }
+        if self.line.has_tls() {
+            return Err(Stays::Encrypted);
+        }
         let (image, early) = {
             // Early bytes must not be read between the image and them.
             let mut phase = self.phase.lock();

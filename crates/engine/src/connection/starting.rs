@@ -11,10 +11,11 @@ use verbena_stream::startup::State;
 use verbena_stream::{Agreement, Endpoint, Outcome, Terms, Time};
 use verbena_wire::mpa::startup::Revision;
 
-use super::{Done, Options, read_into, write_from};
+use super::{Done, Line, Options};
 use crate::door::{Arrived, Door, Permit};
 use crate::error::Error;
 use crate::sys::{self, Socket};
+use crate::tls::TlsError;
 
 /// How long a dial that is refused is repeated: a peer that has just said where it listens may be about to (perftest's
 /// servers do so after they have told their clients).
@@ -34,6 +35,10 @@ pub(super) struct Starting {
     begun: Time,
     /// When to dial again.
     redial: Option<Time>,
+    /// The peer began with TLS, which is off here.
+    speaks_tls: bool,
+    /// The peer has said something.
+    heard: bool,
     /// How it ended was said: whoever comes now comes too late.
     over: bool,
 }
@@ -78,6 +83,8 @@ impl Starting {
             deadline,
             begun: sys::now(),
             redial: None,
+            speaks_tls: false,
+            heard: false,
             over: false,
         }
     }
@@ -117,8 +124,13 @@ impl Starting {
     }
 
     /// It waits for the socket to take something: the connection itself, or words.
-    pub(super) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty() || self.is_dialling()
+    pub(super) fn has_unsent(&self, line: &Line) -> bool {
+        self.is_dialling() || line.wants_room(!self.unsent.is_empty())
+    }
+
+    /// The peer came to us.
+    pub(super) fn is_accepted(&self) -> bool {
+        matches!(self.side, Side::Came { .. })
     }
 
     /// TCP has not connected.
@@ -135,7 +147,7 @@ impl Starting {
         }
     }
 
-    pub(super) fn advance(&mut self, socket: &Socket, peer: SocketAddr) -> After {
+    pub(super) fn advance(&mut self, line: &Line, peer: SocketAddr) -> After {
         if self.over {
             return After::Nothing;
         }
@@ -143,7 +155,7 @@ impl Starting {
             return After::Redial(when);
         }
         if self.is_dialling() {
-            match socket.connected() {
+            match line.socket().connected() {
                 Ok(false) => return After::Nothing,
                 Ok(true) => {}
                 Err(cause) => return self.unreachable(peer, cause),
@@ -154,9 +166,13 @@ impl Starting {
                 self.endpoint = begun.ok();
             }
         }
-        self.read(socket);
+        self.read(line);
+        if let Some(cause) = self.tls_failure(line) {
+            self.over = true;
+            return After::End(Error::Tls { peer, cause }, self.take_done());
+        }
         self.settle();
-        if !self.write(socket) {
+        if !self.write(line) {
             return After::Nothing;
         }
         self.after(peer)
@@ -187,11 +203,23 @@ impl Starting {
         })
     }
 
-    fn read(&mut self, socket: &Socket) {
+    /// Why there is no TLS with the peer, or TLS where there should be none. Asked before its end is a result: an end that
+    /// follows from it says less.
+    fn tls_failure(&self, line: &Line) -> Option<TlsError> {
+        if self.speaks_tls {
+            return Some(TlsError::SpeaksTls);
+        }
+        line.tls_failure()
+    }
+
+    fn read(&mut self, line: &Line) {
         let mut bytes = [0; 2048];
         while let Some(endpoint) = self.endpoint.as_mut().filter(|e| !e.state().is_final()) {
-            match read_into(socket, &mut bytes) {
+            match line.take(&mut bytes) {
                 Moved::Bytes(n) => {
+                    if !core::mem::replace(&mut self.heard, true) && !line.has_tls() {
+                        self.speaks_tls = TlsError::may_be_tls(&bytes[..n]);
+                    }
                     let used = endpoint.handle_bytes(&bytes[..n]);
                     self.early.extend_from_slice(&bytes[used..n]);
                 }
@@ -212,9 +240,9 @@ impl Starting {
     }
 
     /// False while something is left to send.
-    fn write(&mut self, socket: &Socket) -> bool {
+    fn write(&mut self, line: &Line) -> bool {
         while !self.unsent.is_empty() {
-            match write_from(socket, &self.unsent) {
+            match line.put(&self.unsent) {
                 Moved::Bytes(n) => drop(self.unsent.drain(..n)),
                 Moved::Nothing => return false,
                 Moved::End | Moved::Broken | Moved::Fault => {
@@ -318,7 +346,7 @@ impl Starting {
 
     pub(super) fn expire(
         &mut self,
-        socket: &Socket,
+        line: &Line,
         peer: SocketAddr,
         limit: Duration,
         now: Time,
@@ -330,7 +358,7 @@ impl Starting {
             // Its own time began when TCP was connected, a little later; ours counts.
             endpoint.handle_timeout(now + limit);
             self.settle();
-            self.write(socket);
+            self.write(line);
             if self.outcome.is_some() {
                 return self.after(peer);
             }

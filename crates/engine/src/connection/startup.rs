@@ -25,6 +25,7 @@ use crate::pipeline::shield;
 use crate::queue_pair::Manners;
 use crate::shard::next_token;
 use crate::sys::{self, Interest, Socket};
+use crate::tls::Tls;
 use crate::watch::{By, Watch};
 
 /// RFC 6581 §9.1: no depth is asked for.
@@ -101,6 +102,8 @@ impl Connection {
             distrust: AtomicU32::new(PROBATION),
             polls: AtomicU32::new(0),
             watched: AtomicBool::new(false),
+            settled: AtomicU64::new(0),
+            progress: Mutex::default(),
             last_moment: AtomicU64::new(0),
             nudge: AtomicU64::new(0),
             is_standard: AtomicBool::new(false),
@@ -121,12 +124,14 @@ impl Connection {
             return Err(Error::PrivateData { got, limit });
         }
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
+        let tls = core.tls.as_ref().map(Tls::client).transpose();
+        let tls = tls.map_err(|cause| Error::Tls { peer: to, cause })?;
         let class = options.manners.lock().traffic_class;
         let socket = Socket::connect(to, options.source, class).map_err(unreachable)?;
         let config = &core.config;
         let deadline = sys::now() + config.startup_timeout;
         let terms = terms.unwrap_or_else(|| {
-            let terms = config.terms(config.expected(to.ip()), same_host(&socket, to));
+            let terms = config.terms(config.expected(to.ip()), core.is_safe(&socket, to));
             let (ird, ord) = options.depths((terms.ird, terms.ord));
             Terms { ird, ord, ..terms }
         });
@@ -138,7 +143,7 @@ impl Connection {
             done,
         };
         let starting = Starting::new(side, None, deadline);
-        Connection::begin(core, socket, to, starting)
+        Connection::begin(core, Line::secured(socket, tls), to, starting)
     }
 
     /// Somebody came through a door.
@@ -150,7 +155,9 @@ impl Connection {
         permit: Permit,
     ) -> Result<(), Error> {
         let config = &core.config;
-        let terms = config.terms(config.expected(peer.ip()), same_host(&socket, peer));
+        let terms = config.terms(config.expected(peer.ip()), core.is_safe(&socket, peer));
+        let tls = core.tls.as_ref().map(Tls::server).transpose();
+        let tls = tls.map_err(|cause| Error::Tls { peer, cause })?;
         let now = sys::now();
         let deadline = now + config.startup_timeout;
         let side = Side::Came {
@@ -161,17 +168,17 @@ impl Connection {
         };
         let endpoint = Endpoint::responder(terms, now);
         let starting = Starting::new(side, Some(endpoint), deadline);
-        Connection::begin(core, socket, peer, starting)
+        Connection::begin(core, Line::secured(socket, tls), peer, starting)
     }
 
     fn begin(
         core: &Arc<Core>,
-        socket: Socket,
+        line: Line,
         peer: SocketAddr,
         starting: Starting,
     ) -> Result<(), Error> {
         let deadline = starting.deadline();
-        let (line, phase) = (Line::new(socket, None), Phase::Starting(Box::new(starting)));
+        let phase = Phase::Starting(Box::new(starting));
         let connection = Connection::new(core, line, peer, phase, deadline)?;
         connection.wait(deadline)?;
         connection.show_permit();
@@ -196,23 +203,24 @@ impl Connection {
 
     pub(super) fn startup_ready(self: Arc<Self>) {
         let after = match &mut *self.phase.lock() {
-            Phase::Starting(starting) => starting.advance(self.line.socket(), self.peer),
+            Phase::Starting(starting) => starting.advance(&self.line, self.peer),
             _ => return,
         };
         self.go_on(after);
     }
 
     pub(super) fn startup_expired(self: Arc<Self>, now: Time) {
-        let socket = self.line.socket();
         let limit = self.core.config.startup_timeout;
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) if now >= starting.deadline() => {
-                starting.expire(socket, self.peer, limit, now)
+                starting.expire(&self.line, self.peer, limit, now)
             }
-            Phase::Starting(starting) => match starting.redial(socket, self.peer, now) {
-                Some(after) => after,
-                None => return,
-            },
+            Phase::Starting(starting) => {
+                match starting.redial(self.line.socket(), self.peer, now) {
+                    Some(after) => after,
+                    None => return,
+                }
+            }
             _ => return,
         };
         self.go_on(after);
@@ -234,7 +242,7 @@ impl Connection {
         self.finish(&mut out);
         self.core.deliver(&mut out);
         if let Some(done) = done {
-            shield(|| done(Err(Error::Closed)));
+            shield(|| done(Err(self.core.closed())));
         }
     }
 
@@ -252,7 +260,7 @@ impl Connection {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) if starting.is_asking() => {
                 starting.accept(options, done);
-                starting.advance(self.line.socket(), self.peer)
+                starting.advance(&self.line, self.peer)
             }
             _ => return Err(self.why_no_request()),
         };
@@ -279,7 +287,7 @@ impl Connection {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) => {
                 starting.reject(private_data);
-                starting.advance(self.line.socket(), self.peer)
+                starting.advance(&self.line, self.peer)
             }
             _ => return,
         };
@@ -329,6 +337,7 @@ impl Connection {
                 }
             }
             After::End(error, done) => {
+                self.tell_refusal(&error);
                 self.give_up(&error);
                 if let Some(done) = done {
                     shield(|| done(Err(error)));
@@ -366,7 +375,7 @@ impl Connection {
     }
 
     fn has_unsent(&self) -> bool {
-        matches!(&*self.phase.lock(), Phase::Starting(s) if s.has_unsent())
+        matches!(&*self.phase.lock(), Phase::Starting(s) if s.has_unsent(&self.line))
     }
 
     /// The startup is over without a stream: whatever was said last may still arrive.
@@ -374,7 +383,9 @@ impl Connection {
         let mut out = Outbox::new();
         match error {
             // A refusal of ours must reach the peer.
-            Error::Rejected { .. } | Error::Startup { .. } => self.close(Vec::new(), &mut out),
+            Error::Rejected { .. } | Error::Startup { .. } | Error::Tls { .. } => {
+                self.close(Vec::new(), &mut out);
+            }
             _ => self.abort(&mut out),
         }
         self.core.deliver(&mut out);
@@ -382,6 +393,6 @@ impl Connection {
 }
 
 /// The peer is on this host.
-fn same_host(socket: &Socket, peer: SocketAddr) -> bool {
+pub(super) fn same_host(socket: &Socket, peer: SocketAddr) -> bool {
     peer.ip().is_loopback() || socket.same_host()
 }

@@ -2,7 +2,6 @@
 //! Each promises to end with sending what may be sent, so that whoever found somebody at work can rely on it,
 //! and leaves what must wait until no lock is held in the outbox. It refuses to wait for anything.
 
-use core::time::Duration;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,8 +32,6 @@ const DISTRUST: u32 = 256;
 /// Turns of a new connection whose acknowledgements leave at once. A process that is killed with unread messages in its socket
 /// takes along what it put off, and short conversations must not depend on it (docs/connections.md).
 pub(super) const PROBATION: u32 = 64;
-/// How often a peer that owes an answer is looked at.
-const WATCH: Duration = Duration::from_millis(500);
 
 thread_local! {
     /// None while it is lent.
@@ -68,7 +65,7 @@ impl Connection {
         }
         let mut left = READS;
         let again = |_| {
-            left -= 1;
+            left = usize::saturating_sub(left, 1);
             left > 0
         };
         let (_, wants) = self.read(bound, again, sys::now(), out);
@@ -105,7 +102,7 @@ impl Connection {
             if wants == Wants::Send && self.may_find_room() {
                 self.send(out);
             }
-        } else if wants != Wants::Nothing && self.may_find_room() {
+        } else if (wants != Wants::Nothing || self.line.has_unsent()) && self.may_find_room() {
             // What was put off before leaves now as well; that it is still noted is harmless.
             self.send_now(out);
         }
@@ -175,6 +172,10 @@ impl Connection {
                 return next.transmit(acks, out);
             }
             match sending {
+                // What TLS has taken leaves as soon as there is room, too.
+                Sending::Idle | Sending::Ended if self.line.is_backed_up() => {
+                    self.want_room(bound, true);
+                }
                 // Room that is watched for in vain wakes us once, and is watched for no longer.
                 Sending::Blocked => {
                     if carrier.is_over() {
@@ -220,7 +221,7 @@ impl Connection {
                         any |= n > 0;
                         // Also when the turn ends here: what is left must be told of.
                         self.listen(bound, true);
-                        if !again(n) {
+                        if !again(n) && !self.line.has_unread() {
                             break;
                         }
                     }
@@ -287,11 +288,7 @@ impl Connection {
             self.last_moment.store(last.nanos(), Ordering::Release);
             self.shard.at(last, self.token);
         }
-        // Looked at before it is exchanged: it is nearly always set.
-        let watch = outlook.awaits_peer && !self.watched.load(Ordering::Acquire);
-        if watch && bound.slot.patience().is_some() && !self.watched.swap(true, Ordering::AcqRel) {
-            self.shard.at(sys::now() + WATCH, self.token);
-        }
+        self.watch_for(bound, outlook);
     }
 
     fn wake_at(&self, when: Time) {
@@ -312,44 +309,34 @@ impl Connection {
             && self.is_running()
         {
             self.due.store(0, Ordering::Release);
-            if now >= self.startup && bound.qp.is_unproven() {
+            let unproven = now >= self.startup && bound.qp.is_unproven();
+            if unproven {
                 // Its time to say who it is is over.
                 bound.qp.handle_eof(true, &mut out);
             }
-            if bound.qp.deadline().is_some_and(|when| when <= now) {
+            let timeout = bound.qp.deadline().is_some_and(|when| when <= now);
+            if timeout {
                 bound.qp.handle_timeout(now, &mut out);
             }
-            self.watch_peer(bound, now, &mut out);
             let nudge = self.nudge.load(Ordering::Acquire);
-            if nudge != 0 && now.nanos() >= nudge {
+            let nudged = nudge != 0 && now.nanos() >= nudge;
+            if nudged {
                 self.nudge.store(0, Ordering::Release);
                 bound.qp.nudge(&mut out);
             }
-            self.send_now(&mut out);
-            // What was waited for in vain may have been dropped, and the stream goes on.
-            self.resume(&mut out);
+            // A mere look at the peer sends nothing: acknowledgements that were put off would leave unnoticed.
+            let ends = self.watch_peer(bound, now, &mut out);
+            if unproven || timeout || nudged || ends {
+                self.send_now(&mut out);
+                // What was waited for in vain may have been dropped, and the stream goes on.
+                self.resume(&mut out);
+            } else if let Some(when) = bound.qp.deadline() {
+                self.wake_at(when);
+            }
         } else {
             self.linger(&mut out);
         }
         self.core.deliver(&mut out);
-    }
-
-    /// docs/connections.md: a peer is dead when it owes acknowledgements and its TCP is silent, not when it merely does
-    /// not read.
-    fn watch_peer(&self, bound: &Bound, now: Time, out: &mut Outbox) {
-        if !self.watched.load(Ordering::Acquire) {
-            return;
-        }
-        let patience = bound.slot.patience();
-        let Some(patience) = patience.filter(|_| bound.qp.awaits_peer()) else {
-            self.watched.store(false, Ordering::Release);
-            return;
-        };
-        let silence = self.line.socket().silence();
-        if silence.is_some_and(|silent| silent > patience) {
-            bound.qp.handle_peer_dead(out);
-        }
-        self.shard.at(now + WATCH, self.token);
     }
 }
 

@@ -94,6 +94,8 @@ fn rdma(event: Event) -> String {
         Event::SqDrained { qp } => format!("sq_drained qp={qp}"),
         Event::LastWqe { qp } => format!("last_wqe qp={qp}"),
         Event::Disconnected { qp } => format!("disconnected qp={qp}"),
+        Event::Missed { count } => format!("events_missed count={count}"),
+        Event::DeviceFatal => "device_fatal".to_owned(),
     }
 }
 

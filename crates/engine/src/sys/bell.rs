@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::fd::Fd;
-use super::{Error, Result, now, poller};
+use super::{Error, Result, cancel, now, poller};
 
 /// A bell.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Bell {
         // Rounded up, lest the last millisecond be spent spinning.
         let millis = timeout.map_or(-1, poller::millis);
         // SAFETY: one entry, ours until the call returns.
-        if unsafe { libc::poll(&raw mut bell, 1, millis) } >= 0 {
+        if unsafe { cancel::poll(&raw mut bell, 1, millis) } >= 0 {
             return Ok(());
         }
         match Error::last("poll") {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::{Channel, Error, Result};
+use super::{Channel, Error, Result, cancel};
 
 /// A program's own descriptor, for one who sleeps on something else as well.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ pub fn wait(
     // SAFETY: reads and writes a list of ours, reads a time of ours or none, and no mask.
     let n = unsafe {
         let (list, len) = (all.as_mut_ptr(), all.len() as libc::nfds_t);
-        libc::ppoll(list, len, limit, core::ptr::null())
+        cancel::ppoll(list, len, limit, core::ptr::null())
     };
     let refused = (n < 0).then(|| Error::last("ppoll"));
     let interrupted = refused.filter(|error| error.code() == Errno::INTR.raw_os_error());

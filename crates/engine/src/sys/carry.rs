@@ -95,6 +95,20 @@ fn repeat(mut call: impl FnMut() -> libc::c_long) -> Moved {
     }
 }
 
+/// Reads into a buffer of our own.
+pub fn read_into(socket: &Socket, bytes: &mut [u8]) -> Moved {
+    let mut targets = Targets::new();
+    targets.stage(bytes);
+    Carrier::read(&mut &*socket, &mut targets)
+}
+
+/// Writes from a buffer of our own.
+pub fn write_from(socket: &Socket, bytes: &[u8]) -> Moved {
+    let mut sources = Sources::new();
+    sources.own(bytes);
+    Carrier::write(&mut &*socket, &sources)
+}
+
 fn counted(n: usize) -> Moved {
     if n == 0 { Moved::End } else { Moved::Bytes(n) }
 }

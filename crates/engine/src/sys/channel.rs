@@ -4,7 +4,7 @@
 //! It refuses to hide that a signal came: programs rely on being told.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2, retry_on_i
 use smallvec::SmallVec;
 
 use super::fd::Fd;
-use super::{Error, Result, interrupted};
+use super::{Error, Result, cancel, interrupted};
 
 /// A channel's descriptor.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct Channel {
     fd: Fd,
     /// Tells it from others, also from later ones with the same number.
     id: u64,
+    closed: AtomicBool,
 }
 
 /// A second descriptor of a channel, to be watched for as long as it likes.
@@ -66,7 +67,11 @@ impl Channel {
         let fd = eventfd(0, flags).map_err(Error::of("eventfd"))?;
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Ok(Channel { fd: fd.into(), id })
+        Ok(Channel {
+            fd: fd.into(),
+            id,
+            closed: AtomicBool::new(false),
+        })
     }
 
     /// A second descriptor.
@@ -110,6 +115,15 @@ impl Channel {
         let _ = retry_on_intr(|| rustix::io::write(&self.fd, &one));
     }
 
+    /// Every wait ends from now on: more rings than can be taken.
+    pub fn ring_for_good(&self) {
+        let many = (u64::MAX / 4).to_ne_bytes();
+        // As above. A second time there is no room for as many, and it would wait: the first ones are enough.
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            let _ = retry_on_intr(|| rustix::io::write(&self.fd, &many));
+        }
+    }
+
     /// Takes one ring, waiting for it unless the descriptor says otherwise; false if it does and there is none.
     ///
     /// Waits inside the C library, on purpose: a program may cancel a thread that asks for an event. No lock may be held.
@@ -117,7 +131,7 @@ impl Channel {
         let mut count = 0_u64;
         let fd = self.fd.as_fd().as_raw_fd();
         // SAFETY: writes up to eight bytes to a number of ours.
-        let n = unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
+        let n = unsafe { cancel::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
         if n >= 0 {
             return Ok(true);
         }
@@ -146,7 +160,7 @@ impl Channel {
         let mut all: SmallVec<[libc::pollfd; 8]> = all.map(watch).collect();
         interrupted::like_a_read("poll", || {
             // SAFETY: reads and writes a list of ours.
-            unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) }
+            unsafe { cancel::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) }
         })?;
         Ok(all[0].revents != 0)
     }

@@ -11,7 +11,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::fd::Fd;
-use super::{Error, Result, interrupted, now};
+use super::{Error, Result, cancel, interrupted, now};
 
 /// Most entries that one wait reports; the others are not lost, they come with the next.
 pub const MAX_READY: usize = 64;
@@ -129,7 +129,7 @@ pub fn sleep(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>) -> Result<()> {
     ready.clear();
     let n = interrupted::like_a_read("epoll_wait", || {
         // SAFETY: writes at most as many entries as there are.
-        unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, -1) }
+        unsafe { cancel::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, -1) }
     })?;
     ready.extend(events.iter().take(n).map(heard));
     Ok(())
@@ -140,7 +140,7 @@ pub fn sleep_for(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>, millis: i32
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME_READY];
     ready.clear();
     // SAFETY: writes at most as many entries as there are.
-    let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, millis) };
+    let n = unsafe { cancel::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, millis) };
     let Ok(n) = usize::try_from(n) else {
         return match Error::last("epoll_wait") {
             error if error.code() == Errno::INTR.raw_os_error() => Ok(false),

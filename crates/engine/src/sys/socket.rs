@@ -201,6 +201,14 @@ impl Socket {
         Ok(())
     }
 
+    /// Bytes that the peer's TCP does not acknowledge, or has no room for, for so long break the connection (TCP_USER_TIMEOUT);
+    /// probes of an idle peer go on for as long, whatever their number. Zero leaves it to the system.
+    pub fn give_up_after(&self, limit: Duration) -> Result<()> {
+        let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&self.fd, millis)
+            .map_err(Error::of("setsockopt TCP_USER_TIMEOUT"))
+    }
+
     /// Bytes that one TCP segment carries to this peer now; none for an end of a pair.
     pub fn mss(&self) -> Option<u32> {
         self.info().map(|info| info.tcpi_snd_mss)
@@ -303,16 +311,20 @@ impl Socket {
     /// Once the peer's FIN has come and no reset with it, the rest was read by its process: Linux resets a connection that
     /// is closed with unread bytes, and acknowledges no byte that arrives after the close (`tcp_close`, RFC 2525 §2.17).
     pub fn unacknowledged(&self) -> u64 {
-        u64::try_from(self.unsent()).unwrap_or(0)
+        self.unsent()
     }
 
     /// Bytes written and not acknowledged.
-    fn unsent(&self) -> i32 {
+    pub fn unsent(&self) -> u64 {
         let mut bytes = 0_i32;
         let fd = self.fd.as_fd().as_raw_fd();
         // SAFETY: the kernel writes one int, which is ours.
         let refused = unsafe { libc::syscall(libc::SYS_ioctl, fd, libc::TIOCOUTQ, &raw mut bytes) };
-        if refused == 0 { bytes } else { 0 }
+        if refused == 0 {
+            u64::try_from(bytes).unwrap_or(0)
+        } else {
+            0
+        }
     }
 
     /// What TCP knows of the connection; none if it is not TCP.

@@ -6,6 +6,7 @@ mod common;
 
 mod captures;
 mod control;
+mod failing;
 mod handlers;
 mod last_words;
 mod loopback;

@@ -1,6 +1,7 @@
 //! Tests of probing: real mappings of every kind, and the fall-back for old kernels.
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect};
 
 use super::*;
 
@@ -35,9 +36,52 @@ fn unmapped_and_read_only_memory() {
 #[test]
 fn the_list_of_mappings_answers_the_same() {
     let at = three_pages() as usize;
+    let listed = |start, end, write| listed(start, end, write).is_ok_and(|mapped| mapped);
     assert!(listed(at, at + PAGE, true) && listed(at, at + 2 * PAGE, false));
     assert!(!listed(at, at + PAGE + 1, true) && !listed(at, at + 2 * PAGE + 1, false));
-    let maps = "1000-2000 rw-p x\n2000-3000 r--p x\n5000-6000 rw-p x\nnonsense\n";
-    assert!(covers(maps, 0x1800, 0x2800, false) && !covers(maps, 0x1800, 0x2800, true));
-    assert!(!covers(maps, 0x2800, 0x5800, false) && !covers(maps, 0, 0x1001, false));
+    assert!(!listed(PAGE, PAGE + 10, false));
+    let file = parsed("7f00-9000 r-xp 00000000 fe:00 1234    /a name");
+    let vma = Vma {
+        start: 0x7f00,
+        end: 0x9000,
+        read: true,
+        write: false,
+        file: true,
+    };
+    assert_eq!(file, Some(vma));
+    let anonymous = parsed("7f00-9000 -w-p 00000000 00:00 0").unwrap();
+    assert!(anonymous.write && !anonymous.read && !anonymous.file);
+    for wrong in ["", "nonsense", "7f00 r-xp 0 0 0", "x-9000 rw-p 0 0 0"] {
+        assert_eq!(parsed(wrong), None);
+    }
+}
+
+#[test]
+fn probing_leaves_pages_untouched() {
+    const LEN: usize = 256 * PAGE;
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: fresh anonymous memory, used by this test only.
+    let at = unsafe { mmap_anonymous(core::ptr::null_mut(), LEN, rights, MapFlags::PRIVATE) };
+    let at = at.unwrap();
+    for write in [false, true] {
+        mapped(&Span::new(at.cast(), LEN), write).unwrap();
+        assert!(listed(at as usize, at as usize + LEN, write).is_ok_and(|mapped| mapped));
+    }
+    let mut present = [0_u8; LEN / PAGE];
+    // SAFETY: one byte for each page of the mapping.
+    let asked = unsafe { libc::mincore(at, LEN, present.as_mut_ptr()) };
+    assert_eq!((asked, present), (0, [0; LEN / PAGE]));
+}
+
+#[test]
+fn pages_behind_the_end_of_a_file_are_refused() {
+    let file = memfd_create("probe", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, PAGE as u64 + 1).unwrap();
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED;
+    // SAFETY: a fresh mapping, used by this test only.
+    let at = unsafe { mmap(core::ptr::null_mut(), 3 * PAGE, rights, flags, &file, 0) };
+    let at = at.unwrap();
+    mapped(&Span::new(at.cast(), 2 * PAGE), true).unwrap();
+    assert!(mapped(&Span::new(at.cast(), 2 * PAGE + 1), true).is_err());
 }

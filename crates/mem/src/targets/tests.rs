@@ -43,6 +43,25 @@ fn bytes_go_to_the_places_in_order() {
 }
 
 #[test]
+fn bytes_go_behind_those_that_were_skipped() {
+    let whole: Vec<u8> = (0..9).collect();
+    for cut in 0..=9 {
+        let (mut one, mut two, mut three) = ([9; 3], [9; 2], [9; 4]);
+        let mut targets = Targets::new();
+        for stage in [&mut one[..], &mut two, &mut three] {
+            assert!(targets.stage(stage));
+        }
+        assert_eq!(targets.fill_at(0, &whole[..cut]), cut);
+        assert_eq!(
+            targets.fill_at(cut, &[&whole[cut..], &[7; 3]].concat()),
+            9 - cut
+        );
+        drop(targets);
+        assert_eq!([&one[..], &two, &three].concat(), whole, "cut at {cut}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_left() {
     let mut stage = [0; 3];
     let mut targets = Targets::new();

@@ -322,6 +322,10 @@ impl Inner {
     /// The queue pair is emptied: a receive of the shared queue that it holds was not its own to lose.
     pub(super) fn give_back(&mut self, init: &QpInit, out: &mut Outbox) {
         self.leave_line(init, out);
+        self.return_claimed(init, out);
+    }
+
+    pub(super) fn return_claimed(&mut self, init: &QpInit, out: &mut Outbox) {
         if let Some(srq) = &init.srq
             && let Some(receive) = self.claimed.take()
             && let Some(qpn) = srq.give_back(receive)

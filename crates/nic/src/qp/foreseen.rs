@@ -84,7 +84,10 @@ impl Inner {
         // A receive whose message was dropped is still there.
         let receive = self.claimed.take().or_else(|| match &init.srq {
             Some(_) if self.state.flushes() => None,
-            Some(srq) => srq.take_at_once(init.number, out),
+            Some(srq) => {
+                self.promised = false;
+                srq.take_at_once(init.number, out)
+            }
             None => self.heads.next_receive(),
         })?;
         let len = foreseen.payload.len() as u32;

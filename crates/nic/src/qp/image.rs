@@ -71,6 +71,9 @@ pub enum Stays {
     /// Peers call it by a number that stays here.
     #[error("peers call it by number, which stays with its adapter")]
     Called,
+    /// Its keys stay here.
+    #[error("it is encrypted (setting `tls`), and its keys do not leave the adapter")]
+    Encrypted,
     /// V6: its sends come from a queue that stays.
     #[error("it is a channel of a shared send queue")]
     Channel,
@@ -313,6 +316,9 @@ impl Inner {
         {
             self.claimed = Some(receive);
             self.receive_is_there(init, out);
+        }
+        if self.claimed.is_some() {
+            self.begin_holding(init, self.now);
         }
     }
 }

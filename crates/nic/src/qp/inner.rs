@@ -12,6 +12,7 @@ use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
+use super::holding::Holding;
 use super::modify::Psns;
 use super::outgo::Outgo;
 use super::queue::Heads;
@@ -100,6 +101,12 @@ pub(super) struct Inner {
     #[serde(skip)]
     pub(super) heads: Heads,
     pub(super) claimed: Option<Receive>,
+    /// The shared receive queue keeps a receive for us.
+    #[serde(skip)]
+    pub(super) promised: bool,
+    /// A receive of the shared queue is held for the peer.
+    #[serde(skip)]
+    pub(super) holding: Option<Holding>,
     pub(super) owed: VecDeque<Response>,
     pub(super) current: Option<Current>,
     /// Received and not yet understood.
@@ -191,6 +198,8 @@ impl Inner {
             completed: 0,
             heads,
             claimed: None,
+            promised: false,
+            holding: None,
             owed: VecDeque::new(),
             current: None,
             stage: Stage::default(),

@@ -37,8 +37,10 @@ pub struct Outlook {
     pub deadline: Option<Time>,
     /// Whether the connection is wanted any longer.
     pub future: Future,
-    /// Requests wait for an answer of the peer, so that its silence counts.
+    /// Requests wait for an answer of the peer.
     pub awaits_peer: bool,
+    /// Bytes sent on the stream so far: the peer's TCP owes an acknowledgement of the last ones, or did.
+    pub sent: u64,
     /// The queue pair has failed, and its last words have not left yet: a peer that does not read must not hold it.
     pub dying: bool,
 }
@@ -128,6 +130,11 @@ impl Qp {
 }
 
 impl Inner {
+    /// Requests wait for an answer of the peer, or for its first frame before they can begin.
+    pub(super) fn awaits_peer(&self) -> bool {
+        self.begun > 0 || self.state == QpState::Rts && !self.sends.is_empty()
+    }
+
     pub(super) fn outlook(&self) -> Outlook {
         let future = if self.severed {
             Future::Reset
@@ -140,7 +147,8 @@ impl Inner {
         Outlook {
             deadline: self.deadline(),
             future,
-            awaits_peer: self.begun > 0,
+            awaits_peer: self.awaits_peer(),
+            sent: self.counters.bytes_out,
             dying: self.state.flushes(),
         }
     }

@@ -109,12 +109,16 @@ impl Inner {
         let receive = self.claimed.take().or_else(|| match &init.srq {
             // Who has failed takes nothing more from the others, and does not stand in their line.
             Some(_) if self.state.flushes() => None,
-            Some(srq) => srq.take(init.number, out),
+            Some(srq) => {
+                self.promised = false;
+                srq.take(init.number, out)
+            }
             None => self.heads.next_receive(),
         });
         let answer = match receive {
             Some(receive) => {
                 self.blocked = None;
+                self.begin_holding(init, now);
                 let capacity = receive.capacity();
                 self.claimed = Some(receive);
                 Claim::Granted { capacity }
@@ -184,7 +188,8 @@ impl Inner {
     }
 
     /// No message will take a receive of the shared queue any more: the one that was promised goes to the next in line.
-    pub(super) fn leave_line(&self, init: &QpInit, out: &mut Outbox) {
+    pub(super) fn leave_line(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.promised = false;
         let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
         if let Some(qpn) = heir {
             out.wake(qpn);
@@ -193,6 +198,7 @@ impl Inner {
 
     /// A receive was posted: whoever waits for it goes on.
     pub(super) fn receive_is_there(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.hold_promise(init);
         if let Some(stream) = &mut self.stream {
             stream.receive_posted();
         }

@@ -4,6 +4,7 @@ mod by_hand;
 mod carrying;
 mod deaths;
 mod errors;
+mod holding;
 mod hostile;
 mod in_order;
 mod pending;

@@ -21,6 +21,8 @@ pub struct Transfer {
     /// How long a peer's access waits for an entry that is pending (V5), or behind a request of ours that is half sent and
     /// cannot go on.
     pub memory_wait: Duration,
+    /// How long a peer may hold a receive of a shared queue without going on with the message that needs it.
+    pub shared_receive_wait: Duration,
     /// Bytes that a queue pair copies of the responses it owes because a later request changes their memory. Above this,
     /// such a request is held until the responses have left.
     pub snapshot_max: usize,
@@ -34,6 +36,7 @@ impl Default for Transfer {
             batch: 256 << 10,
             receive_wait: Duration::from_secs(1),
             memory_wait: Duration::from_secs(5),
+            shared_receive_wait: Duration::from_secs(60),
             snapshot_max: 4 << 20,
         }
     }

@@ -143,6 +143,7 @@ impl Inner {
             // It is refused when its turn comes.
             self.answer_wait = AnswerWait::Over;
         }
+        self.holding_passed(init, now, out);
         let Some(blocked) = &mut self.blocked else {
             return;
         };
@@ -182,7 +183,8 @@ impl Inner {
             _ => None,
         };
         let blocked = self.blocked.map(|b| b.until);
-        answer.into_iter().chain(blocked).min()
+        let waits = answer.into_iter().chain(blocked);
+        waits.chain(self.holding_ends()).min()
     }
 }
 

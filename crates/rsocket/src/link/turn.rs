@@ -73,6 +73,10 @@ impl Link {
         if wc.id & RECEIVE == 0 {
             flow.sends -= 1;
             flow.stock.1 += wc.id;
+            if flow.stock.0 == flow.stock.1 {
+                // Begins again at the front: pages behind it are not taken before they are needed.
+                flow.stock = (0, 0);
+            }
             return;
         }
         let slot = (wc.id & !RECEIVE) as usize;

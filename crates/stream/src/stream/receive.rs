@@ -4,7 +4,7 @@
 
 use super::{Event, State, Stream};
 use crate::delivery::{Claim, Delivery, Run, Step};
-use crate::rx::Foreseen;
+use crate::rx::{Foreseen, SendProgress};
 use crate::time::Time;
 use crate::violation::Violation;
 use verbena_wire::Msn;
@@ -99,6 +99,11 @@ impl Stream {
     /// The number of the message that wants a receive; meaningless when none does.
     pub fn claimed_msn(&self) -> Msn {
         self.rx.claimed_msn().unwrap_or(Msn::FIRST)
+    }
+
+    /// How much of the Send that is under way has come, if one is.
+    pub fn send_progress(&self) -> Option<SendProgress> {
+        self.rx.send_progress()
     }
 
     /// Throws the rest of the message being received away (unreliable connections).

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use verbena_engine::{EngineFailure, OwnThread};
 use verbena_nic::Event;
 
 use super::Device;
+use crate::error::Error;
 
 impl Device {
-    /// What happened to objects of the low layer, oldest first; connections see to their own events.
+    /// What happened to objects of the low layer, oldest first; connections see to their own events. So many may be unread:
+    /// 65,536. Later ones are dropped, and [`Event::Missed`] says how many.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
@@ -17,6 +20,23 @@ impl Device {
     /// ```
     pub fn next_event(&self) -> Option<Event> {
         self.inner().engine.events().try_take()
+    }
+
+    /// Why the adapter failed: one of its threads panicked. [`Event::DeviceFatal`] tells of it, every queue pair is in the
+    /// error state, and every later call is refused with this cause.
+    ///
+    /// ```
+    /// assert!(verbena::Device::open()?.failure().is_none());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn failure(&self) -> Option<&EngineFailure> {
+        self.inner().engine.failure()
+    }
+
+    /// For tests only: makes one of the adapter's threads panic.
+    #[doc(hidden)]
+    pub fn provoke_panic(&self, thread: OwnThread) -> Result<(), Error> {
+        Ok(self.inner().engine.provoke_panic(thread)?)
     }
 
     /// Tells `listener` what happens to objects of the low layer, on whatever thread noticed, so it must not wait; nothing

@@ -4,7 +4,6 @@
 
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,15 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use verbena_mem::{Access, Att, Estate, Mapping, Misuse, Region, Tpt, vectored};
 use verbena_wire::{Stag, To};
 
+use super::bytes::{Bytes, Mapped, name};
 use crate::device::Domain;
 use crate::error::Error;
 use crate::registering::Registering;
-
-/// Regions begin on a page, so that nothing else shares one with them.
-const PAGE: usize = 4096;
-const _: () = assert!(PAGE <= u16::MAX as usize, "less than a page fits `lead`");
-/// What every allocation is aligned to.
-const USUAL: usize = align_of::<u64>();
 
 /// Memory of ours, registered. Operations that are under way hold many of these: it is kept small.
 #[derive(Debug)]
@@ -34,75 +28,6 @@ pub(crate) struct Block {
     start: NonNull<u8>,
     len: usize,
     mapped: Option<Box<Mapped>>,
-}
-
-/// A file that a successor can map as well (V1).
-#[derive(Debug)]
-struct Mapped {
-    mapping: Mapping,
-    /// What requests and peers call the first byte: not where it lies, if it was another process's before.
-    at: u64,
-}
-
-/// Memory of ours, without a name.
-#[derive(Debug)]
-struct Bytes {
-    start: NonNull<u8>,
-    len: usize,
-    /// How far before the first page the allocation begins.
-    lead: u16,
-    /// What it lies in if it is no allocation.
-    mapped: Option<Box<Mapped>>,
-}
-
-impl Bytes {
-    /// Zeroed bytes, of which the first one begins a page.
-    ///
-    /// A long allocation with more than the usual alignment would be written over with zeroes on the spot; one with the usual
-    /// alignment comes as untouched pages from the system, which costs nothing until somebody needs them.
-    fn allocate(len: usize) -> Result<Bytes, Error> {
-        let none = Error::Allocation { len };
-        let Some(layout) = layout(len) else {
-            return Err(none);
-        };
-        // SAFETY: the layout is not empty.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
-        let lead = base.as_ptr().align_offset(PAGE);
-        Ok(Bytes {
-            // SAFETY: less than a page ahead, and the allocation is a page longer than needed.
-            start: unsafe { base.add(lead) },
-            len,
-            lead: lead as u16,
-            mapped: None,
-        })
-    }
-}
-
-impl From<Mapped> for Bytes {
-    fn from(mapped: Mapped) -> Bytes {
-        Bytes {
-            start: mapped.mapping.start(),
-            len: mapped.mapping.len(),
-            lead: 0,
-            mapped: Some(Box::new(mapped)),
-        }
-    }
-}
-
-impl Drop for Bytes {
-    fn drop(&mut self) {
-        // A mapping unmaps itself.
-        if let (None, Some(layout)) = (&self.mapped, layout(self.len)) {
-            // SAFETY: allocated with this layout so far before the start; whoever drops this has seen to it that nobody uses
-            // the bytes any more.
-            unsafe { dealloc(self.start.as_ptr().sub(usize::from(self.lead)), layout) };
-        }
-    }
-}
-
-/// How a block of this length is allocated: a page longer, and aligned as everything is.
-fn layout(len: usize) -> Option<Layout> {
-    Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()
 }
 
 // SAFETY: the block owns its allocation; the bytes are reached by raw copies, by processor atomics, or by whoever can
@@ -180,11 +105,11 @@ impl Block {
             };
             let function = domain.function()?;
             let register = |tpt: &Tpt| {
-                // SAFETY: the memory is ours and is freed only after it was deregistered; that others write it is what
-                // everybody who uses a block reckons with.
+                // SAFETY: the memory is ours, mapped and writable, and is freed only after it was deregistered; every user of a
+                // block allows for others that write it.
                 unsafe {
                     match stag {
-                        None => tpt.register(region),
+                        None => tpt.register_unprobed(region),
                         Some(stag) => tpt.register_at(stag, region),
                     }
                 }
@@ -380,14 +305,6 @@ impl Drop for Block {
         } else {
             core::mem::forget(bytes);
         }
-    }
-}
-
-/// What requests and peers call the first byte: where it lies, unless it was another process's before.
-fn name(start: NonNull<u8>, mapped: &Option<Box<Mapped>>) -> u64 {
-    match mapped {
-        None => start.as_ptr() as u64,
-        Some(mapped) => mapped.at,
     }
 }
 

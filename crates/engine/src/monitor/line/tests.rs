@@ -39,6 +39,7 @@ fn every_line_has_the_form() {
         Event::SqDrained { qp },
         Event::LastWqe { qp },
         Event::Disconnected { qp },
+        Event::Missed { count: 12 },
     ];
     causes.extend(rdma.map(Cause::Rdma));
     let mut seen = Vec::new();

@@ -85,7 +85,10 @@ impl Bell {
             | Event::SrqLimit { .. }
             | Event::Established { .. }
             | Event::SqDrained { .. }
-            | Event::LastWqe { .. } => {}
+            | Event::LastWqe { .. }
+            | Event::Missed { .. } => {}
+            // Its queue pairs are flushed; the completions say so.
+            Event::DeviceFatal => self.ring(),
         }
     }
 

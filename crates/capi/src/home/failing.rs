@@ -1,0 +1,88 @@
+//! A device that has failed (docs/events.md, "When the adapter ends"). Every context, completion channel and identifier of the
+//! connection manager is told once, and no call waits for it any more. Contexts and channels of a failed device are refused.
+
+use core::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use super::Home;
+use crate::abi::RDMA_CM_EVENT_DEVICE_REMOVAL;
+use crate::channel::Bell;
+use crate::cm::{Link, Param};
+use crate::ear::Events;
+use crate::errno::Errno;
+use crate::log;
+use crate::mailbox::Mailbox;
+
+/// What is told when the device fails: contexts, completion channels, and identifiers of the connection manager.
+#[derive(Default)]
+pub(super) struct Bound {
+    failed: bool,
+    contexts: Vec<Weak<Events>>,
+    channels: Vec<Weak<Mailbox<Arc<Bell>>>>,
+    identifiers: Vec<Weak<Link>>,
+}
+
+impl Home {
+    /// A context that is told when the device fails; refused if it has.
+    pub(crate) fn bind_context(&self, events: &Arc<Events>) -> Result<(), Errno> {
+        self.bind(|bound| &mut bound.contexts, events)
+    }
+
+    /// The same for a completion channel.
+    pub(crate) fn bind_channel(&self, rung: &Arc<Mailbox<Arc<Bell>>>) -> Result<(), Errno> {
+        self.bind(|bound| &mut bound.channels, rung)
+    }
+
+    /// The same for an identifier.
+    pub(crate) fn bind_identifier(&self, link: &Arc<Link>) -> Result<(), Errno> {
+        if link.bound.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.bind(|bound| &mut bound.identifiers, link)
+    }
+
+    fn bind<T>(
+        &self,
+        list: impl FnOnce(&mut Bound) -> &mut Vec<Weak<T>>,
+        one: &Arc<T>,
+    ) -> Result<(), Errno> {
+        let mut bound = self.bound.lock();
+        if bound.failed {
+            return Err(Errno(libc::EIO));
+        }
+        let list = list(&mut bound);
+        // Those that are gone are forgotten whenever the list would grow.
+        if list.len() == list.capacity() {
+            list.retain(|one| one.strong_count() > 0);
+        }
+        list.push(Arc::downgrade(one));
+        Ok(())
+    }
+
+    /// The device has failed: every context and channel is told, and no call waits any more.
+    pub(super) fn fail(&self) {
+        if let Some(why) = self.device.failure() {
+            log::error(|| format!("{}: {why}", self.device.config().name));
+        }
+        let bound = {
+            let mut bound = self.bound.lock();
+            let failed = true;
+            core::mem::replace(
+                &mut *bound,
+                Bound {
+                    failed,
+                    ..Bound::default()
+                },
+            )
+        };
+        for link in bound.identifiers.iter().filter_map(Weak::upgrade) {
+            link.tell(RDMA_CM_EVENT_DEVICE_REMOVAL, 0, Param::NONE);
+        }
+        for events in bound.contexts.iter().filter_map(Weak::upgrade) {
+            events.fail();
+        }
+        for rung in bound.channels.iter().filter_map(Weak::upgrade) {
+            rung.end();
+        }
+    }
+}

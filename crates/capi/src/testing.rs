@@ -1,0 +1,19 @@
+//! What only tests of this crate do: make the adapter of the process fail. Not exported by the drop-in libraries.
+
+use core::time::Duration;
+
+use verbena::OwnThread;
+
+use crate::home::running;
+
+/// A thread of a function's adapter panics, if the process uses that function.
+pub fn provoke_panic(function: usize) -> bool {
+    let home = running(function);
+    home.is_some_and(|home| home.device.provoke_panic(OwnThread::Shard).is_ok())
+}
+
+/// A function's adapter is shut down (N8), if the process uses that function.
+pub fn shut_down(function: usize) -> bool {
+    let home = running(function);
+    home.is_some_and(|home| home.device.shut_down(Duration::ZERO).is_ok())
+}

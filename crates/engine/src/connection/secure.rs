@@ -1,0 +1,40 @@
+//! What TLS means for the startup of a connection: which refusals are told, and which checksums are needed.
+//! The handshake itself is part of every read and write of the [`Line`](super::Line).
+
+use core::net::SocketAddr;
+
+use super::starting::Starting;
+use super::startup::same_host;
+use super::{Connection, Phase};
+use crate::access::RefusedBy;
+use crate::core::Core;
+use crate::error::Error;
+use crate::sys::Socket;
+use crate::tls::TlsError;
+
+impl Connection {
+    /// A peer that came and cannot be spoken with, as TLS is or is not wanted, is counted and told of like other refusals.
+    pub(super) fn tell_refusal(&self, error: &Error) {
+        let Error::Tls { cause, .. } = error else {
+            return;
+        };
+        let by = match cause {
+            // A peer that merely goes away is not refused.
+            TlsError::Ended => return,
+            TlsError::NoTls => RefusedBy::NoTls,
+            TlsError::SpeaksTls => RefusedBy::TlsOff,
+            TlsError::Stranger(_) | TlsError::Refused(_) | TlsError::Failed(_) => RefusedBy::Tls,
+        };
+        let came = |starting: &Starting| starting.is_accepted();
+        if matches!(&*self.phase.lock(), Phase::Starting(starting) if came(starting)) {
+            self.core.access.refuse(self.peer.ip(), by);
+        }
+    }
+}
+
+impl Core {
+    /// Bytes arrive as they were sent, without checksums of ours: they stay on this host, or TLS has its own.
+    pub(super) fn is_safe(&self, socket: &Socket, peer: SocketAddr) -> bool {
+        self.tls.is_some() || same_host(socket, peer)
+    }
+}

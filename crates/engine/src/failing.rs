@@ -1,0 +1,230 @@
+//! The end of an engine that cannot go on: one of its threads panicked, or an event could not be delivered (E2).
+//! Every queue pair goes to the error state, `DeviceFatal` is raised once, every blocked call returns, and later calls are
+//! refused with the cause. The process goes on: what to do is the program's decision.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
+
+use verbena_nic::eqe::{Cause, Eqe};
+use verbena_nic::interrupts::Origin;
+use verbena_nic::vector::Shutdown;
+use verbena_nic::{Event, Outbox, QpState};
+
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::pipeline::shield;
+use crate::shard::{Served, next_token};
+use crate::sys::{self, Ready};
+
+/// The core that a thread belongs to; set when the core is complete, and a thread starts later than that.
+pub(crate) type Home = Arc<OnceLock<Weak<Core>>>;
+
+/// Why an engine failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineFailure {
+    /// One of its own threads panicked.
+    #[error("thread {thread} panicked: {message}")]
+    Panic {
+        /// The thread's name.
+        thread: String,
+        /// The panic's message.
+        message: String,
+    },
+    /// A thread cannot wait for its descriptors any more: most likely the program closed one that it did not open.
+    #[error("thread {thread} cannot wait: {cause}")]
+    Wait {
+        /// The thread's name.
+        thread: String,
+        /// What the system says.
+        cause: sys::Error,
+    },
+}
+
+/// Runs the work of one of the engine's threads to its end; a panic fails the engine.
+pub(crate) fn guard(home: impl FnOnce() -> Option<Arc<Core>>, work: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        let why = EngineFailure::Panic {
+            thread: thread_name(),
+            message: message(&*panic),
+        };
+        // What the panic carries may panic again when it is dropped.
+        shield(|| drop(panic));
+        if let Some(core) = home() {
+            core.fail(why);
+        }
+    }
+}
+
+/// The name of the calling thread.
+pub(crate) fn thread_name() -> String {
+    let thread = std::thread::current();
+    thread.name().unwrap_or("without a name").to_owned()
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}
+
+impl Core {
+    /// The engine cannot go on. Called without any lock; only the first cause counts.
+    pub(crate) fn fail(&self, why: EngineFailure) {
+        if !self.lives() || self.failure.set(Box::new(why)).is_err() {
+            return;
+        }
+        self.closing.store(true, Ordering::Release);
+        shield(|| self.numbers.close());
+        shield(|| self.residents.close());
+        self.flush_all();
+        self.controls.begin_stop();
+        self.end_waits();
+        // Last: startups that are under way are ended by their shards, which deliver what they flush.
+        self.shards.begin_stop();
+    }
+
+    /// E2: an event could not be delivered. A program that relies on events cannot go on; connections end.
+    pub(crate) fn go_down(&self, _: Shutdown) {
+        self.flush_all();
+        self.end_waits();
+    }
+
+    /// Queue pairs of every kind.
+    pub(crate) fn pair_count(&self) -> usize {
+        let (qps, uds) = (self.function.all_qps(), self.function.all_uds());
+        qps.len() + uds.len() + self.iscsi.all().len()
+    }
+
+    /// Moves every queue pair to the error state, of every kind: posted work is flushed. One that panics does not keep
+    /// the others from it.
+    pub(crate) fn flush_all(&self) {
+        for qp in self.function.all_qps() {
+            shield(|| {
+                self.act(&qp, |qp, out| {
+                    if qp.state() != QpState::Reset {
+                        qp.modify(QpState::Err, out);
+                    }
+                });
+            });
+        }
+        for qp in self.function.all_uds() {
+            shield(|| {
+                let mut out = Outbox::new();
+                if qp.state() != QpState::Reset {
+                    qp.modify(QpState::Err, &mut out);
+                }
+                self.deliver(&mut out);
+            });
+        }
+        for stream in self.iscsi.all() {
+            shield(|| {
+                let mut out = Outbox::new();
+                stream.qp.fail("the adapter ended", &mut out);
+                stream.send(&mut out);
+                self.deliver(&mut out);
+            });
+        }
+    }
+
+    /// Raises `DeviceFatal`, once, and wakes every thread that waits for something the engine would tell. It does not go
+    /// through the event queues: they may be what failed.
+    pub(crate) fn end_waits(&self) {
+        if self.over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // First: what was flushed is found by a thread that waits for completions.
+        for notify in self.listeners.everybody() {
+            shield(|| notify.end());
+        }
+        self.tell(Eqe::new(Cause::Rdma(Event::DeviceFatal)));
+        self.events.end();
+        let doors = core::mem::take(&mut *self.acceptors.lock());
+        for waiting in doors.iter().filter_map(Weak::upgrade) {
+            waiting.end();
+        }
+    }
+
+    /// Nothing is told any more: a thread must not begin to wait, as an answer.
+    pub(crate) fn check_waits(&self) -> Result<(), Error> {
+        if self.over.load(Ordering::Acquire) {
+            self.check()?;
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Why nothing is possible any more.
+    pub(crate) fn closed(&self) -> Error {
+        match self.failure.get() {
+            Some(why) => Error::Failed(why.clone()),
+            None => Error::Closed,
+        }
+    }
+}
+
+/// A kind of thread that an engine starts.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnThread {
+    /// Serves connections, listeners and timers.
+    Shard,
+    /// Serves control queue pairs.
+    Control,
+    /// Runs completion handlers on chosen processors.
+    Handler,
+}
+
+impl Engine {
+    /// Why it failed, if it did.
+    pub fn failure(&self) -> Option<&EngineFailure> {
+        self.core.failure.get().map(|why| &**why)
+    }
+
+    /// Refused once the engine has failed, is down or was shut down: nothing would end a wait that begins now.
+    pub fn check_waits(&self) -> Result<(), Error> {
+        self.core.check_waits()
+    }
+
+    /// For tests only: makes a thread of this kind panic.
+    #[doc(hidden)]
+    pub fn provoke_panic(&self, thread: OwnThread) -> Result<(), Error> {
+        match thread {
+            OwnThread::Shard => {
+                let (shard, token) = (self.core.shards.pick()?, next_token());
+                shard.serve(token, Arc::new(Panics))?;
+                shard.at(sys::now(), token);
+                Ok(())
+            }
+            OwnThread::Control => self.core.controls.provoke_panic(&self.core),
+            OwnThread::Handler => self.core.stations.provoke_panic(),
+        }
+    }
+}
+
+impl Engine {
+    /// For tests only: an event that cannot be delivered (E2).
+    #[doc(hidden)]
+    pub fn provoke_shutdown(&self) {
+        let _ = self.core.interrupts.destroy(0);
+        let _ = self
+            .core
+            .inject(Cause::Management { parameter: 0 }, Origin::NOWHERE);
+    }
+}
+
+/// Panics when its time comes.
+struct Panics;
+
+impl Served for Panics {
+    fn ready(self: Arc<Self>, _: Ready) {}
+
+    #[allow(clippy::panic, reason = "it is what a test asked for")]
+    fn expire(self: Arc<Self>, _: verbena_stream::Time) {
+        panic!("provoked by a test");
+    }
+
+    fn stop(self: Arc<Self>) {}
+}

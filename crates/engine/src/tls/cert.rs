@@ -1,0 +1,140 @@
+//! `tls = cert`: both sides present a certificate, whose chain must lead to the authority of the setting `tls_ca`.
+//!
+//! The authority decides which adapters belong together: every certificate of it that is valid now is accepted, in both
+//! directions, and its names are not looked at. Peers are known by addresses that programs exchange, either side of an
+//! out-of-band connection may be the one that connects, and the side that is connected to knows no name at all.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use super::Tls;
+use crate::config::Settings;
+use crate::keys::{self, KeyFileError};
+
+/// Bytes of one file: more than any chain of certificates that a handshake has room for.
+const MAX_FILE: usize = 256 << 10;
+
+pub(super) fn tls(settings: &Settings) -> Result<Tls, KeyFileError> {
+    let provider = super::provider();
+    let chain = Pem::read("tls_cert", settings.tls_cert.as_ref(), false)?;
+    let key = Pem::read("tls_key", settings.tls_key.as_ref(), true)?;
+    let ca = Pem::read("tls_ca", settings.tls_ca.as_ref(), false)?;
+    let private = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|e| key.wrong(e))?;
+    let mut roots = RootCertStore::empty();
+    for root in ca.certificates()? {
+        roots.add(root).map_err(|error| ca.wrong(error))?;
+    }
+    let roots = Arc::new(roots);
+    let signs = provider.key_provider.load_private_key(private);
+    let signs = signs.map_err(|error| key.wrong(error))?;
+    let certified = CertifiedKey::new(chain.certificates()?, signs);
+    certified.keys_match().map_err(|error| chain.wrong(error))?;
+    let presents = Arc::new(SingleCertAndKey::from(certified));
+    let client: Arc<dyn ResolvesClientCert> = presents.clone();
+    let server: Arc<dyn ResolvesServerCert> = presents;
+    let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+    let clients = clients.build().map_err(|error| ca.wrong(error))?;
+    let servers = Arc::new(AnyOf {
+        roots,
+        algorithms: provider.signature_verification_algorithms,
+    });
+    let made = Tls::of(provider, (client, server), (servers, clients));
+    made.map_err(|error| chain.wrong(error))
+}
+
+/// A file of the settings.
+struct Pem {
+    setting: &'static str,
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Pem {
+    fn read(
+        setting: &'static str,
+        path: Option<&PathBuf>,
+        secret: bool,
+    ) -> Result<Pem, KeyFileError> {
+        // Settings without one of them are refused before (`Settings::contradictions`).
+        let path = path.map_or(Path::new(""), PathBuf::as_path);
+        let bytes = keys::read_file(setting, path, MAX_FILE, secret)?;
+        Ok(Pem {
+            setting,
+            path: path.to_owned(),
+            bytes,
+        })
+    }
+
+    fn wrong(&self, error: impl core::fmt::Display) -> KeyFileError {
+        KeyFileError::content(self.setting, &self.path, error)
+    }
+
+    /// At least one.
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, KeyFileError> {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        let all = all.map_err(|error| self.wrong(error))?;
+        if all.is_empty() {
+            return Err(self.wrong("no certificate"));
+        }
+        Ok(all)
+    }
+}
+
+/// Accepts servers with any valid certificate of the authority, whatever their names are.
+#[derive(Debug)]
+struct AnyOf {
+    roots: Arc<RootCertStore>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyOf {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let end_entity = ParsedCertificate::try_from(end_entity)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &end_entity,
+            &self.roots,
+            intermediates,
+            now,
+            self.algorithms.all,
+        )?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,132 @@
+//! The state machine of rustls, for either side, one step at a time: records in, plaintext and records out.
+//! It has no buffers of its own for them: input that a step did not use must be there again at the next one.
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
+};
+
+use super::TlsError;
+
+/// One side of a connection.
+pub(super) enum Machine {
+    Client(Box<UnbufferedClientConnection>),
+    Server(Box<UnbufferedServerConnection>),
+}
+
+/// What to do as soon as records can be made.
+pub(super) enum Make<'a> {
+    Nothing,
+    Data(&'a [u8], &'a mut [u8]),
+    CloseNotify(&'a mut [u8]),
+}
+
+/// What one step of the machine came to.
+pub(super) enum Step {
+    /// There is more to do.
+    More,
+    /// The next record is not complete.
+    Blocked,
+    /// So many bytes were made.
+    Made(usize),
+    Closed,
+    Failed(TlsError),
+}
+
+impl Machine {
+    pub(super) fn is_handshaking(&self) -> bool {
+        match self {
+            Machine::Client(c) => c.is_handshaking(),
+            Machine::Server(s) => s.is_handshaking(),
+        }
+    }
+
+    pub(super) fn protocol(&self) -> Option<&[u8]> {
+        match self {
+            Machine::Client(c) => c.alpn_protocol(),
+            Machine::Server(s) => s.alpn_protocol(),
+        }
+    }
+
+    pub(super) fn step(
+        &mut self,
+        input: &mut [u8],
+        make: Make<'_>,
+        out: &mut Vec<u8>,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> (usize, Step) {
+        match self {
+            Machine::Client(c) => step(c.process_tls_records(input), make, out, take),
+            Machine::Server(s) => step(s.process_tls_records(input), make, out, take),
+        }
+    }
+}
+
+/// One step: how many bytes of the input it used, and what it came to.
+fn step<Side>(
+    status: UnbufferedStatus<'_, '_, Side>,
+    make: Make<'_>,
+    out: &mut Vec<u8>,
+    take: &mut dyn FnMut(&[u8]),
+) -> (usize, Step) {
+    let mut used = status.discard;
+    let step = match status.state {
+        Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+            match traffic.next_record() {
+                None => break Step::More,
+                Some(Ok(record)) => {
+                    used += record.discard;
+                    take(record.payload);
+                }
+                Some(Err(error)) => break Step::Failed(error.into()),
+            }
+        },
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            let at = out.len();
+            if let Err(EncodeError::InsufficientSize(size)) = data.encode(&mut []) {
+                out.resize(at + size.required_size, 0);
+                // It fits now.
+                let _ = data.encode(&mut out[at..]);
+            }
+            Step::More
+        }
+        Ok(ConnectionState::TransmitTlsData(data)) => {
+            // It waits in `out`, before whatever is made later.
+            data.done();
+            Step::More
+        }
+        Ok(ConnectionState::WriteTraffic(traffic)) => write(traffic, make),
+        Ok(ConnectionState::BlockedHandshake) => Step::Blocked,
+        Ok(ConnectionState::PeerClosed) => Step::Closed,
+        Ok(ConnectionState::Closed) => Step::Blocked,
+        // No early data is ever accepted.
+        Ok(_) => Step::Failed(TlsError::Failed("unexpected data".to_owned())),
+        Err(error) => Step::Failed(error.into()),
+    };
+    (used, step)
+}
+
+fn write<Side>(mut traffic: WriteTraffic<'_, Side>, make: Make<'_>) -> Step {
+    let made = match make {
+        Make::Nothing => return Step::Blocked,
+        Make::Data(plain, sealed) => traffic.encrypt(plain, sealed),
+        Make::CloseNotify(sealed) => traffic.queue_close_notify(sealed),
+    };
+    match made {
+        Ok(len) => Step::Made(len),
+        Err(EncryptError::InsufficientSize(_)) => Step::Blocked,
+        Err(error) => Step::Failed(TlsError::Failed(error.to_string())),
+    }
+}
+
+impl Make<'_> {
+    /// The same once more.
+    pub(super) fn again(&mut self) -> Make<'_> {
+        match self {
+            Make::Nothing => Make::Nothing,
+            Make::Data(plain, sealed) => Make::Data(plain, sealed),
+            Make::CloseNotify(sealed) => Make::CloseNotify(sealed),
+        }
+    }
+}

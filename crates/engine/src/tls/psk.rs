@@ -1,0 +1,205 @@
+//! `tls = psk`: both sides authenticate by a key pair that follows from the shared `key`.
+//!
+//! rustls has no external pre-shared keys (RFC 8446 §2.2). Instead an Ed25519 key pair is derived from the `key` by HKDF, and
+//! presented as a raw public key (RFC 7250): a side that has the `key` knows the only public key that it may accept, and a
+//! side without it cannot sign. The first key is presented, and those of all keys are accepted, so that keys can be
+//! exchanged one after the other as with the proof of [`crate::keyed`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hmac::{Hmac, Mac};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, ResolvesClientCert};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{
+    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
+    SignatureScheme,
+};
+use sha2::Sha256;
+
+use super::Tls;
+use crate::config::Key;
+use crate::keys::{KeyFileError, Keys};
+
+/// Salt and context of the derivation (RFC 5869): a pair that follows from a `key` is good for nothing else.
+const SALT: &[u8] = b"verbena tls psk 1";
+const CONTEXT: &[u8] = b"Ed25519 seed";
+
+/// What stands before the seed of an Ed25519 key in PKCS #8 (RFC 8410 §7).
+const PKCS8: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+pub(super) fn tls(keys: &Keys) -> Result<Tls, KeyFileError> {
+    make(super::provider(), keys)
+        .map_err(|error| KeyFileError::content("tls", Path::new("the key"), error))
+}
+
+pub(super) fn make(provider: Arc<CryptoProvider>, keys: &Keys) -> Result<Tls, Error> {
+    let pairs = keys.iter().map(|key| {
+        let key = provider
+            .key_provider
+            .load_private_key(private(key).into())?;
+        let public = key.public_key().map(SubjectPublicKeyInfoDer::into_owned);
+        let public = public.ok_or(Error::General("a key pair without a public key".to_owned()))?;
+        Ok((key, public))
+    });
+    let pairs = pairs.collect::<Result<Vec<_>, Error>>()?;
+    let known = pairs.iter().map(|(_, public)| public.clone()).collect();
+    // Settings without a key are refused before (`Settings::contradictions`).
+    let first = pairs.into_iter().next();
+    let (key, public) = first.ok_or(Error::NoCertificatesPresented)?;
+    let pair = CertifiedKey::new(vec![CertificateDer::from(public.to_vec())], key);
+    let pair = Arc::new(pair);
+    let judge = Arc::new(Known {
+        keys: known,
+        algorithms: provider.signature_verification_algorithms,
+    });
+    let client: Arc<dyn ResolvesClientCert> =
+        Arc::new(AlwaysResolvesClientRawPublicKeys::new(pair.clone()));
+    let server: Arc<dyn ResolvesServerCert> =
+        Arc::new(AlwaysResolvesServerRawPublicKeys::new(pair));
+    Tls::of(provider, (client, server), (judge.clone(), judge))
+}
+
+/// HKDF with SHA-256 for as many bytes as one block of it has (RFC 5869 §2).
+pub(super) fn private(key: &Key) -> PrivatePkcs8KeyDer<'static> {
+    let extracted = mac(SALT, &[key.bytes()]);
+    let seed = mac(&extracted, &[CONTEXT, &[1]]);
+    PrivatePkcs8KeyDer::from([&PKCS8[..], &seed].concat())
+}
+
+fn mac(key: &[u8], words: &[&[u8]]) -> [u8; 32] {
+    // HMAC takes keys of any length.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
+        return [0; 32];
+    };
+    for word in words {
+        mac.update(word);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+/// Accepts the public keys that follow from the shared keys, and nothing else.
+#[derive(Debug)]
+struct Known {
+    keys: Vec<SubjectPublicKeyInfoDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Known {
+    fn judge(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
+        let known = |key: &SubjectPublicKeyInfoDer<'_>| key.as_ref() == presented.as_ref();
+        if self.keys.iter().any(known) {
+            Ok(())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify(
+        &self,
+        message: &[u8],
+        presented: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(presented.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
+    }
+}
+
+/// TLS 1.2 is never agreed on.
+fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
+    Err(PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
+}
+
+impl ServerCertVerifier for Known {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.judge(end_entity)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Known {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.judge(end_entity)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,388 @@
+//! One TLS connection between a socket and the bytes of a stream: the handshake, then records both ways.
+//!
+//! It reads and writes as the socket itself would, without waiting. Between two calls it keeps what cannot be anywhere else:
+//! ciphertext of a record that is not complete, plaintext that found no place, ciphertext that found no room in the socket.
+//! Each of them is bounded: by [`MAX_RECORD`] before the peer is authenticated, by [`BURST`] and a record afterwards.
+//! A record that cannot be decrypted ends the connection, and so does an end without close_notify: nothing that was not
+//! authenticated is given to the reader.
+
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::{ClientConfig, ServerConfig};
+use verbena_mem::{Sources, Targets};
+use verbena_nic::Moved;
+
+use super::PROTOCOL;
+use super::error::{ALERT, TlsError};
+use super::machine::{Machine, Make, Step};
+use super::stage::{self, BURST, MAX_RECORD, Stage};
+use crate::sys::{Socket, read_into, write_from};
+
+/// Reads from the socket for one call, while they complete no record: a peer may send empty ones for ever.
+const RECEIVES: usize = 4;
+/// Room that a buffer may keep while it is empty.
+const KEPT: usize = 32 << 10;
+
+/// What a peer is told that speaks something else: a fatal `unexpected_message`.
+const UNEXPECTED: [u8; 7] = [ALERT, 3, 3, 0, 2, 2, 10];
+
+/// One connection.
+pub(crate) struct Session {
+    machine: Machine,
+    state: State,
+    /// The reader knows that nothing more comes.
+    told: bool,
+    /// The peer has sent something.
+    heard: bool,
+    /// close_notify was made.
+    closed: bool,
+    /// Received and not decrypted.
+    cipher: Vec<u8>,
+    /// Decrypted and not read, from `read` on.
+    plain: Vec<u8>,
+    read: usize,
+    /// Encrypted and not sent, from `sent` on.
+    out: Vec<u8>,
+    sent: usize,
+}
+
+/// What can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Handshake,
+    Open,
+    /// The peer said close_notify; it may still be written to.
+    Ended,
+    Failed(TlsError),
+}
+
+/// What became of bytes that wait for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Nothing is left.
+    Done,
+    /// The socket is full.
+    Full,
+    Broken,
+}
+
+impl Session {
+    pub(super) fn client(config: Arc<ClientConfig>) -> Result<Session, TlsError> {
+        // No name is sent, and none is looked at (`enable_sni`, the verifiers).
+        let nobody = ServerName::try_from("verbena.invalid");
+        let nobody = nobody.map_err(|error| TlsError::Failed(error.to_string()))?;
+        let machine = UnbufferedClientConnection::new(config, nobody)?;
+        Ok(Session::new(Machine::Client(Box::new(machine))))
+    }
+
+    pub(super) fn server(config: Arc<ServerConfig>) -> Result<Session, TlsError> {
+        let machine = UnbufferedServerConnection::new(config)?;
+        Ok(Session::new(Machine::Server(Box::new(machine))))
+    }
+
+    fn new(machine: Machine) -> Session {
+        Session {
+            machine,
+            state: State::Handshake,
+            told: false,
+            heard: false,
+            closed: false,
+            cipher: Vec::new(),
+            plain: Vec::new(),
+            read: 0,
+            out: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// Why it failed, if it did.
+    pub(crate) fn failure(&self) -> Option<&TlsError> {
+        match &self.state {
+            State::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The handshake is not over.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.state == State::Handshake
+    }
+
+    /// A read would give something that the socket does not tell of.
+    pub(crate) fn has_unread(&self) -> bool {
+        let more = match self.state {
+            State::Handshake | State::Open => has_record(&self.cipher),
+            State::Ended | State::Failed(_) => !self.told,
+        };
+        more || self.read < self.plain.len()
+    }
+
+    /// Something waits for room in the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
+    /// Fills the places with what came, like [`Carrier::read`](verbena_nic::Carrier::read). Before the handshake is over
+    /// it does what that takes.
+    pub(crate) fn read(&mut self, socket: &Socket, targets: &mut Targets<'_>) -> Moved {
+        let wanted = targets.bytes();
+        if wanted == 0 {
+            return Moved::Nothing;
+        }
+        let got = targets.fill_at(0, self.plain.get(self.read..).unwrap_or_default());
+        self.read += got;
+        if self.read == self.plain.len() {
+            empty(&mut self.plain);
+            self.read = 0;
+        }
+        if got > 0 {
+            return Moved::Bytes(got);
+        }
+        let moved = stage::with(|stage| self.receive(socket, targets, wanted, stage));
+        // What the handshake has to say, or why it failed; without room it waits for some.
+        self.flush(socket);
+        moved
+    }
+
+    fn receive(
+        &mut self,
+        socket: &Socket,
+        targets: &mut Targets<'_>,
+        wanted: usize,
+        stage: &mut Stage,
+    ) -> Moved {
+        let came = &mut stage.came;
+        let mut len = self.cipher.len();
+        came[..len].copy_from_slice(&self.cipher);
+        let (mut got, mut end) = (0, Moved::Nothing);
+        let (mut rest, mut receives) = (Vec::new(), 0);
+        loop {
+            let used = self.decrypt(&mut came[..len], |bytes| {
+                let n = targets.fill_at(got, bytes);
+                rest.extend_from_slice(&bytes[n..]);
+                got += n;
+                got < wanted
+            });
+            came.copy_within(used..len, 0);
+            len -= used;
+            let over = matches!(self.state, State::Ended | State::Failed(_));
+            if got > 0 || over || receives == RECEIVES {
+                break;
+            }
+            receives += 1;
+            let limit = match self.state {
+                State::Handshake => MAX_RECORD,
+                _ => came.len().min(len + wanted + MAX_RECORD),
+            };
+            if len >= limit {
+                let error = "the peer sent more than a handshake has room for";
+                self.state = State::Failed(TlsError::Failed(error.to_owned()));
+                break;
+            }
+            match read_into(socket, &mut came[len..limit]) {
+                Moved::Bytes(n) => len += n,
+                other => {
+                    end = other;
+                    break;
+                }
+            }
+            self.hear(&came[..len]);
+        }
+        empty(&mut self.cipher);
+        self.cipher.extend_from_slice(&came[..len]);
+        self.plain = rest;
+        if got > 0 {
+            return Moved::Bytes(got);
+        }
+        if matches!(end, Moved::End | Moved::Broken | Moved::Fault) && self.failure().is_none() {
+            self.state = State::Failed(TlsError::Ended);
+        }
+        self.told = matches!(self.state, State::Ended | State::Failed(_));
+        match self.state {
+            State::Failed(_) => Moved::Broken,
+            State::Ended => Moved::End,
+            State::Handshake | State::Open => Moved::Nothing,
+        }
+    }
+
+    /// Looks at the first bytes of all: a peer that speaks something else is not asked for the rest of a record.
+    fn hear(&mut self, bytes: &[u8]) {
+        if !self.heard && !TlsError::may_be_tls(bytes) {
+            self.out.extend_from_slice(&UNEXPECTED);
+            self.state = State::Failed(TlsError::NoTls);
+        }
+        self.heard = true;
+    }
+
+    /// Decrypts until `input` has no complete record any more or `take` wants none; how many bytes of it are used.
+    fn decrypt(&mut self, input: &mut [u8], mut take: impl FnMut(&[u8]) -> bool) -> usize {
+        let mut used = 0;
+        let mut wants = true;
+        while wants && !matches!(self.state, State::Ended | State::Failed(_)) {
+            let mut take = |bytes: &[u8]| wants = take(bytes);
+            let rest = &mut input[used..];
+            let (n, step) = self
+                .machine
+                .step(rest, Make::Nothing, &mut self.out, &mut take);
+            used += n;
+            match step {
+                Step::More | Step::Made(_) => {}
+                Step::Blocked => break,
+                Step::Closed => self.state = State::Ended,
+                Step::Failed(error) => {
+                    self.fail(error, &mut input[used..]);
+                    break;
+                }
+            }
+        }
+        if self.state == State::Handshake && !self.machine.is_handshaking() {
+            self.state = match self.machine.protocol() {
+                Some(PROTOCOL) => State::Open,
+                _ => {
+                    let error = "the peer did not agree on the protocol";
+                    State::Failed(TlsError::Failed(error.to_owned()))
+                }
+            };
+        }
+        used
+    }
+
+    /// It failed: what the peer is told of it is all that is left to do.
+    fn fail(&mut self, error: TlsError, rest: &mut [u8]) {
+        self.state = State::Failed(error);
+        let sealed = &mut [0; 256];
+        let make = Make::CloseNotify(&mut sealed[..0]);
+        // The alert stands before anything else.
+        let _ = self.machine.step(rest, make, &mut self.out, &mut |_| ());
+    }
+
+    /// Sends the bytes of the sources, like [`Carrier::write`](verbena_nic::Carrier::write). What is reported as sent may
+    /// wait for room: see [`flush`](Session::flush).
+    pub(crate) fn write(&mut self, socket: &Socket, sources: &Sources<'_>) -> Moved {
+        if self.is_handshaking() {
+            return Moved::Nothing;
+        }
+        if self.failure().is_some() || self.closed {
+            return Moved::Broken;
+        }
+        match self.flush(socket) {
+            Flush::Done => {}
+            Flush::Full => return Moved::Nothing,
+            Flush::Broken => return Moved::Broken,
+        }
+        stage::with(|stage| {
+            stage.plain.clear();
+            let n = sources.copy_to(&mut stage.plain, BURST);
+            if n == 0 {
+                return Moved::Nothing;
+            }
+            let make = Make::Data(&stage.plain, &mut stage.sealed);
+            match self.make(make) {
+                Some(len) if self.send(socket, &stage.sealed[..len]) => Moved::Bytes(n),
+                _ => Moved::Broken,
+            }
+        })
+    }
+
+    /// Makes records; how many bytes they have. What was received is not lost by it.
+    fn make(&mut self, mut make: Make<'_>) -> Option<usize> {
+        let (mut cipher, mut used) = (core::mem::take(&mut self.cipher), 0);
+        let made = loop {
+            let again = make.again();
+            let plain = &mut self.plain;
+            let mut take = |bytes: &[u8]| plain.extend_from_slice(bytes);
+            let rest = &mut cipher[used..];
+            let (n, step) = self.machine.step(rest, again, &mut self.out, &mut take);
+            used += n;
+            match step {
+                Step::More => {}
+                Step::Closed => self.state = State::Ended,
+                Step::Made(len) => break Some(len),
+                Step::Blocked => break None,
+                Step::Failed(error) => {
+                    self.fail(error, &mut cipher[used..]);
+                    break None;
+                }
+            }
+        };
+        cipher.drain(..used);
+        self.cipher = cipher;
+        made
+    }
+
+    /// Sends records, behind what waits; false if the connection is broken.
+    fn send(&mut self, socket: &Socket, sealed: &[u8]) -> bool {
+        let mut now = 0;
+        while !self.has_unsent() && now < sealed.len() {
+            match write_from(socket, &sealed[now..]) {
+                Moved::Bytes(n) => now += n,
+                Moved::Nothing => break,
+                Moved::End | Moved::Broken | Moved::Fault => return false,
+            }
+        }
+        self.out.extend_from_slice(&sealed[now..]);
+        true
+    }
+
+    /// Sends what waits for room.
+    pub(crate) fn flush(&mut self, socket: &Socket) -> Flush {
+        while self.has_unsent() {
+            match write_from(socket, &self.out[self.sent..]) {
+                Moved::Bytes(n) => self.sent += n,
+                Moved::Nothing => return Flush::Full,
+                Moved::End | Moved::Broken | Moved::Fault => {
+                    empty(&mut self.out);
+                    self.sent = 0;
+                    return Flush::Broken;
+                }
+            }
+        }
+        empty(&mut self.out);
+        self.sent = 0;
+        Flush::Done
+    }
+
+    /// Says that nothing more comes from us, once, and sends what waits.
+    pub(crate) fn close(&mut self, socket: &Socket) -> Flush {
+        let open = matches!(self.state, State::Open | State::Ended);
+        if open && !self.closed {
+            let sealed = &mut [0; 256];
+            if let Some(len) = self.make(Make::CloseNotify(sealed)) {
+                self.out.extend_from_slice(&sealed[..len]);
+            }
+        }
+        self.closed = true;
+        self.flush(socket)
+    }
+}
+
+/// A complete record is at the front.
+fn has_record(cipher: &[u8]) -> bool {
+    let len = cipher
+        .get(3..5)
+        .map(|len| u16::from_be_bytes([len[0], len[1]]));
+    len.is_some_and(|len| cipher.len() - 5 >= usize::from(len))
+}
+
+/// Empties a buffer, which keeps some room.
+fn empty(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > KEPT {
+        *buffer = Vec::new();
+    } else {
+        buffer.clear();
+    }
+}
+
+impl core::fmt::Debug for Session {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Session")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! An engine that fails, because one of its own threads panics: every wait ends, posted work is flushed, and later calls say why.
+
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use crate::common::datagrams::{self, HERE};
+use crate::common::{
+    LIMITS, PATIENCE, SEND, Side, join, loopback, make_qp, see_the_end, wait, within,
+};
+use verbena_engine::handler::Place;
+use verbena_engine::{Engine, EngineFailure, Error, HandlerOptions, IscsiOptions, OwnThread, sys};
+use verbena_nic::{Arm, Event, OnFailure, QpState, Status};
+
+const KINDS: [OwnThread; 3] = [OwnThread::Shard, OwnThread::Control, OwnThread::Handler];
+
+/// A side whose engine has a thread of every kind.
+fn side() -> Side {
+    let side = Side::new(&[("shards", "2")]);
+    let processor = sys::processors().unwrap()[0];
+    let options = HandlerOptions {
+        place: Place::Processors(vec![processor]),
+        ..HandlerOptions::new(|_| ())
+    };
+    side.engine.set_handler(&options).unwrap();
+    side
+}
+
+fn is_failure(error: &Error, thread: OwnThread) -> bool {
+    let prefix = match thread {
+        OwnThread::Shard => "verbena-",
+        OwnThread::Control => "verbena-control",
+        OwnThread::Handler => "verbena-norm",
+    };
+    let Error::Failed(why) = error else {
+        return false;
+    };
+    let EngineFailure::Panic { thread, message } = &**why else {
+        return false;
+    };
+    thread.starts_with(prefix) && message.contains("provoked by a test")
+}
+
+/// Waits on a thread of its own for the inbox's descriptor.
+fn readable(fd: impl AsFd + Send + 'static) -> Receiver<()> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let poller = sys::Poller::new().unwrap();
+        poller.add(&fd, 0, sys::Interest::READ).unwrap();
+        poller.wait(&mut Vec::new(), None).unwrap();
+        tell.send(()).unwrap();
+    });
+    told
+}
+
+#[test]
+fn a_panic_flushes_tells_and_wakes() {
+    for kind in KINDS {
+        within(3 * PATIENCE, move || panics(kind));
+    }
+}
+
+fn panics(kind: OwnThread) {
+    let (a, b) = (side(), Side::new(&[]));
+    join(&a, &b);
+    a.receive(1, &[a.sge(0, 8)]);
+    // Waits for a receive at the peer, for ever.
+    a.post(2, SEND, &[a.sge(0, 8)]);
+    let idle = make_qp(&a.engine, &a.cq, a.pd);
+
+    let (notify, completed) = mpsc::channel();
+    a.cq.listen(Some(Arc::new(move || notify.send(()).unwrap_or(()))));
+    a.cq.arm(Arm::Next);
+    let inbox = readable(a.engine.events().as_fd().try_clone_to_owned().unwrap());
+    let listening = Arc::new(a.engine.listen(loopback(), 4).unwrap());
+    let accepts: Vec<_> = (0..2)
+        .map(|_| {
+            let (listening, (tell, told)) = (listening.clone(), mpsc::channel());
+            std::thread::spawn(move || tell.send(listening.next().map(|_| ())).unwrap());
+            told
+        })
+        .collect();
+    // Takes the connection and says nothing.
+    let silent = TcpListener::bind(loopback()).unwrap();
+    let (tell, connected) = mpsc::channel();
+    let to = silent.local_addr().unwrap();
+    idle.connect(to, b"", move |r| tell.send(r).unwrap())
+        .unwrap();
+
+    a.engine.provoke_panic(kind).unwrap();
+
+    let told = |what: &Receiver<_>| what.recv_timeout(PATIENCE).expect("the wait goes on");
+    told(&inbox);
+    told(&completed);
+    for accept in &accepts {
+        let error = accept.recv_timeout(PATIENCE).unwrap().unwrap_err();
+        assert!(is_failure(&error, kind), "{error}");
+    }
+    let refused = connected.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert!(is_failure(&refused, kind), "{refused}");
+
+    let events: Vec<_> = std::iter::from_fn(|| a.engine.events().try_take()).collect();
+    let fatal = events.iter().filter(|e| **e == Event::DeviceFatal).count();
+    assert_eq!(fatal, 1, "{events:?}");
+    assert_eq!(a.qp.state(), QpState::Err);
+    let mut flushed = a.statuses(2);
+    flushed.sort_by_key(|(id, _)| *id);
+    let flush = Status::WrFlushErr;
+    assert_eq!(flushed, [(1, flush), (2, flush)]);
+
+    let refused = a.engine.create_cq(4).unwrap_err();
+    assert!(is_failure(&refused, kind), "{refused}");
+    let refused = a.engine.listen(loopback(), 1).unwrap_err();
+    assert!(is_failure(&refused, kind), "{refused}");
+    assert!(a.qp.post_receive(&RECEIVE).is_err());
+    assert!(a.engine.failure().is_some());
+    wait("the peer sees the end", || {
+        b.qp.view().peer_gone || b.qp.state() == QpState::Err
+    });
+}
+
+const RECEIVE: verbena_nic::ReceiveWr<'static> = verbena_nic::ReceiveWr {
+    id: 9,
+    scatter: &[],
+};
+
+/// Other engines of the process, and other functions of the adapter, have threads of their own.
+#[test]
+fn a_panic_leaves_other_engines_alone() {
+    let (a, b, c) = (side(), Side::new(&[]), Side::new(&[]));
+    join(&b, &c);
+    a.engine.provoke_panic(OwnThread::Shard).unwrap();
+    wait("the failure", || a.engine.failure().is_some());
+    c.receive(1, &[c.sge(0, 8)]);
+    b.post(2, SEND, &[b.sge(0, 8)]);
+    assert_eq!(b.statuses(1), [(2, Status::Success)]);
+    assert_eq!(c.statuses(1), [(1, Status::Success)]);
+}
+
+/// Requests of control queue pairs that were posted are answered, whatever thread panicked.
+#[test]
+fn a_panic_ends_queued_registrations() {
+    for kind in KINDS {
+        let a = side();
+        let control = a.engine.create_control(None, 8).unwrap();
+        let (open, gate) = mpsc::channel::<()>();
+        let (busy, begun) = mpsc::channel();
+        let gate = std::sync::Mutex::new(gate);
+        let hold = move |_| {
+            busy.send(()).unwrap();
+            let _ = gate.lock().unwrap().recv();
+        };
+        control.create_cq(1, 4, Some(Box::new(hold))).unwrap();
+        begun.recv_timeout(PATIENCE).unwrap();
+        let (tell, told) = mpsc::channel();
+        let answer = move |outcome| drop(tell.send(outcome));
+        control.create_cq(2, 4, Some(Box::new(answer))).unwrap();
+        a.engine.provoke_panic(kind).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        drop(open);
+        let outcome: Result<(), Error> = told.recv_timeout(PATIENCE).unwrap();
+        // A panic elsewhere may come after the request was done.
+        assert!(outcome.is_err() || kind != OwnThread::Control, "{kind:?}");
+        wait("the failure", || a.engine.failure().is_some());
+        assert!(control.create_cq(3, 4, None).is_err());
+    }
+}
+
+/// A way in which an engine ends.
+type End = fn(&Engine);
+
+/// Posted work of every kind of queue pair is flushed, and one event tells of the end, however the engine ends (N8, E2).
+#[test]
+fn every_end_covers_every_queue_pair() {
+    let ends: [(&str, End); 3] = [
+        ("N8", |engine| {
+            let ended = engine.shut_down(Duration::from_millis(50)).unwrap();
+            assert_eq!((ended.finished, ended.flushed), (3, 0));
+        }),
+        ("E2", Engine::provoke_shutdown),
+        ("panic", |engine| {
+            engine.provoke_panic(OwnThread::Shard).unwrap()
+        }),
+    ];
+    for (name, end) in ends {
+        let (a, b) = (Side::new(&[("device", HERE)]), Side::new(&[]));
+        join(&a, &b);
+        let ud = datagrams::make(&a.engine, &a.cq, a.pd);
+        datagrams::ready(&ud);
+        let target = TcpListener::bind(loopback()).unwrap();
+        let options = IscsiOptions {
+            pd: a.pd,
+            limits: LIMITS,
+            on_failure: OnFailure::default(),
+            patience: PATIENCE,
+        };
+        let to = target.local_addr().unwrap();
+        let iscsi = a.engine.connect_iscsi(to, (&a.cq, &a.cq), options).unwrap();
+        let (stream, _) = target.accept().unwrap();
+
+        let scatter = [a.sge(0, 4096)];
+        let receive = |id| verbena_nic::ReceiveWr {
+            id,
+            scatter: &scatter,
+        };
+        a.qp.post_receive(&receive(1)).unwrap();
+        ud.post_receive(&receive(2)).unwrap();
+        iscsi.post_receives(&[receive(3)]).unwrap();
+        end(&a.engine);
+
+        let mut flushed = a.statuses(3);
+        flushed.sort_by_key(|(id, _)| *id);
+        let expected = [1, 2, 3].map(|id| (id, Status::WrFlushErr));
+        assert_eq!(flushed, expected, "{name}");
+        let states = [a.qp.state(), ud.state(), iscsi.state()];
+        assert_eq!(states, [QpState::Err; 3], "{name}");
+        let told = || std::iter::from_fn(|| a.engine.events().try_take());
+        wait("the event", || told().any(|e| e == Event::DeviceFatal));
+        assert!(a.engine.create_cq(4).is_err(), "{name}");
+        if name != "E2" {
+            // Otherwise flushed at once: only events cannot be delivered.
+            assert!(ud.post_receive(&receive(4)).is_err(), "{name}");
+            assert!(iscsi.post_receives(&[receive(4)]).is_err(), "{name}");
+        }
+        see_the_end(&stream);
+    }
+}

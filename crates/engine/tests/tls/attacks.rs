@@ -1,0 +1,260 @@
+//! What an attacker can send or do to packets: handshakes that end anywhere, records that were changed, ends that were forged.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use verbena_engine::{Error, Listening};
+use verbena_nic::{Status, Wc};
+
+use crate::common::{
+    PATIENCE, SEND, Side, admit, alone, dial, loopback, make_qp, pattern, resident, see_the_end,
+    wait, write_to,
+};
+use crate::relay::{Attack, Relay, join_through};
+use crate::{ONE, psk, talk, with};
+
+/// Accepts everything, until it is told to stop.
+fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
+    let mut kept = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        match door.try_next().unwrap() {
+            Some(request) => {
+                let qp = make_qp(&side.engine, &side.cq, side.pd);
+                // The peer may have gone.
+                let _ = request.accept(&qp, b"", |_| ());
+                kept.push(qp);
+            }
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Every end of the startup, in both directions, is noticed at once and harms nobody else.
+#[test]
+fn a_startup_cut_anywhere_ends_at_once() {
+    let _alone = alone();
+    let settings = [
+        &psk(ONE)[1..],
+        &[("startup_timeout", "60s"), ("half_open", "4")],
+    ]
+    .concat();
+    let (a, b) = (Side::new(&settings), Side::new(&settings));
+    let whole = join_through(&a, &b);
+    let lengths = [0, 1].map(|way| whole.seen(way).len());
+    let door = b.engine.listen(loopback(), 16).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| accept_all(&door, &b, &stop));
+        for way in [0, 1] {
+            for at in (0..lengths[way]).step_by(11) {
+                let relay = Relay::new(door.local().unwrap());
+                relay.attack(way, Attack::Cut, at);
+                let qp = make_qp(&a.engine, &a.cq, a.pd);
+                let result = dial(&qp, relay.at);
+                assert!(!matches!(result, Err(Error::Timeout { .. })), "{way} {at}");
+                relay.end();
+            }
+        }
+        // Bytes that were changed are noticed as well.
+        for way in [0, 1] {
+            for at in (0..lengths[way] * 2 / 3).step_by(37) {
+                let relay = Relay::new(door.local().unwrap());
+                relay.attack(way, Attack::Flip, at);
+                let qp = make_qp(&a.engine, &a.cq, a.pd);
+                // Some bytes of the first message mean nothing, and a length that has grown waits for more.
+                let (done, told) = mpsc::channel();
+                qp.connect(relay.at, b"", move |r| drop(done.send(r)))
+                    .unwrap();
+                std::thread::sleep(Duration::from_millis(3));
+                relay.end();
+                drop(told.recv_timeout(PATIENCE).unwrap());
+            }
+        }
+        let qp = make_qp(&a.engine, &a.cq, a.pd);
+        dial(&qp, door.local().unwrap()).unwrap();
+        stop.store(true, Ordering::Release);
+    });
+}
+
+/// A ClientHello of ours, as it goes over the wire.
+fn client_hello() -> Vec<u8> {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let side = with(ONE);
+    let at = listener.local_addr().unwrap();
+    side.qp.connect(at, b"", |_| ()).unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    let mut head = [0; 5];
+    raw.read_exact(&mut head).unwrap();
+    let mut hello = head.to_vec();
+    hello.resize(5 + usize::from(u16::from_be_bytes([head[3], head[4]])), 0);
+    raw.read_exact(&mut hello[5..]).unwrap();
+    hello
+}
+
+#[test]
+fn hostile_handshakes_are_answered_and_closed() {
+    let _alone = alone();
+    let b = with(ONE);
+    let door = b.engine.listen(loopback(), 16).unwrap();
+    let to = door.local().unwrap();
+    let hello = client_hello();
+    let garbage: Vec<u8> = pattern(40_000, 9);
+    // A record that says it is the longest there is, and a handshake message that says so in many of them.
+    let long_record = [&[22, 3, 1, 0x40, 0][..], &vec![1; 16_384]].concat();
+    let fragments = [22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff].repeat(8000);
+    let cases: [&[u8]; 6] = [
+        b"MPA ID Req Frame\0\x01\0\0",
+        &garbage,
+        &[&hello[..], &garbage].concat(),
+        &long_record,
+        &fragments,
+        &[21, 3, 3, 0, 2, 2, 40],
+    ];
+    for bytes in cases {
+        let begun = Instant::now();
+        let mut raw = TcpStream::connect(to).unwrap();
+        // It may be closed while this is written.
+        let _ = raw.write_all(bytes);
+        see_the_end(&raw);
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            &bytes[..5]
+        );
+    }
+    // Silence, before the first byte and within the first message, lasts as long as a startup may.
+    let silent = [&[][..], &hello[..1], &hello[..hello.len() - 1], &hello].map(|bytes| {
+        let mut raw = TcpStream::connect(to).unwrap();
+        raw.write_all(bytes).unwrap();
+        raw
+    });
+    silent.iter().for_each(see_the_end);
+    assert!(door.try_next().unwrap().is_none(), "nothing was shown");
+    let a = with(ONE);
+    let (done, told) = mpsc::channel();
+    a.qp.connect(to, b"", move |r| done.send(r).unwrap())
+        .unwrap();
+    admit(&door, &b.qp);
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    talk(&a, &b);
+}
+
+/// The bound that docs/connections.md states: each connection has sent its ClientHello, and most of a record behind it.
+#[test]
+fn an_unauthenticated_connection_is_bounded() {
+    const MANY: usize = 200;
+    const STATED: usize = 48 << 10;
+    let _alone = alone();
+    let limit = MANY.to_string();
+    let more = [("half_open", &*limit), ("startup_timeout", "600s")];
+    let b = Side::new(&[&psk(ONE)[1..], &more].concat());
+    let door = b.engine.listen(loopback(), 16).unwrap();
+    let to = door.local().unwrap();
+    let hello = client_hello();
+    let unfinished = [&hello[..], &[23, 3, 3, 0x40, 0x11], &vec![7; 16_000]].concat();
+    let open = |count| -> Vec<_> {
+        let raws = (0..count).map(|_| {
+            let mut raw = TcpStream::connect(to).unwrap();
+            raw.set_read_timeout(Some(PATIENCE)).unwrap();
+            raw.write_all(&unfinished).unwrap();
+            // It was read: it is answered.
+            raw.read_exact(&mut [0; 128]).unwrap();
+            raw
+        });
+        raws.collect()
+    };
+    // What is allocated once, for any number, is there before.
+    drop(open(8));
+    std::thread::sleep(Duration::from_millis(100));
+    let before = resident();
+    let raws = open(MANY);
+    std::thread::sleep(Duration::from_millis(300));
+    let each = resident().saturating_sub(before) / MANY;
+    println!("{each} bytes for each unauthenticated connection");
+    assert!(each < STATED, "{each}");
+    drop(raws);
+}
+
+/// No completion has come, and none comes in a moment.
+fn has_nothing(side: &Side) -> bool {
+    std::thread::sleep(Duration::from_millis(50));
+    side.cq.poll(&mut [Wc::BLANK; 4]) == 0
+}
+
+#[test]
+fn a_changed_record_ends_the_connection_undelivered() {
+    let _alone = alone();
+    for (way, ahead) in [(0, 3), (0, 5), (0, 40), (1, 6)] {
+        let (a, b) = (with(ONE), with(ONE));
+        let relay = join_through(&a, &b);
+        talk(&a, &b);
+        std::thread::sleep(Duration::from_millis(20));
+        let (from, to) = if way == 0 { (&a, &b) } else { (&b, &a) };
+        assert!(from.memory.write(0, b"a message that must not arrive"));
+        to.receive(1, &[to.sge(4096, 64)]);
+        relay.attack_next(way, Attack::Flip, ahead);
+        from.post(2, SEND, &[from.sge(0, 30)]);
+        if ahead == 3 {
+            // The record is longer than the message now: it ends with the bytes that follow.
+            for _ in 0..3 {
+                from.post(3, write_to(to.remote(8192)), &[from.sge(8192, 200_000)]);
+            }
+        }
+        let (_, sent) = from.statuses(1)[0];
+        assert_eq!(sent, Status::RetryExcErr, "{way} {ahead}");
+        assert!(has_nothing(to), "{way} {ahead}");
+        assert_eq!(to.memory.read(4096, 64), [0; 64], "{way} {ahead}");
+        // The other direction is over as well.
+        to.post(4, write_to(from.remote(0)), &[to.sge(0, 8)]);
+        assert_eq!(to.statuses(1), [(4, Status::RetryExcErr)]);
+    }
+}
+
+/// An attacker on the way can acknowledge bytes by TCP and end the connection: nothing is concluded from either.
+#[test]
+fn a_forged_end_completes_nothing() {
+    let _alone = alone();
+    for attack in [Attack::Cut, Attack::Swallow] {
+        let (a, b) = (with(ONE), with(ONE));
+        let relay = join_through(&a, &b);
+        talk(&a, &b);
+        std::thread::sleep(Duration::from_millis(20));
+        b.receive(1, &[b.sge(0, 1 << 20)]);
+        let before = relay.seen(0).len();
+        relay.attack_next(0, attack, 100_000);
+        a.post(2, SEND, &[a.sge(0, 500_000)]);
+        wait("it is on its way", || {
+            relay.seen(0).len() > before + 100_000
+        });
+        relay.end();
+        assert_eq!(a.statuses(1), [(2, Status::RetryExcErr)]);
+        assert!(has_nothing(&b));
+    }
+}
+
+#[test]
+fn an_orderly_close_is_no_failure() {
+    let _alone = alone();
+    let (a, b) = (with(ONE), with(ONE));
+    let relay = join_through(&a, &b);
+    talk(&a, &b);
+    // Posted last and closed at once: all of it arrives.
+    for id in 0..16 {
+        b.receive(id, &[b.sge(0, 64 << 10)]);
+    }
+    for id in 0..16 {
+        a.post(id, SEND, &[a.sge(0, 64 << 10)]);
+    }
+    let sent = a.statuses(16);
+    assert!(sent.iter().all(|(_, status)| *status == Status::Success));
+    let Side { qp, .. } = a;
+    drop(qp);
+    let came = b.statuses(16);
+    assert!(came.iter().all(|(_, status)| *status == Status::Success));
+    b.post(1, write_to(b.remote(0)), &[b.sge(0, 8)]);
+    assert_eq!(b.statuses(1), [(1, Status::RetryExcErr)]);
+    drop(relay);
+}

@@ -1,0 +1,127 @@
+//! A host between two engines that records, cuts, swallows and changes what passes.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use crate::common::{PATIENCE, Side, admit, loopback};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attack {
+    None,
+    /// Nothing passes from this byte on, and both sides see the end.
+    Cut,
+    /// This byte is another one.
+    Flip,
+    /// Nothing passes from this byte on, and the sender does not see it; see [`Relay::end`].
+    Swallow,
+    /// Nothing is read, until something else is wanted.
+    Hold,
+}
+
+/// What passes in one direction: forth is 0, back is 1.
+struct Way {
+    seen: Mutex<Vec<u8>>,
+    attack: Mutex<Attack>,
+    at: AtomicUsize,
+}
+
+/// A host between the two engines.
+pub(crate) struct Relay {
+    pub(crate) at: SocketAddr,
+    ways: Arc<[Way; 2]>,
+    ends: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Relay {
+    pub(crate) fn new(to: SocketAddr) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let way = || Way {
+            seen: Mutex::default(),
+            attack: Mutex::new(Attack::None),
+            at: AtomicUsize::new(usize::MAX),
+        };
+        let ways = Arc::new([way(), way()]);
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let (ours, kept) = (ways.clone(), ends.clone());
+        std::thread::spawn(move || {
+            let Ok((client, _)) = listener.accept() else {
+                return;
+            };
+            let server = TcpStream::connect(to).unwrap();
+            let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
+            kept.lock().unwrap().extend(both);
+            for (way, from, into) in [(0, &client, &server), (1, &server, &client)] {
+                let (from, into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
+                let ways = ours.clone();
+                std::thread::spawn(move || pass(&ways[way], from, into));
+            }
+        });
+        Relay { at, ways, ends }
+    }
+
+    pub(crate) fn attack(&self, way: usize, attack: Attack, at: usize) {
+        self.ways[way].at.store(at, Ordering::SeqCst);
+        *self.ways[way].attack.lock().unwrap() = attack;
+    }
+
+    /// The same, so many bytes from now on.
+    pub(crate) fn attack_next(&self, way: usize, attack: Attack, ahead: usize) {
+        self.attack(way, attack, self.seen(way).len() + ahead);
+    }
+
+    pub(crate) fn seen(&self, way: usize) -> Vec<u8> {
+        self.ways[way].seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn end(&self) {
+        for end in self.ends.lock().unwrap().iter() {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn pass(way: &Way, mut from: TcpStream, mut into: TcpStream) {
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        while *way.attack.lock().unwrap() == Attack::Hold {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let n = from.read(&mut bytes).unwrap_or(0);
+        let mut seen = way.seen.lock().unwrap();
+        let (begin, at) = (seen.len(), way.at.load(Ordering::SeqCst));
+        seen.extend_from_slice(&bytes[..n]);
+        drop(seen);
+        let attack = *way.attack.lock().unwrap();
+        let inside = at.saturating_sub(begin).min(n);
+        let reached = at < begin + n;
+        let keep = match attack {
+            Attack::Flip if reached && at >= begin => {
+                bytes[inside] ^= 1;
+                n
+            }
+            Attack::Cut | Attack::Swallow => inside,
+            Attack::None | Attack::Flip | Attack::Hold => n,
+        };
+        let passed = into.write_all(&bytes[..keep]).is_ok();
+        if n == 0 || !passed || (attack == Attack::Cut && begin + n >= at) {
+            let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
+            return;
+        }
+    }
+}
+
+/// Joins two sides with a relay between them.
+pub(crate) fn join_through(a: &Side, b: &Side) -> Relay {
+    let door = b.engine.listen(loopback(), 16).unwrap();
+    let relay = Relay::new(door.local().unwrap());
+    let (done, told) = mpsc::channel();
+    let connect = a.qp.connect(relay.at, b"", move |r| done.send(r).unwrap());
+    connect.unwrap();
+    admit(&door, &b.qp);
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    relay
+}

@@ -1,0 +1,179 @@
+//! TLS over plain TCP as a good program does it, by rustls with the cipher that Verbena prefers and large reads.
+//! What Verbena's encrypted connections are measured against. Neither side checks who the other one is.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, ServerConnection,
+    SignatureScheme, StreamOwned,
+};
+
+use crate::job::{Figures, Job, Meter};
+use crate::tcp::{self, spent};
+use crate::usage;
+
+/// Bytes that one read of the socket asks for: rustls itself asks for 4 KiB.
+const READ: usize = 128 << 10;
+/// Bytes that one read of the stream asks for.
+const CHUNK: usize = 64 << 10;
+
+/// A socket whose reads are large.
+struct Transport {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+}
+
+impl Transport {
+    fn new(socket: TcpStream) -> Result<Transport> {
+        Ok(Transport {
+            reader: BufReader::with_capacity(READ, socket.try_clone()?),
+            writer: socket,
+        })
+    }
+}
+
+impl Read for Transport {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(bytes)
+    }
+}
+
+impl Write for Transport {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256],
+        ..ring::default_provider()
+    })
+}
+
+/// Believes everybody.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
+
+fn accept(job: &Job) -> Result<StreamOwned<ServerConnection, Transport>> {
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(Vec::new())?.self_signed(&key)?;
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        )?;
+    let mut socket = tcp::accept(job)?;
+    let mut tls = ServerConnection::new(Arc::new(config))?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket).context("the handshake")?;
+    }
+    Ok(StreamOwned::new(tls, Transport::new(socket)?))
+}
+
+fn connect(job: &Job) -> Result<StreamOwned<ClientConnection, Transport>> {
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_no_client_auth();
+    let mut socket = tcp::connect(job)?;
+    let name = ServerName::try_from("verbena.invalid")?;
+    let mut tls = ClientConnection::new(Arc::new(config), name)?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket).context("the handshake")?;
+    }
+    Ok(StreamOwned::new(tls, Transport::new(socket)?))
+}
+
+/// Sends back what comes, until the end.
+pub(crate) fn answer(job: &Job) -> Result<Figures> {
+    let mut stream = accept(job)?;
+    stream.sock.writer.set_nonblocking(true)?;
+    tcp::answer_on(job, &mut stream)
+}
+
+/// A message to and fro, again and again.
+pub(crate) fn ask(job: &Job) -> Result<Figures> {
+    let mut stream = connect(job)?;
+    stream.sock.writer.set_nonblocking(true)?;
+    tcp::ask_on(job, &mut stream)
+}
+
+/// Reads a stream in large pieces, and says when all is there.
+pub(crate) fn take(job: &Job) -> Result<Figures> {
+    let mut stream = accept(job)?;
+    let (mut bytes, before) = (vec![0; CHUNK], usage::cpu());
+    while stream.read(&mut bytes)? > 0 {}
+    stream.write_all(&[1])?;
+    stream.flush()?;
+    Ok(spent(before))
+}
+
+/// One write per message.
+pub(crate) fn give(job: &Job) -> Result<Figures> {
+    let mut stream = connect(job)?;
+    let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
+    let mut meter = Meter::start(job);
+    while {
+        stream.write_all(&bytes)?;
+        meter.more(1)
+    } {}
+    stream.conn.send_close_notify();
+    stream.flush()?;
+    stream.sock.writer.shutdown(Shutdown::Write)?;
+    stream.read_exact(&mut [0])?;
+    Ok(Figures {
+        cpu: usage::cpu() - before,
+        ..meter.figures()
+    })
+}

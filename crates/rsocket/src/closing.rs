@@ -1,0 +1,201 @@
+//! Connections of closed sockets whose last bytes are under way: one thread of each [`Net`](crate::Net) drives them in the background.
+//! They are bounded in number, in buffer memory and in time; beyond that the oldest is broken off. The thread ends when none is left.
+//! A socket whose close waits (`SO_LINGER`) comes here when its time is over.
+
+use core::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::alarm::{Alarm, Watch};
+use crate::error::Error;
+use crate::link::Link;
+use crate::net::Net;
+
+/// How much waits at most.
+struct Bounds {
+    connections: usize,
+    /// Bytes of their send and receive buffers.
+    bytes: usize,
+    /// How long each may take.
+    time: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            connections: 1024,
+            bytes: 1 << 30,
+            time: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How long the thread stays without work, so that a program that closes many sockets does not start one for each.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long a close waits where the thread cannot be started.
+const WITHOUT_THREAD: Duration = Duration::from_secs(5);
+
+/// What the caller keeps alive as long as the connection lasts.
+pub(crate) type Kept = Option<Arc<dyn Any + Send + Sync>>;
+
+/// A connection on its way out.
+struct Closing {
+    link: Arc<Link>,
+    until: Instant,
+    _watch: Watch,
+    _kept: Kept,
+}
+
+/// The connections of a [`Net`] that are closing, oldest first.
+#[derive(Default)]
+pub(crate) struct Background(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    closing: VecDeque<Closing>,
+    bounds: Bounds,
+    /// Rung when there is work; there while the thread runs.
+    alarm: Option<Alarm>,
+}
+
+impl Inner {
+    fn is_over_full(&self) -> bool {
+        let bytes: usize = self.closing.iter().map(|one| one.link.buffers()).sum();
+        self.closing.len() > self.bounds.connections || bytes > self.bounds.bytes
+    }
+}
+
+impl Background {
+    /// Takes a connection over. Returns at once, unless no thread can be started.
+    pub(crate) fn finish(&self, net: &Arc<Net>, link: &Arc<Link>, kept: Kept) {
+        let mut broken = Vec::new();
+        let added = self.add(net, link, kept, &mut broken);
+        // Outside the lock: ending a connection calls the adapter.
+        drop(broken);
+        if added.is_err() {
+            settle(link, Instant::now() + WITHOUT_THREAD);
+        }
+    }
+
+    fn add(
+        &self,
+        net: &Arc<Net>,
+        link: &Arc<Link>,
+        kept: Kept,
+        broken: &mut Vec<Closing>,
+    ) -> Result<(), Error> {
+        let mut inner = self.0.lock();
+        let alarm = match &inner.alarm {
+            Some(alarm) => alarm.clone(),
+            None => {
+                let alarm = Alarm::new()?;
+                let (its, net) = (alarm.clone(), Arc::downgrade(net));
+                let started = verbena::low::spawn("verbena-rclose", move || run(&net, &its));
+                started.map_err(verbena::Error::from)?;
+                inner.alarm = Some(alarm.clone());
+                alarm
+            }
+        };
+        let until = Instant::now() + inner.bounds.time;
+        inner.closing.push_back(Closing {
+            link: link.clone(),
+            until,
+            _watch: link.watch(&alarm),
+            _kept: kept,
+        });
+        while inner.is_over_full() {
+            broken.extend(inner.closing.pop_front());
+        }
+        alarm.ring();
+        Ok(())
+    }
+
+    /// None is left; waits for nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0
+            .try_lock()
+            .is_some_and(|inner| inner.closing.is_empty())
+    }
+
+    /// Connections that are closing.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().closing.len()
+    }
+
+    /// Drives every connection once; returns when to look again at the latest, and none when the thread is to end.
+    fn turn(&self, idle_since: &mut Instant) -> Option<Instant> {
+        let now = Instant::now();
+        let links: Vec<_> = {
+            let inner = self.0.lock();
+            let each = inner.closing.iter();
+            each.map(|one| (one.link.clone(), one.until)).collect()
+        };
+        // Without the lock, which a closing program waits for.
+        let over = |(link, until): &(Arc<Link>, Instant)| *until <= now || link.finish();
+        let over: Vec<_> = links.into_iter().filter(over).collect();
+        let mut inner = self.0.lock();
+        let is_over = |one: &Closing| over.iter().any(|(link, _)| Arc::ptr_eq(link, &one.link));
+        let all = core::mem::take(&mut inner.closing).into_iter();
+        let (gone, left): (VecDeque<Closing>, _) = all.partition(is_over);
+        inner.closing = left;
+        let next = inner.closing.front().map(|one| one.until);
+        if next.is_some() || !gone.is_empty() {
+            *idle_since = now;
+        }
+        let ends = *idle_since + IDLE;
+        let is_idle = next.is_none() && now >= ends;
+        if is_idle {
+            inner.alarm = None;
+        }
+        // Without the lock, too: this ends connections.
+        drop(inner);
+        drop((gone, over));
+        (!is_idle).then_some(next.unwrap_or(ends))
+    }
+}
+
+/// The thread.
+fn run(net: &Weak<Net>, alarm: &Alarm) {
+    let mut idle_since = Instant::now();
+    loop {
+        alarm.silence();
+        // Not held while waiting: a `Net` that its owner drops ends this thread.
+        let Some(strong) = net.upgrade() else { return };
+        let Some(until) = strong.closing.turn(&mut idle_since) else {
+            return;
+        };
+        drop(strong);
+        let _ = alarm.wait(Some(until));
+    }
+}
+
+/// Ends the stream and waits until all has reached the peer's adapter; signals do not shorten it. False if time is over before.
+pub(crate) fn settle(link: &Arc<Link>, until: Instant) -> bool {
+    let Ok(alarm) = Alarm::mine() else {
+        return link.finish();
+    };
+    let _watch = link.watch(&alarm);
+    loop {
+        alarm.silence();
+        if link.finish() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        // However it ends, there is another look.
+        let _ = alarm.wait(Some(until));
+    }
+}
+
+impl core::fmt::Debug for Background {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Background").field(&self.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
