@@ -63,7 +63,10 @@ impl Ear {
         };
         // As for an adapter whose event queue overflows: what the program knows of its objects is not all any more.
         let lives = || !self.gone.load(Ordering::Relaxed);
-        if self.events.put_within(MOST, told, lives, || Told::DEVICE_FATAL) {
+        if self
+            .events
+            .put_within(MOST, told, lives, || Told::DEVICE_FATAL)
+        {
             log::warn(|| format!("{MOST} asynchronous events are unread: later ones are dropped"));
         }
     }

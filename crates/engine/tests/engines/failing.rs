@@ -181,7 +181,7 @@ fn every_end_covers_every_queue_pair() {
         }),
         ("E2", Engine::provoke_shutdown),
         ("panic", |engine| {
-            engine.provoke_panic(OwnThread::Shard).unwrap()
+            engine.provoke_panic(OwnThread::Shard).unwrap();
         }),
     ];
     for (name, end) in ends {
