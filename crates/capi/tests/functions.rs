@@ -91,7 +91,8 @@ fn functions_are_devices_that_share_nothing() {
 /// # Safety
 /// Devices of a list.
 unsafe fn fails_alone(devices: &[*mut ibv_device]) {
-    let ends: [(fn(usize) -> bool, c_int); 2] = [
+    type End = fn(usize) -> bool;
+    let ends: [(End, c_int); 2] = [
         (testing::provoke_panic, libc::EIO),
         (testing::shut_down, libc::EINVAL),
     ];
@@ -162,6 +163,7 @@ fn identifiers_hear_of_removal() {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An address of an object that any thread may use.
+#[derive(Clone, Copy)]
 struct Addr(*mut c_void);
 
 // SAFETY: only passed on to calls that may be made by any thread.
