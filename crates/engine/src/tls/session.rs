@@ -253,10 +253,10 @@ impl Session {
     /// It failed: what the peer is told of it is all that is left to do.
     fn fail(&mut self, error: TlsError, rest: &mut [u8]) {
         self.state = State::Failed(error);
-        let sealed = &mut [0; 256];
-        let make = Make::CloseNotify(&mut sealed[..0]);
         // The alert stands before anything else.
-        let _ = self.machine.step(rest, make, &mut self.out, &mut |_| ());
+        let _ = self
+            .machine
+            .step(rest, Make::Nothing, &mut self.out, &mut |_| ());
     }
 
     /// Sends the bytes of the sources, like [`Carrier::write`](verbena_nic::Carrier::write). What is reported as sent may
