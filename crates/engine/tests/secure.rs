@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use verbena_engine::config::Config;
 
@@ -25,6 +26,10 @@ fn load() {
         Err(problems) => println!("\n> {problems}"),
     }
 }
+
+/// Held while a program is written or started: a process that is started meanwhile has the file open for writing until it runs a program
+/// of its own, and the file cannot be executed that long (ETXTBSY).
+static PROGRAMS: Mutex<()> = Mutex::new(());
 
 struct Folder(PathBuf);
 
@@ -62,7 +67,10 @@ fn said(program: &Path, user: Option<u32>, environment: &[(&str, &Path)]) -> Str
     if let Some(user) = user {
         command.uid(user);
     }
-    let output = command.output().unwrap();
+    let output = {
+        let _held = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        command.output().unwrap()
+    };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = text.split("\n> ").nth(1).expect(&text);
     said.split("\ntest ").next().unwrap().trim().to_owned()
@@ -78,7 +86,10 @@ fn setuid_programs_ignore_environment_and_home() {
     }
     let folder = Folder::new("setuid");
     let program = folder.0.join("program");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    {
+        let _held = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    }
     let shadow = folder.file("shadow", SECRET, 0o600);
     let home = folder.0.join("home");
     folder.file("home/verbena/config.toml", "half_open = 7", 0o644);
