@@ -9,4 +9,6 @@ case $here in
 *) there=${here%b}a ;;
 esac
 own="unshare --ipc --pid --uts --fork --kill-child --mount-proc"
+TMPDIR=$(mktemp -d -p "$PWD")
+export TMPDIR
 exec ip netns exec "$there" $own sh -c "hostname other-host; $*"

@@ -23,8 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a server that never ends has after its last client, to crash or to complain.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// What to write before a command so that it shares neither processes nor memory with others.
-const OWN_HOST: [&str; 7] = [
+/// What to write before a command so that it shares neither processes, memory nor temporary files with others. Process numbers repeat
+/// from one such host to the next, and Open MPI names its temporary files after them.
+const OWN_HOST: [&str; 11] = [
     "unshare",
     "--ipc",
     "--pid",
@@ -32,6 +33,10 @@ const OWN_HOST: [&str; 7] = [
     "--fork",
     "--kill-child",
     "--mount-proc",
+    "sh",
+    "-c",
+    "export TMPDIR=$(mktemp -d -p \"$PWD\"); exec \"$@\"",
+    "sh",
 ];
 
 /// What became of it.
