@@ -142,7 +142,7 @@ fn read(path: &Path) -> Result<Vec<Key>, Why> {
     }
 }
 
-/// What is in a file of this setting: at most so many bytes, and if it is secret, only if nobody else can read it.
+/// Reads the file of a setting, of at most `most` bytes. A secret one must be readable by its owner only.
 pub(crate) fn read_file(
     setting: &'static str,
     path: &Path,

@@ -7,10 +7,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
-use common::{LIMITS, PATIENCE, SEND, Side, alone, descriptors, see_the_end, wait};
+use common::{PATIENCE, SEND, Side, alone, callable_side, descriptors, see_the_end, talk, wait};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use verbena_engine::{Peer, QueuePairOptions};
+use verbena_engine::Peer;
 use verbena_nic::{QpState, Status};
 use verbena_wire::ext::dial::NO_PROOF;
 use verbena_wire::ext::{Answer, Call, NoAnswer, QpType};
@@ -25,14 +25,7 @@ fn side(settings: &[(&str, &str)]) -> Side {
         ("startup_timeout", "400ms"),
         ("linger", "100ms"),
     ];
-    let mut side = Side::new(&[usual, settings].concat());
-    let options = QueuePairOptions {
-        callable: true,
-        limits: LIMITS,
-        ..QueuePairOptions::new(side.pd)
-    };
-    side.qp = side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
-    side
+    callable_side(&[usual, settings].concat())
 }
 
 fn here() -> IpAddr {
@@ -52,16 +45,6 @@ fn expect(side: &Side, number: Qpn) {
     };
     side.qp.expect(peer).unwrap();
     assert!(side.qp.modify(QpState::Rts));
-}
-
-/// They are connected, and messages pass.
-fn talk(a: &Side, b: &Side) {
-    for (from, to) in [(a, b), (b, a)] {
-        to.receive(1, &[to.sge(0, 64)]);
-        from.post(2, SEND, &[from.sge(0, 64)]);
-        assert_eq!(to.statuses(1), [(1, Status::Success)]);
-        assert_eq!(from.statuses(1), [(2, Status::Success)]);
-    }
 }
 
 /// A call as docs/extensions.md describes it, signed by hand.

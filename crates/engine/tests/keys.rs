@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
 
 use common::{
-    PATIENCE, SEND, Side, alone, config, dial, loopback, make_qp, see_the_end, try_join, wait,
+    PATIENCE, Side, alone, config, dial, loopback, make_qp, see_the_end, talk, try_join, wait,
 };
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use verbena_engine::access::RefusedBy;
 use verbena_engine::{Engine, Error};
-use verbena_nic::{QpState, Status};
+use verbena_nic::QpState;
 use verbena_wire::ext::{Caps, Features, Keyed, NoAnswer, Personality, QpType, RnrTimer};
 
 const ONE: &str = "one of the keys of this test";
@@ -27,15 +27,6 @@ fn with(key: Option<&str>) -> Side {
     match key {
         Some(key) => Side::new(&[brief, ("key", key)]),
         None => Side::new(&[brief]),
-    }
-}
-
-fn talk(a: &Side, b: &Side) {
-    for (from, to) in [(a, b), (b, a)] {
-        to.receive(1, &[to.sge(0, 64)]);
-        from.post(2, SEND, &[from.sge(0, 64)]);
-        assert_eq!(to.statuses(1), [(1, Status::Success)]);
-        assert_eq!(from.statuses(1), [(2, Status::Success)]);
     }
 }
 

@@ -119,14 +119,22 @@ impl World {
         });
     }
 
+    /// True if this round is one of a peer that misbehaves, which it has done then.
+    fn misbehaves(&self, at: SocketAddr, round: u64) -> bool {
+        let hostile = mix(round).is_multiple_of(HOSTILE);
+        if hostile {
+            misbehave(at, mix(round + 1));
+            self.counts.hostile.fetch_add(1, Ordering::Relaxed);
+        }
+        hostile
+    }
+
     fn connect(&self, on: &AtomicBool, number: u64, seed: u64) {
         let at = self.listener.local().unwrap();
         let mut round = seed << 32 | number << 24;
         while on.load(Ordering::Relaxed) {
             round += 1;
-            if mix(round).is_multiple_of(HOSTILE) {
-                misbehave(at, mix(round + 1));
-                self.counts.hostile.fetch_add(1, Ordering::Relaxed);
+            if self.misbehaves(at, round) {
                 continue;
             }
             let connection = self.client.connect(at).wait().expect("honest");
@@ -191,9 +199,7 @@ impl World {
         let mut round = seed << 40;
         while on.load(Ordering::Relaxed) {
             round += 1;
-            if mix(round).is_multiple_of(HOSTILE) {
-                misbehave(at, mix(round + 1));
-                self.counts.hostile.fetch_add(1, Ordering::Relaxed);
+            if self.misbehaves(at, round) {
                 continue;
             }
             let socket = Stream::new(&self.net);

@@ -1,5 +1,5 @@
 //! From `rsocket` to `rclose`.
-//! A number is given back when its socket is closed; what the socket sent before leaves in the background. It refuses families and types that
+//! `rclose` frees the descriptor at once; bytes that were sent before are transmitted in the background. It refuses families and types that
 //! are not IPv4 or IPv6, stream or datagram.
 
 use core::ffi::c_int;

@@ -72,9 +72,9 @@ pub(crate) enum Flush {
 impl Session {
     pub(super) fn client(config: Arc<ClientConfig>) -> Result<Session, TlsError> {
         // No name is sent, and none is looked at (`enable_sni`, the verifiers).
-        let nobody = ServerName::try_from("verbena.invalid");
-        let nobody = nobody.map_err(|error| TlsError::Failed(error.to_string()))?;
-        let machine = UnbufferedClientConnection::new(config, nobody)?;
+        let name = ServerName::try_from("verbena.invalid");
+        let name = name.map_err(|error| TlsError::Failed(error.to_string()))?;
+        let machine = UnbufferedClientConnection::new(config, name)?;
         Ok(Session::new(Machine::Client(Box::new(machine))))
     }
 

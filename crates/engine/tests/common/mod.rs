@@ -274,3 +274,25 @@ pub fn read_from(remote: Remote) -> SendOp {
         local_invalidate,
     }
 }
+
+/// Both sides are connected: a message passes each way.
+pub(crate) fn talk(a: &Side, b: &Side) {
+    for (from, to) in [(a, b), (b, a)] {
+        to.receive(1, &[to.sge(0, 64)]);
+        from.post(2, SEND, &[from.sge(0, 64)]);
+        assert_eq!(to.statuses(1), [(1, Status::Success)]);
+        assert_eq!(from.statuses(1), [(2, Status::Success)]);
+    }
+}
+
+/// A side whose queue pair peers can reach by its number.
+pub(crate) fn callable_side(settings: &[(&str, &str)]) -> Side {
+    let mut side = Side::new(settings);
+    let options = QueuePairOptions {
+        callable: true,
+        limits: LIMITS,
+        ..QueuePairOptions::new(side.pd)
+    };
+    side.qp = side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
+    side
+}

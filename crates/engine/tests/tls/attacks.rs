@@ -32,7 +32,7 @@ fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
     }
 }
 
-/// Every end of the startup, in both directions, is noticed at once and harms nobody else.
+/// Every end of the startup, in both directions, is noticed at once, and other connections go on.
 #[test]
 fn a_startup_cut_anywhere_ends_at_once() {
     let _alone = alone();

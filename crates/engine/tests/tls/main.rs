@@ -12,10 +12,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use common::{
-    LIMITS, SEND, Side, alone, config, join, pattern, read_from, try_join, wait, write_to,
+    SEND, Side, alone, callable_side, config, join, pattern, read_from, talk, try_join, wait,
+    write_to,
 };
 use relay::{Attack, join_through};
-use verbena_engine::{Engine, Error, Peer, QueuePairOptions, UdOptions};
+use verbena_engine::{Engine, Error, Peer, UdOptions};
 use verbena_nic::{QpState, Status, Wc};
 
 const ONE: &str = "one of the keys of this test";
@@ -28,15 +29,6 @@ fn psk(key: &str) -> [(&str, &str); 3] {
 
 fn with(key: &str) -> Side {
     Side::new(&psk(key))
-}
-
-fn talk(a: &Side, b: &Side) {
-    for (from, to) in [(a, b), (b, a)] {
-        to.receive(1, &[to.sge(0, 64)]);
-        from.post(2, SEND, &[from.sge(0, 64)]);
-        assert_eq!(to.statuses(1), [(1, Status::Success)]);
-        assert_eq!(from.statuses(1), [(2, Status::Success)]);
-    }
 }
 
 fn holds(all: &[u8], part: &[u8]) -> bool {
@@ -199,16 +191,7 @@ fn tls_without_what_it_needs_is_refused() {
 fn out_of_band_connections_are_encrypted() {
     let _alone = alone();
     let here: IpAddr = "127.0.0.1".parse().unwrap();
-    let side = |key| {
-        let mut side = Side::new(&[&psk(key)[..], &[("device", "127.0.0.1")]].concat());
-        let options = QueuePairOptions {
-            callable: true,
-            limits: LIMITS,
-            ..QueuePairOptions::new(side.pd)
-        };
-        side.qp = side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
-        side
-    };
+    let side = |key| callable_side(&[&psk(key)[..], &[("device", "127.0.0.1")]].concat());
     let introduce = |a: &Side, b: &Side| {
         for (one, other) in [(a, b), (b, a)] {
             assert!(one.qp.modify(QpState::Init));
