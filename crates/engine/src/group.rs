@@ -3,6 +3,7 @@
 //! that thread stays away or arms the queue. It refuses to lend on a whim: a few empty polls in a row must have come before.
 
 mod absence;
+mod borrowed;
 mod boxes;
 mod bulk;
 mod deferred;
@@ -14,8 +15,8 @@ mod sleeper;
 mod trust;
 
 use core::time::Duration;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use verbena_nic::Outbox;
@@ -51,6 +52,8 @@ const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
 
 /// Connections of one completion queue.
 pub(crate) struct Group {
+    /// Itself, for the threads that borrow it.
+    own: Weak<Group>,
     core: Arc<Core>,
     shard: Arc<Shard>,
     token: u64,
@@ -100,11 +103,13 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(core: &Arc<Core>) -> Result<Arc<Group>, Error> {
-        let group = Arc::new(Group {
+        let (shard, poller) = (core.shards.pick()?, Poller::new()?);
+        let group = Arc::new_cyclic(|own| Group {
+            own: own.clone(),
             core: core.clone(),
-            shard: core.shards.pick()?,
+            shard,
             token: next_token(),
-            poller: Poller::new()?,
+            poller,
             members: RwLock::default(),
             boxes: Boxes::default(),
             polls: AtomicU32::new(0),
@@ -151,6 +156,11 @@ impl Group {
     /// The queue was polled and found empty: serves the group if it is lent, and lends it if that has happened often.
     pub(crate) fn polled_empty(&self) {
         let now = sys::now();
+        self.serve_or_lend(now);
+        borrowed::serve_another(self, now);
+    }
+
+    fn serve_or_lend(&self, now: Time) {
         let before = self.polled.swap(now.nanos(), Ordering::Relaxed);
         if self.lent.load(Ordering::Acquire) {
             self.serve_polling(now);
@@ -165,6 +175,7 @@ impl Group {
         } else if self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= self.core.config.lend_polls {
             self.polls.store(0, Ordering::Relaxed);
             self.absence.begin();
+            borrowed::add(&self.own);
             self.lent.store(true, Ordering::SeqCst);
             self.time(now);
             self.boxes.follow(&self.lent);

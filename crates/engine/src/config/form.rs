@@ -93,12 +93,13 @@ const UNITS: &[(&str, u64)] = &[
     ("s", 1_000_000_000),
 ];
 
-/// A time with its unit, between bounds.
+/// A time with its unit, between bounds. Zero needs no unit.
 pub(super) struct Span(pub(super) RangeInclusive<Duration>);
 
 impl Form<Duration> for Span {
     fn read(&self, text: &str) -> Option<Duration> {
-        let time = Duration::from_nanos(scaled(text, UNITS)?);
+        let nanos = if text == "0" { 0 } else { scaled(text, UNITS)? };
+        let time = Duration::from_nanos(nanos);
         self.0.contains(&time).then_some(time)
     }
 

@@ -198,6 +198,14 @@ fn what_is_not_text_is_refused() {
 }
 
 #[test]
+fn zero_time_needs_no_unit() {
+    let mut config = Config::default();
+    config.set("poll_sleep", "0").unwrap();
+    assert_eq!(config.poll_sleep, Duration::ZERO);
+    assert!(config.set("poll_sleep", "1").is_err());
+}
+
+#[test]
 fn a_change_by_the_program_is_noted_and_checked() {
     let mut config = Config::default();
     config.change(|s| s.half_open = 7).unwrap();

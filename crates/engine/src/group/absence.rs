@@ -28,6 +28,11 @@ impl Absence {
         self.thread.store(sys::thread_id(), Ordering::Relaxed);
     }
 
+    /// The last borrower is this thread.
+    pub(super) fn is_of_this_thread(&self) -> bool {
+        self.thread.load(Ordering::Relaxed) == sys::thread_id()
+    }
+
     /// It is not known who did.
     #[cfg(test)]
     pub(super) fn begin_unknown(&self) {
@@ -59,7 +64,11 @@ mod tests {
 
     fn seen(runnable: bool, micros: u64) -> Glance {
         let ran = Duration::from_micros(micros);
-        Glance { runnable, ran }
+        Glance {
+            runnable,
+            ran,
+            waited: Duration::ZERO,
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Where bulk is served: by the thread that polls, or by the shard beside it.
+//! Where bulk is served: by the polling thread, or by the shard beside it.
 //!
 //! A polling thread that serves its connections saves wake-ups, which is most of the time of a short message. With long messages it spends its
-//! time on copies instead, and a program that serves several queues by one thread is as fast as that thread, while other processors
-//! may have nothing to do. Whether they have is not asked: a group that carries bulk is given to its shard for a moment, and stays there for
-//! a while if it carried more.
+//! time on copies instead, and a program that polls several queues with one thread is as fast as that thread, while other processors
+//! may be idle. So a group that carries bulk is given to its shard for a trial window, and stays there for a while if it carried more and the
+//! shard did not have to wait for a processor: on a machine without an idle one, the rate of one window is chance, and the shard's time
+//! is taken from the program's own threads.
 
 use core::time::Duration;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use verbena_stream::Time;
 
 use super::Group;
+use crate::sys;
 
 /// How long the bytes of either way are counted, in nanoseconds.
 const WINDOW: u64 = 20_000_000;
@@ -19,6 +21,8 @@ const WINDOW: u64 = 20_000_000;
 const BULK: u64 = 256 << 20;
 /// The shard must carry more than before by one part in so many.
 const GAIN: u64 = 8;
+/// A shard that waits for a processor for more than this part of a window competes for it.
+const WAIT: u64 = 8;
 /// How long a group stays with the shard before both ways are compared again, in nanoseconds.
 const STAY: u64 = 2_000_000_000;
 /// The pause after a comparison that the shard lost, at first and at most, in nanoseconds: it doubles each time.
@@ -34,6 +38,8 @@ pub(super) struct Bulk(Mutex<Comparison>);
 struct Comparison {
     /// The window's beginning, in nanoseconds, and the bytes that had been carried by then.
     since: (u64, u64),
+    /// How long the shard's thread had waited for a processor by then, in nanoseconds.
+    waited: u64,
     way: Way,
     /// No other comparison before then, in nanoseconds.
     next: u64,
@@ -45,6 +51,7 @@ impl Default for Comparison {
     fn default() -> Comparison {
         Comparison {
             since: (0, 0),
+            waited: 0,
             way: Way::Polling,
             next: 0,
             pause: PAUSE.0,
@@ -63,29 +70,35 @@ enum Way {
 }
 
 impl Comparison {
-    /// A window is over at this moment, after so many bytes in all; `lent` if a polling thread serves.
-    fn next_way(&mut self, now: u64, bytes: u64, lent: bool) -> Way {
+    /// A window is over at this moment, after so many bytes and so much waiting of the shard in all; `lent` if a polling thread serves.
+    fn next_way(&mut self, now: u64, bytes: u64, waited: u64, lent: bool) -> Way {
         let (since, before) = core::mem::replace(&mut self.since, (now, bytes));
         let span = now.saturating_sub(since).max(1);
         let carried = u128::from(bytes.saturating_sub(before)) * 1_000_000_000;
         let rate = u64::try_from(carried / u128::from(span)).unwrap_or(u64::MAX);
-        // Nobody looked for a while: this says nothing of a way.
+        // A window that was ended late says nothing of a way.
         let known = span < 4 * WINDOW;
+        let before = core::mem::replace(&mut self.waited, waited);
+        let idle = waited.saturating_sub(before) <= span / WAIT;
         self.way = match self.way {
             Way::Polling if known && lent && rate >= BULK && now >= self.next => Way::Trial(rate),
-            Way::Trial(polling) if known && !lent && rate > polling + polling / GAIN => {
+            Way::Trial(polling) if known && !lent && idle && rate > polling + polling / GAIN => {
                 self.pause = PAUSE.0;
                 Way::Shard(now + STAY)
             }
-            Way::Trial(_) => {
-                self.next = now + self.pause;
-                self.pause = (self.pause * 2).min(PAUSE.1);
-                Way::Polling
-            }
+            Way::Shard(_) if known && !idle => self.give_back(now),
+            Way::Trial(_) => self.give_back(now),
             Way::Shard(until) if known && !lent && rate >= BULK && now < until => self.way,
             _ => Way::Polling,
         };
         self.way
+    }
+
+    /// The shard lost: the next comparison is after a pause.
+    fn give_back(&mut self, now: u64) -> Way {
+        self.next = now + self.pause;
+        self.pause = (self.pause * 2).min(PAUSE.1);
+        Way::Polling
     }
 }
 
@@ -100,7 +113,10 @@ impl Group {
             return false;
         }
         if over || lent {
-            let way = comparison.next_way(now.nanos(), self.carried(), lent);
+            // Timers run on the shard's thread.
+            let waited = sys::glance(sys::thread_id()).map_or(0, |seen| seen.waited.as_nanos());
+            let waited = u64::try_from(waited).unwrap_or(u64::MAX);
+            let way = comparison.next_way(now.nanos(), self.carried(), waited, lent);
             if way == Way::Polling {
                 if before != way {
                     self.wary_until.store(0, Ordering::Relaxed);
@@ -206,13 +222,13 @@ mod tests {
     fn windows(polling: u64, shard: u64, n: usize) -> Vec<Way> {
         let mut comparison = Comparison::default();
         let (mut now, mut bytes) = (1 << 40, 0);
-        comparison.next_way(now, bytes, true);
+        comparison.next_way(now, bytes, 0, true);
         let step = |_| {
             let lent = comparison.way == Way::Polling;
             let rate = if lent { polling } else { shard };
             now += WINDOW;
             bytes += rate / (1_000_000_000 / WINDOW);
-            comparison.next_way(now, bytes, lent)
+            comparison.next_way(now, bytes, 0, lent)
         };
         (0..n).map(step).collect()
     }
@@ -252,21 +268,40 @@ mod tests {
         };
         let now = (1 << 40) + WINDOW;
         assert_eq!(
-            comparison.next_way(now, 1 << 30, false),
+            comparison.next_way(now, 1 << 30, 0, false),
             Way::Shard(u64::MAX)
         );
         let now = now + WINDOW;
         assert_eq!(
-            comparison.next_way(now, (1 << 30) + 64, false),
+            comparison.next_way(now, (1 << 30) + 64, 0, false),
             Way::Polling
         );
     }
 
     #[test]
-    fn a_window_that_nobody_ended_says_nothing() {
+    fn a_shard_that_waits_for_a_processor_gives_back() {
+        let start = 1 << 40;
+        let mut comparison = Comparison {
+            since: (start, 0),
+            way: Way::Trial(1 << 30),
+            ..Comparison::default()
+        };
+        let delay = WINDOW / WAIT + 1;
+        let way = comparison.next_way(start + WINDOW, 1 << 32, delay, false);
+        assert_eq!(way, Way::Polling, "a trial");
+        assert_eq!(comparison.next, start + WINDOW + PAUSE.0);
+        comparison.way = Way::Shard(u64::MAX);
+        let way = comparison.next_way(start + 2 * WINDOW, 1 << 33, delay + 1, false);
+        assert_eq!(way, Way::Shard(u64::MAX), "it did not wait again");
+        let way = comparison.next_way(start + 3 * WINDOW, 1 << 34, 3 * delay, false);
+        assert_eq!(way, Way::Polling);
+    }
+
+    #[test]
+    fn a_late_window_says_nothing() {
         let mut comparison = Comparison::default();
-        comparison.next_way(1 << 40, 0, true);
+        comparison.next_way(1 << 40, 0, 0, true);
         let late = (1 << 40) + 5 * WINDOW;
-        assert_eq!(comparison.next_way(late, 1 << 40, true), Way::Polling);
+        assert_eq!(comparison.next_way(late, 1 << 40, 0, true), Way::Polling);
     }
 }

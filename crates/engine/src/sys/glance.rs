@@ -1,5 +1,4 @@
-//! What the system says of a thread of this process: whether it could run, and for how long it has.
-//! It promises an answer without disturbing the thread. It refuses to guess: without `/proc` there is none.
+//! Scheduler state of a thread of this process, from `/proc`: whether it is runnable, and how long it ran and waited for a processor.
 
 use core::time::Duration;
 use std::cell::Cell;
@@ -14,6 +13,8 @@ pub struct Glance {
     pub runnable: bool,
     /// Time that it had a processor for since it began.
     pub ran: Duration,
+    /// Time that it was runnable without a processor since it began.
+    pub waited: Duration,
 }
 
 /// The number of this thread.
@@ -53,11 +54,15 @@ pub fn glance(thread: u32) -> Option<Glance> {
     let runnable = stat.get(after + 2)? == &b'R';
     // "nanoseconds that it ran, that it waited, …"
     let times = line(thread, "schedstat", &mut room)?;
-    let first = times.split(|byte| *byte == b' ').next()?;
-    let nanos = core::str::from_utf8(first).ok()?.parse().ok()?;
+    let mut times = times.split(|byte| *byte == b' ');
+    let mut next = || {
+        let nanos = core::str::from_utf8(times.next()?).ok()?.parse().ok()?;
+        Some(Duration::from_nanos(nanos))
+    };
     Some(Glance {
         runnable,
-        ran: Duration::from_nanos(nanos),
+        ran: next()?,
+        waited: next()?,
     })
 }
 
@@ -82,6 +87,7 @@ mod tests {
         while begun.elapsed() < Duration::from_millis(30) {}
         let later = glance(thread_id()).unwrap();
         assert!(later.ran > seen.ran);
+        assert!(later.waited >= seen.waited);
     }
 
     #[test]
