@@ -325,21 +325,6 @@ impl Group {
             .arm(&self.poller, self.token, Interest::READ_ONCE);
     }
 
-    /// A borrower that is missed is at work for the group itself, or would be if it had a processor.
-    fn may_be_late(&self, lent: bool, there: Time) -> bool {
-        let excused = || self.absence.is_excused(there, self.core.config.lend_time);
-        lent && (self.at_work.load(Ordering::Relaxed) || excused())
-    }
-
-    /// Something waited for a thread that polls no more: one that spins on its memory, say, and comes only to post.
-    fn grow_wary(&self, now: Time) {
-        let wariness = self.wariness.load(Ordering::Relaxed);
-        let next = (wariness * 2).min(WARY.1);
-        self.wariness.store(next, Ordering::Relaxed);
-        self.wary_until
-            .store(now.nanos() + wariness, Ordering::Relaxed);
-    }
-
     /// Nobody needs the queue any more.
     pub(crate) fn retire(&self) {
         self.shard.unwatch(&self.poller);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use verbena_stream::Time;
 
+use super::{Group, WARY};
 use crate::sys::{self, Glance};
 
 /// Who borrowed a group.
@@ -51,6 +52,23 @@ impl Absence {
         // What it does with a processor is not known before the second look.
         let first = self.since.swap(since.nanos(), Ordering::Relaxed) != since.nanos();
         seen.runnable && (first || Duration::from_nanos(ran.saturating_sub(before)) < usual / 2)
+    }
+}
+
+impl Group {
+    /// A borrower that is missed is at work for the group itself, or would be if it had a processor.
+    pub(super) fn may_be_late(&self, lent: bool, there: Time) -> bool {
+        let excused = || self.absence.is_excused(there, self.core.config.lend_time);
+        lent && (self.at_work.load(Ordering::Relaxed) || excused())
+    }
+
+    /// Something waited for a thread that polls no more: one that spins on its memory, say, and comes only to post.
+    pub(super) fn grow_wary(&self, now: Time) {
+        let wariness = self.wariness.load(Ordering::Relaxed);
+        let next = (wariness * 2).min(WARY.1);
+        self.wariness.store(next, Ordering::Relaxed);
+        self.wary_until
+            .store(now.nanos() + wariness, Ordering::Relaxed);
     }
 }
 

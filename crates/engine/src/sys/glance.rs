@@ -1,4 +1,5 @@
 //! Scheduler state of a thread of this process, from `/proc`: whether it is runnable, and how long it ran and waited for a processor.
+//! Reading it does not disturb the thread; without `/proc` there is no answer.
 
 use core::time::Duration;
 use std::cell::Cell;
