@@ -114,6 +114,9 @@ impl Core {
     }
 
     fn on(seat: Seat, config: Config, claims: Option<Claims>) -> Result<Arc<Core>, Error> {
+        if config.catch_faults {
+            verbena_mem::catch_faults();
+        }
         let events = Inbox::new()?;
         let function = seat.function().clone();
         function.tpt().limit_room(config.max_pages.into());

@@ -29,7 +29,7 @@ fn write(tpt: &Tpt, estate: &Estate, offset: u64, bytes: &[u8]) {
         needs: Access::REMOTE_WRITE,
     };
     let placed = tpt.place_remote(&reach).unwrap().write(0, bytes);
-    assert_eq!(placed, bytes.len());
+    assert_eq!(placed, Ok(bytes.len()));
 }
 
 #[test]

@@ -2,23 +2,23 @@
 //! Atomic against every other atomic and against aligned accesses of the host's processors; bulk writes may tear.
 //! It refuses words that are not aligned, which the caller reports.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use verbena_wire::rdmap::AtomicOp;
 
 use crate::grant::Placement;
+use crate::guarded::{self, Unmapped};
 
 /// Executes `op` on the first word of the grant and returns the value before; `None` if the word is not aligned.
-pub fn execute(grant: &Placement<'_>, op: AtomicOp) -> Option<u64> {
-    let word = grant.word()?;
-    // SAFETY: the grant keeps the word mapped and writable until we are done, `word` is aligned, and everybody who
-    // shares the word with us does so by atomic operations or takes the consequences (documented: aligned accesses of
-    // processors are atomic, bulk copies may tear).
-    let word = unsafe { AtomicU64::from_ptr(word) };
-    Some(match op {
-        AtomicOp::FetchAdd { add, mask: 0 } => word.fetch_add(add, Ordering::SeqCst),
-        _ => update(word, op),
-    })
+pub fn execute(grant: &Placement<'_>, op: AtomicOp) -> Result<Option<u64>, Unmapped> {
+    let Some(word) = grant.word() else {
+        return Ok(None);
+    };
+    let before = match op {
+        // SAFETY: the grant keeps the word registered until it is dropped, `word` is aligned, and other code that shares the word uses
+        // atomic operations or accepts torn values.
+        AtomicOp::FetchAdd { add, mask: 0 } => unsafe { guarded::fetch_add(word, add)? },
+        _ => update(word, op)?,
+    };
+    Ok(Some(before))
 }
 
 /// The first word of the grant is aligned.
@@ -26,18 +26,21 @@ pub fn is_aligned(grant: &Placement<'_>) -> bool {
     grant.word().is_some()
 }
 
-fn update(word: &AtomicU64, op: AtomicOp) -> u64 {
-    let mut original = word.load(Ordering::SeqCst);
+fn update(word: *mut u64, op: AtomicOp) -> Result<u64, Unmapped> {
+    // SAFETY: as in `execute`, for this and the exchange below. Adding nothing reads the word.
+    let mut original = unsafe { guarded::fetch_add(word, 0)? };
     loop {
         let new = op.apply(original);
         if new == original {
             // Nothing to store; the value was read atomically.
-            return original;
+            return Ok(original);
         }
-        match word.compare_exchange_weak(original, new, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(before) => return before,
-            Err(now) => original = now,
+        // SAFETY: see above.
+        let before = unsafe { guarded::compare_exchange(word, original, new)? };
+        if before == original {
+            return Ok(before);
         }
+        original = before;
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::guarded::Unmapped;
 use crate::slot;
 use crate::span::{Span, Spans};
 
@@ -115,17 +116,18 @@ impl Placement<'_> {
     }
 
     /// Copies `bytes` to `at` bytes into the grant; what does not fit is left out. Returns bytes copied.
-    pub fn write(&self, at: u64, bytes: &[u8]) -> usize {
-        let mut rest = bytes;
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<usize, Unmapped> {
+        let (mut rest, mut copied) = (bytes, Ok(()));
         self.0.walk(at, bytes.len() as u64, |span| {
             let (now, later) = rest.split_at(span.len().min(rest.len()));
             // SAFETY: the grant is ours to write until we are dropped, and a private slice is not registered memory
             // of this entry: the adapter copies from its own stage.
-            unsafe { span.copy_in(now) };
+            copied = unsafe { span.copy_in(now) };
             rest = later;
-            true
+            copied.is_ok()
         });
-        bytes.len() - rest.len()
+        copied?;
+        Ok(bytes.len() - rest.len())
     }
 
     /// The aligned word at the start of the grant, for an atomic operation.
@@ -164,26 +166,28 @@ impl Gather<'_> {
     }
 
     /// Copies from `at` bytes into the grant to `to`; returns bytes copied.
-    pub fn read(&self, at: u64, to: &mut [u8]) -> usize {
-        let (mut done, len) = (0, to.len());
+    pub fn read(&self, at: u64, to: &mut [u8]) -> Result<usize, Unmapped> {
+        let (mut done, len, mut copied) = (0, to.len(), Ok(()));
         self.0.walk(at, len as u64, |span| {
             let n = span.len().min(len - done);
             // SAFETY: the grant is ours to read until we are dropped; `to` is a private slice.
-            unsafe { span.copy_out(&mut to[done..done + n]) };
+            copied = unsafe { span.copy_out(&mut to[done..done + n]) };
             done += n;
-            true
+            copied.is_ok()
         });
-        done
+        copied?;
+        Ok(done)
     }
 
-    /// Appends `len` bytes from `at` bytes into the grant to `to`; returns bytes appended.
-    pub fn append_to(&self, at: u64, len: usize, to: &mut Vec<u8>) -> usize {
-        let before = to.len();
+    /// Appends `len` bytes from `at` bytes into the grant to `to`; returns bytes appended. If it fails, a part may have been.
+    pub fn append_to(&self, at: u64, len: usize, to: &mut Vec<u8>) -> Result<usize, Unmapped> {
+        let (before, mut copied) = (to.len(), Ok(()));
         self.0.walk(at, len as u64, |span| {
             // SAFETY: the grant is ours to read until we are dropped; `to` is a private buffer.
-            unsafe { span.append_to(to) };
-            true
+            copied = unsafe { span.append_to(to) };
+            copied.is_ok()
         });
-        to.len() - before
+        copied?;
+        Ok(to.len() - before)
     }
 }

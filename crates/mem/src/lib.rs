@@ -4,7 +4,7 @@
 //! It refuses to know queues and messages, and it never makes a Rust reference to registered memory:
 //! the program that owns it and the peers that may write it do so at any time.
 //!
-//! Reading order: [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
+//! Reading order: [`guarded`] → [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
 //! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`touch`] → [`atomic`] → [`probe`] → [`mapping`] →
 //! [`vectored`] → [`buffer`].
 
@@ -15,6 +15,7 @@ pub mod buffer;
 pub mod check;
 pub mod entry;
 pub mod grant;
+pub mod guarded;
 pub mod mapping;
 pub mod probe;
 pub mod refusal;
@@ -34,6 +35,7 @@ pub use buffer::Buffer;
 pub use check::{Policy, Reach};
 pub use entry::{Entry, Kind, Pd};
 pub use grant::{Gather, Placement};
+pub use guarded::{Unmapped, catch_faults};
 pub use mapping::{Mapping, Pages};
 pub use refusal::{Misuse, Refusal, Unfit};
 pub use sources::Sources;

@@ -6,8 +6,9 @@
 use verbena_wire::Stag;
 
 use crate::access::Access;
+use crate::guarded::Unmapped;
 
-/// An access that is not allowed (M6, M7). Memory is untouched.
+/// An access that is not allowed (M6, M7). Memory is untouched, unless the variant says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(
     missing_docs,
@@ -44,6 +45,10 @@ pub enum Refusal {
     /// Address plus length passes 2^64.
     #[error("{len} bytes at {at:#x} wrap")]
     Wrap { at: u64, len: u64 },
+    /// The memory behind the entry is not mapped any more, or not with the rights that it had when it was registered. A part of the
+    /// access may have been done.
+    #[error("registered memory is not mapped any more")]
+    Unmapped,
     /// A right is missing.
     #[error("STag {stag} grants {has}, not {needs}")]
     Right {
@@ -51,6 +56,12 @@ pub enum Refusal {
         has: Access,
         needs: Access,
     },
+}
+
+impl From<Unmapped> for Refusal {
+    fn from(Unmapped: Unmapped) -> Refusal {
+        Refusal::Unmapped
+    }
 }
 
 /// A request to set up or tear down an entry that makes no sense. Nothing has changed.

@@ -7,6 +7,7 @@ use core::marker::PhantomData;
 use arrayvec::ArrayVec;
 
 use crate::grant::Gather;
+use crate::guarded::Unmapped;
 use crate::span::{Span, Spans};
 
 /// Most pieces of registered memory that one write takes.
@@ -57,16 +58,16 @@ impl<'a> Sources<'a> {
         self.spans.as_slice()
     }
 
-    /// Appends the first `most` bytes to `to`; returns how many.
-    pub fn copy_to(&self, to: &mut Vec<u8>, most: usize) -> usize {
+    /// Appends the first `most` bytes to `to`; returns how many. If it fails, a part may have been appended.
+    pub fn copy_to(&self, to: &mut Vec<u8>, most: usize) -> Result<usize, Unmapped> {
         let before = to.len();
         for span in self.spans.as_slice() {
             let left = most - (to.len() - before);
             let part = Span::new(span.as_ptr(), span.len().min(left));
             // SAFETY: the span is granted to us or borrowed by us for 'a; `to` is a private buffer.
-            unsafe { part.append_to(to) };
+            unsafe { part.append_to(to)? };
         }
-        to.len() - before
+        Ok(to.len() - before)
     }
 }
 

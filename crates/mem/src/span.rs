@@ -6,6 +6,8 @@ use core::sync::atomic::{Ordering, fence};
 
 use arrayvec::ArrayVec;
 
+use crate::guarded::{self, Unmapped};
+
 /// A run of bytes that others may read and write meanwhile; laid out like the system's `struct iovec`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
@@ -47,20 +49,20 @@ impl Span {
     ///
     /// # Safety
     /// The caller holds a grant to write this span, and `from` does not lie in it.
-    pub(crate) unsafe fn copy_in(&self, from: &[u8]) {
+    pub(crate) unsafe fn copy_in(&self, from: &[u8]) -> Result<(), Unmapped> {
         debug_assert!(from.len() <= self.len);
         let Some(most) = from.len().checked_sub(1) else {
-            return;
+            return Ok(());
         };
         let in_word = (self.start.addr() + most) % size_of::<u64>();
         let body = most.saturating_sub(in_word);
         let (before, last) = from.split_at(body);
-        // SAFETY: the grant keeps the memory mapped and writable; the program may race with us, which is its right
-        // and concerns only the values of bytes, since no reference to them exists.
+        // SAFETY: the grant keeps the bytes registered, and no reference to them exists: the program may race with this copy, which
+        // concerns only the values of bytes.
         unsafe {
-            core::ptr::copy_nonoverlapping(before.as_ptr(), self.start, body);
+            guarded::copy(self.start, before.as_ptr(), body)?;
             fence(Ordering::Release);
-            write_word(self.start.add(body), last);
+            write_word(self.start.add(body), last)
         }
     }
 
@@ -68,25 +70,26 @@ impl Span {
     ///
     /// # Safety
     /// The caller holds a grant to read this span, and `to` does not lie in it.
-    pub(crate) unsafe fn copy_out(&self, to: &mut [u8]) {
+    pub(crate) unsafe fn copy_out(&self, to: &mut [u8]) -> Result<(), Unmapped> {
         debug_assert!(to.len() <= self.len);
-        // SAFETY: the grant keeps the memory mapped; see `copy_in` for races.
-        unsafe { core::ptr::copy_nonoverlapping(self.start, to.as_mut_ptr(), to.len()) }
+        // SAFETY: the grant keeps the bytes registered; see `copy_in` for races.
+        unsafe { guarded::copy(to.as_mut_ptr(), self.start, to.len()) }
     }
 
-    /// Appends a copy of the span to `to`.
+    /// Appends a copy of the span to `to`, or nothing.
     ///
     /// # Safety
     /// The caller holds a grant to read this span, and `to` does not lie in it.
-    pub(crate) unsafe fn append_to(&self, to: &mut Vec<u8>) {
+    pub(crate) unsafe fn append_to(&self, to: &mut Vec<u8>) -> Result<(), Unmapped> {
         to.reserve(self.len);
-        // SAFETY: the grant keeps the memory mapped; the vector has room for as many bytes behind its end, and they
+        // SAFETY: the grant keeps the bytes registered; the vector has room for as many bytes behind its end, and they
         // are written before its length says so.
         unsafe {
             let end = to.as_mut_ptr().add(to.len());
-            core::ptr::copy_nonoverlapping(self.start, end, self.len);
+            guarded::copy(end, self.start, self.len)?;
             to.set_len(to.len() + self.len);
         }
+        Ok(())
     }
 }
 
@@ -94,22 +97,21 @@ impl Span {
 ///
 /// # Safety
 /// There is room for them, and nobody has a reference to it.
-unsafe fn write_word(to: *mut u8, bytes: &[u8]) {
+unsafe fn write_word(to: *mut u8, bytes: &[u8]) -> Result<(), Unmapped> {
     let is_aligned = |len: usize| to.addr().is_multiple_of(len);
     // SAFETY: the caller's word, and the alignment was looked at.
     unsafe {
         if let Ok(word) = bytes.try_into()
             && is_aligned(8)
         {
-            to.cast::<u64>().write_volatile(u64::from_ne_bytes(word));
+            guarded::store_64(to.cast(), u64::from_ne_bytes(word))
         } else if let Ok(word) = bytes.try_into()
             && is_aligned(4)
         {
-            to.cast::<u32>().write_volatile(u32::from_ne_bytes(word));
+            guarded::store_32(to.cast(), u32::from_ne_bytes(word))
         } else {
-            for (at, byte) in bytes.iter().enumerate() {
-                to.add(at).write_volatile(*byte);
-            }
+            let mut each = bytes.iter().enumerate();
+            each.try_for_each(|(at, byte)| guarded::store_8(to.add(at), *byte))
         }
     }
 }

@@ -7,6 +7,7 @@ use core::marker::PhantomData;
 use arrayvec::ArrayVec;
 
 use crate::grant::Placement;
+use crate::guarded::Unmapped;
 use crate::span::{Span, Spans};
 
 /// Most pieces of registered memory that one read goes to.
@@ -58,13 +59,13 @@ impl<'a> Targets<'a> {
     }
 
     /// Copies `bytes` to the places, in order, as far as they fit; returns how many.
-    pub fn fill(&mut self, bytes: &[u8]) -> usize {
+    pub fn fill(&mut self, bytes: &[u8]) -> Result<usize, Unmapped> {
         self.fill_at(0, bytes)
     }
 
     /// The same behind the first `skip` bytes of the places.
     #[inline]
-    pub fn fill_at(&mut self, skip: usize, bytes: &[u8]) -> usize {
+    pub fn fill_at(&mut self, skip: usize, bytes: &[u8]) -> Result<usize, Unmapped> {
         let (mut skip, mut rest) = (skip, bytes);
         for span in self.spans.as_slice() {
             let before = skip.min(span.len());
@@ -73,10 +74,10 @@ impl<'a> Targets<'a> {
             let (now, later) = rest.split_at(part.len().min(rest.len()));
             // SAFETY: the span, of which this is the end, is granted to us or borrowed by us for 'a, and nobody else can
             // have a reference to either: registered memory gets none, and a borrowed stage has only ours.
-            unsafe { part.copy_in(now) };
+            unsafe { part.copy_in(now)? };
             rest = later;
         }
-        bytes.len() - rest.len()
+        Ok(bytes.len() - rest.len())
     }
 }
 

@@ -103,14 +103,14 @@ fn touch(tpt: &Tpt, stag: Stag, at: u64, len: u64, byte: u8) -> Result<(), Refus
         // More than the grant covers, on purpose: it must stop by itself.
         assert_eq!(
             place.write(0, &vec![byte; len as usize + 2 * PAGE]),
-            len as usize
+            Ok(len as usize)
         );
-        assert_eq!(place.write(len, &[byte]), 0);
+        assert_eq!(place.write(len, &[byte]), Ok(0));
     };
     let remote = tpt.place_remote(&reach(Access::REMOTE_WRITE)).map(write);
     let read = tpt.gather_remote(&reach(Access::REMOTE_READ)).map(|g| {
         let mut copy = vec![0; len as usize + 2 * PAGE];
-        assert_eq!(g.read(0, &mut copy), len as usize);
+        assert_eq!(g.read(0, &mut copy), Ok(len as usize));
         assert!(copy[..len as usize].iter().all(|b| *b == byte));
     });
     assert_eq!(remote, read);
@@ -121,7 +121,7 @@ fn touch(tpt: &Tpt, stag: Stag, at: u64, len: u64, byte: u8) -> Result<(), Refus
         );
         let local = tpt.gather_local(&reach(Access::LOCAL_READ)).map(|g| {
             let mut copy = vec![0; len as usize + PAGE];
-            assert_eq!(g.read(0, &mut copy), len as usize);
+            assert_eq!(g.read(0, &mut copy), Ok(len as usize));
         });
         assert_eq!(local, remote);
     }
@@ -315,11 +315,11 @@ fn the_last_word_before_a_guard_page_is_the_last_one() {
     };
     let end = base + PAGE as u64;
     let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
-    assert_eq!(atomic::execute(&word(end - 8).unwrap(), add), Some(0));
-    assert_eq!(atomic::execute(&word(base).unwrap(), add), Some(0));
+    assert_eq!(atomic::execute(&word(end - 8).unwrap(), add), Ok(Some(0)));
+    assert_eq!(atomic::execute(&word(base).unwrap(), add), Ok(Some(0)));
     assert_eq!(
         atomic::execute(&word(end - 9).unwrap(), add),
-        None,
+        Ok(None),
         "unaligned"
     );
     for at in [end - 7, end - 1, end, base - 1, base - 8] {

@@ -68,13 +68,17 @@ impl<'a> Hand<'a> {
 
 impl Carrier for Hand<'_> {
     fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
-        let n = targets.fill(self.came);
+        let Ok(n) = targets.fill(self.came) else {
+            return Moved::Fault;
+        };
         self.came = &self.came[n..];
         some(n)
     }
 
     fn write(&mut self, sources: &Sources<'_>) -> Moved {
-        let n = sources.copy_to(&mut self.went, self.room);
+        let Ok(n) = sources.copy_to(&mut self.went, self.room) else {
+            return Moved::Fault;
+        };
         self.room -= n;
         some(n)
     }

@@ -331,7 +331,11 @@ impl Side {
 
     /// Posts a receive; returns the number of the call.
     pub(crate) fn receive(&self, wr_id: u64, offset: usize, length: u32) -> c_int {
-        let mut piece = self.piece(offset, length);
+        self.receive_into(wr_id, self.piece(offset, length))
+    }
+
+    /// The same with memory of another region.
+    pub(crate) fn receive_into(&self, wr_id: u64, mut piece: ibv_sge) -> c_int {
         let mut wr = ibv_recv_wr {
             wr_id,
             next: ptr::null_mut(),

@@ -11,5 +11,6 @@ mod endings;
 mod partings;
 mod posting;
 mod refusals;
+mod unmapped;
 mod waiting;
 mod work;

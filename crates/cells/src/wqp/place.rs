@@ -17,7 +17,8 @@ pub(super) fn remote(refusal: &Refusal) -> Refused {
         | Refusal::Touched { .. }
         | Refusal::Kind { .. }
         | Refusal::Domain { .. }
-        | Refusal::Scope { .. } => Refused::Handle,
+        | Refusal::Scope { .. }
+        | Refusal::Unmapped => Refused::Handle,
         Refusal::Bounds { .. } | Refusal::Wrap { .. } => Refused::Bounds,
         Refusal::Right { .. } => Refused::Right,
         // V5: it will be there; the sender tries again.
@@ -56,15 +57,15 @@ pub(super) fn write(
     let arrival = Arrival::in_order(last);
     match init.tpt.touch(&piece, &arrival) {
         Ok(Verdict::Place(place) | Verdict::Ahead(place)) => {
-            place.write(0, bytes);
-            Ok(())
+            let placed = place.write(0, bytes);
+            placed.map(drop).map_err(|lost| remote(&lost.into()))
         }
         Ok(Verdict::Spends(place, spend)) => {
-            place.write(0, bytes);
+            let placed = place.write(0, bytes);
             // M9: whoever takes an entry away waits for all grants, ours among them.
             drop(place);
             drop(spend);
-            Ok(())
+            placed.map(drop).map_err(|lost| remote(&lost.into()))
         }
         Ok(Verdict::Dropped) => Err(Refused::Handle),
         Err(refusal) => Err(remote(&refusal)),
@@ -97,7 +98,7 @@ pub(super) fn scatter(
     }
     let mut rest = bytes;
     for place in &places {
-        let placed = place.write(0, rest);
+        let placed = place.write(0, rest)?;
         rest = rest.get(placed..).unwrap_or_default();
     }
     Ok(())

@@ -337,7 +337,7 @@ impl Wqp {
                 qp: self.init.number.get(),
                 needs: Access::NONE,
             })?;
-            gather.append_to(0, len as usize, out);
+            gather.append_to(0, len as usize, out)?;
         }
         Ok(())
     }

@@ -200,6 +200,8 @@ settings! {
     max_regions: u32 = 1 << 20, Number(1..=1 << 20);
     /// Pages, of 4 KiB or more, that all STags for registration by work request have room for together.
     max_pages: u32 = 1 << 24, Number(0..=1 << 30);
+    /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults go to the handler that was there before.
+    catch_faults: bool = true, Switch;
     /// The same user's `verbena events` may watch what happens.
     monitor: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it asks for, fewer are shared, and with 0 it has the one legacy line.

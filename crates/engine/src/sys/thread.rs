@@ -1,6 +1,6 @@
-//! Threads of the adapter's own, inside somebody else's program.
-//! It promises that the program's signals never run their handlers on them: all are blocked from the thread's first instruction.
-//! It refuses to decide what they do, and on which processor.
+//! Threads of the adapter's own, inside another program.
+//! The program's signals do not run their handlers on them: all are blocked from the thread's first instruction, but for the two of
+//! memory that is not mapped, which a copy from or to registered memory must get (`verbena_mem::guarded`).
 
 use core::mem::MaybeUninit;
 use std::cell::Cell;
@@ -25,7 +25,7 @@ pub fn spawn<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
     // A new thread inherits the mask of its maker; blocking inside it would leave a gap.
-    let before = block_all()?;
+    let before = block()?;
     let run = move || {
         OWN.set(true);
         run()
@@ -41,11 +41,15 @@ pub fn spawn<T: Send + 'static>(
     })
 }
 
-fn block_all() -> Result<libc::sigset_t> {
+fn block() -> Result<libc::sigset_t> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    // SAFETY: `sigfillset` writes the whole of the set it is given.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: `sigfillset` writes the whole of the set it is given, and the others change it.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigdelset(all.as_mut_ptr(), libc::SIGSEGV);
+        libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS);
+    }
     // SAFETY: reads the set just filled and writes the other; both are ours.
     let refused =
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
@@ -79,11 +83,12 @@ mod tests {
     fn the_thread_has_a_name_and_no_signals() {
         let seen = spawn("verbena-shard", || {
             let name = std::thread::current().name().map(str::to_owned);
-            (name, blocked(libc::SIGTERM), blocked(libc::SIGUSR1))
+            let signals = [libc::SIGTERM, libc::SIGUSR1, libc::SIGSEGV, libc::SIGBUS];
+            (name, signals.map(blocked))
         });
-        let (name, term, user) = seen.unwrap().join().unwrap();
+        let (name, blocked) = seen.unwrap().join().unwrap();
         assert_eq!(name.as_deref(), Some("verbena-shard"));
-        assert!(term && user);
+        assert_eq!(blocked, [true, true, false, false]);
     }
 
     #[test]

@@ -132,7 +132,9 @@ impl Session {
         if wanted == 0 {
             return Moved::Nothing;
         }
-        let got = targets.fill_at(0, self.plain.get(self.read..).unwrap_or_default());
+        let Ok(got) = targets.fill_at(0, self.plain.get(self.read..).unwrap_or_default()) else {
+            return Moved::Fault;
+        };
         self.read += got;
         if self.read == self.plain.len() {
             empty(&mut self.plain);
@@ -158,18 +160,20 @@ impl Session {
         let mut len = self.cipher.len();
         came[..len].copy_from_slice(&self.cipher);
         let (mut got, mut end) = (0, Moved::Nothing);
-        let (mut rest, mut receives) = (Vec::new(), 0);
+        let (mut rest, mut receives, mut fault) = (Vec::new(), 0, false);
         loop {
             let used = self.decrypt(&mut came[..len], |bytes| {
-                let n = targets.fill_at(got, bytes);
+                let copied = targets.fill_at(got, bytes);
+                fault = copied.is_err();
+                let n = copied.unwrap_or(0);
                 rest.extend_from_slice(&bytes[n..]);
                 got += n;
-                got < wanted
+                !fault && got < wanted
             });
             came.copy_within(used..len, 0);
             len -= used;
             let over = matches!(self.state, State::Ended | State::Failed(_));
-            if got > 0 || over || receives == RECEIVES {
+            if got > 0 || fault || over || receives == RECEIVES {
                 break;
             }
             receives += 1;
@@ -196,6 +200,9 @@ impl Session {
         self.plain = rest;
         if got > 0 {
             return Moved::Bytes(got);
+        }
+        if fault {
+            return Moved::Fault;
         }
         if matches!(end, Moved::End | Moved::Broken | Moved::Fault) && self.failure().is_none() {
             self.state = State::Failed(TlsError::Ended);
@@ -275,7 +282,9 @@ impl Session {
         }
         stage::with(|stage| {
             stage.plain.clear();
-            let n = sources.copy_to(&mut stage.plain, BURST);
+            let Ok(n) = sources.copy_to(&mut stage.plain, BURST) else {
+                return Moved::Fault;
+            };
             if n == 0 {
                 return Moved::Nothing;
             }

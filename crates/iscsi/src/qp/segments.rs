@@ -123,7 +123,7 @@ pub(super) fn write(
     let mut rest = bytes;
     for piece in pieces(data, offset, bytes.len() as u32) {
         let (now, later) = rest.split_at((piece.sge.len as usize).min(rest.len()));
-        piece.place(init)?.write(0, now);
+        piece.place(init)?.write(0, now)?;
         rest = later;
     }
     Ok(())
@@ -137,7 +137,8 @@ pub(super) fn append(
     to: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
     for piece in pieces(data, offset, len) {
-        piece.gather(init)?.append_to(0, piece.sge.len as usize, to);
+        let gather = piece.gather(init)?;
+        gather.append_to(0, piece.sge.len as usize, to)?;
     }
     Ok(())
 }
@@ -157,7 +158,7 @@ pub(super) fn sum(
         let (mut at, end) = (0, u64::from(piece.sge.len));
         while at < end {
             let most = (end - at).min(window.len() as u64) as usize;
-            let n = gather.read(at, &mut window[..most]);
+            let n = gather.read(at, &mut window[..most])?;
             if n == 0 {
                 break;
             }

@@ -38,20 +38,20 @@ fn each_operation_returns_the_value_before() {
     let mut words = [5, 7];
     let (tpt, stag) = table(&mut words);
     let run = |op| execute(&tpt.place_remote(&at(stag, 8)).unwrap(), op);
-    assert_eq!(run(AtomicOp::FetchAdd { add: 3, mask: 0 }), Some(7));
+    assert_eq!(run(AtomicOp::FetchAdd { add: 3, mask: 0 }), Ok(Some(7)));
     let swap = |compare, swap| AtomicOp::CmpSwap {
         swap,
         swap_mask: u64::MAX,
         compare,
         compare_mask: u64::MAX,
     };
-    assert_eq!(run(swap(9, 1)), Some(10), "no match, no change");
-    assert_eq!(run(swap(10, 1)), Some(10));
+    assert_eq!(run(swap(9, 1)), Ok(Some(10)), "no match, no change");
+    assert_eq!(run(swap(10, 1)), Ok(Some(10)));
     let masked = AtomicOp::FetchAdd {
         add: 0xffff_ffff,
         mask: 1 << 31,
     };
-    assert_eq!(run(masked), Some(1));
+    assert_eq!(run(masked), Ok(Some(1)));
     drop(tpt);
     assert_eq!(words, [5, 0]);
 }
@@ -64,7 +64,7 @@ fn an_unaligned_word_is_refused() {
         let grant = tpt.place_remote(&at(stag, offset)).unwrap();
         assert_eq!(
             execute(&grant, AtomicOp::FetchAdd { add: 1, mask: 0 }),
-            None
+            Ok(None)
         );
     }
     assert_eq!(words, [0, 0]);

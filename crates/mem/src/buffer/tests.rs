@@ -70,7 +70,7 @@ fn memory_under_a_window_is_not_freed() {
         qp: 1,
         needs: Access::REMOTE_WRITE,
     };
-    assert_eq!(tpt.place_remote(&reach).unwrap().write(0, &[1; 10]), 10);
+    assert_eq!(tpt.place_remote(&reach).unwrap().write(0, &[1; 10]), Ok(10));
 }
 
 /// A second registration may outlive the owner; nothing says that it may not, so the memory outlives both.
@@ -94,7 +94,7 @@ fn memory_that_is_registered_once_more_is_not_freed() {
     };
     assert!(memory.upgrade().is_some(), "freed under a registration");
     let mut copy = [0; 3];
-    assert_eq!(tpt.gather_local(&reach).unwrap().read(0, &mut copy), 3);
+    assert_eq!(tpt.gather_local(&reach).unwrap().read(0, &mut copy), Ok(3));
     assert_eq!(&copy, b"abc");
     tpt.deregister(shared).unwrap();
     assert!(memory.upgrade().is_none(), "kept by nobody");
@@ -133,7 +133,7 @@ fn a_successor_has_the_same_names_and_the_same_bytes() {
     assert_eq!(theirs.read(9_000, 6), b"before");
     // By the name that the peer knows: the old address, in the new table.
     let place = new.place_remote(&reach(stag, at + 9_000, 6, Access::REMOTE_WRITE));
-    assert_eq!(place.unwrap().write(0, b"behind"), 6);
+    assert_eq!(place.unwrap().write(0, b"behind"), Ok(6));
     assert_eq!(ours.read(9_000, 6), b"behind");
     ours.write(0, b"ours");
     assert_eq!(theirs.read(0, 4), b"ours");

@@ -27,7 +27,7 @@ fn bytes_come_from_the_sources_in_order() {
     assert_eq!((sources.bytes(), sources.spans().len()), (9, 3));
     for most in 0..=9 {
         let mut copy = b"=".to_vec();
-        assert_eq!(sources.copy_to(&mut copy, most), most);
+        assert_eq!(sources.copy_to(&mut copy, most), Ok(most));
         assert_eq!(copy, b"=<payload>"[..most + 1]);
     }
 }
@@ -48,6 +48,6 @@ fn bytes_of_our_own_are_not_joined() {
     assert!(sources.own(one) && sources.own(two));
     assert_eq!(sources.spans().len(), 2);
     let mut copy = Vec::new();
-    assert_eq!(sources.copy_to(&mut copy, 10), 4);
+    assert_eq!(sources.copy_to(&mut copy, 10), Ok(4));
     assert_eq!(copy, b"abcd");
 }

@@ -36,7 +36,7 @@ fn copies_of_all_lengths_and_alignments_are_whole() {
             let mut memory = [0xee_u8; 96];
             let place = Span::new(memory[start..].as_mut_ptr(), len);
             // SAFETY: the memory is ours and long enough; nobody else uses it.
-            unsafe { place.copy_in(&from) };
+            unsafe { place.copy_in(&from) }.unwrap();
             assert_eq!(memory[start..start + len], from);
             let others = memory[..start].iter().chain(&memory[start + len..]);
             assert!(others.into_iter().all(|byte| *byte == 0xee));
@@ -78,7 +78,7 @@ fn the_last_byte_is_written_once_and_last() {
             });
             for round in 1..=ROUNDS {
                 // SAFETY: the memory is shared, long enough, and lives until the threads are joined.
-                unsafe { place.copy_in(&vec![round; len]) };
+                unsafe { place.copy_in(&vec![round; len]) }.unwrap();
                 let is_taken = || TAKEN.load(Ordering::Acquire) == round;
                 while !is_taken() {
                     assert!(!reader.is_finished() || is_taken(), "{len} bytes");

@@ -35,7 +35,7 @@ fn bytes_go_to_the_places_in_order() {
     );
     assert!(targets.stage(&mut stage));
     assert_eq!((targets.bytes(), targets.spans().len()), (9, 3));
-    assert_eq!(targets.fill(b"abcdefg"), 7);
+    assert_eq!(targets.fill(b"abcdefg"), Ok(7));
     drop(targets);
     assert_eq!(memory.read(8, 3), b"abc");
     assert_eq!(memory.read(0, 2), b"de");
@@ -51,10 +51,10 @@ fn bytes_go_behind_those_that_were_skipped() {
         for stage in [&mut one[..], &mut two, &mut three] {
             assert!(targets.stage(stage));
         }
-        assert_eq!(targets.fill_at(0, &whole[..cut]), cut);
+        assert_eq!(targets.fill_at(0, &whole[..cut]), Ok(cut));
         assert_eq!(
             targets.fill_at(cut, &[&whole[cut..], &[7; 3]].concat()),
-            9 - cut
+            Ok(9 - cut)
         );
         drop(targets);
         assert_eq!([&one[..], &two, &three].concat(), whole, "cut at {cut}");
@@ -66,7 +66,7 @@ fn what_does_not_fit_is_left() {
     let mut stage = [0; 3];
     let mut targets = Targets::new();
     assert!(targets.stage(&mut stage));
-    assert_eq!(targets.fill(b"abcdef"), 3);
+    assert_eq!(targets.fill(b"abcdef"), Ok(3));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn memory_is_not_given_up_while_a_read_may_write_it() {
     }
     std::thread::sleep(Duration::from_millis(5));
     assert!(!revoker.is_finished());
-    targets.fill(&[7; 16]);
+    targets.fill(&[7; 16]).unwrap();
     drop(targets);
     assert!(revoker.join().unwrap().is_ok());
     assert_eq!(memory.read(0, 16), [7; 16]);
@@ -115,7 +115,7 @@ fn stages_are_not_joined() {
     let mut targets = Targets::new();
     assert!(targets.stage(one) && targets.stage(two) && targets.stage(three));
     assert_eq!(targets.spans().len(), 3);
-    assert_eq!(targets.fill(b"abcdef"), 6);
+    assert_eq!(targets.fill(b"abcdef"), Ok(6));
     drop(targets);
     assert_eq!(&stage, b"abcdef");
 }

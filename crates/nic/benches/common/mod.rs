@@ -112,13 +112,13 @@ pub(crate) struct Wire {
 
 impl Carrier for Wire {
     fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
-        let n = targets.fill(&self.went[self.read..]);
+        let n = targets.fill(&self.went[self.read..]).unwrap();
         self.read += n;
         moved(n)
     }
 
     fn write(&mut self, sources: &Sources<'_>) -> Moved {
-        moved(sources.copy_to(&mut self.went, ROOM))
+        moved(sources.copy_to(&mut self.went, ROOM).unwrap())
     }
 }
 

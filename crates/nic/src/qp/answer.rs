@@ -166,7 +166,7 @@ impl Inner {
             drop(place);
             atomic_once(init, &reach, request).map_err(refused)?
         } else {
-            atomic::execute(&place, request.op)
+            atomic::execute(&place, request.op).map_err(|lost| refused(lost.into()))?
         };
         let unaligned = Unready::Never(Violation::Unaligned { to: request.to });
         original.map(Some).ok_or(unaligned)
@@ -209,18 +209,31 @@ impl Inner {
         if stays && Outgo::takes_in_place(&frame, init.transfer.direct_min) {
             self.outgo.put_in_place(&frame, Origin::Answer(owed));
         } else {
+            let mut copied = Ok(());
+            let before = self.outgo.framed();
             self.outgo.put(&frame, |offset, len, stage| {
                 let at = stage.len();
-                match &granted {
-                    Some(gather) => {
-                        gather.append_to(u64::from(offset - sent), len, stage);
-                    }
-                    None => stage.resize(at + len, 0),
+                if let (Some(gather), Ok(())) = (&granted, copied) {
+                    let part = gather.append_to(u64::from(offset - sent), len, stage);
+                    copied = part.map(|_| ());
                 }
+                stage.resize(at + len, 0);
                 if !stays {
                     response.snapshot.overlay(offset, &mut stage[at..]);
                 }
             });
+            if let Err(lost) = copied {
+                let refusal = Refusal::from(lost);
+                drop(granted);
+                self.outgo.take_back(before);
+                self.framed -= frame.size() as u64;
+                // Markers count every byte that was framed.
+                self.severed |= frame.is_marked();
+                let violation = access(owed.header().opcode, owed.source().0, &refusal);
+                self.touches.spent.extend(response.spend);
+                self.refuse_answer(init, &owed, sent, violation, out);
+                return true;
+            }
         }
         drop(granted);
         if !outgoing.is_done() {

@@ -64,7 +64,7 @@ impl Inner {
         if place.is_one_touch() {
             return None;
         }
-        place.write(0, foreseen.payload);
+        place.write(0, foreseen.payload).ok()?;
         self.note_run(init, foreseen.payload.len() as u32);
         self.came(foreseen);
         if last {

@@ -81,8 +81,11 @@ impl Response {
             };
             *room = left;
             let mut bytes = Vec::with_capacity(len as usize);
-            source.append_to(u64::from(at - from), len as usize, &mut bytes);
-            self.snapshot.put(at, bytes);
+            // Memory that is not there is refused when the response is made.
+            let copied = source.append_to(u64::from(at - from), len as usize, &mut bytes);
+            if copied.is_ok() {
+                self.snapshot.put(at, bytes);
+            }
         }
         true
     }

@@ -3,7 +3,7 @@
 //! It refuses to hold a grant longer than one frame.
 
 use smallvec::SmallVec;
-use verbena_mem::{Access, Gather, Placement, Policy, Reach, Refusal};
+use verbena_mem::{Access, Gather, Placement, Policy, Reach, Refusal, Unmapped};
 use verbena_stream::AccessFault;
 use verbena_wire::Stag;
 
@@ -24,15 +24,24 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Appends `len` of the message's bytes from `offset` on.
-    pub(super) fn append(&self, offset: u32, len: usize, to: &mut Vec<u8>) {
+    /// Appends `len` of the message's bytes from `offset` on. As many are appended if that fails, and the frame must not leave.
+    pub(super) fn append(&self, offset: u32, len: usize, to: &mut Vec<u8>) -> Result<(), Unmapped> {
+        let end = to.len() + len;
+        let copied = self.copy(offset, len, to);
+        if copied.is_err() {
+            to.resize(end, 0);
+        }
+        copied
+    }
+
+    fn copy(&self, offset: u32, len: usize, to: &mut Vec<u8>) -> Result<(), Unmapped> {
         match self {
             Source::Inline(bytes) => {
                 let from = offset as usize;
                 to.extend_from_slice(bytes.get(from..from + len).unwrap_or_default());
             }
             Source::Piece(start, gather) => {
-                gather.append_to(u64::from(offset.wrapping_sub(*start)), len, to);
+                gather.append_to(u64::from(offset.wrapping_sub(*start)), len, to)?;
             }
             Source::Memory(pieces) => {
                 let (begin, end) = (offset as usize, offset as usize + len);
@@ -40,11 +49,12 @@ impl Source<'_> {
                     let (from, until) = (*start as usize, *start as usize + gather.len() as usize);
                     let (low, high) = (from.max(begin), until.min(end));
                     if low < high {
-                        gather.append_to((low - from) as u64, high - low, to);
+                        gather.append_to((low - from) as u64, high - low, to)?;
                     }
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -171,13 +181,15 @@ pub(super) fn places<'a>(
 
 /// Scatters `bytes` to the front of a list of pieces.
 pub(super) fn scatter(init: &QpInit, sges: &[Sge], bytes: &[u8]) -> Result<(), Refusal> {
-    let mut rest = bytes;
+    let (mut rest, mut copied) = (bytes, Ok(0));
     let all = (0, bytes.len() as u32);
     places(init, sges, all, Right::Local, |place| {
-        let n = place.write(0, rest);
-        rest = &rest[n..];
-        true
-    })
+        copied = place.write(0, rest);
+        rest = &rest[copied.unwrap_or(0)..];
+        copied.is_ok()
+    })?;
+    copied?;
+    Ok(())
 }
 
 /// Bytes `offset..offset + len` of one piece, if there are any and it has them all.
@@ -228,6 +240,8 @@ pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
         Refusal::Stag { .. } | Refusal::Pending { .. } | Refusal::Kind { .. } => {
             AccessFault::InvalidStag
         }
+        // As if it had been deregistered.
+        Refusal::Unmapped => AccessFault::InvalidStag,
         Refusal::Touched { .. } => AccessFault::Touched,
         Refusal::Domain { .. } | Refusal::Scope { .. } => AccessFault::NotAssociated,
         Refusal::Bounds { .. } => AccessFault::Bounds,

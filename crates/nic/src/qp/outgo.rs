@@ -132,12 +132,15 @@ impl Outgo {
             bytes.extend_from_slice(&self.bytes[at..cut.at]);
             at = cut.at;
             let shift: usize = grown.iter().map(|(_, len)| len).sum();
-            if let Some((payload, _)) = grant(&cut) {
-                let len = payload.append_to(0, cut.len as usize, &mut bytes);
+            let end = bytes.len();
+            let copied = grant(&cut)
+                .and_then(|(payload, _)| payload.append_to(0, cut.len as usize, &mut bytes).ok());
+            if let Some(len) = copied {
                 debug_assert_eq!(len, cut.len as usize, "granted in full");
                 grown.push((cut.at, len));
                 self.cut_bytes -= len;
             } else {
+                bytes.truncate(end);
                 cut.at += shift;
                 cut.frame_at += shift;
                 cuts.push_back(cut);
@@ -150,6 +153,16 @@ impl Outgo {
             *control = control.start + shift..control.end + shift;
         }
         (self.bytes, self.cuts) = (bytes, cuts);
+    }
+
+    /// Where the next frame begins.
+    pub(super) fn framed(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes the last frame back, which began there and has no payload in place.
+    pub(super) fn take_back(&mut self, began: usize) {
+        self.bytes.truncate(began);
     }
 
     /// Adds a frame; `append` copies its payload.
@@ -340,15 +353,18 @@ impl Outgo {
         let mut bytes = Vec::with_capacity(self.len());
         let (mut at, mut refused) = (self.taken, None);
         for cut in &self.cuts {
-            match find(cut) {
-                Ok(granted) => {
-                    bytes.extend_from_slice(&self.bytes[at..cut.at]);
-                    for gather in granted {
-                        gather.append_to(0, gather.len() as usize, &mut bytes);
-                    }
-                    at = cut.at;
+            let before = bytes.len();
+            let copied = find(cut).and_then(|granted| {
+                bytes.extend_from_slice(&self.bytes[at..cut.at]);
+                for gather in &granted {
+                    gather.append_to(0, gather.len() as usize, &mut bytes)?;
                 }
+                Ok(())
+            });
+            match copied {
+                Ok(()) => at = cut.at,
                 Err(refusal) => {
+                    bytes.truncate(before);
                     bytes.extend_from_slice(self.bytes.get(at..cut.frame_at).unwrap_or_default());
                     for control in self.controls.iter().filter(|c| c.start >= cut.at) {
                         bytes.extend_from_slice(&self.bytes[control.clone()]);

@@ -134,14 +134,18 @@ impl Inner {
         }
         self.note_run(init, run.len);
         loop {
-            let mut rest = bytes;
+            let (mut rest, mut copied) = (bytes, Ok(0));
             // The whole run is judged, however little of it is here: what leaves its buffer is not placed in part.
             let verdict = self.resolve(init, run.place, run.len, |place| {
-                let n = place.write(0, rest);
-                rest = &rest[n..];
-                !rest.is_empty()
+                copied = place.write(0, rest);
+                rest = &rest[copied.unwrap_or(0)..];
+                copied.is_ok() && !rest.is_empty()
             });
             match verdict {
+                Ok(_) if copied.is_err() => {
+                    self.fault(init, out);
+                    return Placed::Over;
+                }
                 Ok(touching) => {
                     self.note(touching);
                     self.placed(bytes.len());

@@ -106,7 +106,7 @@ impl Inner {
             }
         }
         if self.current.is_none() && self.owed.is_empty() {
-            if self.frame_short(init) {
+            if self.frame_short(init, out) {
                 return true;
             }
             if self.begun == self.sends.len() && !self.half_begun() {
@@ -263,14 +263,11 @@ impl Inner {
         };
         let number = self.completed + at as u64;
         let outgo = &mut self.outgo;
-        match make_frame(
-            init,
-            stream,
-            (number, &self.sends[at]),
-            &mut outgoing,
-            outgo,
-        ) {
+        let request = (number, &self.sends[at]);
+        match make_frame(init, stream, request, &mut outgoing, outgo) {
             Err(refusal) => {
+                // Markers count every byte that was framed.
+                self.severed |= refusal == Refusal::Unmapped && stream.sends_markers();
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
                 // Until its turn comes, answers leave: a peer that waits for one may be what we wait for.
@@ -331,7 +328,8 @@ impl Inner {
 
 /// Adds the next frame of a request to `outgo` and returns its size; `None` if the peer discards the message.
 ///
-/// All the memory a frame could take is granted before it is made: a frame once made must be finished.
+/// All the memory a frame could take is granted before it is made: a frame once made must be finished, unless its memory is not mapped
+/// any more and the request fails.
 fn make_frame(
     init: &QpInit,
     stream: &mut Stream,
@@ -353,9 +351,14 @@ fn make_frame(
     if in_place && !matches!(source, Source::Inline(_)) {
         outgo.put_in_place(&frame, Origin::Request(number));
     } else {
+        let (began, mut copied) = (outgo.framed(), Ok(()));
         outgo.put(&frame, |offset, len, stage| {
-            source.append(offset, len, stage);
+            copied = copied.and(source.append(offset, len, stage));
         });
+        if copied.is_err() {
+            outgo.take_back(began);
+        }
+        copied?;
     }
     Ok(Some(frame.size()))
 }

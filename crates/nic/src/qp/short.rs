@@ -2,19 +2,21 @@
 //! It promises the same frames and the same marks as the long way, and that it changes nothing where anything is in doubt.
 //! It refuses to judge: fences, drained queues, refused memory and peers that are not ready are left to the long way.
 
+use verbena_mem::Refusal;
 use verbena_stream::Message;
 
 use super::QpInit;
 use super::inner::Inner;
 use super::memory::source;
 use super::wqe::{Payload, Progress, Wqe};
+use crate::event::Outbox;
 use crate::state::QpState;
 use crate::wr::{Flags, SendOp};
 
 impl Inner {
     /// Frames the next request if that takes one short plain frame and nothing stands in its way; false if nothing was done.
     #[inline]
-    pub(super) fn frame_short(&mut self, init: &QpInit) -> bool {
+    pub(super) fn frame_short(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let at = self.begun;
         if self.state != QpState::Rts || self.doomed.is_some() || self.half_begun() {
             return false;
@@ -32,10 +34,21 @@ impl Inner {
         let Some((plain, rsn)) = stream.whole(&message) else {
             return false;
         };
+        let (began, mut copied) = (self.outgo.framed(), Ok(()));
         self.outgo.put_plain(&plain, |stage| {
-            source.append(0, wqe.len as usize, stage);
+            copied = source.append(0, wqe.len as usize, stage);
         });
         drop(source);
+        if let Err(lost) = copied {
+            let refusal = Refusal::from(lost);
+            wqe.rsn[0] = Some(rsn);
+            self.outgo.take_back(began);
+            self.begun = at + 1;
+            self.cause
+                .get_or_insert_with(|| format!("our own memory: {refusal}"));
+            self.doom(init, self.completed + at as u64, out);
+            return true;
+        }
         self.framed += plain.size() as u64;
         self.counters.messages_out += 1;
         wqe.rsn[0] = Some(rsn);

@@ -119,7 +119,7 @@ pub(super) fn atomic_once(
         return Ok(None);
     }
     let spend = init.tpt.spend(reach)?;
-    let original = atomic::execute(&init.tpt.place_remote(reach)?, request.op);
+    let original = atomic::execute(&init.tpt.place_remote(reach)?, request.op)?;
     drop(spend);
     Ok(original)
 }

@@ -151,9 +151,9 @@ fn place(init: &UdInit, scatter: &[Sge], grh: &[u8], payload: &[u8]) -> Result<(
     }
     let (mut grh, mut payload) = (grh, payload);
     for place in &places {
-        let first = place.write(0, grh);
+        let first = place.write(0, grh)?;
         grh = grh.get(first..).unwrap_or_default();
-        let then = place.write(first as u64, payload);
+        let then = place.write(first as u64, payload)?;
         payload = payload.get(then..).unwrap_or_default();
     }
     Ok(())

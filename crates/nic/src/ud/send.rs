@@ -105,7 +105,7 @@ impl Inner {
                 for sge in sges.iter().filter(|sge| sge.len > 0) {
                     let piece = reach(init, sge, sge.len, Access::NONE);
                     let gather = init.tpt.gather_local(&piece)?;
-                    gather.append_to(0, sge.len as usize, &mut self.gathered);
+                    gather.append_to(0, sge.len as usize, &mut self.gathered)?;
                 }
                 &self.gathered
             }

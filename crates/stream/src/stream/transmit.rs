@@ -170,6 +170,11 @@ impl Stream {
         self.tx.max_ulpdu()
     }
 
+    /// Frames carry markers, whose places depend on every byte that was framed before (RFC 5044 §4.3).
+    pub fn sends_markers(&self) -> bool {
+        self.tx.has_markers()
+    }
+
     /// The size of a full frame towards a peer whose frames should end with their TCP segments: one without the extensions
     /// and without markers.
     #[inline]

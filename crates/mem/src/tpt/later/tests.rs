@@ -202,7 +202,7 @@ fn a_page_list_fits_by_its_pages_and_scatters() {
         qp: 5,
         needs: Access::REMOTE_WRITE,
     };
-    tpt.place_remote(&reach).unwrap().write(0, &[7, 8]);
+    tpt.place_remote(&reach).unwrap().write(0, &[7, 8]).unwrap();
     drop(tpt);
     assert_eq!((memory.0[3 * 4096 - 1], memory.0[0]), (7, 8));
 }

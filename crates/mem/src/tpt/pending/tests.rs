@@ -48,7 +48,7 @@ fn an_access_is_told_to_wait_and_granted_when_the_entry_is_complete() {
     assert_eq!(reserved.complete().outcome, Ok(()));
     assert_eq!(
         tpt.place_remote(&reach(stag, 8)).unwrap().write(0, &[7; 8]),
-        8
+        Ok(8)
     );
     assert!(!tpt.is_pending(stag) && !tpt.has_pending());
     tpt.deregister(stag).unwrap();

@@ -176,7 +176,7 @@ proptest! {
             let granted = tpt.place_remote(&reach);
             prop_assert_eq!(granted.is_ok(), may_write(shape, touch), "{:?} {:?}", shape, touch);
             if let Ok(grant) = granted {
-                grant.write(0, &vec![touch.fill; touch.len as usize]);
+                grant.write(0, &vec![touch.fill; touch.len as usize]).unwrap();
                 for offset in touch.at..touch.at + touch.len {
                     model[place_of(shape, offset)] = touch.fill;
                 }

@@ -60,7 +60,7 @@ fn only_the_last_segment_spends_the_entry_and_only_after_it_is_placed() {
         panic!("the first message that ends here");
     };
     assert_eq!(spend.stag(), buffer.stag());
-    place.write(0, &[7; 8]);
+    place.write(0, &[7; 8]).unwrap();
     drop(place);
     // The rest of a segment that comes in parts is placed as long as the entry is there.
     assert!(tpt.place_remote(&reach).is_ok());
@@ -107,7 +107,7 @@ fn a_segment_ahead_of_its_stream_is_placed_and_spends_when_the_stream_gets_there
     let Ok(Verdict::Ahead(place)) = tpt.touch(&reach, &arrival) else {
         panic!("inside the window");
     };
-    place.write(0, &[9; 8]);
+    place.write(0, &[9; 8]).unwrap();
     drop(place);
     assert_eq!(tpt.touched_at(reach.stag), Some(arrival.end));
     // The gap before it is filled meanwhile.
@@ -189,7 +189,7 @@ fn of_two_messages_at_once_one_is_placed_and_the_other_refused() {
                     match tpt.touch(&reach, &Arrival::in_order(true)) {
                         Ok(Verdict::Spends(place, spend)) => {
                             for at in 0..8 {
-                                place.write(at, &[byte]);
+                                place.write(at, &[byte]).unwrap();
                             }
                             drop(place);
                             drop(spend);

@@ -19,7 +19,7 @@ struct Closed {
 
 impl Carrier for Closed {
     fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
-        let n = targets.fill(&self.came);
+        let n = targets.fill(&self.came).unwrap();
         self.came.drain(..n);
         match n {
             0 if self.reset => Moved::Broken,
