@@ -25,6 +25,7 @@ pub(super) enum Source<'a> {
 
 impl Source<'_> {
     /// Appends `len` of the message's bytes from `offset` on. As many are appended if that fails, and the frame must not leave.
+    #[inline]
     pub(super) fn append(&self, offset: u32, len: usize, to: &mut Vec<u8>) -> Result<(), Unmapped> {
         let end = to.len() + len;
         let copied = self.copy(offset, len, to);
