@@ -254,7 +254,7 @@ impl Caller {
         self.carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
     }
 
-    /// Gone without a word: after one channel, with all of them, or with frames on their way.
+    /// Gone without a shutdown: after one channel, with all of them, or with frames on their way.
     fn vanish(mut self, how: u64) {
         match how % 3 {
             0 => {
