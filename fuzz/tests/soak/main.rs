@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use datagrams::Datagrams;
 use export::Disk;
 use shared::Shared;
+use space::Space;
 use split::Split;
 use verbena::low::{BLANK, Wc};
 use verbena::{Access, Config, Connection, Cq, Device, Listener, Memory};
@@ -375,8 +376,11 @@ fn duration() -> Duration {
 
 #[test]
 fn soak_leaves_nothing_behind() {
-    // The split driver needs interfaces; where none can be made, the rest is run without it.
-    let ran = space::privileged("soak_leaves_nothing_behind", || soak(Some(Split::new())));
+    // The split driver needs interfaces; where none can be made, the rest is run without it. Threads stay in the namespace of the
+    // one that made them.
+    let ran = space::privileged("soak_leaves_nothing_behind", || {
+        Space::new().run(|| soak(Some(Split::new())));
+    });
     if !ran {
         soak(None);
     }

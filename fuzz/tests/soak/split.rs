@@ -1,5 +1,5 @@
 //! A unit of the split driver, and hosts that attach and leave: drivers with an interface, and hosts without one, some of which
-//! vanish before they have all their channels or without leaving. All are in a network namespace of their own.
+//! vanish before they have all their channels or without leaving. They are in a network namespace of the test's own.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,6 @@ use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
 use verbena_wire::push::Status;
 
-use crate::space::Space;
 use crate::{Counts, LIMIT, add, config, is_hostile, mix};
 
 /// The unit's port, of UDP and of TCP.
@@ -32,7 +31,6 @@ pub(crate) struct Split {
     lan: String,
     stop: Stop,
     unit: Option<JoinHandle<()>>,
-    space: Space,
 }
 
 // Without the settings of the environment, which the variables of this test are not.
@@ -54,27 +52,23 @@ fn dial(which: u64) -> Box<dyn Carrier> {
 
 impl Split {
     pub(crate) fn new() -> Split {
-        let (space, stop) = (Space::new(), Stop::new().unwrap());
+        let stop = Stop::new().unwrap();
         let lan = format!("soak{}", std::process::id());
         let wished = stop.clone();
-        // A thread that is made in the namespace stays there.
-        let unit = space.run(|| {
-            let port = LanPort::tap_named(&lan, 1).unwrap().remove(0);
-            let options = UnitOptions {
-                elements: 16,
-                hosts_per_source: 64,
-                patience: Duration::from_secs(1),
-                ..UnitOptions::default()
-            };
-            let unit = Unit::new(options, port, listen(), Journal::silent());
-            let mut unit = unit.unwrap();
-            thread::spawn(move || unit.run(&wished).expect("no host ends the unit"))
-        });
+        let port = LanPort::tap_named(&lan, 1).unwrap().remove(0);
+        let options = UnitOptions {
+            elements: 16,
+            hosts_per_source: 64,
+            patience: Duration::from_secs(1),
+            ..UnitOptions::default()
+        };
+        let unit = Unit::new(options, port, listen(), Journal::silent());
+        let mut unit = unit.unwrap();
+        let unit = thread::spawn(move || unit.run(&wished).expect("no host ends the unit"));
         Split {
             lan,
             stop,
             unit: Some(unit),
-            space,
         }
     }
 
@@ -97,28 +91,26 @@ impl Split {
         let mut round = seed;
         while on.load(Ordering::Relaxed) {
             round += 1;
-            self.space.run(|| attach(round));
+            attach(round);
             add(&counts.hosts);
         }
     }
 
     /// Hosts without an interface.
     pub(crate) fn dial(&self, on: &AtomicBool, counts: &Counts, seed: u64) {
-        self.space.run(|| {
-            let mut round = seed << 32;
-            while on.load(Ordering::Relaxed) {
-                round += 1;
-                let mut caller = Caller::dial(round);
-                if is_hostile(round) {
-                    caller.vanish(mix(round + 1));
-                    add(&counts.hostile);
-                } else {
-                    caller.exchange(Mac::local(round));
-                    caller.leave();
-                    add(&counts.hosts);
-                }
+        let mut round = seed << 32;
+        while on.load(Ordering::Relaxed) {
+            round += 1;
+            let mut caller = Caller::dial(round);
+            if is_hostile(round) {
+                caller.vanish(mix(round + 1));
+                add(&counts.hostile);
+            } else {
+                caller.exchange(Mac::local(round));
+                caller.leave();
+                add(&counts.hosts);
             }
-        });
+        }
     }
 }
 
