@@ -185,6 +185,40 @@ fn noise_at_the_port_is_no_question() {
     drop(server.expect(RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 
+/// Of any number of questions, as many events are kept as the backlog of `rdma_listen` says: 128 if it says 0.
+#[test]
+fn unread_questions_stay_within_the_backlog() {
+    let (server, here) = Party::listening(0);
+    let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = ("127.0.0.1", u16::from_be(here.sin_port));
+    for transaction in 0..1000_u64 {
+        let mut question = [0; 296];
+        question[..5].copy_from_slice(b"VbIQ\x01");
+        question[8..16].copy_from_slice(&transaction.to_be_bytes());
+        flood.send_to(&question, to).unwrap();
+        // The socket's buffer must not lose them in place of the listener.
+        if transaction % 50 == 49 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let mut unread = 0;
+    let mut children = Vec::new();
+    while let Some(asked) = server.channel.try_next() {
+        assert_eq!(asked.get().event, RDMA_CM_EVENT_CONNECT_REQUEST);
+        children.push(asked.get().id);
+        unread += 1;
+    }
+    assert_eq!(unread, 128);
+    for child in children {
+        // SAFETY: as the manual says.
+        assert_eq!(unsafe { rdma_destroy_id(child) }, 0);
+    }
+    let client = Party::towards(&here);
+    client.ask(b"");
+    drop(server.expect(RDMA_CM_EVENT_CONNECT_REQUEST));
+}
+
 /// Who waits for every step itself.
 fn alone() -> *mut rdma_cm_id {
     let mut id = ptr::null_mut();

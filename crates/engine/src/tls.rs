@@ -9,6 +9,7 @@ mod machine;
 mod psk;
 mod session;
 mod stage;
+mod verifier;
 
 pub use error::TlsError;
 pub(crate) use session::{Flush, Session};
@@ -23,6 +24,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::config::{Settings, TlsMode};
 use crate::keys::{KeyFileError, Keys};
+use verifier::{Identities, Tls13};
 
 /// The protocol that a handshake is for (RFC 7301): a server of another one refuses us, and we refuse its clients.
 const PROTOCOL: &[u8] = b"verbena/1";
@@ -53,26 +55,24 @@ impl Tls {
         Session::server(self.server.clone())
     }
 
-    /// From what each side presents, and how it judges what the other one does.
+    /// From what each side presents, and what it accepts of the other one.
     fn of(
         provider: Arc<CryptoProvider>,
         presents: (Arc<dyn ResolvesClientCert>, Arc<dyn ResolvesServerCert>),
-        judges: (
-            Arc<dyn rustls::client::danger::ServerCertVerifier>,
-            Arc<dyn rustls::server::danger::ClientCertVerifier>,
-        ),
+        accepts: impl Identities,
     ) -> Result<Tls, rustls::Error> {
+        let verifier = Arc::new(Tls13(accepts));
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(judges.0)
+            .with_custom_certificate_verifier(verifier.clone())
             .with_client_cert_resolver(presents.0);
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(judges.1)
+            .with_client_cert_verifier(verifier)
             .with_cert_resolver(presents.1);
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
         server.session_storage = Arc::new(NoServerSessionStorage {});

@@ -10,10 +10,11 @@ pub mod open;
 pub(crate) mod rest;
 
 use core::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use verbena::access::source_of;
 pub use verbena::low::Beside;
 use verbena_lan::Mac;
 use verbena_nic::Wc;
@@ -31,8 +32,7 @@ pub struct Ticket(pub u64);
 /// Where a request came from, as limits count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// An address of IPv4, of this machine or of its link; or the network of 64 bits that any other address of IPv6 is in, which is
-    /// what a machine has to itself (RFC 6177).
+    /// As [`source_of`] says.
     Ip(IpAddr),
     /// A station.
     Mac(Mac),
@@ -41,13 +41,7 @@ pub enum Source {
 impl Source {
     /// Whom this address counts for.
     pub fn of(address: IpAddr) -> Source {
-        Source::Ip(match address.to_canonical() {
-            IpAddr::V6(ip) if !ip.is_loopback() && !ip.is_unicast_link_local() => {
-                let [a, b, c, d, ..] = ip.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            }
-            whole => whole,
-        })
+        Source::Ip(source_of(address))
     }
 }
 

@@ -59,9 +59,6 @@ pub(crate) struct UnitArgs {
     /// Hosts may ask to hear what is for others and to speak for others, as one with a bridge must
     #[arg(long)]
     allow_promiscuous: bool,
-    /// What is so unless --allow-promiscuous is given
-    #[arg(long, hide = true, conflicts_with = "allow_promiscuous")]
-    no_promiscuous: bool,
     /// Seconds after which an address that a station was heard with is forgotten; no host gets it before
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     mac_age: u64,
@@ -106,7 +103,7 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
         hosts_per_source: usize::from(args.hosts_per_source),
         elements: args.elements,
         offloads: !args.no_offloads,
-        promiscuous: args.allow_promiscuous && !args.no_promiscuous,
+        promiscuous: args.allow_promiscuous,
         mac_age: Duration::from_secs(args.mac_age),
         patience: Duration::from_secs(args.patience),
         // Its queues have one welcome.

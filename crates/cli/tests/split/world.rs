@@ -44,13 +44,17 @@ const PROGRAMS: [(&str, &str); 4] = [
 pub(crate) fn privileged(name: &str, test: impl FnOnce()) {
     // Who fails does not spoil it for others.
     let _beside = PROCESSORS.read().unwrap_or_else(PoisonError::into_inner);
-    equipped(name, || space::privileged(name, test));
+    equipped(name, || {
+        space::privileged(name, test);
+    });
 }
 
 /// The same for a test that measures loss or processor time, or that leaves nobody else any: it runs alone.
 pub(crate) fn alone(name: &str, test: impl FnOnce()) {
     let _alone = PROCESSORS.write().unwrap_or_else(PoisonError::into_inner);
-    equipped(name, || space::privileged(name, test));
+    equipped(name, || {
+        space::privileged(name, test);
+    });
 }
 
 /// Runs a test beside others, in a user namespace whoever we are.

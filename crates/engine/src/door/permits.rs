@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::access::source_of;
 use crate::connection::Connection;
 
 /// Permits of all listeners of an engine.
@@ -75,19 +76,13 @@ impl Drop for Permit {
     }
 }
 
-/// What counts as one source: an IPv4 address, or the 64 bits of an IPv6 address that a network assigns to a host.
+/// What counts as one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Source(IpAddr);
 
 impl Source {
     fn of(peer: IpAddr) -> Source {
-        match peer.to_canonical() {
-            IpAddr::V6(ip) => {
-                let prefix = ip.to_bits() & !u128::from(u64::MAX);
-                Source(IpAddr::V6(prefix.into()))
-            }
-            v4 => Source(v4),
-        }
+        Source(source_of(peer))
     }
 }
 

@@ -7,16 +7,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{ResolvesClientCert, verify_server_cert_signed_by_trust_anchor};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::Tls;
+use super::verifier::Identities;
 use crate::config::Settings;
 use crate::keys::{self, KeyFileError};
 
@@ -43,11 +45,12 @@ pub(super) fn tls(settings: &Settings) -> Result<Tls, KeyFileError> {
     let server: Arc<dyn ResolvesServerCert> = presents;
     let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
     let clients = clients.build().map_err(|error| ca.wrong(error))?;
-    let servers = Arc::new(AnyOf {
+    let accepts = AnyOf {
         roots,
+        clients,
         algorithms: provider.signature_verification_algorithms,
-    });
-    let made = Tls::of(provider, (client, server), (servers, clients));
+    };
+    let made = Tls::of(provider, (client, server), accepts);
     made.map_err(|error| chain.wrong(error))
 }
 
@@ -89,22 +92,23 @@ impl Pem {
     }
 }
 
-/// Accepts servers with any valid certificate of the authority, whatever their names are.
+/// Accepts any valid certificate of the authority, whatever its names are.
 #[derive(Debug)]
 struct AnyOf {
     roots: Arc<RootCertStore>,
+    clients: Arc<dyn ClientCertVerifier>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for AnyOf {
-    fn verify_server_cert(
+impl Identities for AnyOf {
+    const RAW_KEYS: bool = false;
+
+    fn verify_server(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<(), Error> {
         let end_entity = ParsedCertificate::try_from(end_entity)?;
         verify_server_cert_signed_by_trust_anchor(
             &end_entity,
@@ -112,29 +116,34 @@ impl ServerCertVerifier for AnyOf {
             intermediates,
             now,
             self.algorithms.all,
-        )?;
-        Ok(ServerCertVerified::assertion())
+        )
     }
 
-    fn verify_tls12_signature(
+    fn verify_client(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        self.clients
+            .verify_client_cert(end_entity, intermediates, now)
+            .map(drop)
+    }
+
+    fn verify_signature(
         &self,
         message: &[u8],
         cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+    fn schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+
+    fn authorities(&self) -> &[DistinguishedName] {
+        self.clients.root_hint_subjects()
     }
 }

@@ -9,24 +9,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hmac::{Hmac, Mac};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, ResolvesClientCert};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
 };
-use rustls::pki_types::{
-    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
-};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
-    SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use sha2::Sha256;
 
 use super::Tls;
+use super::verifier::Identities;
 use crate::config::Key;
 use crate::keys::{KeyFileError, Keys};
 
@@ -60,15 +55,15 @@ pub(super) fn make(provider: Arc<CryptoProvider>, keys: &Keys) -> Result<Tls, Er
     let (key, public) = first.ok_or(Error::NoCertificatesPresented)?;
     let pair = CertifiedKey::new(vec![CertificateDer::from(public.to_vec())], key);
     let pair = Arc::new(pair);
-    let judge = Arc::new(Known {
+    let accepts = Known {
         keys: known,
         algorithms: provider.signature_verification_algorithms,
-    });
+    };
     let client: Arc<dyn ResolvesClientCert> =
         Arc::new(AlwaysResolvesClientRawPublicKeys::new(pair.clone()));
     let server: Arc<dyn ResolvesServerCert> =
         Arc::new(AlwaysResolvesServerRawPublicKeys::new(pair));
-    Tls::of(provider, (client, server), (judge.clone(), judge))
+    Tls::of(provider, (client, server), accepts)
 }
 
 /// HKDF with SHA-256 for as many bytes as one block of it has (RFC 5869 §2).
@@ -97,7 +92,7 @@ struct Known {
 }
 
 impl Known {
-    fn judge(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
+    fn verify(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
         let known = |key: &SubjectPublicKeyInfoDer<'_>| key.as_ref() == presented.as_ref();
         if self.keys.iter().any(known) {
             Ok(())
@@ -105,8 +100,30 @@ impl Known {
             Err(CertificateError::ApplicationVerificationFailure.into())
         }
     }
+}
 
-    fn verify(
+impl Identities for Known {
+    const RAW_KEYS: bool = true;
+
+    fn verify_server(
+        &self,
+        presented: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<(), Error> {
+        self.verify(presented)
+    }
+
+    fn verify_client(
+        &self,
+        presented: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<(), Error> {
+        self.verify(presented)
+    }
+
+    fn verify_signature(
         &self,
         message: &[u8],
         presented: &CertificateDer<'_>,
@@ -115,91 +132,12 @@ impl Known {
         let key = SubjectPublicKeyInfoDer::from(presented.as_ref());
         verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
     }
-}
 
-/// TLS 1.2 is never agreed on.
-fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
-    Err(PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
-}
-
-impl ServerCertVerifier for Known {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.judge(end_entity)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+    fn schemes(&self) -> Vec<SignatureScheme> {
         vec![SignatureScheme::ED25519]
     }
 
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
-impl ClientCertVerifier for Known {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+    fn authorities(&self) -> &[DistinguishedName] {
         &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        self.judge(end_entity)?;
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
     }
 }

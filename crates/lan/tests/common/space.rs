@@ -16,23 +16,28 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const NESTED: &str = "LAN_TEST_NESTED";
 
-/// Runs a test where interfaces can be made: here, or again in a user namespace; otherwise says loudly that it did not.
+/// Runs a test where interfaces can be made: here, or again in a user namespace; otherwise says loudly that it did not,
+/// and returns false.
 ///
 /// `name` is the test's own, as `cargo test` calls it.
-pub fn privileged(name: &str, test: impl FnOnce()) {
+pub fn privileged(name: &str, test: impl FnOnce()) -> bool {
     // As if nobody were root, to see that the detour leads there too.
     let detour = std::env::var_os("LAN_TEST_DETOUR").is_some();
     let nested = std::env::var_os(NESTED).is_some();
     if let Some(why) = lacking() {
         skip(name, &why);
-    } else if can(&["-n"]) && (nested || !detour) {
+        return false;
+    }
+    if can(&["-n"]) && (nested || !detour) {
         test();
     } else if !nested && can(&["-Urn"]) {
         again_nested(name);
     } else {
         let why = "neither root nor a user namespace (unshare -Urn) can be had here";
         skip(name, why);
+        return false;
     }
+    true
 }
 
 /// Runs a test in a user namespace, whoever we are.

@@ -1,9 +1,10 @@
-//! Two links on real carriers, iWARP and cells over UDP, in every arrangement.
+//! Two links on real carriers, iWARP with and without TLS and cells over UDP, in every arrangement.
 //! They fail when a packet is lost, doubled, changed or out of order where channels are acknowledged, when credit is overdrawn,
 //! or when memory is called free too early. They use loopback only.
 
 use std::time::{Duration, Instant};
 
+use verbena::Config;
 use verbena_lan::VNET;
 use verbena_nic::wr::Remote;
 use verbena_push::{Arrangement, Refused};
@@ -12,6 +13,7 @@ use verbena_wire::push::{Operation, Status};
 use super::perform::{PACKET, id};
 use super::{Link, LinkEvent, LinkOptions, Lost};
 use crate::carrier::address::Address;
+use crate::carrier::iwarp::IwarpCarrier;
 use crate::carrier::{Carrier, News, open};
 use crate::hello::{Hello, channels};
 
@@ -78,6 +80,30 @@ impl Side {
     }
 }
 
+/// iWARP by TLS, with this key.
+fn encrypted(key: &str) -> Config {
+    let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
+    config.set("key", key).unwrap();
+    config.set("tls", "psk").unwrap();
+    config
+}
+
+/// A dialler and a listener that it leads to.
+fn carriers(scheme: &str) -> [Box<dyn Carrier>; 2] {
+    if scheme == "psk" {
+        let config = || encrypted("the key of both sides");
+        let listener = IwarpCarrier::listen("127.0.0.1:0".parse().unwrap(), config()).unwrap();
+        let dialler = IwarpCarrier::dial(listener.address().unwrap(), config()).unwrap();
+        return [Box::new(dialler), Box::new(listener)];
+    }
+    let any: Address = format!("{scheme}://127.0.0.1:0").parse().unwrap();
+    let listener = open::listen(&any, None).unwrap();
+    let local = listener.local();
+    let at = local.rsplit_once("://").map_or(&*local, |(_, at)| at);
+    let unit: Address = format!("{scheme}://{at}").parse().unwrap();
+    [open::dial(&unit, None).unwrap(), listener]
+}
+
 /// A dialler and a listener, connected.
 fn pair(scheme: &str, arrangement: Arrangement, elements: u32) -> [Side; 2] {
     let options = LinkOptions {
@@ -85,13 +111,7 @@ fn pair(scheme: &str, arrangement: Arrangement, elements: u32) -> [Side; 2] {
         elements,
         size: 3000,
     };
-    let any: Address = format!("{scheme}://127.0.0.1:0").parse().unwrap();
-    let listener = open::listen(&any, None).unwrap();
-    let local = listener.local();
-    let at = local.rsplit_once("://").map_or(&*local, |(_, at)| at);
-    let unit: Address = format!("{scheme}://{at}").parse().unwrap();
-    let dialler = open::dial(&unit, None).unwrap();
-    let mut sides = [dialler, listener].map(|mut carrier| Side {
+    let mut sides = carriers(scheme).map(|mut carrier| Side {
         link: Link::new(&mut *carrier, options, Instant::now()).unwrap(),
         carrier,
         lost: None,
@@ -130,12 +150,12 @@ fn until(sides: &mut [Side; 2], mut so: impl FnMut(&mut [Side; 2]) -> bool) {
     }
 }
 
-const SCHEMES: [&str; 2] = ["iwarp", "udp"];
+const SCHEMES: [&str; 3] = ["iwarp", "psk", "udp"];
 
 fn every(mut test: impl FnMut([Side; 2], bool)) {
     for scheme in SCHEMES {
         for arrangement in Arrangement::ALL {
-            let lossless = scheme == "iwarp" || arrangement != Arrangement::Sends;
+            let lossless = scheme != "udp" || arrangement != Arrangement::Sends;
             println!("{scheme} {arrangement:?}");
             test(pair(scheme, arrangement, 8), lossless);
         }
@@ -404,4 +424,34 @@ fn what_is_kept_has_its_element() {
         sides[0].send(&acknowledgement(1)).unwrap();
         assert!(!sides[0].link.has_room());
     });
+}
+
+#[test]
+fn hosts_without_the_units_key_are_refused() {
+    let plain = Config::from_parts(None, std::iter::empty()).unwrap();
+    for config in [encrypted("another key than the unit has"), plain] {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let mut unit = IwarpCarrier::listen(any, encrypted("the key of the unit")).unwrap();
+        let mut host = IwarpCarrier::dial(unit.address().unwrap(), config).unwrap();
+        let options = LinkOptions {
+            arrangement: Arrangement::Single,
+            elements: 8,
+            size: 3000,
+        };
+        let link = Link::new(&mut host, options, Instant::now()).unwrap();
+        host.connect(link.pair(0).unwrap(), b"").unwrap();
+        let start = Instant::now();
+        loop {
+            assert!(start.elapsed() < PATIENCE, "never refused");
+            for carrier in [&mut host, &mut unit] {
+                carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
+            }
+            assert_eq!(unit.news(), None, "the driver is told of nothing");
+            match host.news() {
+                None => std::thread::sleep(Duration::from_millis(1)),
+                Some(News::Refused { .. }) => break,
+                Some(news) => panic!("{news:?}"),
+            }
+        }
+    }
 }

@@ -7,11 +7,14 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena::{Access, Device, Memory};
+use verbena::{Access, Config, Device, Memory};
 use verbena_storage::{Blocks, Done, Error, Extent, Failure, Geometry, Request};
 
-/// The adapter of all disks.
-static DEVICE: LazyLock<Device> = LazyLock::new(|| Device::open().expect("an adapter"));
+/// The adapter of all disks, whatever the environment says.
+static DEVICE: LazyLock<Device> = LazyLock::new(|| {
+    let config = Config::from_parts(None, std::iter::empty()).expect("the defaults");
+    Device::with(config).expect("an adapter")
+});
 
 /// A disk in memory.
 pub(crate) struct Ram {

@@ -110,5 +110,7 @@ fn a_network_of_64_bits_is_one_source() {
     assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
     assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
     assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
+    // All hosts of a link have the same first 64 bits there.
+    assert_ne!(source("fe80::1"), source("fe80::2"));
     assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
 }

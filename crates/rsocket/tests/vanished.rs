@@ -1,0 +1,128 @@
+//! Stream sockets towards a host that vanishes (docs/connections.md, "Peers that die, stall or fall silent"): two network
+//! namespaces with a cable between them, which loses everything from some moment on. Needs root, or a user namespace.
+
+#[path = "../../lan/tests/common/space.rs"]
+mod space;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use space::Space;
+use verbena::{Config, Device};
+use verbena_rsocket::{Error, Flags, Net, Stream};
+
+const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+/// Twice what the settings of the tests allow, for a machine that has other work.
+const BOUND: Duration = Duration::from_secs(20);
+/// No test may wait for keep-alive probes to find what something else should have found before.
+const NEVER: &str = "600s";
+
+/// Two connected sockets, one at each end of the cable.
+struct Ends {
+    spaces: [Space; 2],
+    sockets: [Stream; 2],
+    _nets: [Arc<Net>; 2],
+}
+
+impl Ends {
+    fn new(settings: &[(&str, &str)]) -> Ends {
+        let spaces = [Space::new(), Space::new()];
+        spaces[0].join("cable", &spaces[1], "cable");
+        for (space, address) in spaces.iter().zip(ADDRESSES) {
+            space.ip(&format!("address add {address}/24 dev cable"));
+        }
+        let nets = [0, 1].map(|at| {
+            let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
+            config.set("device", ADDRESSES[at]).unwrap();
+            for (key, value) in settings {
+                config.set(key, value).unwrap();
+            }
+            spaces[at].run(|| Net::open(Device::with(config).unwrap()))
+        });
+        let listener = spaces[1].run(|| {
+            let listener = Stream::new(&nets[1]);
+            let any: SocketAddr = format!("{}:0", ADDRESSES[1]).parse().unwrap();
+            listener.bind(any).unwrap();
+            listener.listen(4).unwrap();
+            listener
+        });
+        let to = listener.local().unwrap();
+        let sockets = std::thread::scope(|scope| {
+            let one = scope.spawn(|| {
+                spaces[0].run(|| {
+                    let socket = Stream::new(&nets[0]);
+                    socket.connect(to).unwrap();
+                    socket
+                })
+            });
+            let other = spaces[1].run(|| listener.accept().unwrap());
+            [one.join().unwrap(), other]
+        });
+        let ends = Ends {
+            spaces,
+            sockets,
+            _nets: nets,
+        };
+        // It works, and nothing is unacknowledged afterwards.
+        let [a, b] = &ends.sockets;
+        assert_eq!(a.send(b"here", Flags::default()).unwrap(), 4);
+        let mut came = [0; 4];
+        assert_eq!(b.recv(&mut came, Flags::WAIT_ALL).unwrap(), 4);
+        std::thread::sleep(Duration::from_millis(300));
+        ends
+    }
+
+    /// Each end sends to a machine that does not exist: everything is lost, and no error tells of it.
+    fn cut(&self) {
+        for (space, peer) in self.spaces.iter().zip(ADDRESSES.iter().rev()) {
+            space.ip(&format!(
+                "neigh replace {peer} lladdr 02:00:00:00:00:99 nud permanent dev cable"
+            ));
+        }
+    }
+}
+
+/// The error that a socket which waits for bytes ends with, within the bound.
+fn end_of(socket: &Stream) -> Error {
+    let cut = Instant::now();
+    socket.set_nonblocking(true);
+    loop {
+        match socket.recv(&mut [0; 64], Flags::default()) {
+            Err(error) if error.is_would_block() => {}
+            Err(error) => return error,
+            Ok(len) => panic!("{len} bytes from a host that is gone"),
+        }
+        assert!(cut.elapsed() < BOUND, "the socket does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn broke(error: &Error) -> bool {
+    matches!(error, Error::Reset | Error::TimedOut)
+}
+
+#[test]
+fn a_vanished_host_ends_a_sending_socket() {
+    space::privileged("a_vanished_host_ends_a_sending_socket", || {
+        let ends = Ends::new(&[("dead_after", "1s"), ("keep_alive", NEVER)]);
+        ends.cut();
+        let [a, _] = &ends.sockets;
+        assert_eq!(a.send(b"lost", Flags::default()).unwrap(), 4);
+        let error = end_of(a);
+        assert!(broke(&error), "{error}");
+        let later = a.send(b"more", Flags::default());
+        assert!(later.is_err(), "{later:?}");
+    });
+}
+
+#[test]
+fn a_vanished_host_ends_a_receiving_socket() {
+    space::privileged("a_vanished_host_ends_a_receiving_socket", || {
+        let ends = Ends::new(&[("dead_after", NEVER), ("keep_alive", "2s")]);
+        ends.cut();
+        let [_, b] = &ends.sockets;
+        let error = end_of(b);
+        assert!(broke(&error), "{error}");
+    });
+}

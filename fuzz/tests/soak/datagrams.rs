@@ -1,0 +1,155 @@
+//! Datagram queue pairs that come and go: each sends to one that answers, and some of what they send goes nowhere.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use verbena::low::{BLANK, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr};
+use verbena::{Access, Cq, Device, Memory, Pd, Status, Ud, UdOptions};
+
+use crate::{Counts, LIMIT, add, device, is_hostile, mix};
+
+const QKEY: u32 = 0x1234;
+/// Bytes of a receive: 40 that say where the datagram came from, and the payload.
+const ROOM: usize = 2048;
+const RECEIVES: u64 = 64;
+/// The id of what is sent; those of receives are smaller.
+const SENT: u64 = u64::MAX;
+/// A datagram may be lost: what is not answered in this time is sent again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+pub(crate) struct Datagrams {
+    echo: Side,
+    client: Device,
+}
+
+/// A queue pair with its receives.
+struct Side {
+    ud: Ud,
+    cq: Cq,
+    memory: Memory,
+    _pd: Pd,
+}
+
+impl Side {
+    fn new(device: &Device) -> Side {
+        let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
+        let ud = Ud::new(&pd, &cq, &cq, UdOptions::default()).unwrap();
+        ud.set_qkey(QKEY);
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            assert!(ud.modify(state));
+        }
+        let memory = pd.memory(RECEIVES as usize * ROOM, Access::ALL).unwrap();
+        let side = Side {
+            ud,
+            cq,
+            memory,
+            _pd: pd,
+        };
+        (0..RECEIVES).for_each(|id| side.receive(id));
+        side
+    }
+
+    fn receive(&self, id: u64) {
+        let scatter = &[self.memory.sge(id as usize * ROOM, ROOM).unwrap()];
+        self.ud.post_recv(&[RecvWr { id, scatter }]).unwrap();
+    }
+
+    fn send(&self, bytes: &[u8], to: Destination) {
+        let wr = UdSendWr {
+            id: SENT,
+            immediate: None,
+            flags: Flags::SIGNALED,
+            data: Data::Inline(bytes),
+            to,
+        };
+        // A full queue loses it, as the network might.
+        let _ = self.ud.post_send(&[wr]);
+    }
+
+    /// Hands on what came, with the number of its sender; the number of completions.
+    fn take(&self, mut each: impl FnMut(&[u8; 8], u32)) -> usize {
+        let mut some = [BLANK; 16];
+        let count = self.cq.poll(&mut some);
+        for wc in some[..count].iter().filter(|wc| wc.id != SENT) {
+            assert_eq!(wc.status, Status::Success, "{wc:?}");
+            let tag = self.memory.get(wc.id as usize * ROOM + 40).unwrap();
+            self.receive(wc.id);
+            each(&tag, wc.src_qp);
+        }
+        count
+    }
+}
+
+fn to(number: u32, qkey: u32) -> Destination {
+    let here: IpAddr = [127, 0, 0, 1].into();
+    Destination {
+        address: here,
+        source: here,
+        number: Qpn::wrapping(number),
+        qkey,
+    }
+}
+
+impl Datagrams {
+    pub(crate) fn new() -> Datagrams {
+        // Numbers of queue pairs that are gone are free again soon: as long as they are not, further ports are opened, and stay.
+        let local = || device(&[("device", "127.0.0.1"), ("reuse_delay", "100ms")]);
+        Datagrams {
+            echo: Side::new(&local()),
+            client: local(),
+        }
+    }
+
+    /// Answers each datagram with its first eight bytes.
+    pub(crate) fn serve(&self, on: &AtomicBool) {
+        while on.load(Ordering::Relaxed) {
+            let count = self
+                .echo
+                .take(|tag, from| self.echo.send(tag, to(from, QKEY)));
+            if count == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    pub(crate) fn exchange(&self, on: &AtomicBool, counts: &Counts, seed: u64) {
+        let number = self.echo.ud.number();
+        let mut round = seed << 32;
+        while on.load(Ordering::Relaxed) {
+            round += 1;
+            let side = Side::new(&self.client);
+            for n in 0..8 {
+                let tag = (round << 3 | n).to_ne_bytes();
+                if is_hostile(round + n) {
+                    // To another key, a number that is not in use, or both.
+                    let stray = mix(round) as u32;
+                    side.send(&tag, to(number, stray | 1 << 31));
+                    side.send(&tag, to(number ^ (1 + stray % 64), QKEY));
+                    add(&counts.hostile);
+                    continue;
+                }
+                answered(&side, tag, to(number, QKEY));
+                add(&counts.datagrams);
+            }
+        }
+    }
+}
+
+/// Sends until the answer comes.
+fn answered(side: &Side, tag: [u8; 8], to: Destination) {
+    let end = Instant::now() + LIMIT;
+    let mut sent: Option<Instant> = None;
+    let mut came = false;
+    while !came {
+        assert!(Instant::now() < end, "a datagram is never answered");
+        if sent.is_none_or(|at| at.elapsed() > AGAIN) {
+            side.send(&tag, to);
+            sent = Some(Instant::now());
+        }
+        if side.take(|answer, _| came |= *answer == tag) == 0 {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}

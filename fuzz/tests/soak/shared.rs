@@ -1,0 +1,175 @@
+//! Connections whose receives come from one shared receive queue. Some of their peers stall in the middle of a message, and
+//! some are gone by then; the honest ones are answered all the same.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use verbena::low::{BLANK, Data, Flags, RecvWr, SendOp, SendWr, Wc};
+use verbena::{Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Srq, Status};
+
+use crate::{Counts, REQUEST, add, completions, device, is_hostile, mix};
+
+/// Receives of the queue, few enough for peers that stall to take all of them.
+const RECEIVES: u64 = 4;
+/// Bytes of a receive.
+const ROOM: usize = 16 << 10;
+/// The id of answers; those of receives are smaller.
+const ANSWER: u64 = u64::MAX;
+
+pub(crate) struct Shared {
+    listener: Listener,
+    srq: Srq,
+    got: Cq,
+    memory: Memory,
+    pd: Pd,
+    server: Device,
+    client: Device,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Shared {
+        let server = device(&[("shared_receive_wait", "300ms")]);
+        let pd = server.pd().unwrap();
+        let shared = Shared {
+            listener: server.listen("127.0.0.1:0").unwrap(),
+            srq: pd.srq(RECEIVES as usize, 1).unwrap(),
+            got: server.cq(1024).unwrap(),
+            memory: pd.memory(RECEIVES as usize * ROOM, Access::ALL).unwrap(),
+            pd,
+            server,
+            client: device(&[]),
+        };
+        (0..RECEIVES).for_each(|id| shared.receive(id));
+        shared
+    }
+
+    fn receive(&self, id: u64) {
+        let scatter = &[self.memory.sge(id as usize * ROOM, ROOM).unwrap()];
+        self.srq.post(&[RecvWr { id, scatter }]).unwrap();
+    }
+
+    /// Answers each message with its first eight bytes.
+    pub(crate) fn serve(&self, on: &AtomicBool) {
+        let all: Mutex<HashMap<u32, Arc<Qp>>> = Mutex::default();
+        thread::scope(|scope| {
+            let mut some = [BLANK; 16];
+            while on.load(Ordering::Relaxed) {
+                let request = self.listener.try_next().unwrap();
+                let idle = request.is_none();
+                if let Some(request) = request {
+                    let options = QpOptions::default();
+                    let qp = Qp::with_srq(&self.pd, &self.got, &self.got, &self.srq, options);
+                    let qp = Arc::new(qp.unwrap());
+                    all.lock().unwrap().insert(qp.number(), qp.clone());
+                    let all = &all;
+                    scope.spawn(move || {
+                        let accepting = request.accept_on(&qp, b"");
+                        if accepting.is_err() || accepting.is_ok_and(|it| it.wait().is_err()) {
+                            all.lock().unwrap().remove(&qp.number());
+                        }
+                    });
+                }
+                let count = self.got.poll(&mut some);
+                for wc in &some[..count] {
+                    let qp = all.lock().unwrap().get(&wc.qpn).cloned();
+                    self.complete(wc, qp.as_deref());
+                }
+                while let Some(event) = self.server.next_event() {
+                    if let Event::Disconnected { qp } | Event::QpFatal { qp, .. } = event {
+                        all.lock().unwrap().remove(&qp);
+                    }
+                }
+                if idle && count == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        // What was flushed by their end goes back to the queue.
+        drop(all);
+        let mut some = [BLANK; 16];
+        while let count @ 1.. = self.got.poll(&mut some) {
+            some[..count].iter().for_each(|wc| self.complete(wc, None));
+        }
+    }
+
+    fn complete(&self, wc: &Wc, qp: Option<&Qp>) {
+        if wc.id == ANSWER {
+            return;
+        }
+        if wc.status == Status::Success
+            && let Some(qp) = qp
+        {
+            let tag: [u8; 8] = self.memory.get(wc.id as usize * ROOM).unwrap();
+            // The peer may have left.
+            let _ = qp.post_send(&[send(ANSWER, Data::Inline(&tag))]);
+        }
+        self.receive(wc.id);
+    }
+
+    pub(crate) fn connect(&self, on: &AtomicBool, counts: &Counts, seed: u64) {
+        let pd = self.client.pd().unwrap();
+        let cq = self.client.cq(16).unwrap();
+        let memory = pd.memory(2 * ROOM, Access::ALL).unwrap();
+        let mut round = seed << 32;
+        while on.load(Ordering::Relaxed) {
+            round += 1;
+            if is_hostile(round) {
+                self.stall(mix(round + 1));
+                add(&counts.hostile);
+                continue;
+            }
+            let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+            let to = self.listener.local().unwrap();
+            qp.connect(to, b"").unwrap().wait().expect("honest");
+            let scatter = &[memory.sge(ROOM, 8).unwrap()];
+            qp.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
+            memory.put(0, &round.to_ne_bytes()).unwrap();
+            let len = 8 + mix(round + 2) as usize % (ROOM - 8);
+            let gather = [memory.sge(0, len).unwrap()];
+            qp.post_send(&[send(2, Data::Gather(&gather))]).unwrap();
+            // Some leave before the answer.
+            if !is_hostile(round + 3) {
+                let done = completions(&cq, 2);
+                let failed = done.iter().find(|wc| wc.status != Status::Success);
+                assert!(failed.is_none(), "{failed:?}");
+                assert_eq!(memory.get::<[u8; 8]>(ROOM).unwrap(), round.to_ne_bytes());
+                add(&counts.shared);
+            }
+        }
+    }
+
+    /// A standard peer begins a Send and does not go on. It stays until it is failed, or is gone at once.
+    fn stall(&self, how: u64) {
+        let Ok(mut raw) = TcpStream::connect(self.listener.local().unwrap()) else {
+            return;
+        };
+        raw.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // The first Send of a connection, of 64 bytes without a CRC (RFC 5044, 5041).
+        let mut frame = b"\0\x52\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0".to_vec();
+        frame.extend([7; 64 + 4]);
+        let cut = 21 + how as usize % 60;
+        let begun = raw.write_all(REQUEST).is_ok()
+            && raw.read_exact(&mut [0; 20]).is_ok()
+            && raw.write_all(&frame[..cut]).is_ok();
+        if begun && how.is_multiple_of(2) {
+            while let Ok(1..) = raw.read(&mut [0; 64]) {}
+        }
+    }
+}
+
+fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
+    SendWr {
+        id,
+        op: SendOp::Send {
+            invalidate: None,
+            immediate: None,
+        },
+        flags: Flags::SIGNALED,
+        data,
+    }
+}

@@ -1,0 +1,263 @@
+//! A unit of the split driver, and hosts that attach and leave: drivers with an interface, and hosts without one, some of which
+//! vanish before they have all their channels or without leaving. They are in a network namespace of the test's own.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use verbena_split::carrier::cells::{CellCarrier, CellOptions};
+use verbena_split::carrier::iwarp::IwarpCarrier;
+use verbena_split::carrier::{Carrier, News};
+use verbena_split::hello::{Hello, channels};
+use verbena_split::host::{Host, HostOptions, MacChoice};
+use verbena_split::lan::{Mac, Offloads, Vnet};
+use verbena_split::lane::Lane;
+use verbena_split::link::{Link, LinkEvent, LinkOptions};
+use verbena_split::service::{Ask, Terms};
+use verbena_split::status::{self, UnitStatus};
+use verbena_split::stop::Stop;
+use verbena_split::unit::{LanPort, Unit, UnitOptions};
+use verbena_split::{Arrangement, Journal};
+use verbena_wire::push::Status;
+
+use crate::{Counts, LIMIT, add, config, is_hostile, mix};
+
+/// The unit's port, of UDP and of TCP.
+const PORT: u16 = 7471;
+
+pub(crate) struct Split {
+    lan: String,
+    stop: Stop,
+    unit: Option<JoinHandle<()>>,
+}
+
+// Without the settings of the environment, which the variables of this test are not.
+fn listen() -> Vec<Box<dyn Carrier>> {
+    let at = (Ipv4Addr::LOCALHOST, PORT).into();
+    let udp = CellCarrier::udp_listen(at, CellOptions::default()).unwrap();
+    let iwarp = IwarpCarrier::listen(at, config(&[])).unwrap();
+    vec![Box::new(udp), Box::new(iwarp)]
+}
+
+fn dial(which: u64) -> Box<dyn Carrier> {
+    let at = (Ipv4Addr::LOCALHOST, PORT).into();
+    if which.is_multiple_of(2) {
+        Box::new(CellCarrier::udp_dial(at, CellOptions::default()).unwrap())
+    } else {
+        Box::new(IwarpCarrier::dial(at, config(&[])).unwrap())
+    }
+}
+
+impl Split {
+    pub(crate) fn new() -> Split {
+        let stop = Stop::new().unwrap();
+        let lan = format!("soak{}", std::process::id());
+        let wished = stop.clone();
+        let port = LanPort::tap_named(&lan, 1).unwrap().remove(0);
+        let options = UnitOptions {
+            elements: 16,
+            hosts_per_source: 64,
+            patience: Duration::from_secs(1),
+            ..UnitOptions::default()
+        };
+        let unit = Unit::new(options, port, listen(), Journal::silent());
+        let mut unit = unit.unwrap();
+        let unit = thread::spawn(move || unit.run(&wished).expect("no host ends the unit"));
+        Split {
+            lan,
+            stop,
+            unit: Some(unit),
+        }
+    }
+
+    /// The unit has noticed that all hosts are gone.
+    pub(crate) fn settle(&self) {
+        let end = Instant::now() + LIMIT;
+        let name = status::queues("unit", &self.lan).unwrap().remove(0);
+        loop {
+            let said: UnitStatus = serde_json::from_str(&status::ask(&name).unwrap()).unwrap();
+            if said.hosts.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < end, "{:?} are still there", said.hosts);
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A driver with a TAP interface, again and again: connected, and leaving in good order.
+    pub(crate) fn drive(&self, on: &AtomicBool, counts: &Counts, seed: u64) {
+        let mut round = seed;
+        while on.load(Ordering::Relaxed) {
+            round += 1;
+            attach(round);
+            add(&counts.hosts);
+        }
+    }
+
+    /// Hosts without an interface.
+    pub(crate) fn dial(&self, on: &AtomicBool, counts: &Counts, seed: u64) {
+        let mut round = seed << 32;
+        while on.load(Ordering::Relaxed) {
+            round += 1;
+            let mut caller = Caller::dial(round);
+            if is_hostile(round) {
+                caller.vanish(mix(round + 1));
+                add(&counts.hostile);
+            } else {
+                caller.exchange(Mac::local(round));
+                caller.leave();
+                add(&counts.hosts);
+            }
+        }
+    }
+}
+
+impl Drop for Split {
+    fn drop(&mut self) {
+        self.stop.wish();
+        let ended = self.unit.take().map(JoinHandle::join);
+        // A test that has failed says so itself.
+        assert!(thread::panicking() || ended.is_none_or(|ended| ended.is_ok()));
+    }
+}
+
+fn attach(round: u64) {
+    let (says, said) = mpsc::channel();
+    let options = HostOptions {
+        arrangement: Arrangement::ALL[round as usize % 3],
+        elements: 16,
+        mac: MacChoice::Unit,
+        ..HostOptions::new(&format!("soakh{}", std::process::id()))
+    };
+    let journal = Journal::new(move |what| drop(says.send(what.to_owned())));
+    let mut host = Host::new(options, dial(round), "unit", journal).unwrap();
+    let stop = Stop::new().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| host.run(&stop).unwrap());
+        let told = said.recv_timeout(LIMIT);
+        stop.wish();
+        let told = told.expect("a unit");
+        assert!(told.contains("connected to"), "{told}");
+    });
+}
+
+/// A host without an interface.
+struct Caller {
+    carrier: Box<dyn Carrier>,
+    link: Link,
+    channels: u8,
+    service: u64,
+    arrangement: Arrangement,
+}
+
+impl Caller {
+    fn dial(round: u64) -> Caller {
+        let arrangement = Arrangement::ALL[mix(round) as usize % 3];
+        let mut carrier = dial(mix(round + 1));
+        let options = LinkOptions {
+            arrangement,
+            elements: 8,
+            size: 2048,
+        };
+        let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
+        Caller {
+            carrier,
+            link,
+            channels: channels(arrangement),
+            service: mix(round + 2),
+            arrangement,
+        }
+    }
+
+    fn connect(&mut self, channel: u8) {
+        let hello = Hello {
+            service: self.service,
+            arrangement: self.arrangement,
+            channel,
+            lane: Lane::ONLY,
+            name: "soak".to_owned(),
+        };
+        let pair = self.link.pair(channel).unwrap();
+        self.carrier.connect(pair, &hello.to_bytes()).unwrap();
+    }
+
+    fn turn(&mut self) {
+        let (now, mut done) = (Instant::now(), Vec::new());
+        self.carrier.turn(now, &mut done).unwrap();
+        for wc in done {
+            self.link.handle(&mut *self.carrier, &wc, now).unwrap();
+        }
+        while let Some(news) = self.carrier.news() {
+            match news {
+                News::Connected { pair, .. } => {
+                    self.link.connected(&mut *self.carrier, pair).unwrap();
+                }
+                news => panic!("{news:?}"),
+            }
+        }
+        self.link.tick(&mut *self.carrier, now).unwrap();
+    }
+
+    fn until<T>(&mut self, what: &str, mut is: impl FnMut(&mut Caller) -> Option<T>) -> T {
+        let end = Instant::now() + LIMIT;
+        loop {
+            self.turn();
+            if let Some(done) = is(self) {
+                return done;
+            }
+            assert!(Instant::now() < end, "never: {what}");
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Status {
+        let (operation, data) = ask.parts();
+        let asked = self.link.request(operation, &data).unwrap();
+        self.until("an answer", |caller| match caller.link.next_event() {
+            Some(LinkEvent::Answered {
+                context, status, ..
+            }) if context == asked => Some(status),
+            _ => None,
+        })
+    }
+
+    /// Agrees on everything, and sends a frame to all.
+    fn exchange(&mut self, mac: Mac) {
+        (0..self.channels).for_each(|channel| self.connect(channel));
+        self.until("room", |caller| caller.link.has_room().then_some(()));
+        let terms = Terms {
+            takes: Offloads::NONE,
+            mtu: 1500,
+        };
+        assert_eq!(self.ask(&Ask::Initialise(terms)), Status::Ok);
+        assert_eq!(self.ask(&Ask::SetMac(mac)), Status::Ok);
+        let mut frame = [Mac::BROADCAST.octets(), mac.octets()].concat();
+        frame.extend([0x88, 0xb6]);
+        frame.resize(60, 0);
+        self.link.send(&Vnet::PLAIN.emit(), &frame).unwrap();
+        assert_eq!(self.ask(&Ask::Statistics), Status::Ok);
+    }
+
+    fn leave(mut self) {
+        assert_eq!(self.ask(&Ask::Shutdown), Status::Ok);
+        self.link.close(&mut *self.carrier);
+        self.carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
+    }
+
+    /// Gone without a shutdown: after one channel, with all of them, or with frames on their way.
+    fn vanish(mut self, how: u64) {
+        match how % 3 {
+            0 => {
+                self.connect(0);
+                self.turn();
+            }
+            1 => {
+                (0..self.channels).for_each(|channel| self.connect(channel));
+                self.until("room", |caller| caller.link.has_room().then_some(()));
+            }
+            _ => self.exchange(Mac::local(mix(how))),
+        }
+    }
+}
