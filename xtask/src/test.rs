@@ -17,7 +17,7 @@ const SEEDS_LONG: u64 = 5_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Run longer: more simulator seeds, and VERBENA_LONG=1 for the tests
+    /// Run longer: more simulator seeds, and LONG_TESTS=1 for the tests
     #[arg(long)]
     long: bool,
     /// Never install packages, even as root
@@ -64,7 +64,7 @@ fn tests(workspace: &Workspace, long: bool) -> Tool {
         // They were made in the step before: a test that misses them must not pass for want of them.
         .env("DROPIN_REQUIRED", "1");
     if long {
-        tool.env("VERBENA_LONG", "1")
+        tool.env("LONG_TESTS", "1")
     } else {
         tool
     }

@@ -124,7 +124,7 @@ fn killed(process: &mut Process) {
 
 #[test]
 fn many_upgrades_under_load() {
-    let long = std::env::var_os("VERBENA_LONG").is_some();
+    let long = std::env::var_os("LONG_TESTS").is_some();
     let upgrades = if long { 1000 } else { 20 };
     let mut scene = Scene::new(&[], &["--clients", "4", "--newcomers"]);
     for _ in 0..upgrades {

@@ -354,7 +354,7 @@ fn migrations(moves: u64, where_to: To, settings: &[(&str, &str)]) {
 }
 
 fn many() -> u64 {
-    if std::env::var_os("VERBENA_LONG").is_some() {
+    if std::env::var_os("LONG_TESTS").is_some() {
         1000
     } else {
         100

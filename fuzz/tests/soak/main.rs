@@ -1,6 +1,6 @@
 //! A soak test: connections, stream sockets, datagrams, users of a shared receive queue, NBD clients and split hosts come and go, a
 //! twentieth of the peers misbehave, and at the end descriptors, threads and memory are where they were. It takes a few
-//! seconds, ten minutes where `VERBENA_LONG` is set, and `VERBENA_SOAK_SECONDS` if that is.
+//! seconds, ten minutes where `LONG_TESTS` is set, and `SOAK_SECONDS` if that is.
 
 mod datagrams;
 mod export;
@@ -366,9 +366,9 @@ fn completions(cq: &Cq, count: usize) -> Vec<Wc> {
 }
 
 fn duration() -> Duration {
-    let seconds = match std::env::var("VERBENA_SOAK_SECONDS") {
+    let seconds = match std::env::var("SOAK_SECONDS") {
         Ok(seconds) => seconds.parse().expect("a number of seconds"),
-        Err(_) if std::env::var_os("VERBENA_LONG").is_some() => 600,
+        Err(_) if std::env::var_os("LONG_TESTS").is_some() => 600,
         Err(_) => 2,
     };
     Duration::from_secs(seconds)

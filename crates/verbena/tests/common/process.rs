@@ -21,10 +21,7 @@ pub(crate) fn example(name: &str) -> Command {
             .status();
         assert!(built.unwrap().success());
     }
-    let mut command = Command::new(program);
-    // It is for tests, and looks like a setting of the library.
-    command.env_remove("VERBENA_LONG");
-    command
+    Command::new(program)
 }
 
 /// A process that tells what it does, line by line. It is killed when it is dropped.
