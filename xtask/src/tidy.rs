@@ -5,6 +5,7 @@
 mod arrows;
 mod docs;
 mod headers;
+mod language;
 mod leftovers;
 mod links;
 mod machine;
@@ -127,6 +128,7 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(safety::check(file));
         findings.extend(leftovers::check(file));
         findings.extend(machine::check(file));
+        findings.extend(language::check(file));
     }
     findings.extend(sizes::check(files));
     findings.extend(docs::check(files, paths));

@@ -19,7 +19,7 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Descriptors but for sockets: numbers of queue pairs rest for a while, and their ports stay open meanwhile (RC.md).
+/// Descriptors without sockets: the number of a destroyed queue pair is not reused for `reuse_delay`, and its port stays open meanwhile.
 fn descriptors() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     all.filter(|entry| {

@@ -118,11 +118,11 @@ impl Port {
     }
 }
 
-/// The first port that stands for queue pairs which can be called (RC.md): lower numbers are those of connections that have
-/// a manager, and whoever listens at such a port is somebody else.
+/// The first port that stands for queue pairs which can be called (docs/connections.md, "Connected by hand"): lower numbers belong to
+/// connections made by a connection manager, and a listener at such a port is another program's.
 const FIRST_CALLED: u16 = 1024;
 
-/// Somebody may answer to this number.
+/// A listener of ours may stand for this number.
 pub(crate) fn is_callable(number: Qpn) -> bool {
     parts(number).0 >= FIRST_CALLED
 }

@@ -112,7 +112,7 @@ fn what_comes(raw: &mut std::net::TcpStream) -> Vec<u8> {
     all
 }
 
-/// WIRE.md L: siw may leave the first frame unread until more comes.
+/// siw may leave the first frame unread until further bytes arrive; a repeated empty Write makes it read.
 #[test]
 fn a_standard_peer_that_says_nothing_is_nudged_once() {
     const EMPTY_WRITE: &[u8] = b"\0\x0e\xc1\x40\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0";

@@ -135,7 +135,7 @@ fn a_peer_that_is_killed_leaves_no_work_behind() {
     }
 }
 
-/// RC.md, "Peer dead": a process that is stopped does not read, but its machine answers. It is not dead.
+/// A stopped process does not read, but its kernel acknowledges: the peer is not dead (docs/connections.md, "Peers that die, stall or fall silent").
 #[test]
 fn a_peer_that_is_stopped_and_continued_loses_nothing() {
     for round in 0..6_u64 {

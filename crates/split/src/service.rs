@@ -111,7 +111,7 @@ impl Ask {
         }
     }
 
-    /// What came; the status to answer with if it makes no sense (PUSH.md).
+    /// Parses a request of the configuration service; an error is the status to answer with (docs/split.md, "What is said on the wire").
     pub fn parse(operation: Operation, data: &[u8]) -> Result<Ask, Status> {
         let none = |ask: Ask| data.is_empty().then_some(ask);
         let ask = match operation {

@@ -63,7 +63,7 @@ fn killed(mut case: Case, victim: usize, other: Ending) -> Case {
     }
     case.figure = Figure::None;
     case.disturbance = Some((victim, MOMENT, Disturbance::Kill));
-    // A peer counts as dead after two seconds at the earliest (RC.md), and these machines are busy.
+    // Far above `dead_after` and the time that a request is retried, for busy machines.
     case.limit(if other == Ending::Bereft { 6 } else { 30 })
 }
 

@@ -1,6 +1,5 @@
-//! Every Rust file opens with a few sentences: what it is, what it promises, what it refuses to know.
-//! Three are the aim and two the least; a file of tests needs one.
-//! It counts sentences and cannot tell good ones from bad.
+//! Every Rust file opens with a few sentences: what it is, and its invariants.
+//! Two are the least; a file of tests needs one.
 
 use super::{Finding, TextFile};
 
@@ -18,7 +17,7 @@ pub(crate) fn check(file: &TextFile) -> Option<Finding> {
     }
     if !file.text.starts_with("//!") {
         let sentence =
-            "the file must open with `//!`: what it is, what it promises, what it refuses to know";
+            "the file must open with `//!`: what it is, and its invariants";
         return Some(Finding::new(&file.path, 1, RULE, sentence));
     }
     let least = if file.is_test() {

@@ -87,7 +87,7 @@ impl Pair {
         Ok(to)
     }
 
-    /// An iWARP queue pair is moved by its connection manager; by hand it can be prepared and ended (VERBS.md G.1).
+    /// An iWARP queue pair is moved by its connection manager; `ibv_modify_qp` can only prepare and end it, as with kernel drivers for iWARP.
     fn modify_managed(&self, attr: &ibv_qp_attr, mask: u32, to: u32) -> Result<u32, Errno> {
         check(attr, mask)?;
         self.enable(attr, mask);

@@ -81,7 +81,7 @@ fn memory_beyond_the_end_and_rights_that_were_not_given_are_refused() {
         );
         told(&b, IBV_EVENT_QP_ACCESS_ERR);
     }
-    // An operation that the queue pair itself has not enabled (RC.md).
+    // An operation that the queue pair's own access flags do not enable.
     let (a, b) = pair(Wanted {
         rights: 0,
         ..Wanted::default()

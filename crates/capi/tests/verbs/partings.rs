@@ -12,7 +12,7 @@ fn a_request_to_a_peer_that_is_gone_ends() {
     assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     ends(a.cq, 1, IBV_WC_SUCCESS);
     b.destroy_qp();
-    // It is not told before it asks for something (RC.md).
+    // As on an adapter, it is not told before its next request (docs/connections.md).
     assert_eq!(a.state(), IBV_QPS_RTS);
     assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
     ends(a.cq, 2, IBV_WC_RETRY_EXC_ERR);

@@ -1,5 +1,5 @@
 //! iSCSI in captures: PDUs by name with their numbers, digests as the login agreed on, and what cannot be read.
-//! Headers are those that an initiator and tgt really exchanged (spec/ISCSI.md, H.6); logins and digests are made here.
+//! Headers are those that an initiator and tgt really exchanged in a capture; logins and digests are made here.
 
 use serde_json::Value;
 use verbena_cli::decode::iscsi::Digests;

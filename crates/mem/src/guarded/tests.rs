@@ -16,10 +16,8 @@ impl HalfMapped {
         assert_ne!(at, libc::MAP_FAILED);
         let at = at.cast::<u8>();
         // SAFETY: the second page of our own mapping.
-        assert_eq!(
-            unsafe { libc::mprotect(at.add(PAGE).cast(), PAGE, libc::PROT_NONE) },
-            0
-        );
+        let refused = unsafe { libc::mprotect(at.add(PAGE).cast(), PAGE, libc::PROT_NONE) };
+        assert_eq!(refused, 0);
         HalfMapped(at)
     }
 

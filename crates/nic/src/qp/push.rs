@@ -73,8 +73,8 @@ impl Inner {
         out: &mut Outbox,
     ) -> Sending {
         loop {
-            // RC.md, acknowledgement: a request may be the answer to what is acknowledged. Its peer would see its own request
-            // complete only after the answer had come, as no adapter has it, and programs act on the completion first.
+            // Acknowledgements go before new requests: a request may be the program's answer to what is acknowledged, and
+            // programs expect their own request to complete before the answer to it arrives, as it does on adapters.
             if self.begun < self.sends.len() {
                 self.frame_acks();
             }
