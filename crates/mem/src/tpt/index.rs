@@ -118,7 +118,7 @@ impl Indexes {
             return None;
         };
         self.note(index, purpose);
-        // The slot has the last key or its successor: adding 1 to 254 gives neither of the two.
+        // The last key used is the slot's or the one before it: adding 1 to 254 gives neither of the two.
         Some((index, 1 + self.draw.byte() % 254))
     }
 

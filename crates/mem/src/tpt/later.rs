@@ -139,7 +139,7 @@ impl Tpt {
         there
     }
 
-    /// A registration was removed or discarded: it will not be executed any more, and no access to its memory under it is running.
+    /// A registration is not prepared any more and its key has changed: it will not be executed, and no access under it is running.
     /// Only the last 255 registrations of an STag can be told apart.
     pub fn is_over(&self, ticket: Ticket) -> bool {
         let prepared = self.prepared.lock().has(ticket);
