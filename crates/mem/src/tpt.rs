@@ -325,7 +325,7 @@ impl Tpt {
         Ok(stag)
     }
 
-    /// A new STag and its slot, which the caller owns until it publishes, promises or leaves it.
+    /// A new STag and its slot, which the caller owns until `publish`, `promise` or `leave_to`.
     fn allocate(&self, purpose: Purpose) -> Result<(Stag, Owned<'_>), Misuse> {
         let full = Misuse::Full(self.capacity());
         let (index, step) = self.indexes.lock().take(purpose).ok_or(full)?;

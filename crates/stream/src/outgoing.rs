@@ -260,7 +260,7 @@ impl Outgoing {
         &self.message
     }
 
-    /// Its number among our requests; `None` for a response.
+    /// Its number among the requests of this side; `None` for a response.
     pub fn rsn(&self) -> Option<Rsn> {
         self.rsn
     }

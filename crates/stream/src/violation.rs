@@ -11,7 +11,7 @@ use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Stag, To};
     reason = "the fields are the numbers that each sentence prints"
 )]
 pub enum Violation {
-    // ---- MPA -------------------------------------------------------------------------------
+    // MPA
     /// The FPDU's checksum does not match its bytes.
     #[error("FPDU checksum is {got:#010x}, its bytes say {expected:#010x}")]
     Crc { expected: u32, got: u32 },
@@ -28,7 +28,7 @@ pub enum Violation {
     #[error("the stream ended inside a message")]
     CutMessage,
 
-    // ---- headers ---------------------------------------------------------------------------
+    // headers
     /// A header or a fixed-size message body that does not parse.
     #[error("{0}")]
     Malformed(#[from] Malformed),
@@ -42,7 +42,7 @@ pub enum Violation {
     #[error("{} must be a single segment", .0.name())]
     NotSingle(Opcode),
 
-    // ---- DDP untagged ----------------------------------------------------------------------
+    // DDP untagged
     /// The queue number does not belong to the opcode.
     #[error("{} on queue {}", .opcode.name(), .got.get())]
     Queue { opcode: Opcode, got: Qn },
@@ -68,7 +68,7 @@ pub enum Violation {
     #[error("Send with immediate of {got} bytes")]
     ImmediateMissing { got: u32 },
 
-    // ---- DDP tagged ------------------------------------------------------------------------
+    // DDP tagged
     /// A tagged segment whose end passes 2^64.
     #[error("segment at {:#x} with {len} bytes wraps", .to.get())]
     Wrap { to: To, len: u32 },
@@ -82,7 +82,7 @@ pub enum Violation {
     #[error("tagged message passes 2^32 bytes")]
     TaggedEndless,
 
-    // ---- RDMAP -----------------------------------------------------------------------------
+    // RDMAP
     /// A message began while another was unfinished, which the extensions do not allow.
     #[error("{} began inside an unfinished {}", .got.name(), .open.name())]
     Interleaved { open: Opcode, got: Opcode },
@@ -95,7 +95,7 @@ pub enum Violation {
     /// A Read Response for another sink than the request named.
     #[error("Read Response for STag {got}, asked for {expected}")]
     ResponseStag { expected: Stag, got: Stag },
-    /// A Read Response that starts elsewhere than the request said.
+    /// A Read Response that does not start at the address of the request.
     #[error("Read Response at {:#x}, expected at {:#x}", .got.get(), .expected.get())]
     ResponseOffset { expected: To, got: To },
     /// A Read Response that exceeds its request.
@@ -111,7 +111,7 @@ pub enum Violation {
     #[error("first FPDU is {}, not the agreed ready-to-receive message", .0.name())]
     NotRtr(Opcode),
 
-    // ---- what memory and queues refused ----------------------------------------------------
+    // memory and queues
     /// Memory that the peer may not access so. Reported by the caller, which checks memory.
     #[error("{} refused: {fault} (STag {stag})", .opcode.name())]
     Access {
@@ -129,7 +129,7 @@ pub enum Violation {
     #[error("the receive buffer is not writable")]
     ReceiveBuffer,
 
-    // ---- control messages ------------------------------------------------------------------
+    // control messages
     /// A control message with a number that is not possible.
     #[error("{kind} names request {}, possible were {}..={}", .got.get(), .low.get(), .high.get())]
     Impossible {
