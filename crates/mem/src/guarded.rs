@@ -117,7 +117,7 @@ pub fn catch_faults() {
             action.sa_sigaction = on_fault as *const () as usize;
             // On the alternate stack where there is one: a stack overflow is a fault, too.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SAFETY: both are valid actions that live until the calls return; `on_fault` calls async-signal-safe functions and the handler before it.
+            // SAFETY: both are valid actions that live until the calls return; `on_fault` calls async-signal-safe functions and the previous handler.
             unsafe {
                 libc::sigaction(signal, core::ptr::null(), &raw mut before);
                 libc::sigaction(signal, &raw const action, core::ptr::null_mut());

@@ -232,7 +232,7 @@ fn key_of(word: u64) -> u8 {
     ((word & KEY) >> KEY_SHIFT) as u8
 }
 
-/// The right to read a slot's entry; the slot cannot be owned while it exists.
+/// The right to read a slot's entry: [`Slot::own`] returns only after it is dropped.
 #[derive(Debug)]
 pub(crate) struct Grant<'a> {
     slot: &'a Slot,

@@ -1,6 +1,5 @@
 //! The translation and protection table of one function (M2): every region and window, found by STag in constant time.
-//! An access is granted only if every check holds at that moment; when a call that revokes an entry has returned, no access to it is
-//! running and none can begin.
+//! An access is granted only if every check holds; after a call that revokes an entry no access to it is running and none can begin.
 
 mod commands;
 mod draw;
