@@ -1,5 +1,5 @@
 //! Entries of iSCSI commands (M12): the buffers of one command, named by its initiator task tag.
-//! A lookup checks validity and tag instance, type, domain, bounds and direction, and returns the work request whose data segments are
+//! A lookup checks validity and tag instance, type, domain, bounds and right, and returns the work request whose data segments are
 //! the buffers. An entry has no translation: the data segments are checked like any local access when bytes are copied.
 
 use verbena_wire::{Stag, To};
@@ -56,7 +56,7 @@ impl Tpt {
     }
 
     /// M12: an R2T or a Data-In names `reach.len` bytes at offset `reach.at` of a command. Returns the command's work request after
-    /// six of the seven checks; the seventh, whether the command goes that way, is the work request's.
+    /// six of the seven checks; the seventh, the direction of the command, is made by the caller with the work request.
     pub fn reach_command(&self, reach: &Reach) -> Result<u64, Refusal> {
         self.command(reach.stag, |entry| check::command(entry, reach))
     }

@@ -76,7 +76,7 @@ impl Rx {
     fn tagged<'a>(&self, ulpdu: &'a [u8]) -> Option<(What, &'a [u8])> {
         let (header, payload) = ulpdu.split_first_chunk::<{ Tagged::LEN }>()?;
         let header = Tagged::parse(header).ok()?;
-        // A zero-length Write may be a ready-to-receive message; `handle` knows.
+        // A zero-length Write accesses no memory; it is left to `handle`.
         if header.opcode != Opcode::Write || payload.is_empty() {
             return None;
         }
